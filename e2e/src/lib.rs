@@ -1,0 +1,1 @@
+//! credence-e2e

@@ -1,0 +1,9 @@
+//! The gRPC contract between filter and control plane: `proto/credence/v1/*.proto` and its Rust types.
+//!
+//! With the `tonic` feature the crate also has the clients and servers.
+
+/// Messages, and with the `tonic` feature services, of `credence.v1`.
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod v1 {
+    include!(concat!(env!("OUT_DIR"), "/credence.v1.rs"));
+}
