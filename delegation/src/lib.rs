@@ -1,1 +1,60 @@
-//! credence-delegation
+//! Attenuating Authorization Tokens (draft-niyikiza-oauth-attenuating-agent-tokens-02, "the draft" throughout):
+//! delegation chains and their proofs, verified step by step as section 8 of the draft numbers them.
+//!
+//! The crate is pure. It reads no clock, no file and no network; time and keys are arguments. It does not panic:
+//! every failure is a [`Denial`] that names the draft's step.
+//!
+//! The way through it, in reading order:
+//!
+//! 1. [`Chain::parse`] takes the tokens as presented and checks everything that needs no signature;
+//! 2. [`Chain::verify`] turns it into a [`VerifiedChain`], the only type that authorises anything;
+//! 3. [`VerifiedChain::identifies_audience`] and [`VerifiedChain::permits`] decide one invocation;
+//! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that he signed
+//!    this very invocation;
+//! 5. [`revocation::void`] says whether what was valid has been taken back.
+//!
+//! [`mint`] is the other side: issuing, deriving and proving.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod anchor;
+mod base64url;
+mod canonical;
+mod capabilities;
+mod chain;
+pub mod constraint;
+mod denial;
+pub mod inspect;
+pub mod json;
+mod jws;
+mod key;
+mod limits;
+pub mod mint;
+mod number;
+mod proof;
+pub mod revocation;
+mod time;
+mod token;
+mod value;
+
+pub use anchor::{TrustAnchor, TrustAnchors};
+pub use canonical::canonicalize;
+pub use capabilities::{Capabilities, ConstraintMap};
+pub use chain::{AudiencePolicy, Chain, Principal, VerificationContext, VerifiedChain};
+pub use denial::{Cause, Denial, Step};
+pub use key::{Algorithm, Algorithms, KeyError, PublicKey, SigningKey, Thumbprint};
+pub use limits::Limits;
+pub use number::{Double, Number};
+pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
+pub use time::UnixTime;
+pub use token::VerifiedToken;
+pub use value::{Arguments, InadmissibleNumber, Value};

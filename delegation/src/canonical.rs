@@ -1,0 +1,160 @@
+//! The JSON Canonicalization Scheme (RFC 8785).
+
+use std::fmt::Write;
+
+use crate::json::Json;
+use crate::number::{Canonical, Double};
+use crate::value::{Value, canonical_order};
+
+/// The canonical form of any JSON text, or `None` if it has a number beyond a double's range, which has no canonical
+/// form.
+#[must_use]
+pub fn canonicalize(json: &Json<'_>) -> Option<String> {
+    let mut out = String::new();
+    write_json(json, &mut out)?;
+    Some(out)
+}
+
+pub(crate) fn write_canonical_value(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Number(number) => write_number(*number, out),
+        Value::String(text) => write_string(text, out),
+        Value::Array(elements) => {
+            out.push('[');
+            for (index, element) in elements.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_canonical_value(element, out);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => write_canonical_members(members, out),
+    }
+}
+
+/// Writes members that are in canonical order already.
+pub(crate) fn write_canonical_members(members: &[(String, Value)], out: &mut String) {
+    out.push('{');
+    for (index, (name, value)) in members.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write_string(name, out);
+        out.push(':');
+        write_canonical_value(value, out);
+    }
+    out.push('}');
+}
+
+fn write_json(json: &Json<'_>, out: &mut String) -> Option<()> {
+    match json {
+        Json::Null => out.push_str("null"),
+        Json::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Json::Number(number) => write_number(number.double()?, out),
+        Json::String(text) => write_string(text, out),
+        Json::Array(elements) => {
+            out.push('[');
+            for (index, element) in elements.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_json(element, out)?;
+            }
+            out.push(']');
+        }
+        Json::Object(object) => {
+            let mut members: Vec<_> = object.iter().collect();
+            members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
+            out.push('{');
+            for (index, (name, value)) in members.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_string(name, out);
+                out.push(':');
+                write_json(value, out)?;
+            }
+            out.push('}');
+        }
+    }
+    Some(())
+}
+
+fn write_number(number: Double, out: &mut String) {
+    out.push_str(number.canonical(&mut Canonical::new()));
+}
+
+/// Escapes as RFC 8785, section 3.2.2.2 says: the two-letter forms where there are any, `\u00xx` for the other
+/// control characters, and nothing else.
+fn write_string(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\u{c}' => out.push_str("\\f"),
+            '\r' => out.push_str("\\r"),
+            control @ '\0'..='\u{1f}' => {
+                // Writing to a String does not fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(control));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        canonicalize(&Json::parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn serialises_literals_strings_and_numbers_as_rfc_8785_section_3_2_2_shows() {
+        let text = r#"{
+            "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+            "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+            "literals": [null, true, false]
+        }"#;
+        assert_eq!(
+            canonical(text),
+            "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\
+             \"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}"
+        );
+    }
+
+    #[test]
+    fn orders_members_by_utf_16_code_units_as_rfc_8785_section_3_2_3_shows() {
+        let text = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh",
+            "1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control",
+            "\u00f6":"Latin Small Letter O With Diaeresis"}"#;
+        let names: Vec<String> = {
+            let canonical = canonical(text);
+            let json = Json::parse(canonical.as_bytes()).unwrap();
+            json.as_object().unwrap().iter().map(|(name, _)| name.to_owned()).collect()
+        };
+        assert_eq!(names, ["\r", "1", "\u{80}", "ö", "€", "😀", "\u{fb33}"]);
+    }
+
+    #[test]
+    fn a_value_has_the_canonical_form_of_its_text() {
+        for text in [r#"{"b":[1,{"z":null,"a":-1.5e-9}],"a":"\u0007"}"#, "[]", "{}", r#""é""#] {
+            let json = Json::parse(text.as_bytes()).unwrap();
+            assert_eq!(Value::from_json(&json).unwrap().canonical(), canonical(text));
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_a_double_has_no_canonical_form() {
+        assert_eq!(canonicalize(&Json::parse(b"[1e400]").unwrap()), None);
+    }
+}

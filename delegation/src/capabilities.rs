@@ -1,0 +1,176 @@
+//! What a token grants: tools, and constraints on their arguments (draft sections 3.3 and 4.5).
+
+use std::collections::BTreeMap;
+
+use crate::constraint::{Constraint, ConstraintError, Fault};
+use crate::denial::{Cause, Denial, Step};
+use crate::json::{Json, Object};
+use crate::value::Arguments;
+
+/// The tools that a token grants. Tool names are compared as exact strings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Capabilities {
+    tools: BTreeMap<String, ConstraintMap>,
+}
+
+/// The constraints on one tool's arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConstraintMap {
+    entries: BTreeMap<String, Entry>,
+    /// Whether arguments that no entry names are granted with any value: the `*` entry, or a map without entries.
+    rest: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    constraint: Constraint,
+    optional: bool,
+}
+
+/// Why a `tools` member can not be read.
+pub(crate) enum ToolsError {
+    /// Not an object of objects (steps 3m and 4n).
+    Shape,
+    /// A constraint that is not well-formed (steps 3n and 4o).
+    Constraint(ConstraintError),
+}
+
+impl Capabilities {
+    /// Reads the `tools` member of an `attenuating_agent_token` entry.
+    pub(crate) fn parse(tools: &Object<'_>) -> Result<Self, ToolsError> {
+        // Shape before content, because the draft has a step for each.
+        let maps = tools
+            .iter()
+            .map(|(tool, map)| map.as_object().map(|map| (tool, map)))
+            .collect::<Option<Vec<_>>>()
+            .ok_or(ToolsError::Shape)?;
+        let mut parsed = BTreeMap::new();
+        for (tool, map) in maps {
+            parsed.insert(tool.to_owned(), ConstraintMap::parse(tool, map).map_err(ToolsError::Constraint)?);
+        }
+        Ok(Self { tools: parsed })
+    }
+
+    /// The constraints on `tool`'s arguments, if it is granted.
+    #[must_use]
+    pub fn tool(&self, tool: &str) -> Option<&ConstraintMap> {
+        self.tools.get(tool)
+    }
+
+    /// The names of the tools, sorted.
+    pub fn tools(&self) -> impl Iterator<Item = &str> {
+        self.tools.keys().map(String::as_str)
+    }
+
+    /// Checks that `child` grants no more than this (draft section 8, step 4p).
+    pub(crate) fn check_attenuation(&self, child: &Self) -> Result<(), Denial> {
+        let mut pairs = Vec::with_capacity(child.tools.len());
+        for (tool, map) in &child.tools {
+            let parent = self.tools.get(tool).ok_or_else(|| {
+                Step::S4p1.deny(Cause::Attenuation(format!("the parent does not grant the tool \"{tool}\"")))
+            })?;
+            pairs.push((tool, parent, map));
+        }
+        for check in [ConstraintMap::check_names, ConstraintMap::check_presence, ConstraintMap::check_constraints] {
+            for &(tool, parent, map) in &pairs {
+                check(parent, tool, map)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ConstraintMap {
+    fn parse(tool: &str, map: &Object<'_>) -> Result<Self, ConstraintError> {
+        let mut entries = BTreeMap::new();
+        let mut rest = map.is_empty();
+        for (argument, json) in map.iter() {
+            let fail = |fault| ConstraintError { place: format!("{tool}.{argument}"), fault };
+            let (constraint, optional) = Constraint::parse_entry(json).map_err(fail)?;
+            if argument == "*" {
+                let plain = json.as_object().is_some_and(|object| object.member("optional").is_none());
+                if constraint != Constraint::Wildcard || !plain {
+                    return Err(fail(Fault::Rest));
+                }
+                rest = true;
+            } else {
+                entries.insert(argument.to_owned(), Entry { constraint, optional });
+            }
+        }
+        Ok(Self { entries, rest })
+    }
+
+    /// Checks an invocation's arguments in closed world (draft section 8, step 6b).
+    pub(crate) fn permits(&self, arguments: &Arguments) -> Result<(), Cause> {
+        for (name, value) in arguments.iter() {
+            match self.entries.get(name) {
+                Some(entry) if entry.constraint.check(value) => {}
+                Some(_) => return Err(Cause::ArgumentRejected(name.to_owned())),
+                None if self.rest => {}
+                None => return Err(Cause::ArgumentNotGranted(name.to_owned())),
+            }
+        }
+        match self.entries.iter().find(|(name, entry)| !entry.optional && arguments.argument(name).is_none()) {
+            Some((name, _)) => Err(Cause::ArgumentMissing(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Step 4p2: the rules of section 4.5 for which arguments a child may name and drop.
+    fn check_names(&self, tool: &str, child: &Self) -> Result<(), Denial> {
+        let deny = |what: String| Err(Step::S4p2.deny(Cause::Attenuation(what)));
+        if let Some(name) = child.entries.keys().find(|name| !self.rest && !self.entries.contains_key(*name)) {
+            return deny(format!("the parent does not grant the argument \"{name}\" of \"{tool}\""));
+        }
+        for (name, entry) in &self.entries {
+            if !child.entries.contains_key(name) && (!entry.optional || child.rest) {
+                return deny(format!("the argument \"{name}\" of \"{tool}\" is dropped, and with it its constraint"));
+            }
+        }
+        if child.rest && !self.rest {
+            return deny(format!("the parent does not grant unnamed arguments of \"{tool}\""));
+        }
+        Ok(())
+    }
+
+    /// Step 4p3: what the parent requires stays required.
+    fn check_presence(&self, tool: &str, child: &Self) -> Result<(), Denial> {
+        for (name, entry) in &child.entries {
+            if entry.optional && self.entries.get(name).is_some_and(|parent| !parent.optional) {
+                let what = format!("the argument \"{name}\" of \"{tool}\" is required by the parent");
+                return Err(Step::S4p3.deny(Cause::Attenuation(what)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 4p4: every constraint is at least as tight as the parent's. An argument that the parent admits under `*`
+    /// had no constraint, so any is tighter.
+    fn check_constraints(&self, tool: &str, child: &Self) -> Result<(), Denial> {
+        for (name, entry) in &child.entries {
+            if self.entries.get(name).is_some_and(|parent| !parent.constraint.subsumes(&entry.constraint)) {
+                let what = format!("the constraint on \"{name}\" of \"{tool}\" is not within the parent's");
+                return Err(Step::S4p4.deny(Cause::Attenuation(what)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The capabilities in an `authorization_details` array: the one entry of our type, or none.
+///
+/// `Err(Shape)` if there are several, or the one has no usable `tools` (draft section 3.3).
+pub(crate) fn find(details: &[Json<'_>]) -> Result<Option<Capabilities>, ToolsError> {
+    let mut found = None;
+    for entry in details {
+        let entry = entry.as_object().ok_or(ToolsError::Shape)?;
+        if entry.member("type").and_then(Json::as_str) == Some("attenuating_agent_token")
+            && found.replace(entry).is_some()
+        {
+            return Err(ToolsError::Shape);
+        }
+    }
+    let Some(entry) = found else { return Ok(None) };
+    let tools = entry.member("tools").and_then(Json::as_object).ok_or(ToolsError::Shape)?;
+    Capabilities::parse(tools).map(Some)
+}

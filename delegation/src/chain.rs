@@ -1,0 +1,429 @@
+//! A delegation: the chain of tokens from the root to the leaf, and its verification (draft section 8).
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::anchor::{TrustAnchor, TrustAnchors};
+use crate::denial::{Cause, Denial, Step};
+use crate::json::{Json, JsonError, Object, Text};
+use crate::jws::{Header, Jws};
+use crate::key::{Algorithms, Thumbprint};
+use crate::limits::Limits;
+use crate::time::UnixTime;
+use crate::token::{self, Claims, VerifiedToken};
+use crate::value::Arguments;
+
+/// A chain as presented. Nothing in it has been verified.
+#[derive(Debug)]
+pub struct Chain<'a> {
+    root: Token<'a>,
+    derived: Vec<Token<'a>>,
+}
+
+/// What verification is done against.
+#[derive(Debug, Clone, Copy)]
+pub struct VerificationContext<'a> {
+    /// Whose root tokens count.
+    pub anchors: &'a TrustAnchors,
+    /// What derived tokens may be signed with.
+    pub holder_algorithms: &'a Algorithms,
+    /// Limits of size, depth and time.
+    pub limits: &'a Limits,
+    /// The current time.
+    pub now: UnixTime,
+}
+
+/// A chain that passed every step up to 5: each token is signed by the holder of the one before, the first by a trust
+/// anchor, and none grants more than its parent.
+///
+/// It was valid at the time it was verified; [`VerifiedChain::expires_at`] and [`crate::revocation::void`] say
+/// whether it still is.
+#[derive(Debug, Clone)]
+pub struct VerifiedChain {
+    principal: Principal,
+    root_epoch: Option<u64>,
+    anchor: Thumbprint,
+    asserts_subjects: bool,
+    root: VerifiedToken,
+    /// Every token after the root.
+    derived: Vec<VerifiedToken>,
+}
+
+/// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Principal {
+    /// The issuer's URI.
+    pub issuer: String,
+    /// The person's name at that issuer.
+    pub subject: Option<String>,
+}
+
+/// Which audience checks an enforcement point makes on a chain (draft section 8, step 6c).
+#[derive(Debug, Clone, Copy)]
+pub struct AudiencePolicy<'a> {
+    /// Our own audience identifiers.
+    pub identifiers: &'a [String],
+    /// Whether some token of the chain must carry `aud`.
+    pub require_chain_audience: bool,
+}
+
+/// One token, its header read and its payload decoded.
+#[derive(Debug)]
+struct Token<'a> {
+    jws: Jws<'a>,
+    header: Result<Header, Cause>,
+    payload: Vec<u8>,
+}
+
+impl<'a> Chain<'a> {
+    /// Takes the tokens over, root first, and checks all that can be checked without a key: steps 1 to 2c.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn parse(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Self, Denial> {
+        let max_tokens = (limits.delegation_depth as usize).saturating_add(1);
+        let mut parsed = Vec::new();
+        let mut chain_bytes = 0usize;
+        for compact in tokens {
+            if parsed.len() >= max_tokens {
+                let tokens = parsed.len().saturating_add(1);
+                return Err(Step::S2b.deny(Cause::TooLong { tokens, limit: max_tokens }));
+            }
+            check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
+            chain_bytes = chain_bytes.saturating_add(compact.len());
+            check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
+            parsed.push(Token::parse(compact)?);
+        }
+        let mut tokens = parsed.into_iter();
+        let root = tokens.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?;
+        let chain = Self { root, derived: tokens.collect() };
+        chain.check_ids()?;
+        Ok(chain)
+    }
+
+    /// Splits the `delegation` header's value: tokens joined by `~`, root first.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn parse_joined(joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
+        check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
+        Self::parse(joined.split('~'), limits)
+    }
+
+    /// Verifies the chain: steps 3 to 5.
+    ///
+    /// Cheap denials come first. Before any signature is verified, every header is checked, an expired token denies,
+    /// and so does a root of an issuer that is not an anchor; what the unsigned payload says is used for nothing
+    /// else but to pick the anchors to try. (The draft's section 8 permits to look at `jti` alone. Trying every
+    /// anchor on every piece of garbage would be the worse denial of service.)
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+        let root_header = self.root.header.as_ref().map_err(|cause| Step::S3a.deny(cause.clone()))?;
+        for token in &self.derived {
+            let header = token.header.as_ref().map_err(|cause| Step::S4a.deny(cause.clone()))?;
+            if !context.holder_algorithms.allow(header.algorithm) {
+                return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
+            }
+        }
+        let glance = self.root.glance()?;
+        let anchors = candidates(context.anchors, glance.issuer.as_deref(), root_header)?;
+        if glance.expired(context.now) {
+            return Err(Step::S3e.deny(Cause::Expired));
+        }
+        for token in &self.derived {
+            if token.glance()?.expired(context.now) {
+                return Err(Step::S4i.deny(Cause::Expired));
+            }
+        }
+
+        let anchor = anchors
+            .into_iter()
+            .find(|anchor| self.root.jws.verifies(&anchor.key))
+            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
+        let mut chain = self.verify_root(anchor, context)?;
+        for token in &self.derived {
+            let verified = token.verify_derived(&chain.leaf().claims, context)?;
+            chain.derived.push(verified);
+        }
+        if chain.derived.len() != chain.leaf().claims.depth as usize {
+            return Err(Step::S5.deny(Cause::Linkage("the chain's length is not the leaf's del_depth plus one")));
+        }
+        Ok(chain)
+    }
+
+    /// Step 2c: no token twice.
+    fn check_ids(&self) -> Result<(), Denial> {
+        let mut seen = BTreeSet::new();
+        for token in std::iter::once(&self.root).chain(&self.derived) {
+            let id = token.glance()?.id.ok_or_else(|| {
+                Step::S2c.deny(Cause::Claim { claim: "jti", expected: "a string" })
+            })?;
+            if !seen.insert(id) {
+                return Err(Step::S2c.deny(Cause::Repeated));
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps 3b (claims) to 3n of a root whose signature `anchor` has verified.
+    fn verify_root(
+        &self,
+        anchor: &TrustAnchor,
+        context: &VerificationContext<'_>,
+    ) -> Result<VerifiedChain, Denial> {
+        let json = self.root.claims_json(Step::S3b)?;
+        let object = claims_object(&json, Step::S3b)?;
+        let claims = Claims::parse_root(object, self.root.jws.signing_input, context.now, context.limits)?;
+        if object.member("iss").and_then(Json::as_str) != Some(anchor.issuer.as_str()) {
+            return Err(Step::S3k.deny(Cause::IssuerUnknown));
+        }
+        let subject = if anchor.asserts_subjects { optional_string(object, "sub")? } else { None };
+        Ok(VerifiedChain {
+            principal: Principal { issuer: anchor.issuer.clone(), subject },
+            root_epoch: epoch(object)?,
+            anchor: anchor.key.thumbprint(),
+            asserts_subjects: anchor.asserts_subjects,
+            root: VerifiedToken { claims },
+            derived: Vec::with_capacity(self.derived.len()),
+        })
+    }
+}
+
+impl VerifiedChain {
+    /// The principal whose authority this is.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The root's `rev_epoch`: the principal's epoch when it was minted.
+    #[must_use]
+    pub fn root_epoch(&self) -> Option<u64> {
+        self.root_epoch
+    }
+
+    /// The key of the trust anchor that signed the root.
+    #[must_use]
+    pub fn anchor(&self) -> Thumbprint {
+        self.anchor
+    }
+
+    /// Whether that anchor speaks for several principals.
+    #[must_use]
+    pub fn asserts_subjects(&self) -> bool {
+        self.asserts_subjects
+    }
+
+    /// The tokens, root first.
+    pub fn tokens(&self) -> impl Iterator<Item = &VerifiedToken> {
+        std::iter::once(&self.root).chain(&self.derived)
+    }
+
+    /// The first token.
+    #[must_use]
+    pub fn root(&self) -> &VerifiedToken {
+        &self.root
+    }
+
+    /// The last token, under which the agent acts.
+    #[must_use]
+    pub fn leaf(&self) -> &VerifiedToken {
+        self.derived.last().unwrap_or(&self.root)
+    }
+
+    /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
+    #[must_use]
+    pub fn expires_at(&self) -> UnixTime {
+        self.leaf().expires_at()
+    }
+
+    /// Checks that every token that names an audience names us (step 6c).
+    ///
+    /// # Errors
+    /// Step 6c.
+    pub fn identifies_audience(&self, policy: &AudiencePolicy<'_>) -> Result<(), Denial> {
+        let mut named = false;
+        for audience in self.tokens().filter_map(|token| token.claims.audience.as_ref()) {
+            named = true;
+            if !audience.iter().any(|name| policy.identifiers.contains(name)) {
+                return Err(Step::S6c.deny(Cause::Audience));
+            }
+        }
+        if policy.require_chain_audience && !named {
+            return Err(Step::S6c.deny(Cause::Audience));
+        }
+        Ok(())
+    }
+
+    /// Checks that the leaf grants `tool` at all (steps 6a and 6b), before its arguments are known.
+    ///
+    /// # Errors
+    /// Step 6a or 6b.
+    pub fn grants(&self, tool: &str) -> Result<(), Denial> {
+        self.constraints(tool).map(|_| ())
+    }
+
+    /// Checks that the leaf grants `tool` with these arguments (steps 6a and 6b).
+    ///
+    /// # Errors
+    /// Step 6a or 6b; the cause names the argument.
+    pub fn permits(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
+        self.constraints(tool)?.permits(arguments).map_err(|cause| Step::S6b.deny(cause))
+    }
+
+    fn constraints(&self, tool: &str) -> Result<&crate::capabilities::ConstraintMap, Denial> {
+        let capabilities = self.leaf().capabilities().ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
+        capabilities.tool(tool).ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
+    }
+}
+
+impl<'a> Token<'a> {
+    fn parse(compact: &'a str) -> Result<Self, Denial> {
+        let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
+        let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
+        let payload = jws.payload().ok_or_else(|| malformed("a token's payload is not base64url"))?;
+        Ok(Self { header: jws.header(token::TYP), jws, payload })
+    }
+
+    fn glance(&self) -> Result<Glance<'_>, Denial> {
+        serde_json::from_slice(&self.payload)
+            .map_err(|error| Step::S2c.deny(JsonError::Syntax(error.to_string())))
+    }
+
+    fn claims_json(&self, step: Step) -> Result<Json<'_>, Denial> {
+        Json::parse(&self.payload).map_err(|error| step.deny(error))
+    }
+
+    /// Steps 4a to 4q under a verified parent.
+    fn verify_derived(&self, parent: &Claims, context: &VerificationContext<'_>) -> Result<VerifiedToken, Denial> {
+        let header = self.header.as_ref().map_err(|cause| Step::S4a.deny(cause.clone()))?;
+        if !parent.holder.key.fits(header.algorithm) {
+            return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
+        }
+        if !self.jws.verifies(&parent.holder.key) {
+            return Err(Step::S4b.deny(Cause::SignatureInvalid));
+        }
+        let json = self.claims_json(Step::S4b)?;
+        let object = claims_object(&json, Step::S4b)?;
+        let (claims, link) = Claims::parse_derived(object, self.jws.signing_input)?;
+        claims.check_link(&link, parent, context.now, context.limits)?;
+        Ok(VerifiedToken { claims })
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.subject {
+            Some(subject) => write!(f, "{subject} at {}", self.issuer),
+            None => f.write_str(&self.issuer),
+        }
+    }
+}
+
+/// The anchors whose key a root may be signed with: step 3a, and 3k for an issuer that nobody configured.
+fn candidates<'a>(
+    anchors: &'a TrustAnchors,
+    issuer: Option<&str>,
+    header: &Header,
+) -> Result<Vec<&'a TrustAnchor>, Denial> {
+    let of_issuer: Vec<_> = issuer.map(|issuer| anchors.of_issuer(issuer).collect()).unwrap_or_default();
+    if of_issuer.is_empty() {
+        // An algorithm that no anchor at all allows is step 3a's business, whoever the issuer is.
+        let allowed = anchors.iter().any(|anchor| anchor.algorithms.allow(header.algorithm));
+        return Err(if allowed {
+            Step::S3k.deny(Cause::IssuerUnknown)
+        } else {
+            Step::S3a.deny(Cause::AlgorithmNotAllowed)
+        });
+    }
+    let allowed: Vec<_> = of_issuer
+        .into_iter()
+        .filter(|anchor| anchor.algorithms.allow(header.algorithm) && anchor.key.fits(header.algorithm))
+        .collect();
+    if allowed.is_empty() {
+        return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
+    }
+    Ok(allowed)
+}
+
+fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {
+    if size <= limit { Ok(()) } else { Err(step.deny(Cause::TooLarge { what, size, limit })) }
+}
+
+fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
+    json.as_object().ok_or_else(|| step.deny(Cause::Malformed("the claims are not a JSON object".into())))
+}
+
+/// A claim of ours that the draft does not know: absent, or a string.
+fn optional_string(object: &Object<'_>, claim: &'static str) -> Result<Option<String>, Denial> {
+    match object.member(claim) {
+        None => Ok(None),
+        Some(Json::String(text)) if !text.is_empty() => Ok(Some(text.clone().into_owned())),
+        Some(_) => Err(Step::S3b.deny(Cause::Claim { claim, expected: "a string that is not empty" })),
+    }
+}
+
+/// `rev_epoch`: absent, or a whole number below 2^53, so that every JSON library keeps it.
+fn epoch(object: &Object<'_>) -> Result<Option<u64>, Denial> {
+    match object.member("rev_epoch") {
+        None => Ok(None),
+        Some(json) => json
+            .as_integer()
+            .and_then(|epoch| u64::try_from(epoch).ok())
+            .filter(|&epoch| epoch < crate::revocation::EPOCH_LIMIT)
+            .map(Some)
+            .ok_or_else(|| Step::S3b.deny(Cause::Claim { claim: "rev_epoch", expected: "an integer from 0 to 2^53-1" })),
+    }
+}
+
+/// What a bounded scan finds in a payload nobody has verified. Used to deny, and to pick the anchors to try.
+#[derive(Default)]
+struct Glance<'a> {
+    id: Option<Cow<'a, str>>,
+    issuer: Option<Cow<'a, str>>,
+    expires_at: Option<i64>,
+}
+
+impl Glance<'_> {
+    fn expired(&self, now: UnixTime) -> bool {
+        self.expires_at.is_some_and(|expires_at| expires_at <= now.0)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Glance<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct GlanceVisitor;
+        impl<'de> Visitor<'de> for GlanceVisitor {
+            type Value = Glance<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of claims")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Glance<'de>, A::Error> {
+                let mut glance = Glance::default();
+                while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
+                    match name.as_ref() {
+                        "jti" => glance.id = string(map.next_value()?),
+                        "iss" => glance.issuer = string(map.next_value()?),
+                        "exp" => glance.expires_at = map.next_value::<&RawValue>()?.get().parse().ok(),
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(glance)
+            }
+        }
+        fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+            let text = raw.get();
+            let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+            if inner.contains('\\') { serde_json::from_str(text).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+        }
+        deserializer.deserialize_map(GlanceVisitor)
+    }
+}

@@ -1,0 +1,115 @@
+//! Argument constraints (draft section 3.4): what a value may be, and when one constraint is at least as tight as
+//! another (section 4.5).
+
+mod check;
+mod parse;
+mod subsume;
+
+use crate::number::Double;
+use crate::value::Value;
+
+/// A well-formed constraint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Constraint {
+    /// The argument equals this scalar.
+    Exact(Value),
+    /// The argument is a number within bounds.
+    Range(Range),
+    /// The argument is one of these; never empty.
+    OneOf(Set),
+    /// The argument is none of these.
+    NotOneOf(Set),
+    /// The argument is an array with at least these elements.
+    Contains(Set),
+    /// The argument is an array with at most these elements.
+    Subset(Set),
+    /// Any value.
+    Wildcard,
+    /// Every clause accepts the argument; never empty.
+    All(Vec<Constraint>),
+    /// Some clause accepts the argument; never empty.
+    Any(Vec<Constraint>),
+}
+
+/// The bounds of a `range`; a missing one is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Range {
+    min: Option<Bound>,
+    max: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    value: Double,
+    inclusive: bool,
+}
+
+/// A set of values, compared by canonical form.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Set {
+    /// Sorted and without repetition.
+    values: Vec<Value>,
+}
+
+impl Set {
+    fn new(mut values: Vec<Value>) -> Self {
+        values.sort_unstable();
+        values.dedup();
+        Self { values }
+    }
+
+    fn contains(&self, value: &Value) -> bool {
+        self.values.binary_search(value).is_ok()
+    }
+
+    fn contains_all(&self, other: &Self) -> bool {
+        other.values.iter().all(|value| self.contains(value))
+    }
+}
+
+/// Why a constraint is not well-formed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("constraint of {place}: {fault}")]
+pub struct ConstraintError {
+    /// The tool and the argument, as `tool.argument`.
+    pub place: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What makes a constraint malformed (draft section 3.4).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Not an object.
+    #[error("a constraint is a JSON object")]
+    NotAnObject,
+    /// `constraint_type` is missing or not a string.
+    #[error("\"constraint_type\" must be a string")]
+    Untyped,
+    /// A type that is not implemented, which must deny (draft section 3.4).
+    #[error("unknown constraint_type \"{0}\"")]
+    UnknownType(String),
+    /// A member that the type does not define, or not in this place.
+    #[error("\"{0}\" does not belong here")]
+    UnknownMember(String),
+    /// A member that is missing or of the wrong type.
+    #[error("\"{member}\" must be {expected}")]
+    Member {
+        /// The member's name.
+        member: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// `min` is greater than `max`.
+    #[error("\"min\" is greater than \"max\"")]
+    EmptyRange,
+    /// A number that JCS can not keep.
+    #[error("{0}")]
+    Inadmissible(#[from] crate::value::InadmissibleNumber),
+    /// `all` and `any` nest too deep.
+    #[error("nested deeper than {} levels", crate::limits::CONSTRAINT_DEPTH)]
+    TooDeep,
+    /// The `*` entry is not a plain `wildcard`.
+    #[error("the entry \"*\" must be a wildcard without \"optional\"")]
+    Rest,
+}

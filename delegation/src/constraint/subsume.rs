@@ -1,0 +1,149 @@
+//! Whether one constraint is at least as tight as another (draft section 4.5).
+
+use super::{Bound, Constraint, Range};
+use crate::number::Double;
+use crate::value::Value;
+
+impl Constraint {
+    /// Whether this constraint, as the parent's, subsumes `child`: then no value passes the child and fails the
+    /// parent. The rules are the draft's table; every pair that it does not list is refused, even where the sets
+    /// happen to nest.
+    ///
+    /// Each pair of clauses at the same depth is compared at most once, so the cost is bounded by the product of the
+    /// two sizes.
+    #[must_use]
+    pub fn subsumes(&self, child: &Self) -> bool {
+        match (self, child) {
+            (Self::Wildcard, _) => true,
+            (Self::Exact(parent), Self::Exact(child)) => parent == child,
+            (Self::Range(parent), Self::Range(child)) => parent.contains(child),
+            (Self::Range(parent), Self::Exact(Value::Number(number))) => parent.accepts(*number),
+            (Self::OneOf(parent), Self::OneOf(child)) => parent.contains_all(child),
+            (Self::OneOf(parent), Self::Exact(value)) => parent.contains(value),
+            (Self::NotOneOf(parent), Self::NotOneOf(child)) => child.contains_all(parent),
+            (Self::Contains(parent), Self::Contains(child)) => child.contains_all(parent),
+            (Self::Subset(parent), Self::Subset(child)) => parent.contains_all(child),
+            (Self::All(parent), Self::All(child)) => {
+                parent.iter().all(|clause| child.iter().any(|narrower| clause.subsumes(narrower)))
+            }
+            (Self::Any(parent), Self::Any(child)) => {
+                child.iter().all(|clause| parent.iter().any(|wider| wider.subsumes(clause)))
+            }
+            (
+                Self::Exact(_)
+                | Self::Range(_)
+                | Self::OneOf(_)
+                | Self::NotOneOf(_)
+                | Self::Contains(_)
+                | Self::Subset(_)
+                | Self::All(_)
+                | Self::Any(_),
+                _,
+            ) => false,
+        }
+    }
+}
+
+impl Range {
+    fn contains(&self, child: &Self) -> bool {
+        tighter(self.min, child.min, |child, parent| child > parent)
+            && tighter(self.max, child.max, |child, parent| child < parent)
+    }
+}
+
+/// Whether a child's bound is at least as tight as the parent's on the same side.
+fn tighter(parent: Option<Bound>, child: Option<Bound>, inside: impl Fn(Double, Double) -> bool) -> bool {
+    match (parent, child) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(parent), Some(child)) => {
+            inside(child.value, parent.value)
+                || (child.value == parent.value && (parent.inclusive || !child.inclusive))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Json;
+
+    fn constraint(text: &str) -> Constraint {
+        Constraint::parse_entry(&Json::parse(text.as_bytes()).unwrap()).unwrap().0
+    }
+
+    /// One instance of each type; all of them accept a common value where that is possible, so that no pair is
+    /// refused for its values alone.
+    const EXACT: &str = r#"{"constraint_type":"exact","value":5}"#;
+    const RANGE: &str = r#"{"constraint_type":"range","min":0,"max":10}"#;
+    const ONE_OF: &str = r#"{"constraint_type":"one_of","values":[5,6]}"#;
+    const NOT_ONE_OF: &str = r#"{"constraint_type":"not_one_of","excluded":[7]}"#;
+    const CONTAINS: &str = r#"{"constraint_type":"contains","required":[5]}"#;
+    const SUBSET: &str = r#"{"constraint_type":"subset","allowed":[5]}"#;
+    const WILDCARD: &str = r#"{"constraint_type":"wildcard"}"#;
+    const ALL: &str = r#"{"constraint_type":"all","constraints":[{"constraint_type":"exact","value":5}]}"#;
+    const ANY: &str = r#"{"constraint_type":"any","constraints":[{"constraint_type":"exact","value":5}]}"#;
+
+    #[test]
+    fn only_the_pairs_of_the_drafts_table_attenuate() {
+        let types = [EXACT, RANGE, ONE_OF, NOT_ONE_OF, CONTAINS, SUBSET, WILDCARD, ALL, ANY];
+        for parent in types {
+            for child in types {
+                let listed =
+                    parent == WILDCARD || parent == child || ((parent == RANGE || parent == ONE_OF) && child == EXACT);
+                assert_eq!(constraint(parent).subsumes(&constraint(child)), listed, "{parent} over {child}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_listed_pair_has_its_condition() {
+        let one_of = |values: &str| format!(r#"{{"constraint_type":"one_of","values":{values}}}"#);
+        let not_one_of = |values: &str| format!(r#"{{"constraint_type":"not_one_of","excluded":{values}}}"#);
+        let contains = |values: &str| format!(r#"{{"constraint_type":"contains","required":{values}}}"#);
+        let subset = |values: &str| format!(r#"{{"constraint_type":"subset","allowed":{values}}}"#);
+        let exact = |value: &str| format!(r#"{{"constraint_type":"exact","value":{value}}}"#);
+        let range = |bounds: &str| format!(r#"{{"constraint_type":"range"{bounds}}}"#);
+        for (parent, child, valid) in [
+            (exact("5"), exact("5.0"), true),
+            (exact("5"), exact("6"), false),
+            (range(r#","min":1"#), range(r#","min":2"#), true),
+            (range(r#","min":1"#), range(r#","max":2"#), false),
+            (range(r#","min":1"#), range(""), false),
+            (range(""), range(r#","min":1,"max":2"#), true),
+            (range(r#","min":1"#), range(r#","min":1,"min_inclusive":false"#), true),
+            (range(r#","min":1,"min_inclusive":false"#), range(r#","min":1"#), false),
+            (range(r#","max":9,"max_inclusive":false"#), range(r#","max":9"#), false),
+            (range(r#","max":9,"max_inclusive":false"#), range(r#","max":9,"max_inclusive":false"#), true),
+            (range(r#","max":9,"max_inclusive":false"#), exact("9"), false),
+            (range(r#","max":9"#), exact("9"), true),
+            (range(""), exact("\"9\""), false),
+            (one_of("[1,2]"), one_of("[2]"), true),
+            (one_of("[1,2]"), one_of("[2,3]"), false),
+            (one_of("[1,2]"), exact("3"), false),
+            (one_of("[1,2]"), not_one_of("[3]"), false),
+            (not_one_of("[1]"), not_one_of("[1,2]"), true),
+            (not_one_of("[1,2]"), not_one_of("[1]"), false),
+            (contains("[1]"), contains("[2,1]"), true),
+            (contains("[1,2]"), contains("[1]"), false),
+            (subset("[1,2]"), subset("[]"), true),
+            (subset("[1]"), subset("[1,2]"), false),
+        ] {
+            assert_eq!(constraint(&parent).subsumes(&constraint(&child)), valid, "{parent} over {child}");
+        }
+    }
+
+    #[test]
+    fn all_and_any_match_clause_by_clause() {
+        let group = |kind: &str, clauses: &[&str]| {
+            constraint(&format!(r#"{{"constraint_type":"{kind}","constraints":[{}]}}"#, clauses.join(",")))
+        };
+        assert!(group("all", &[WILDCARD, WILDCARD]).subsumes(&group("all", &[EXACT])));
+        assert!(group("all", &[RANGE]).subsumes(&group("all", &[EXACT, NOT_ONE_OF])));
+        assert!(!group("all", &[RANGE, NOT_ONE_OF]).subsumes(&group("all", &[EXACT])));
+        assert!(group("any", &[ONE_OF, RANGE]).subsumes(&group("any", &[EXACT])));
+        assert!(!group("any", &[ONE_OF]).subsumes(&group("any", &[EXACT, SUBSET])));
+        assert!(!group("any", &[EXACT]).subsumes(&constraint(EXACT)), "conservative, as the draft says");
+        assert!(!group("all", &[EXACT]).subsumes(&group("any", &[EXACT])));
+    }
+}

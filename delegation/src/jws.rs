@@ -1,0 +1,74 @@
+//! JWS compact serialisation (RFC 7515), as far as a signature needs it.
+
+use crate::base64url;
+use crate::denial::Cause;
+use crate::json::Json;
+use crate::key::{Algorithm, PublicKey, SigningKey};
+
+/// A JWS whose signature nobody has verified yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Jws<'a> {
+    /// What is signed: the encoded header and payload with the dot between them (RFC 7515, section 5.1).
+    pub(crate) signing_input: &'a str,
+    header: &'a str,
+    payload: &'a str,
+    signature: &'a str,
+}
+
+/// The protected header: what decides how the signature is verified, before it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) algorithm: Algorithm,
+}
+
+impl<'a> Jws<'a> {
+    /// Splits the three parts of the compact form.
+    pub(crate) fn parse(compact: &'a str) -> Option<Self> {
+        let (signing_input, signature) = compact.rsplit_once('.')?;
+        let (header, payload) = signing_input.split_once('.')?;
+        (!payload.contains('.')).then_some(Self { signing_input, header, payload, signature })
+    }
+
+    /// The decoded header, as untrusted as the payload.
+    pub(crate) fn decoded_header(&self) -> Option<Vec<u8>> {
+        base64url::decode(self.header)
+    }
+
+    /// The decoded payload: untrusted until [`Jws::verifies`] has said yes.
+    pub(crate) fn payload(&self) -> Option<Vec<u8>> {
+        base64url::decode(self.payload)
+    }
+
+    /// Reads the protected header, which must be of media type `typ` (draft section 3.5). Keys in the header are
+    /// never looked at.
+    pub(crate) fn header(&self, typ: &'static str) -> Result<Header, Cause> {
+        let malformed = |what: &str| Cause::Malformed(format!("JWS header: {what}"));
+        let bytes = self.decoded_header().ok_or_else(|| malformed("not base64url"))?;
+        let json = Json::parse(&bytes).map_err(|e| malformed(&e.to_string()))?;
+        let header = json.as_object().ok_or_else(|| malformed("not a JSON object"))?;
+        if header.member("typ").and_then(Json::as_str) != Some(typ) {
+            return Err(Cause::WrongType { expected: typ });
+        }
+        if header.member("crit").is_some() {
+            // We implement no extension that `crit` may list, and RFC 7515, section 4.1.11, forbids an empty list.
+            return Err(Cause::CriticalHeader);
+        }
+        let algorithm = header.member("alg").and_then(Json::as_str).ok_or_else(|| malformed("no alg"))?;
+        let algorithm = Algorithm::from_name(algorithm).ok_or(Cause::AlgorithmNotAllowed)?;
+        Ok(Header { algorithm })
+    }
+
+    /// Whether the signature is `key`'s.
+    pub(crate) fn verifies(&self, key: &PublicKey) -> bool {
+        base64url::decode(self.signature)
+            .is_some_and(|signature| key.verifies(self.signing_input.as_bytes(), &signature))
+    }
+}
+
+/// Signs `payload` as a JWS of media type `typ`.
+pub(crate) fn sign(key: &SigningKey, typ: &str, payload: &str) -> String {
+    let header = format!(r#"{{"alg":"{}","typ":"{typ}"}}"#, key.algorithm());
+    let signing_input = format!("{}.{}", base64url::encode(header), base64url::encode(payload));
+    let signature = base64url::encode(key.sign(signing_input.as_bytes()));
+    format!("{signing_input}.{signature}")
+}

@@ -1,0 +1,218 @@
+//! Issuing, deriving and proving: what an issuer, a delegating holder and an agent do (draft sections 6 and 7).
+//!
+//! Everything that is made here is first read back as a verifier would, so that a token which would be denied is
+//! never handed out. Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither
+//! randomness nor a clock.
+
+use crate::base64url;
+use crate::denial::Denial;
+use crate::json::{Json, JsonError};
+use crate::jws::{self, Jws};
+use crate::key::{PublicKey, SigningKey};
+use crate::limits::Limits;
+use crate::number::Number;
+use crate::proof;
+use crate::time::UnixTime;
+use crate::token::{self, Claims, Link};
+use crate::value::{Arguments, Value};
+
+/// What every token says.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// `jti`: unique; a UUIDv7 is recommended.
+    pub id: String,
+    /// `iat`.
+    pub issued_at: UnixTime,
+    /// `exp`.
+    pub expires_at: UnixTime,
+    /// `cnf.jwk`: the key of whoever shall hold the token.
+    pub holder: PublicKey,
+    /// `cnf["x5t#S256"]`: SHA-256 of the certificate that the holder shows in mutual TLS (RFC 8705).
+    pub holder_certificate: Option<[u8; 32]>,
+    /// `aud`; empty for none.
+    pub audience: Vec<String>,
+    /// `del_max_depth`.
+    pub max_depth: u32,
+    /// The `tools` object: tool names to constraint maps (draft section 3.3).
+    pub tools: Value,
+}
+
+/// What a root token says besides.
+#[derive(Debug, Clone)]
+pub struct RootGrant {
+    /// The capabilities and their holder.
+    pub grant: Grant,
+    /// `iss`: the issuer's URI.
+    pub issuer: String,
+    /// `sub`: the principal's name at the issuer.
+    pub subject: Option<String>,
+    /// `rev_epoch`: the principal's epoch.
+    pub epoch: Option<u64>,
+    /// `agent_name`: for display only.
+    pub agent_name: Option<String>,
+}
+
+/// One invocation to prove.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    /// `jti`: never used twice.
+    pub id: String,
+    /// `iat`.
+    pub issued_at: UnixTime,
+    /// `aat_tool`.
+    pub tool: String,
+    /// `hta`.
+    pub arguments: Arguments,
+    /// `aat_aud`.
+    pub audience: Option<String>,
+    /// `nonce`.
+    pub nonce: Option<String>,
+}
+
+/// Why nothing was made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MintError {
+    /// The token to derive from or to prove is not one.
+    #[error("the given token can not be read: {0}")]
+    Parent(Denial),
+    /// The key is not the one that the token names as its holder's.
+    #[error("the key is not the holder's: the token is held by {holder}, the key is {key}")]
+    NotTheHolder {
+        /// Thumbprint of `cnf.jwk`.
+        holder: String,
+        /// Thumbprint of the key given.
+        key: String,
+    },
+    /// A verifier would deny what was asked for.
+    #[error("the token would be denied: {0}")]
+    WouldBeDenied(Denial),
+    /// The result would not be JSON that a verifier reads.
+    #[error("the token would be denied: {0}")]
+    Json(#[from] JsonError),
+}
+
+/// Issues a root token.
+///
+/// # Errors
+/// [`MintError::WouldBeDenied`] with the step that a verifier would stop at.
+pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
+    let mut claims = root.grant.claims(0);
+    claims.push(("iss".into(), root.issuer.as_str().into()));
+    claims.extend(root.subject.iter().map(|subject| ("sub".into(), subject.as_str().into())));
+    claims.extend(root.epoch.map(|epoch| ("rev_epoch".into(), integer(i128::from(epoch)))));
+    claims.extend(root.agent_name.iter().map(|name| ("agent_name".into(), name.as_str().into())));
+    let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
+    read(&token, root.grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
+    Ok(token)
+}
+
+/// Derives a token from `parent`, signed by the parent's holder.
+///
+/// The parent is not verified, since a holder needs no trust anchors; it is his own token. That the result attenuates
+/// it is checked.
+///
+/// # Errors
+/// See [`MintError`].
+pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
+    let (parent, _) = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
+    check_holder(&parent, key)?;
+    let mut claims = grant.claims(parent.depth.saturating_add(1));
+    claims.push(("iss".into(), key.public().thumbprint().uri().as_str().into()));
+    claims.push(("par_hash".into(), parent.hash.as_str().into()));
+    let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
+    let (child, link) = read(&token, grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
+    if let Some(link) = link {
+        child.check_link(&link, &parent, grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
+    }
+    Ok(token)
+}
+
+/// Proves one invocation under `leaf`, signed by its holder.
+///
+/// # Errors
+/// See [`MintError`]. Whether the leaf grants the invocation is the verifier's to say.
+pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
+    let (leaf, _) = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
+    check_holder(&leaf, key)?;
+    let arguments = invocation.arguments.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    let mut claims: Vec<(String, Value)> = vec![
+        ("jti".into(), invocation.id.as_str().into()),
+        ("iat".into(), integer(i128::from(invocation.issued_at.0))),
+        ("aat_id".into(), leaf.id.as_str().into()),
+        ("aat_hash".into(), leaf.hash.as_str().into()),
+        ("aat_tool".into(), invocation.tool.as_str().into()),
+        ("hta".into(), Value::object(arguments)),
+    ];
+    claims.extend(invocation.audience.iter().map(|audience| ("aat_aud".into(), audience.as_str().into())));
+    claims.extend(invocation.nonce.iter().map(|nonce| ("nonce".into(), nonce.as_str().into())));
+    Ok(jws::sign(key, proof::TYP, &Value::object(claims).canonical()))
+}
+
+impl Grant {
+    fn claims(&self, depth: u32) -> Vec<(String, Value)> {
+        let jwk = Json::parse(self.holder.to_jwk().as_bytes()).ok().and_then(|jwk| Value::from_json(&jwk).ok());
+        let mut cnf = vec![("jwk".to_owned(), jwk.unwrap_or(Value::Null))];
+        cnf.extend(
+            self.holder_certificate
+                .map(|digest| ("x5t#S256".to_owned(), Value::String(base64url::encode(digest)))),
+        );
+        let details = Value::object([
+            ("type".to_owned(), "attenuating_agent_token".into()),
+            ("tools".to_owned(), self.tools.clone()),
+        ]);
+        let mut claims = vec![
+            ("jti".to_owned(), self.id.as_str().into()),
+            ("iat".to_owned(), integer(i128::from(self.issued_at.0))),
+            ("exp".to_owned(), integer(i128::from(self.expires_at.0))),
+            ("cnf".to_owned(), Value::object(cnf)),
+            ("del_depth".to_owned(), integer(i128::from(depth))),
+            ("del_max_depth".to_owned(), integer(i128::from(self.max_depth))),
+            ("authorization_details".to_owned(), Value::Array(vec![details])),
+        ];
+        match self.audience.as_slice() {
+            [] => {}
+            [one] => claims.push(("aud".to_owned(), one.as_str().into())),
+            several => {
+                let several = several.iter().map(|name| name.as_str().into()).collect();
+                claims.push(("aud".to_owned(), Value::Array(several)));
+            }
+        }
+        claims
+    }
+}
+
+/// Reads a token as a verifier would once its signature has verified, without relating it to a parent.
+fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<(Claims, Option<Link>), Denial> {
+    use crate::denial::{Cause, Step};
+    if compact.len() > limits.token_bytes {
+        let (size, limit) = (compact.len(), limits.token_bytes);
+        return Err(Step::S2a.deny(Cause::TooLarge { what: "a token", size, limit }));
+    }
+    let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
+    let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
+    jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
+    let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
+    let json = Json::parse(&payload).map_err(|error| Step::S2c.deny(error))?;
+    let claims = json.as_object().ok_or_else(|| malformed("the claims are not a JSON object"))?;
+    if claims.member("par_hash").is_some() {
+        let (claims, link) = Claims::parse_derived(claims, jws.signing_input)?;
+        Ok((claims, Some(link)))
+    } else {
+        Ok((Claims::parse_root(claims, jws.signing_input, now, limits)?, None))
+    }
+}
+
+fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {
+    let (holder, key) = (token.holder.key.thumbprint(), key.public().thumbprint());
+    if holder == key {
+        Ok(())
+    } else {
+        Err(MintError::NotTheHolder { holder: holder.to_string(), key: key.to_string() })
+    }
+}
+
+/// A whole number as a JSON value; one that JCS can not keep becomes a string, which no verifier takes for a number.
+fn integer(value: i128) -> Value {
+    let text = value.to_string();
+    Number::parse(&text).and_then(|number| number.admissible()).map_or(Value::String(text), Value::Number)
+}

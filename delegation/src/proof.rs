@@ -1,0 +1,177 @@
+//! Proof of possession: the PoP JWT that a holder signs for each invocation (draft section 7; section 8, step 7).
+
+use crate::canonical::canonicalize;
+use crate::chain::VerifiedChain;
+use crate::denial::{Cause, Denial, Step};
+use crate::json::{Json, Object};
+use crate::jws::{Header, Jws};
+use crate::key::Algorithms;
+use crate::limits::Limits;
+use crate::time::UnixTime;
+use crate::value::Arguments;
+
+/// The media type of a proof (draft section 3.5).
+pub(crate) const TYP: &str = "aat-pop+jwt";
+
+/// A proof as presented. Nothing in it has been verified.
+#[derive(Debug)]
+pub struct Proof<'a> {
+    jws: Jws<'a>,
+    header: Header,
+    payload: Vec<u8>,
+}
+
+/// What a proof is verified against.
+#[derive(Debug, Clone, Copy)]
+pub struct ProofContext<'a> {
+    /// What proofs may be signed with.
+    pub holder_algorithms: &'a Algorithms,
+    /// Our own audience identifiers.
+    pub audience: &'a [String],
+    /// Whether `aat_aud` must be present (draft section 9.5).
+    pub require_audience: bool,
+    /// Whether a nonce must be present, and which.
+    pub nonce: NoncePolicy<'a>,
+    /// Limits of size and time.
+    pub limits: &'a Limits,
+    /// The current time.
+    pub now: UnixTime,
+}
+
+/// Whether proofs must carry a nonce (draft section 8, step 7h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoncePolicy<'a> {
+    /// None is asked for, and one that is there is not looked at.
+    NotRequired,
+    /// It must be one of these.
+    OneOf(&'a [&'a str]),
+}
+
+/// A proof that the presenter holds the leaf key of the chain it was verified with.
+///
+/// It says for which invocation it was made, but not that the request at hand is that one, nor that it is the first
+/// use: ask [`VerifiedProof::covers`], and remember [`VerifiedProof::id`].
+#[derive(Debug, Clone)]
+pub struct VerifiedProof {
+    id: String,
+    issued_at: UnixTime,
+    tool: String,
+    /// `hta` in canonical form.
+    arguments: String,
+}
+
+impl<'a> Proof<'a> {
+    /// Takes a PoP JWT over and checks all that can be checked without a key: its size and its header (step 7a).
+    ///
+    /// # Errors
+    /// Step 7a.
+    pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, Denial> {
+        if compact.len() > limits.token_bytes {
+            let (size, limit) = (compact.len(), limits.token_bytes);
+            return Err(Step::S7a.deny(Cause::TooLarge { what: "the proof", size, limit }));
+        }
+        let malformed = |what: &str| Step::S7a.deny(Cause::Malformed(what.to_owned()));
+        let jws = Jws::parse(compact).ok_or_else(|| malformed("a proof is three parts joined by dots (RFC 7515)"))?;
+        let header = jws.header(TYP).map_err(|cause| Step::S7a.deny(cause))?;
+        let payload = jws.payload().ok_or_else(|| malformed("the proof's payload is not base64url"))?;
+        Ok(Self { jws, header, payload })
+    }
+
+    /// Verifies the proof under the chain's leaf key: steps 7a to 7d, 7g and 7h.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn verify(&self, chain: &VerifiedChain, context: &ProofContext<'_>) -> Result<VerifiedProof, Denial> {
+        let leaf = chain.leaf();
+        if !context.holder_algorithms.allow(self.header.algorithm) || !leaf.holder().fits(self.header.algorithm) {
+            return Err(Step::S7a.deny(Cause::AlgorithmNotAllowed));
+        }
+        if !self.jws.verifies(leaf.holder()) {
+            return Err(Step::S7b.deny(Cause::SignatureInvalid));
+        }
+        let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;
+        let claims = json
+            .as_object()
+            .ok_or_else(|| Step::S7b.deny(Cause::Malformed("the proof's claims are not a JSON object".into())))?;
+
+        let id = string(claims, "jti")?;
+        let token_id = string(claims, "aat_id")?;
+        let token_hash = string(claims, "aat_hash")?;
+        let tool = string(claims, "aat_tool")?;
+        let issued_at = claims
+            .member("iat")
+            .and_then(Json::as_integer)
+            .map(UnixTime)
+            .ok_or_else(|| claim("iat", "whole seconds since the Unix epoch"))?;
+        let arguments = claims
+            .member("hta")
+            .filter(|hta| hta.as_object().is_some())
+            .and_then(canonicalize)
+            .ok_or_else(|| claim("hta", "an object"))?;
+        if token_id != leaf.id() || token_hash != leaf.claims.hash {
+            return Err(Step::S7c.deny(Cause::ProofMismatch("it is for another token")));
+        }
+        check_audience(claims, context)?;
+        if issued_at.distance(context.now) > context.limits.proof_window {
+            return Err(Step::S7g.deny(Cause::ProofTime));
+        }
+        if let NoncePolicy::OneOf(accepted) = context.nonce {
+            let nonce = claims.member("nonce").and_then(Json::as_str);
+            if !nonce.is_some_and(|nonce| accepted.contains(&nonce)) {
+                return Err(Step::S7h.deny(Cause::Nonce));
+            }
+        }
+        Ok(VerifiedProof { id: id.to_owned(), issued_at, tool: tool.to_owned(), arguments })
+    }
+}
+
+impl VerifiedProof {
+    /// The proof's `jti`, which its holder never uses twice.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The proof's `iat`.
+    #[must_use]
+    pub fn issued_at(&self) -> UnixTime {
+        self.issued_at
+    }
+
+    /// Checks that the proof was made for this invocation: steps 7e and 7f.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn covers(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
+        if self.tool != tool {
+            return Err(Step::S7e.deny(Cause::ProofMismatch("it is for another tool")));
+        }
+        if self.arguments != arguments.canonical() {
+            return Err(Step::S7f.deny(Cause::ProofMismatch("it is for other arguments")));
+        }
+        Ok(())
+    }
+}
+
+/// Step 7d. `aat_aud` has the semantics of `aud`: a string, or an array of strings.
+fn check_audience(claims: &Object<'_>, context: &ProofContext<'_>) -> Result<(), Denial> {
+    let is_ours = |name: &Json<'_>| name.as_str().is_some_and(|name| context.audience.iter().any(|ours| ours == name));
+    let identified = match claims.member("aat_aud") {
+        None => !context.require_audience,
+        Some(Json::Array(names)) => names.iter().any(is_ours),
+        Some(name) => is_ours(name),
+    };
+    if identified { Ok(()) } else { Err(Step::S7d.deny(Cause::Audience)) }
+}
+
+fn string<'a>(claims: &'a Object<'_>, name: &'static str) -> Result<&'a str, Denial> {
+    claims
+        .member(name)
+        .and_then(Json::as_str)
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| claim(name, "a string that is not empty"))
+}
+
+fn claim(claim: &'static str, expected: &'static str) -> Denial {
+    Step::S7c.deny(Cause::Claim { claim, expected })
+}

@@ -1,0 +1,291 @@
+//! One token: its claims, and how a derived token must relate to its parent (draft section 8, steps 3c to 3n and 4b1
+//! to 4q).
+
+use sha2::{Digest, Sha256};
+
+use crate::base64url;
+use crate::capabilities::{self, Capabilities, ToolsError};
+use crate::denial::{Cause, Denial, Step};
+use crate::json::{Json, Object};
+use crate::key::PublicKey;
+use crate::limits::Limits;
+use crate::time::UnixTime;
+
+/// The media type of a token (draft section 3.5).
+pub(crate) const TYP: &str = "aat+jwt";
+
+/// A token whose signature and place in the chain have been verified. Only chain verification makes one.
+#[derive(Debug, Clone)]
+pub struct VerifiedToken {
+    pub(crate) claims: Claims,
+}
+
+/// The claims that verification needs, read from a token but not related to any other yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Claims {
+    pub(crate) id: String,
+    pub(crate) issued_at: UnixTime,
+    pub(crate) expires_at: UnixTime,
+    pub(crate) holder: Holder,
+    /// `None` if the token carries no `aud`. One that is not a string or an array of strings names nobody.
+    pub(crate) audience: Option<Vec<String>>,
+    pub(crate) depth: u32,
+    pub(crate) max_depth: u32,
+    /// `None` is the empty capability set, which only a token between root and leaf may have.
+    pub(crate) capabilities: Option<Capabilities>,
+    /// base64url(SHA-256(signing input)): what `par_hash` and `aat_hash` name the token by.
+    pub(crate) hash: String,
+}
+
+/// Who holds a token (RFC 7800).
+#[derive(Debug, Clone)]
+pub(crate) struct Holder {
+    pub(crate) key: PublicKey,
+    /// `x5t#S256` (RFC 8705, section 3.1): the SHA-256 digest of the certificate the holder shows in mutual TLS.
+    pub(crate) certificate: Option<[u8; 32]>,
+}
+
+/// The claims by which a derived token names its parent.
+pub(crate) struct Link {
+    issuer: String,
+    parent_hash: String,
+}
+
+impl VerifiedToken {
+    /// The token's `jti`.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.claims.id
+    }
+
+    /// The token's `iat`.
+    #[must_use]
+    pub fn issued_at(&self) -> UnixTime {
+        self.claims.issued_at
+    }
+
+    /// The token's `exp`.
+    #[must_use]
+    pub fn expires_at(&self) -> UnixTime {
+        self.claims.expires_at
+    }
+
+    /// The holder's key, `cnf.jwk`.
+    #[must_use]
+    pub fn holder(&self) -> &PublicKey {
+        &self.claims.holder.key
+    }
+
+    /// The digest of the holder's certificate, `cnf["x5t#S256"]` (RFC 8705), if the token names one.
+    #[must_use]
+    pub fn holder_certificate(&self) -> Option<&[u8; 32]> {
+        self.claims.holder.certificate.as_ref()
+    }
+
+    /// What the token grants, if it grants anything.
+    #[must_use]
+    pub fn capabilities(&self) -> Option<&Capabilities> {
+        self.claims.capabilities.as_ref()
+    }
+}
+
+impl Claims {
+    /// Reads a root token's claims: steps 3b (its second half) to 3j, 3l to 3n. Step 3k needs the anchor.
+    pub(crate) fn parse_root(
+        claims: &Object<'_>,
+        signing_input: &str,
+        now: UnixTime,
+        limits: &Limits,
+    ) -> Result<Self, Denial> {
+        let issued_at = time(claims, "iat", Step::S3b)?;
+        let expires_at = time(claims, "exp", Step::S3b)?;
+        match claims.member("del_depth").and_then(Json::as_integer) {
+            Some(0) => {}
+            _ => return Err(claim(Step::S3c, "del_depth", "the integer 0 in a root token")),
+        }
+        if claims.member("par_hash").is_some() {
+            return Err(claim(Step::S3d, "par_hash", "absent in a root token"));
+        }
+        check_not_expired(expires_at, now, Step::S3e)?;
+        check_not_from_future(issued_at, now, limits, Step::S3f)?;
+        check_lifetime(issued_at, expires_at, Step::S3g)?;
+        if expires_at > issued_at.plus(limits.token_lifetime) {
+            return Err(Step::S3h.deny(Cause::Lifetime));
+        }
+        let max_depth = depth(claims, "del_max_depth")
+            .filter(|&max_depth| max_depth <= limits.delegation_depth)
+            .ok_or_else(|| claim(Step::S3i, "del_max_depth", "an integer from 0 to the configured depth limit"))?;
+        let id = id(claims, Step::S3j)?;
+        let holder = Holder::parse(claims, Step::S3l)?;
+        let capabilities = details(claims)
+            .ok_or_else(|| claim(Step::S3m, "authorization_details", "an array"))
+            .and_then(|details| read_capabilities(details, Step::S3m, Step::S3n))?
+            .ok_or_else(|| claim(Step::S3m, "authorization_details", ONE_ENTRY))?;
+        Ok(Self {
+            id,
+            issued_at,
+            expires_at,
+            holder,
+            audience: audience(claims),
+            depth: 0,
+            max_depth,
+            capabilities: Some(capabilities),
+            hash: hash(signing_input),
+        })
+    }
+
+    /// Reads a derived token's claims: steps 4b1 to 4b5, 4n and 4o.
+    pub(crate) fn parse_derived(claims: &Object<'_>, signing_input: &str) -> Result<(Self, Link), Denial> {
+        let id = id(claims, Step::S4b1)?;
+        let holder = Holder::parse(claims, Step::S4b2)?;
+        let details =
+            details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
+        let integer = |name| {
+            depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"))
+        };
+        let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
+        let string = |name: &'static str| {
+            claims.member(name).and_then(Json::as_str).map(str::to_owned).ok_or_else(|| claim(Step::S4b5, name, "a string"))
+        };
+        let link = Link { issuer: string("iss")?, parent_hash: string("par_hash")? };
+        let issued_at = time(claims, "iat", Step::S4b5)?;
+        let expires_at = time(claims, "exp", Step::S4b5)?;
+        let capabilities = read_capabilities(details, Step::S4n, Step::S4o)?;
+        let claims = Self {
+            id,
+            issued_at,
+            expires_at,
+            holder,
+            audience: audience(claims),
+            depth,
+            max_depth,
+            capabilities,
+            hash: hash(signing_input),
+        };
+        Ok((claims, link))
+    }
+
+    /// Checks a derived token against its parent: steps 4c to 4q.
+    pub(crate) fn check_link(
+        &self,
+        link: &Link,
+        parent: &Self,
+        now: UnixTime,
+        limits: &Limits,
+    ) -> Result<(), Denial> {
+        let ensure = |holds: bool, step: Step, what: &'static str| {
+            if holds { Ok(()) } else { Err(step.deny(Cause::Linkage(what))) }
+        };
+        ensure(
+            link.issuer == parent.holder.key.thumbprint().uri(),
+            Step::S4c,
+            "iss is not the thumbprint URI of the parent's holder key",
+        )?;
+        ensure(Some(self.depth) == parent.depth.checked_add(1), Step::S4d, "del_depth is not the parent's plus one")?;
+        ensure(self.depth <= parent.max_depth, Step::S4e, "del_depth is over the parent's del_max_depth")?;
+        ensure(self.depth <= limits.delegation_depth, Step::S4f, "del_depth is over the configured depth limit")?;
+        ensure(self.max_depth <= parent.max_depth, Step::S4g, "del_max_depth is over the parent's")?;
+        ensure(self.expires_at <= parent.expires_at, Step::S4h, "exp is after the parent's")?;
+        check_not_expired(self.expires_at, now, Step::S4i)?;
+        ensure(self.issued_at >= parent.issued_at, Step::S4j, "iat is before the parent's")?;
+        check_not_from_future(self.issued_at, now, limits, Step::S4k)?;
+        check_lifetime(self.issued_at, self.expires_at, Step::S4l)?;
+        ensure(self.depth <= self.max_depth, Step::S4m, "del_depth is over del_max_depth")?;
+        if let Some(granted) = &self.capabilities {
+            let nothing = Capabilities::default();
+            parent.capabilities.as_ref().unwrap_or(&nothing).check_attenuation(granted)?;
+        }
+        ensure(link.parent_hash == parent.hash, Step::S4q, "par_hash is not the parent's hash")
+    }
+}
+
+impl Holder {
+    fn parse(claims: &Object<'_>, step: Step) -> Result<Self, Denial> {
+        let cnf = claims
+            .member("cnf")
+            .and_then(Json::as_object)
+            .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
+        let jwk = cnf.member("jwk").ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
+        let key = PublicKey::from_jwk(jwk).map_err(|error| step.deny(error))?;
+        let certificate = cnf
+            .member("x5t#S256")
+            .map(|digest| {
+                digest
+                    .as_str()
+                    .and_then(base64url::decode_array)
+                    .ok_or_else(|| claim(step, "cnf", "\"x5t#S256\" as 32 bytes in base64url"))
+            })
+            .transpose()?;
+        Ok(Self { key, certificate })
+    }
+}
+
+/// The hash that a token is named by: base64url(SHA-256(JWS Signing Input)) (draft section 4.6).
+pub(crate) fn hash(signing_input: &str) -> String {
+    base64url::encode(Sha256::digest(signing_input))
+}
+
+const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is an \
+                         object of objects";
+
+fn claim(step: Step, claim: &'static str, expected: &'static str) -> Denial {
+    step.deny(Cause::Claim { claim, expected })
+}
+
+fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime, Denial> {
+    claims
+        .member(name)
+        .and_then(Json::as_integer)
+        .map(UnixTime)
+        .ok_or_else(|| claim(step, name, "whole seconds since the Unix epoch"))
+}
+
+fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
+    claims.member(name).and_then(Json::as_integer).and_then(|depth| u32::try_from(depth).ok())
+}
+
+fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
+    claims
+        .member("jti")
+        .and_then(Json::as_str)
+        .filter(|id| !id.is_empty())
+        .map(str::to_owned)
+        .ok_or_else(|| claim(step, "jti", "a string that is not empty"))
+}
+
+fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
+    claims.member("authorization_details").and_then(Json::as_array)
+}
+
+fn read_capabilities(
+    details: &[Json<'_>],
+    shape: Step,
+    constraints: Step,
+) -> Result<Option<Capabilities>, Denial> {
+    capabilities::find(details).map_err(|error| match error {
+        ToolsError::Shape => claim(shape, "authorization_details", ONE_ENTRY),
+        ToolsError::Constraint(error) => constraints.deny(Cause::Constraint(error)),
+    })
+}
+
+fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
+    claims.member("aud").map(|aud| match aud {
+        Json::String(one) => vec![one.clone().into_owned()],
+        Json::Array(several) => {
+            several.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>().unwrap_or_default()
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Object(_) => Vec::new(),
+    })
+}
+
+fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
+    if expires_at > now { Ok(()) } else { Err(step.deny(Cause::Expired)) }
+}
+
+fn check_not_from_future(issued_at: UnixTime, now: UnixTime, limits: &Limits, step: Step) -> Result<(), Denial> {
+    if issued_at <= now.plus(limits.iat_skew) { Ok(()) } else { Err(step.deny(Cause::IssuedInFuture)) }
+}
+
+fn check_lifetime(issued_at: UnixTime, expires_at: UnixTime, step: Step) -> Result<(), Denial> {
+    if expires_at > issued_at { Ok(()) } else { Err(step.deny(Cause::Lifetime)) }
+}

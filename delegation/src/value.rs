@@ -1,0 +1,182 @@
+//! Values as constraints compare them: by their canonical form, so that two values are equal exactly when their JCS
+//! serialisations are (draft section 3.4).
+
+use std::cmp::Ordering;
+
+use crate::canonical::write_canonical_value;
+use crate::json::Json;
+use crate::number::{Double, Number};
+
+/// A JSON value whose numbers are all admissible. Equality is equality of canonical forms.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number.
+    Number(Double),
+    /// A string.
+    String(String),
+    /// An array.
+    Array(Vec<Value>),
+    /// An object: members with distinct names, in canonical order.
+    Object(Vec<(String, Value)>),
+}
+
+/// A number whose canonical form does not denote what was written (draft section 3.4).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the number {0} loses digits in canonical form (RFC 8785); write it as a string")]
+pub struct InadmissibleNumber(pub String);
+
+impl Value {
+    /// Takes a JSON text over.
+    ///
+    /// # Errors
+    /// Names the first number that is not admissible.
+    pub fn from_json(json: &Json<'_>) -> Result<Self, InadmissibleNumber> {
+        Ok(match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::Bool(*value),
+            Json::Number(number) => Self::from_number(*number)?,
+            Json::String(text) => Self::String(text.clone().into_owned()),
+            Json::Array(elements) => Self::Array(elements.iter().map(Self::from_json).collect::<Result<_, _>>()?),
+            Json::Object(object) => {
+                let members = object
+                    .iter()
+                    .map(|(name, value)| Ok((name.to_owned(), Self::from_json(value)?)))
+                    .collect::<Result<Vec<_>, _>>()?;
+                Self::object(members)
+            }
+        })
+    }
+
+    /// Takes a number over.
+    ///
+    /// # Errors
+    /// If it is not admissible.
+    pub fn from_number(number: Number<'_>) -> Result<Self, InadmissibleNumber> {
+        number.admissible().map(Self::Number).ok_or_else(|| InadmissibleNumber(number.text().to_owned()))
+    }
+
+    /// An object with these members. Of members with the same name the first stays.
+    #[must_use]
+    pub fn object(members: impl IntoIterator<Item = (String, Value)>) -> Self {
+        let mut members: Vec<_> = members.into_iter().collect();
+        members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
+        members.dedup_by(|(a, _), (b, _)| a == b);
+        Self::Object(members)
+    }
+
+    /// The JCS serialisation (RFC 8785).
+    #[must_use]
+    pub fn canonical(&self) -> String {
+        let mut out = String::new();
+        write_canonical_value(self, &mut out);
+        out
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::String(text.to_owned())
+    }
+}
+
+/// The arguments of one invocation: distinct names with their values.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Arguments {
+    members: Vec<(String, Value)>,
+}
+
+impl Arguments {
+    /// No arguments.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an argument; `false` if the name is taken already, and then nothing changes.
+    pub fn insert(&mut self, name: String, value: Value) -> bool {
+        match self.members.binary_search_by(|(n, _)| canonical_order(n, &name)) {
+            Ok(_) => false,
+            Err(place) => {
+                self.members.insert(place, (name, value));
+                true
+            }
+        }
+    }
+
+    /// Takes the members of a JSON object over.
+    ///
+    /// # Errors
+    /// Names the first number that is not admissible (draft section 8, step 6b).
+    pub fn from_json(object: &crate::json::Object<'_>) -> Result<Self, InadmissibleNumber> {
+        let mut arguments = Self::new();
+        for (name, value) in object.iter() {
+            arguments.insert(name.to_owned(), Value::from_json(value)?);
+        }
+        Ok(arguments)
+    }
+
+    /// The argument of that name.
+    #[must_use]
+    pub fn argument(&self, name: &str) -> Option<&Value> {
+        let place = self.members.binary_search_by(|(n, _)| canonical_order(n, name)).ok()?;
+        self.members.get(place).map(|(_, value)| value)
+    }
+
+    /// The arguments in canonical order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.members.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The JCS serialisation of the argument map (RFC 8785).
+    #[must_use]
+    pub fn canonical(&self) -> String {
+        let mut out = String::new();
+        crate::canonical::write_canonical_members(&self.members, &mut out);
+        out
+    }
+}
+
+/// The order of member names in canonical form: by UTF-16 code units (RFC 8785, section 3.2.3).
+pub(crate) fn canonical_order(a: &str, b: &str) -> Ordering {
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        Value::from_json(&Json::parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn equal_when_the_canonical_forms_are() {
+        for (a, b) in [("1", "1.0"), ("1e2", "100"), ("-0", "0"), (r#"{"a":1,"b":2}"#, r#"{"b":2.0,"a":1}"#)] {
+            assert_eq!(value(a), value(b), "{a} {b}");
+            assert_eq!(value(a).canonical(), value(b).canonical());
+        }
+        for (a, b) in [("1", "\"1\""), ("null", "false"), ("[1,2]", "[2,1]"), ("\"e\u{301}\"", "\"é\"")] {
+            assert_ne!(value(a), value(b), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn names_the_number_that_loses_digits() {
+        let json = Json::parse(br#"{"a":[{"b":9007199254740993}]}"#).unwrap();
+        assert_eq!(Value::from_json(&json), Err(InadmissibleNumber("9007199254740993".into())));
+    }
+
+    #[test]
+    fn an_argument_is_given_once() {
+        let mut arguments = Arguments::new();
+        assert!(arguments.insert("b".into(), "1".into()));
+        assert!(arguments.insert("a".into(), "2".into()));
+        assert!(!arguments.insert("b".into(), "3".into()));
+        assert_eq!(arguments.argument("b"), Some(&"1".into()));
+        assert_eq!(arguments.canonical(), r#"{"a":"2","b":"1"}"#);
+    }
+}
