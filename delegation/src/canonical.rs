@@ -140,7 +140,11 @@ mod tests {
         let names: Vec<String> = {
             let canonical = canonical(text);
             let json = Json::parse(canonical.as_bytes()).unwrap();
-            json.as_object().unwrap().iter().map(|(name, _)| name.to_owned()).collect()
+            json.as_object()
+                .unwrap()
+                .iter()
+                .map(|(name, _)| name.to_owned())
+                .collect()
         };
         assert_eq!(names, ["\r", "1", "\u{80}", "ö", "€", "😀", "\u{fb33}"]);
     }

@@ -46,7 +46,10 @@ impl Capabilities {
             .ok_or(ToolsError::Shape)?;
         let mut parsed = BTreeMap::new();
         for (tool, map) in maps {
-            parsed.insert(tool.to_owned(), ConstraintMap::parse(tool, map).map_err(ToolsError::Constraint)?);
+            parsed.insert(
+                tool.to_owned(),
+                ConstraintMap::parse(tool, map).map_err(ToolsError::Constraint)?,
+            );
         }
         Ok(Self { tools: parsed })
     }
@@ -67,11 +70,17 @@ impl Capabilities {
         let mut pairs = Vec::with_capacity(child.tools.len());
         for (tool, map) in &child.tools {
             let parent = self.tools.get(tool).ok_or_else(|| {
-                Step::S4p1.deny(Cause::Attenuation(format!("the parent does not grant the tool \"{tool}\"")))
+                Step::S4p1.deny(Cause::Attenuation(format!(
+                    "the parent does not grant the tool \"{tool}\""
+                )))
             })?;
             pairs.push((tool, parent, map));
         }
-        for check in [ConstraintMap::check_names, ConstraintMap::check_presence, ConstraintMap::check_constraints] {
+        for check in [
+            ConstraintMap::check_names,
+            ConstraintMap::check_presence,
+            ConstraintMap::check_constraints,
+        ] {
             for &(tool, parent, map) in &pairs {
                 check(parent, tool, map)?;
             }
@@ -85,10 +94,15 @@ impl ConstraintMap {
         let mut entries = BTreeMap::new();
         let mut rest = map.is_empty();
         for (argument, json) in map.iter() {
-            let fail = |fault| ConstraintError { place: format!("{tool}.{argument}"), fault };
+            let fail = |fault| ConstraintError {
+                place: format!("{tool}.{argument}"),
+                fault,
+            };
             let (constraint, optional) = Constraint::parse_entry(json).map_err(fail)?;
             if argument == "*" {
-                let plain = json.as_object().is_some_and(|object| object.member("optional").is_none());
+                let plain = json
+                    .as_object()
+                    .is_some_and(|object| object.member("optional").is_none());
                 if constraint != Constraint::Wildcard || !plain {
                     return Err(fail(Fault::Rest));
                 }
@@ -110,7 +124,11 @@ impl ConstraintMap {
                 None => return Err(Cause::ArgumentNotGranted(name.to_owned())),
             }
         }
-        match self.entries.iter().find(|(name, entry)| !entry.optional && arguments.argument(name).is_none()) {
+        match self
+            .entries
+            .iter()
+            .find(|(name, entry)| !entry.optional && arguments.argument(name).is_none())
+        {
             Some((name, _)) => Err(Cause::ArgumentMissing(name.clone())),
             None => Ok(()),
         }
@@ -119,12 +137,20 @@ impl ConstraintMap {
     /// Step 4p2: the rules of section 4.5 for which arguments a child may name and drop.
     fn check_names(&self, tool: &str, child: &Self) -> Result<(), Denial> {
         let deny = |what: String| Err(Step::S4p2.deny(Cause::Attenuation(what)));
-        if let Some(name) = child.entries.keys().find(|name| !self.rest && !self.entries.contains_key(*name)) {
-            return deny(format!("the parent does not grant the argument \"{name}\" of \"{tool}\""));
+        if let Some(name) = child
+            .entries
+            .keys()
+            .find(|name| !self.rest && !self.entries.contains_key(*name))
+        {
+            return deny(format!(
+                "the parent does not grant the argument \"{name}\" of \"{tool}\""
+            ));
         }
         for (name, entry) in &self.entries {
             if !child.entries.contains_key(name) && (!entry.optional || child.rest) {
-                return deny(format!("the argument \"{name}\" of \"{tool}\" is dropped, and with it its constraint"));
+                return deny(format!(
+                    "the argument \"{name}\" of \"{tool}\" is dropped, and with it its constraint"
+                ));
             }
         }
         if child.rest && !self.rest {
@@ -148,7 +174,11 @@ impl ConstraintMap {
     /// had no constraint, so any is tighter.
     fn check_constraints(&self, tool: &str, child: &Self) -> Result<(), Denial> {
         for (name, entry) in &child.entries {
-            if self.entries.get(name).is_some_and(|parent| !parent.constraint.subsumes(&entry.constraint)) {
+            if self
+                .entries
+                .get(name)
+                .is_some_and(|parent| !parent.constraint.subsumes(&entry.constraint))
+            {
                 let what = format!("the constraint on \"{name}\" of \"{tool}\" is not within the parent's");
                 return Err(Step::S4p4.deny(Cause::Attenuation(what)));
             }
@@ -171,6 +201,9 @@ pub(crate) fn find(details: &[Json<'_>]) -> Result<Option<Capabilities>, ToolsEr
         }
     }
     let Some(entry) = found else { return Ok(None) };
-    let tools = entry.member("tools").and_then(Json::as_object).ok_or(ToolsError::Shape)?;
+    let tools = entry
+        .member("tools")
+        .and_then(Json::as_object)
+        .ok_or(ToolsError::Shape)?;
     Capabilities::parse(tools).map(Some)
 }

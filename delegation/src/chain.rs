@@ -91,7 +91,10 @@ impl<'a> Chain<'a> {
         for compact in tokens {
             if parsed.len() >= max_tokens {
                 let tokens = parsed.len().saturating_add(1);
-                return Err(Step::S2b.deny(Cause::TooLong { tokens, limit: max_tokens }));
+                return Err(Step::S2b.deny(Cause::TooLong {
+                    tokens,
+                    limit: max_tokens,
+                }));
             }
             check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
             chain_bytes = chain_bytes.saturating_add(compact.len());
@@ -100,7 +103,10 @@ impl<'a> Chain<'a> {
         }
         let mut tokens = parsed.into_iter();
         let root = tokens.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?;
-        let chain = Self { root, derived: tokens.collect() };
+        let chain = Self {
+            root,
+            derived: tokens.collect(),
+        };
         chain.check_ids()?;
         Ok(chain)
     }
@@ -124,7 +130,11 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
-        let root_header = self.root.header.as_ref().map_err(|cause| Step::S3a.deny(cause.clone()))?;
+        let root_header = self
+            .root
+            .header
+            .as_ref()
+            .map_err(|cause| Step::S3a.deny(cause.clone()))?;
         for token in &self.derived {
             let header = token.header.as_ref().map_err(|cause| Step::S4a.deny(cause.clone()))?;
             if !context.holder_algorithms.allow(header.algorithm) {
@@ -152,7 +162,9 @@ impl<'a> Chain<'a> {
             chain.derived.push(verified);
         }
         if chain.derived.len() != chain.leaf().claims.depth as usize {
-            return Err(Step::S5.deny(Cause::Linkage("the chain's length is not the leaf's del_depth plus one")));
+            return Err(Step::S5.deny(Cause::Linkage(
+                "the chain's length is not the leaf's del_depth plus one",
+            )));
         }
         Ok(chain)
     }
@@ -162,7 +174,10 @@ impl<'a> Chain<'a> {
         let mut seen = BTreeSet::new();
         for token in std::iter::once(&self.root).chain(&self.derived) {
             let id = token.glance()?.id.ok_or_else(|| {
-                Step::S2c.deny(Cause::Claim { claim: "jti", expected: "a string" })
+                Step::S2c.deny(Cause::Claim {
+                    claim: "jti",
+                    expected: "a string",
+                })
             })?;
             if !seen.insert(id) {
                 return Err(Step::S2c.deny(Cause::Repeated));
@@ -172,20 +187,23 @@ impl<'a> Chain<'a> {
     }
 
     /// Steps 3b (claims) to 3n of a root whose signature `anchor` has verified.
-    fn verify_root(
-        &self,
-        anchor: &TrustAnchor,
-        context: &VerificationContext<'_>,
-    ) -> Result<VerifiedChain, Denial> {
+    fn verify_root(&self, anchor: &TrustAnchor, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
         let json = self.root.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
         let claims = Claims::parse_root(object, self.root.jws.signing_input, context.now, context.limits)?;
         if object.member("iss").and_then(Json::as_str) != Some(anchor.issuer.as_str()) {
             return Err(Step::S3k.deny(Cause::IssuerUnknown));
         }
-        let subject = if anchor.asserts_subjects { optional_string(object, "sub")? } else { None };
+        let subject = if anchor.asserts_subjects {
+            optional_string(object, "sub")?
+        } else {
+            None
+        };
         Ok(VerifiedChain {
-            principal: Principal { issuer: anchor.issuer.clone(), subject },
+            principal: Principal {
+                issuer: anchor.issuer.clone(),
+                subject,
+            },
             root_epoch: epoch(object)?,
             anchor: anchor.key.thumbprint(),
             asserts_subjects: anchor.asserts_subjects,
@@ -274,12 +292,19 @@ impl VerifiedChain {
     /// # Errors
     /// Step 6a or 6b; the cause names the argument.
     pub fn permits(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
-        self.constraints(tool)?.permits(arguments).map_err(|cause| Step::S6b.deny(cause))
+        self.constraints(tool)?
+            .permits(arguments)
+            .map_err(|cause| Step::S6b.deny(cause))
     }
 
     fn constraints(&self, tool: &str) -> Result<&crate::capabilities::ConstraintMap, Denial> {
-        let capabilities = self.leaf().capabilities().ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
-        capabilities.tool(tool).ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
+        let capabilities = self
+            .leaf()
+            .capabilities()
+            .ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
+        capabilities
+            .tool(tool)
+            .ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
     }
 }
 
@@ -287,13 +312,18 @@ impl<'a> Token<'a> {
     fn parse(compact: &'a str) -> Result<Self, Denial> {
         let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
         let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
-        let payload = jws.payload().ok_or_else(|| malformed("a token's payload is not base64url"))?;
-        Ok(Self { header: jws.header(token::TYP), jws, payload })
+        let payload = jws
+            .payload()
+            .ok_or_else(|| malformed("a token's payload is not base64url"))?;
+        Ok(Self {
+            header: jws.header(token::TYP),
+            jws,
+            payload,
+        })
     }
 
     fn glance(&self) -> Result<Glance<'_>, Denial> {
-        serde_json::from_slice(&self.payload)
-            .map_err(|error| Step::S2c.deny(JsonError::Syntax(error.to_string())))
+        serde_json::from_slice(&self.payload).map_err(|error| Step::S2c.deny(JsonError::Syntax(error.to_string())))
     }
 
     fn claims_json(&self, step: Step) -> Result<Json<'_>, Denial> {
@@ -332,7 +362,9 @@ fn candidates<'a>(
     issuer: Option<&str>,
     header: &Header,
 ) -> Result<Vec<&'a TrustAnchor>, Denial> {
-    let of_issuer: Vec<_> = issuer.map(|issuer| anchors.of_issuer(issuer).collect()).unwrap_or_default();
+    let of_issuer: Vec<_> = issuer
+        .map(|issuer| anchors.of_issuer(issuer).collect())
+        .unwrap_or_default();
     if of_issuer.is_empty() {
         // An algorithm that no anchor at all allows is step 3a's business, whoever the issuer is.
         let allowed = anchors.iter().any(|anchor| anchor.algorithms.allow(header.algorithm));
@@ -353,11 +385,16 @@ fn candidates<'a>(
 }
 
 fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {
-    if size <= limit { Ok(()) } else { Err(step.deny(Cause::TooLarge { what, size, limit })) }
+    if size <= limit {
+        Ok(())
+    } else {
+        Err(step.deny(Cause::TooLarge { what, size, limit }))
+    }
 }
 
 fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
-    json.as_object().ok_or_else(|| step.deny(Cause::Malformed("the claims are not a JSON object".into())))
+    json.as_object()
+        .ok_or_else(|| step.deny(Cause::Malformed("the claims are not a JSON object".into())))
 }
 
 /// A claim of ours that the draft does not know: absent, or a string.
@@ -365,7 +402,10 @@ fn optional_string(object: &Object<'_>, claim: &'static str) -> Result<Option<St
     match object.member(claim) {
         None => Ok(None),
         Some(Json::String(text)) if !text.is_empty() => Ok(Some(text.clone().into_owned())),
-        Some(_) => Err(Step::S3b.deny(Cause::Claim { claim, expected: "a string that is not empty" })),
+        Some(_) => Err(Step::S3b.deny(Cause::Claim {
+            claim,
+            expected: "a string that is not empty",
+        })),
     }
 }
 
@@ -378,7 +418,12 @@ fn epoch(object: &Object<'_>) -> Result<Option<u64>, Denial> {
             .and_then(|epoch| u64::try_from(epoch).ok())
             .filter(|&epoch| epoch < crate::revocation::EPOCH_LIMIT)
             .map(Some)
-            .ok_or_else(|| Step::S3b.deny(Cause::Claim { claim: "rev_epoch", expected: "an integer from 0 to 2^53-1" })),
+            .ok_or_else(|| {
+                Step::S3b.deny(Cause::Claim {
+                    claim: "rev_epoch",
+                    expected: "an integer from 0 to 2^53-1",
+                })
+            }),
     }
 }
 
@@ -422,7 +467,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Glance<'a> {
         fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
             let text = raw.get();
             let inner = text.strip_prefix('"')?.strip_suffix('"')?;
-            if inner.contains('\\') { serde_json::from_str(text).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+            if inner.contains('\\') {
+                serde_json::from_str(text).ok().map(Cow::Owned)
+            } else {
+                Some(Cow::Borrowed(inner))
+            }
         }
         deserializer.deserialize_map(GlanceVisitor)
     }

@@ -212,7 +212,10 @@ impl Step {
     /// A denial at this step.
     #[must_use]
     pub fn deny(self, cause: impl Into<Cause>) -> Denial {
-        Denial { step: self, cause: cause.into() }
+        Denial {
+            step: self,
+            cause: cause.into(),
+        }
     }
 }
 

@@ -23,7 +23,9 @@ pub fn contents(compact: &str) -> Result<Contents, Denial> {
     let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
     let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
     Ok(Contents {
-        header: jws.decoded_header().ok_or_else(|| malformed("the header is not base64url"))?,
+        header: jws
+            .decoded_header()
+            .ok_or_else(|| malformed("the header is not base64url"))?,
         claims: jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?,
         hash: token::hash(jws.signing_input),
     })

@@ -140,7 +140,11 @@ fn read(raw: &RawValue, depth: u32) -> Result<Json<'_>, JsonError> {
         Some(b'[') => {
             let depth = depth.checked_sub(1).ok_or(JsonError::TooDeep)?;
             let elements: Vec<&RawValue> = part(text)?;
-            elements.into_iter().map(|e| read(e, depth)).collect::<Result<_, _>>().map(Json::Array)
+            elements
+                .into_iter()
+                .map(|e| read(e, depth))
+                .collect::<Result<_, _>>()
+                .map(Json::Array)
         }
         Some(b'{') => {
             let depth = depth.checked_sub(1).ok_or(JsonError::TooDeep)?;
@@ -156,7 +160,9 @@ fn read(raw: &RawValue, depth: u32) -> Result<Json<'_>, JsonError> {
             }
             Ok(Json::Object(Object { members }))
         }
-        _ => Number::parse(text).map(Json::Number).ok_or_else(|| JsonError::Syntax(format!("unexpected {text}"))),
+        _ => Number::parse(text)
+            .map(Json::Number)
+            .ok_or_else(|| JsonError::Syntax(format!("unexpected {text}"))),
     }
 }
 
@@ -221,13 +227,23 @@ mod tests {
     fn keeps_numbers_as_written() {
         let json = parse(r#" {"a": 1.00000000000000001, "b": [9007199254740993]} "#).unwrap();
         let object = json.as_object().unwrap();
-        assert_eq!(object.member("a"), Some(&Json::Number(Number::parse("1.00000000000000001").unwrap())));
-        assert_eq!(object.member("b").unwrap().as_array().unwrap()[0].as_integer(), Some(9_007_199_254_740_993));
+        assert_eq!(
+            object.member("a"),
+            Some(&Json::Number(Number::parse("1.00000000000000001").unwrap()))
+        );
+        assert_eq!(
+            object.member("b").unwrap().as_array().unwrap()[0].as_integer(),
+            Some(9_007_199_254_740_993)
+        );
     }
 
     #[test]
     fn refuses_duplicate_members_at_every_depth() {
-        for text in [r#"{"a":1,"a":1}"#, r#"{"x":[{"a":1,"b":2,"a":3}]}"#, r#"{"\u0061":1,"a":2}"#] {
+        for text in [
+            r#"{"a":1,"a":1}"#,
+            r#"{"x":[{"a":1,"b":2,"a":3}]}"#,
+            r#"{"\u0061":1,"a":2}"#,
+        ] {
             assert_eq!(parse(text), Err(JsonError::DuplicateMember("a".into())), "{text}");
         }
     }
@@ -250,7 +266,20 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_json() {
-        for text in ["", "{", "{\"a\":1}x", "01", "+1", "NaN", "'a'", "{a:1}", "[1,]", "\"\\ud800\"", "\u{feff}1", "tru"] {
+        for text in [
+            "",
+            "{",
+            "{\"a\":1}x",
+            "01",
+            "+1",
+            "NaN",
+            "'a'",
+            "{a:1}",
+            "[1,]",
+            "\"\\ud800\"",
+            "\u{feff}1",
+            "tru",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(Json::parse(b"\"\xff\"").is_err());

@@ -26,7 +26,12 @@ impl<'a> Jws<'a> {
     pub(crate) fn parse(compact: &'a str) -> Option<Self> {
         let (signing_input, signature) = compact.rsplit_once('.')?;
         let (header, payload) = signing_input.split_once('.')?;
-        (!payload.contains('.')).then_some(Self { signing_input, header, payload, signature })
+        (!payload.contains('.')).then_some(Self {
+            signing_input,
+            header,
+            payload,
+            signature,
+        })
     }
 
     /// The decoded header, as untrusted as the payload.
@@ -53,7 +58,10 @@ impl<'a> Jws<'a> {
             // We implement no extension that `crit` may list, and RFC 7515, section 4.1.11, forbids an empty list.
             return Err(Cause::CriticalHeader);
         }
-        let algorithm = header.member("alg").and_then(Json::as_str).ok_or_else(|| malformed("no alg"))?;
+        let algorithm = header
+            .member("alg")
+            .and_then(Json::as_str)
+            .ok_or_else(|| malformed("no alg"))?;
         let algorithm = Algorithm::from_name(algorithm).ok_or(Cause::AlgorithmNotAllowed)?;
         Ok(Header { algorithm })
     }

@@ -143,7 +143,10 @@ impl PublicKey {
         let kty = string_member(jwk, "kty")?;
         let crv = string_member(jwk, "crv").unwrap_or_default();
         if (kty, crv) != ("OKP", "Ed25519") {
-            return Err(KeyError::Unsupported { kty: kty.to_owned(), crv: crv.to_owned() });
+            return Err(KeyError::Unsupported {
+                kty: kty.to_owned(),
+                crv: crv.to_owned(),
+            });
         }
         let x = string_member(jwk, "x")?;
         let bytes = base64url::decode_array::<32>(x).ok_or(KeyError::Encoding)?;
@@ -159,7 +162,10 @@ impl PublicKey {
         if key.is_weak() {
             return Err(KeyError::Unusable);
         }
-        Ok(Self { thumbprint: Thumbprint::of_ed25519(bytes), key })
+        Ok(Self {
+            thumbprint: Thumbprint::of_ed25519(bytes),
+            key,
+        })
     }
 
     /// The public JWK, in canonical form.
@@ -245,7 +251,9 @@ impl SigningKey {
     /// The key of this RFC 8032 seed.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
-        Self { key: ed25519_dalek::SigningKey::from_bytes(seed) }
+        Self {
+            key: ed25519_dalek::SigningKey::from_bytes(seed),
+        }
     }
 
     /// Reads a private JWK: `kty` OKP, `crv` Ed25519, `d` the seed, `x` the public half that must belong to it
@@ -256,9 +264,15 @@ impl SigningKey {
     pub fn from_jwk_text(text: &[u8]) -> Result<Self, KeyError> {
         let json = Json::parse(text)?;
         let jwk = json.as_object().ok_or(KeyError::NotAnObject)?;
-        let (kty, crv) = (string_member(jwk, "kty")?, string_member(jwk, "crv").unwrap_or_default());
+        let (kty, crv) = (
+            string_member(jwk, "kty")?,
+            string_member(jwk, "crv").unwrap_or_default(),
+        );
         if (kty, crv) != ("OKP", "Ed25519") {
-            return Err(KeyError::Unsupported { kty: kty.to_owned(), crv: crv.to_owned() });
+            return Err(KeyError::Unsupported {
+                kty: kty.to_owned(),
+                crv: crv.to_owned(),
+            });
         }
         let seed = Zeroizing::new(base64url::decode_array::<32>(string_member(jwk, "d")?).ok_or(KeyError::Encoding)?);
         let key = Self::from_seed(&seed);
@@ -281,7 +295,10 @@ impl SigningKey {
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let key = self.key.verifying_key();
-        PublicKey { thumbprint: Thumbprint::of_ed25519(key.as_bytes()), key }
+        PublicKey {
+            thumbprint: Thumbprint::of_ed25519(key.as_bytes()),
+            key,
+        }
     }
 
     /// The JWS `alg` of the signatures this key makes.
@@ -328,10 +345,12 @@ mod tests {
     fn thumbprint_and_signature_are_those_of_rfc_8037_appendix_a() {
         let public = key().public();
         assert_eq!(public.to_jwk(), format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{X}"}}"#));
-        assert_eq!(public.thumbprint().to_string(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+        assert_eq!(
+            public.thumbprint().to_string(),
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+        );
         let message = b"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc";
-        let signature =
-            "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
+        let signature = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
         assert_eq!(base64url::encode(key().sign(message)), signature);
         assert!(public.verifies(message, &base64url::decode(signature).unwrap()));
     }
@@ -346,18 +365,39 @@ mod tests {
         });
         for (jwk, error) in [
             (r#"[]"#.to_owned(), KeyError::NotAnObject),
-            (format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{X}","d":"{SEED}"}}"#), KeyError::Private("d")),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{X}","d":"{SEED}"}}"#),
+                KeyError::Private("d"),
+            ),
             (r#"{"kty":"oct","k":"AAAA"}"#.to_owned(), KeyError::Private("k")),
             (r#"{"crv":"Ed25519"}"#.to_owned(), KeyError::Missing("kty")),
-            (r#"{"kty":"OKP","crv":"Ed25519","x":7}"#.to_owned(), KeyError::Missing("x")),
+            (
+                r#"{"kty":"OKP","crv":"Ed25519","x":7}"#.to_owned(),
+                KeyError::Missing("x"),
+            ),
             (
                 format!(r#"{{"kty":"OKP","crv":"X25519","x":"{X}"}}"#),
-                KeyError::Unsupported { kty: "OKP".into(), crv: "X25519".into() },
+                KeyError::Unsupported {
+                    kty: "OKP".into(),
+                    crv: "X25519".into(),
+                },
             ),
-            (format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{X}="}}"#), KeyError::Encoding),
-            (format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, &X[1..]), KeyError::Encoding),
-            (format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{weak}"}}"#), KeyError::Unusable),
-            (format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{off_curve}"}}"#), KeyError::Unusable),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{X}="}}"#),
+                KeyError::Encoding,
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, &X[1..]),
+                KeyError::Encoding,
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{weak}"}}"#),
+                KeyError::Unusable,
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{off_curve}"}}"#),
+                KeyError::Unusable,
+            ),
         ] {
             assert_eq!(PublicKey::from_jwk_text(jwk.as_bytes()).unwrap_err(), error, "{jwk}");
         }
@@ -366,9 +406,18 @@ mod tests {
     #[test]
     fn a_private_jwk_comes_back_and_its_halves_must_agree() {
         let text = key().to_private_jwk();
-        assert_eq!(SigningKey::from_jwk_text(text.as_bytes()).unwrap().public(), key().public());
-        let other = text.replace(X, &base64url::encode(SigningKey::from_seed(&[7; 32]).public().key.as_bytes()));
-        assert_eq!(SigningKey::from_jwk_text(other.as_bytes()).unwrap_err(), KeyError::Unusable);
+        assert_eq!(
+            SigningKey::from_jwk_text(text.as_bytes()).unwrap().public(),
+            key().public()
+        );
+        let other = text.replace(
+            X,
+            &base64url::encode(SigningKey::from_seed(&[7; 32]).public().key.as_bytes()),
+        );
+        assert_eq!(
+            SigningKey::from_jwk_text(other.as_bytes()).unwrap_err(),
+            KeyError::Unusable
+        );
     }
 
     #[test]

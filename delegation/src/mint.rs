@@ -98,9 +98,17 @@ pub enum MintError {
 pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let mut claims = root.grant.claims(0);
     claims.push(("iss".into(), root.issuer.as_str().into()));
-    claims.extend(root.subject.iter().map(|subject| ("sub".into(), subject.as_str().into())));
+    claims.extend(
+        root.subject
+            .iter()
+            .map(|subject| ("sub".into(), subject.as_str().into())),
+    );
     claims.extend(root.epoch.map(|epoch| ("rev_epoch".into(), integer(i128::from(epoch)))));
-    claims.extend(root.agent_name.iter().map(|name| ("agent_name".into(), name.as_str().into())));
+    claims.extend(
+        root.agent_name
+            .iter()
+            .map(|name| ("agent_name".into(), name.as_str().into())),
+    );
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
     read(&token, root.grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
     Ok(token)
@@ -122,7 +130,9 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
     let (child, link) = read(&token, grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
     if let Some(link) = link {
-        child.check_link(&link, &parent, grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
+        child
+            .check_link(&link, &parent, grant.issued_at, limits)
+            .map_err(MintError::WouldBeDenied)?;
     }
     Ok(token)
 }
@@ -134,7 +144,10 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
 pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let (leaf, _) = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&leaf, key)?;
-    let arguments = invocation.arguments.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    let arguments = invocation
+        .arguments
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.clone()));
     let mut claims: Vec<(String, Value)> = vec![
         ("jti".into(), invocation.id.as_str().into()),
         ("iat".into(), integer(i128::from(invocation.issued_at.0))),
@@ -143,14 +156,26 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
         ("aat_tool".into(), invocation.tool.as_str().into()),
         ("hta".into(), Value::object(arguments)),
     ];
-    claims.extend(invocation.audience.iter().map(|audience| ("aat_aud".into(), audience.as_str().into())));
-    claims.extend(invocation.nonce.iter().map(|nonce| ("nonce".into(), nonce.as_str().into())));
+    claims.extend(
+        invocation
+            .audience
+            .iter()
+            .map(|audience| ("aat_aud".into(), audience.as_str().into())),
+    );
+    claims.extend(
+        invocation
+            .nonce
+            .iter()
+            .map(|nonce| ("nonce".into(), nonce.as_str().into())),
+    );
     Ok(jws::sign(key, proof::TYP, &Value::object(claims).canonical()))
 }
 
 impl Grant {
     fn claims(&self, depth: u32) -> Vec<(String, Value)> {
-        let jwk = Json::parse(self.holder.to_jwk().as_bytes()).ok().and_then(|jwk| Value::from_json(&jwk).ok());
+        let jwk = Json::parse(self.holder.to_jwk().as_bytes())
+            .ok()
+            .and_then(|jwk| Value::from_json(&jwk).ok());
         let mut cnf = vec![("jwk".to_owned(), jwk.unwrap_or(Value::Null))];
         cnf.extend(
             self.holder_certificate
@@ -186,14 +211,20 @@ fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<(Claims, Option
     use crate::denial::{Cause, Step};
     if compact.len() > limits.token_bytes {
         let (size, limit) = (compact.len(), limits.token_bytes);
-        return Err(Step::S2a.deny(Cause::TooLarge { what: "a token", size, limit }));
+        return Err(Step::S2a.deny(Cause::TooLarge {
+            what: "a token",
+            size,
+            limit,
+        }));
     }
     let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
     let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
     jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
     let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
     let json = Json::parse(&payload).map_err(|error| Step::S2c.deny(error))?;
-    let claims = json.as_object().ok_or_else(|| malformed("the claims are not a JSON object"))?;
+    let claims = json
+        .as_object()
+        .ok_or_else(|| malformed("the claims are not a JSON object"))?;
     if claims.member("par_hash").is_some() {
         let (claims, link) = Claims::parse_derived(claims, jws.signing_input)?;
         Ok((claims, Some(link)))
@@ -207,12 +238,17 @@ fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {
     if holder == key {
         Ok(())
     } else {
-        Err(MintError::NotTheHolder { holder: holder.to_string(), key: key.to_string() })
+        Err(MintError::NotTheHolder {
+            holder: holder.to_string(),
+            key: key.to_string(),
+        })
     }
 }
 
 /// A whole number as a JSON value; one that JCS can not keep becomes a string, which no verifier takes for a number.
 fn integer(value: i128) -> Value {
     let text = value.to_string();
-    Number::parse(&text).and_then(|number| number.admissible()).map_or(Value::String(text), Value::Number)
+    Number::parse(&text)
+        .and_then(|number| number.admissible())
+        .map_or(Value::String(text), Value::Number)
 }

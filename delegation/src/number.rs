@@ -128,16 +128,28 @@ impl Decimal {
             .parse()
             .unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let mut digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).skip_while(|&b| b == b'0').collect();
+        let mut digits: Vec<u8> = whole
+            .bytes()
+            .chain(fraction.bytes())
+            .skip_while(|&b| b == b'0')
+            .collect();
         exponent = exponent.saturating_sub_unsigned(fraction.len() as u64);
         while digits.last() == Some(&b'0') {
             digits.pop();
             exponent = exponent.saturating_add(1);
         }
         if digits.is_empty() {
-            return Self { negative: false, digits, exponent: 0 };
+            return Self {
+                negative: false,
+                digits,
+                exponent: 0,
+            };
         }
-        Self { negative, digits, exponent }
+        Self {
+            negative,
+            digits,
+            exponent,
+        }
     }
 }
 
@@ -179,10 +191,21 @@ mod tests {
 
     #[test]
     fn follows_the_json_grammar() {
-        for text in ["0", "-0", "10", "0.5", "1e5", "1E+5", "1.25e-3", "123456789012345678901234567890"] {
+        for text in [
+            "0",
+            "-0",
+            "10",
+            "0.5",
+            "1e5",
+            "1E+5",
+            "1.25e-3",
+            "123456789012345678901234567890",
+        ] {
             assert!(Number::parse(text).is_some(), "{text}");
         }
-        for text in ["", "-", "+1", "01", "1.", ".5", "1e", "1e+", "0x1", "NaN", "Infinity", "1 ", " 1", "1_0", "--1"] {
+        for text in [
+            "", "-", "+1", "01", "1.", ".5", "1e", "1e+", "0x1", "NaN", "Infinity", "1 ", " 1", "1_0", "--1",
+        ] {
             assert!(Number::parse(text).is_none(), "{text}");
         }
     }

@@ -68,12 +68,18 @@ impl<'a> Proof<'a> {
     pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, Denial> {
         if compact.len() > limits.token_bytes {
             let (size, limit) = (compact.len(), limits.token_bytes);
-            return Err(Step::S7a.deny(Cause::TooLarge { what: "the proof", size, limit }));
+            return Err(Step::S7a.deny(Cause::TooLarge {
+                what: "the proof",
+                size,
+                limit,
+            }));
         }
         let malformed = |what: &str| Step::S7a.deny(Cause::Malformed(what.to_owned()));
         let jws = Jws::parse(compact).ok_or_else(|| malformed("a proof is three parts joined by dots (RFC 7515)"))?;
         let header = jws.header(TYP).map_err(|cause| Step::S7a.deny(cause))?;
-        let payload = jws.payload().ok_or_else(|| malformed("the proof's payload is not base64url"))?;
+        let payload = jws
+            .payload()
+            .ok_or_else(|| malformed("the proof's payload is not base64url"))?;
         Ok(Self { jws, header, payload })
     }
 
@@ -121,7 +127,12 @@ impl<'a> Proof<'a> {
                 return Err(Step::S7h.deny(Cause::Nonce));
             }
         }
-        Ok(VerifiedProof { id: id.to_owned(), issued_at, tool: tool.to_owned(), arguments })
+        Ok(VerifiedProof {
+            id: id.to_owned(),
+            issued_at,
+            tool: tool.to_owned(),
+            arguments,
+        })
     }
 }
 
@@ -155,13 +166,20 @@ impl VerifiedProof {
 
 /// Step 7d. `aat_aud` has the semantics of `aud`: a string, or an array of strings.
 fn check_audience(claims: &Object<'_>, context: &ProofContext<'_>) -> Result<(), Denial> {
-    let is_ours = |name: &Json<'_>| name.as_str().is_some_and(|name| context.audience.iter().any(|ours| ours == name));
+    let is_ours = |name: &Json<'_>| {
+        name.as_str()
+            .is_some_and(|name| context.audience.iter().any(|ours| ours == name))
+    };
     let identified = match claims.member("aat_aud") {
         None => !context.require_audience,
         Some(Json::Array(names)) => names.iter().any(is_ours),
         Some(name) => is_ours(name),
     };
-    if identified { Ok(()) } else { Err(Step::S7d.deny(Cause::Audience)) }
+    if identified {
+        Ok(())
+    } else {
+        Err(Step::S7d.deny(Cause::Audience))
+    }
 }
 
 fn string<'a>(claims: &'a Object<'_>, name: &'static str) -> Result<&'a str, Denial> {

@@ -73,9 +73,7 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
         // A root from a later epoch than ours is denied like any other; it never makes us look for news.
         Some(epoch) => epoch == state.epoch,
         // Without an epoch only the time of issue is left, and a principal who signs for himself controls that.
-        None if chain.asserts_subjects() => {
-            state.raised_at.is_none_or(|raised_at| issued_at > raised_at.plus(skew))
-        }
+        None if chain.asserts_subjects() => state.raised_at.is_none_or(|raised_at| issued_at > raised_at.plus(skew)),
         None => state.epoch == 0,
     };
     if !granted_in_this_epoch {
@@ -86,11 +84,16 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
         return Err(Void::IssuerRevoked);
     }
     if view.is_key_revoked(&chain.anchor())
-        || chain.tokens().any(|token| view.is_key_revoked(&token.holder().thumbprint()))
+        || chain
+            .tokens()
+            .any(|token| view.is_key_revoked(&token.holder().thumbprint()))
     {
         return Err(Void::KeyRevoked);
     }
-    if chain.tokens().any(|token| view.is_delegation_revoked(issuer, subject, token.id())) {
+    if chain
+        .tokens()
+        .any(|token| view.is_delegation_revoked(issuer, subject, token.id()))
+    {
         return Err(Void::DelegationRevoked);
     }
     Ok(())

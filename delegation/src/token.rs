@@ -114,7 +114,13 @@ impl Claims {
         }
         let max_depth = depth(claims, "del_max_depth")
             .filter(|&max_depth| max_depth <= limits.delegation_depth)
-            .ok_or_else(|| claim(Step::S3i, "del_max_depth", "an integer from 0 to the configured depth limit"))?;
+            .ok_or_else(|| {
+                claim(
+                    Step::S3i,
+                    "del_max_depth",
+                    "an integer from 0 to the configured depth limit",
+                )
+            })?;
         let id = id(claims, Step::S3j)?;
         let holder = Holder::parse(claims, Step::S3l)?;
         let capabilities = details(claims)
@@ -138,16 +144,21 @@ impl Claims {
     pub(crate) fn parse_derived(claims: &Object<'_>, signing_input: &str) -> Result<(Self, Link), Denial> {
         let id = id(claims, Step::S4b1)?;
         let holder = Holder::parse(claims, Step::S4b2)?;
-        let details =
-            details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
-        let integer = |name| {
-            depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"))
-        };
+        let details = details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
+        let integer =
+            |name| depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"));
         let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
         let string = |name: &'static str| {
-            claims.member(name).and_then(Json::as_str).map(str::to_owned).ok_or_else(|| claim(Step::S4b5, name, "a string"))
+            claims
+                .member(name)
+                .and_then(Json::as_str)
+                .map(str::to_owned)
+                .ok_or_else(|| claim(Step::S4b5, name, "a string"))
         };
-        let link = Link { issuer: string("iss")?, parent_hash: string("par_hash")? };
+        let link = Link {
+            issuer: string("iss")?,
+            parent_hash: string("par_hash")?,
+        };
         let issued_at = time(claims, "iat", Step::S4b5)?;
         let expires_at = time(claims, "exp", Step::S4b5)?;
         let capabilities = read_capabilities(details, Step::S4n, Step::S4o)?;
@@ -166,36 +177,70 @@ impl Claims {
     }
 
     /// Checks a derived token against its parent: steps 4c to 4q.
-    pub(crate) fn check_link(
-        &self,
-        link: &Link,
-        parent: &Self,
-        now: UnixTime,
-        limits: &Limits,
-    ) -> Result<(), Denial> {
+    pub(crate) fn check_link(&self, link: &Link, parent: &Self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let ensure = |holds: bool, step: Step, what: &'static str| {
-            if holds { Ok(()) } else { Err(step.deny(Cause::Linkage(what))) }
+            if holds {
+                Ok(())
+            } else {
+                Err(step.deny(Cause::Linkage(what)))
+            }
         };
         ensure(
             link.issuer == parent.holder.key.thumbprint().uri(),
             Step::S4c,
             "iss is not the thumbprint URI of the parent's holder key",
         )?;
-        ensure(Some(self.depth) == parent.depth.checked_add(1), Step::S4d, "del_depth is not the parent's plus one")?;
-        ensure(self.depth <= parent.max_depth, Step::S4e, "del_depth is over the parent's del_max_depth")?;
-        ensure(self.depth <= limits.delegation_depth, Step::S4f, "del_depth is over the configured depth limit")?;
-        ensure(self.max_depth <= parent.max_depth, Step::S4g, "del_max_depth is over the parent's")?;
-        ensure(self.expires_at <= parent.expires_at, Step::S4h, "exp is after the parent's")?;
+        ensure(
+            Some(self.depth) == parent.depth.checked_add(1),
+            Step::S4d,
+            "del_depth is not the parent's plus one",
+        )?;
+        ensure(
+            self.depth <= parent.max_depth,
+            Step::S4e,
+            "del_depth is over the parent's del_max_depth",
+        )?;
+        ensure(
+            self.depth <= limits.delegation_depth,
+            Step::S4f,
+            "del_depth is over the configured depth limit",
+        )?;
+        ensure(
+            self.max_depth <= parent.max_depth,
+            Step::S4g,
+            "del_max_depth is over the parent's",
+        )?;
+        ensure(
+            self.expires_at <= parent.expires_at,
+            Step::S4h,
+            "exp is after the parent's",
+        )?;
         check_not_expired(self.expires_at, now, Step::S4i)?;
-        ensure(self.issued_at >= parent.issued_at, Step::S4j, "iat is before the parent's")?;
+        ensure(
+            self.issued_at >= parent.issued_at,
+            Step::S4j,
+            "iat is before the parent's",
+        )?;
         check_not_from_future(self.issued_at, now, limits, Step::S4k)?;
         check_lifetime(self.issued_at, self.expires_at, Step::S4l)?;
-        ensure(self.depth <= self.max_depth, Step::S4m, "del_depth is over del_max_depth")?;
+        ensure(
+            self.depth <= self.max_depth,
+            Step::S4m,
+            "del_depth is over del_max_depth",
+        )?;
         if let Some(granted) = &self.capabilities {
             let nothing = Capabilities::default();
-            parent.capabilities.as_ref().unwrap_or(&nothing).check_attenuation(granted)?;
+            parent
+                .capabilities
+                .as_ref()
+                .unwrap_or(&nothing)
+                .check_attenuation(granted)?;
         }
-        ensure(link.parent_hash == parent.hash, Step::S4q, "par_hash is not the parent's hash")
+        ensure(
+            link.parent_hash == parent.hash,
+            Step::S4q,
+            "par_hash is not the parent's hash",
+        )
     }
 }
 
@@ -205,7 +250,9 @@ impl Holder {
             .member("cnf")
             .and_then(Json::as_object)
             .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
-        let jwk = cnf.member("jwk").ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
+        let jwk = cnf
+            .member("jwk")
+            .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
         let key = PublicKey::from_jwk(jwk).map_err(|error| step.deny(error))?;
         let certificate = cnf
             .member("x5t#S256")
@@ -241,7 +288,10 @@ fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime,
 }
 
 fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
-    claims.member(name).and_then(Json::as_integer).and_then(|depth| u32::try_from(depth).ok())
+    claims
+        .member(name)
+        .and_then(Json::as_integer)
+        .and_then(|depth| u32::try_from(depth).ok())
 }
 
 fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
@@ -257,11 +307,7 @@ fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
     claims.member("authorization_details").and_then(Json::as_array)
 }
 
-fn read_capabilities(
-    details: &[Json<'_>],
-    shape: Step,
-    constraints: Step,
-) -> Result<Option<Capabilities>, Denial> {
+fn read_capabilities(details: &[Json<'_>], shape: Step, constraints: Step) -> Result<Option<Capabilities>, Denial> {
     capabilities::find(details).map_err(|error| match error {
         ToolsError::Shape => claim(shape, "authorization_details", ONE_ENTRY),
         ToolsError::Constraint(error) => constraints.deny(Cause::Constraint(error)),
@@ -271,21 +317,35 @@ fn read_capabilities(
 fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
     claims.member("aud").map(|aud| match aud {
         Json::String(one) => vec![one.clone().into_owned()],
-        Json::Array(several) => {
-            several.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>().unwrap_or_default()
-        }
+        Json::Array(several) => several
+            .iter()
+            .map(|one| one.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .unwrap_or_default(),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::Object(_) => Vec::new(),
     })
 }
 
 fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
-    if expires_at > now { Ok(()) } else { Err(step.deny(Cause::Expired)) }
+    if expires_at > now {
+        Ok(())
+    } else {
+        Err(step.deny(Cause::Expired))
+    }
 }
 
 fn check_not_from_future(issued_at: UnixTime, now: UnixTime, limits: &Limits, step: Step) -> Result<(), Denial> {
-    if issued_at <= now.plus(limits.iat_skew) { Ok(()) } else { Err(step.deny(Cause::IssuedInFuture)) }
+    if issued_at <= now.plus(limits.iat_skew) {
+        Ok(())
+    } else {
+        Err(step.deny(Cause::IssuedInFuture))
+    }
 }
 
 fn check_lifetime(issued_at: UnixTime, expires_at: UnixTime, step: Step) -> Result<(), Denial> {
-    if expires_at > issued_at { Ok(()) } else { Err(step.deny(Cause::Lifetime)) }
+    if expires_at > issued_at {
+        Ok(())
+    } else {
+        Err(step.deny(Cause::Lifetime))
+    }
 }

@@ -56,7 +56,10 @@ impl Value {
     /// # Errors
     /// If it is not admissible.
     pub fn from_number(number: Number<'_>) -> Result<Self, InadmissibleNumber> {
-        number.admissible().map(Self::Number).ok_or_else(|| InadmissibleNumber(number.text().to_owned()))
+        number
+            .admissible()
+            .map(Self::Number)
+            .ok_or_else(|| InadmissibleNumber(number.text().to_owned()))
     }
 
     /// An object with these members. Of members with the same name the first stays.
@@ -142,7 +145,11 @@ impl Arguments {
 
 /// The order of member names in canonical form: by UTF-16 code units (RFC 8785, section 3.2.3).
 pub(crate) fn canonical_order(a: &str, b: &str) -> Ordering {
-    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
+    if a.is_ascii() && b.is_ascii() {
+        a.cmp(b)
+    } else {
+        a.encode_utf16().cmp(b.encode_utf16())
+    }
 }
 
 #[cfg(test)]
@@ -155,11 +162,21 @@ mod tests {
 
     #[test]
     fn equal_when_the_canonical_forms_are() {
-        for (a, b) in [("1", "1.0"), ("1e2", "100"), ("-0", "0"), (r#"{"a":1,"b":2}"#, r#"{"b":2.0,"a":1}"#)] {
+        for (a, b) in [
+            ("1", "1.0"),
+            ("1e2", "100"),
+            ("-0", "0"),
+            (r#"{"a":1,"b":2}"#, r#"{"b":2.0,"a":1}"#),
+        ] {
             assert_eq!(value(a), value(b), "{a} {b}");
             assert_eq!(value(a).canonical(), value(b).canonical());
         }
-        for (a, b) in [("1", "\"1\""), ("null", "false"), ("[1,2]", "[2,1]"), ("\"e\u{301}\"", "\"é\"")] {
+        for (a, b) in [
+            ("1", "\"1\""),
+            ("null", "false"),
+            ("[1,2]", "[2,1]"),
+            ("\"e\u{301}\"", "\"é\""),
+        ] {
             assert_ne!(value(a), value(b), "{a} {b}");
         }
     }
@@ -167,7 +184,10 @@ mod tests {
     #[test]
     fn names_the_number_that_loses_digits() {
         let json = Json::parse(br#"{"a":[{"b":9007199254740993}]}"#).unwrap();
-        assert_eq!(Value::from_json(&json), Err(InadmissibleNumber("9007199254740993".into())));
+        assert_eq!(
+            Value::from_json(&json),
+            Err(InadmissibleNumber("9007199254740993".into()))
+        );
     }
 
     #[test]

@@ -31,8 +31,12 @@ impl Constraint {
 
 impl Range {
     pub(super) fn accepts(&self, number: Double) -> bool {
-        let above = self.min.is_none_or(|min| number > min.value || (min.inclusive && number == min.value));
-        let below = self.max.is_none_or(|max| number < max.value || (max.inclusive && number == max.value));
+        let above = self
+            .min
+            .is_none_or(|min| number > min.value || (min.inclusive && number == min.value));
+        let below = self
+            .max
+            .is_none_or(|max| number < max.value || (max.inclusive && number == max.value));
         above && below
     }
 }
@@ -45,15 +49,31 @@ mod tests {
     #[test]
     fn accepts_exactly_what_the_draft_says() {
         for (constraint, accepted, rejected) in [
-            (r#"{"constraint_type":"exact","value":5}"#, vec!["5", "5.0"], vec!["\"5\"", "6", "null"]),
+            (
+                r#"{"constraint_type":"exact","value":5}"#,
+                vec!["5", "5.0"],
+                vec!["\"5\"", "6", "null"],
+            ),
             (
                 r#"{"constraint_type":"range","min":1,"max":3,"max_inclusive":false}"#,
                 vec!["1", "2.999"],
                 vec!["3", "0.999", "\"2\"", "null"],
             ),
-            (r#"{"constraint_type":"range"}"#, vec!["-1e300"], vec!["\"1\"", "true", "[1]"]),
-            (r#"{"constraint_type":"one_of","values":["a",[1,2]]}"#, vec!["\"a\"", "[1,2]"], vec!["\"b\"", "[2,1]"]),
-            (r#"{"constraint_type":"not_one_of","excluded":["a",1]}"#, vec!["\"b\"", "\"1\""], vec!["\"a\"", "1.0"]),
+            (
+                r#"{"constraint_type":"range"}"#,
+                vec!["-1e300"],
+                vec!["\"1\"", "true", "[1]"],
+            ),
+            (
+                r#"{"constraint_type":"one_of","values":["a",[1,2]]}"#,
+                vec!["\"a\"", "[1,2]"],
+                vec!["\"b\"", "[2,1]"],
+            ),
+            (
+                r#"{"constraint_type":"not_one_of","excluded":["a",1]}"#,
+                vec!["\"b\"", "\"1\""],
+                vec!["\"a\"", "1.0"],
+            ),
             (
                 r#"{"constraint_type":"contains","required":["a","b"]}"#,
                 vec![r#"["b","c","a"]"#],

@@ -24,7 +24,10 @@ enum Position {
 
 fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constraint, Fault> {
     let depth = depth.checked_sub(1).ok_or(Fault::TooDeep)?;
-    let kind = object.member("constraint_type").and_then(Json::as_str).ok_or(Fault::Untyped)?;
+    let kind = object
+        .member("constraint_type")
+        .and_then(Json::as_str)
+        .ok_or(Fault::Untyped)?;
     let members: &[&str] = match kind {
         "exact" => &["value"],
         "range" => &["min", "max", "min_inclusive", "max_inclusive"],
@@ -37,9 +40,8 @@ fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constrai
         unknown => return Err(Fault::UnknownType(unknown.to_owned())),
     };
     for (name, _) in object.iter() {
-        let known = name == "constraint_type"
-            || (name == "optional" && position == Position::Entry)
-            || members.contains(&name);
+        let known =
+            name == "constraint_type" || (name == "optional" && position == Position::Entry) || members.contains(&name);
         if !known {
             return Err(Fault::UnknownMember(name.to_owned()));
         }
@@ -50,7 +52,10 @@ fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constrai
         "one_of" => {
             let values = set(object, "values")?;
             if values.values.is_empty() {
-                return Err(Fault::Member { member: "values", expected: "an array that is not empty" });
+                return Err(Fault::Member {
+                    member: "values",
+                    expected: "an array that is not empty",
+                });
             }
             Constraint::OneOf(values)
         }
@@ -67,9 +72,10 @@ fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constrai
 fn scalar(object: &Object<'_>) -> Result<Value, Fault> {
     match object.member("value") {
         Some(json @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_))) => Ok(Value::from_json(json)?),
-        Some(Json::Array(_) | Json::Object(_)) | None => {
-            Err(Fault::Member { member: "value", expected: "a string, a number, a boolean or null" })
-        }
+        Some(Json::Array(_) | Json::Object(_)) | None => Err(Fault::Member {
+            member: "value",
+            expected: "a string, a number, a boolean or null",
+        }),
     }
 }
 
@@ -94,21 +100,37 @@ fn bound(object: &Object<'_>, member: &'static str, inclusive: &'static str) -> 
     };
     match json {
         Json::Number(number) => match Value::from_number(*number)? {
-            Value::Number(value) => Ok(Some(Bound { value, inclusive: inclusivity.unwrap_or(true) })),
-            _ => Err(Fault::Member { member, expected: "a number" }),
+            Value::Number(value) => Ok(Some(Bound {
+                value,
+                inclusive: inclusivity.unwrap_or(true),
+            })),
+            _ => Err(Fault::Member {
+                member,
+                expected: "a number",
+            }),
         },
-        _ => Err(Fault::Member { member, expected: "a number" }),
+        _ => Err(Fault::Member {
+            member,
+            expected: "a number",
+        }),
     }
 }
 
 fn set(object: &Object<'_>, member: &'static str) -> Result<Set, Fault> {
-    let elements =
-        object.member(member).and_then(Json::as_array).ok_or(Fault::Member { member, expected: "an array" })?;
-    Ok(Set::new(elements.iter().map(Value::from_json).collect::<Result<_, _>>()?))
+    let elements = object.member(member).and_then(Json::as_array).ok_or(Fault::Member {
+        member,
+        expected: "an array",
+    })?;
+    Ok(Set::new(
+        elements.iter().map(Value::from_json).collect::<Result<_, _>>()?,
+    ))
 }
 
 fn clauses(object: &Object<'_>, depth: u32) -> Result<Vec<Constraint>, Fault> {
-    const EXPECTED: Fault = Fault::Member { member: "constraints", expected: "an array that is not empty" };
+    const EXPECTED: Fault = Fault::Member {
+        member: "constraints",
+        expected: "an array that is not empty",
+    };
     let elements = object.member("constraints").and_then(Json::as_array).ok_or(EXPECTED)?;
     if elements.is_empty() {
         return Err(EXPECTED);
@@ -122,7 +144,12 @@ fn clauses(object: &Object<'_>, depth: u32) -> Result<Vec<Constraint>, Fault> {
 fn flag(object: &Object<'_>, member: &'static str) -> Result<Option<bool>, Fault> {
     object
         .member(member)
-        .map(|json| json.as_bool().ok_or(Fault::Member { member, expected: "true or false" }))
+        .map(|json| {
+            json.as_bool().ok_or(Fault::Member {
+                member,
+                expected: "true or false",
+            })
+        })
         .transpose()
 }
 
@@ -159,23 +186,56 @@ mod tests {
             (r#"[]"#, "a constraint is a JSON object"),
             (r#"{}"#, "\"constraint_type\" must be a string"),
             (r#"{"constraint_type":"regex"}"#, "unknown constraint_type \"regex\""),
-            (r#"{"constraint_type":"wildcard","value":1}"#, "\"value\" does not belong here"),
-            (r#"{"constraint_type":"exact"}"#, "\"value\" must be a string, a number, a boolean or null"),
-            (r#"{"constraint_type":"exact","value":[]}"#, "\"value\" must be a string, a number, a boolean or null"),
-            (r#"{"constraint_type":"exact","value":1,"optional":1}"#, "\"optional\" must be true or false"),
-            (r#"{"constraint_type":"one_of","values":[]}"#, "\"values\" must be an array that is not empty"),
+            (
+                r#"{"constraint_type":"wildcard","value":1}"#,
+                "\"value\" does not belong here",
+            ),
+            (
+                r#"{"constraint_type":"exact"}"#,
+                "\"value\" must be a string, a number, a boolean or null",
+            ),
+            (
+                r#"{"constraint_type":"exact","value":[]}"#,
+                "\"value\" must be a string, a number, a boolean or null",
+            ),
+            (
+                r#"{"constraint_type":"exact","value":1,"optional":1}"#,
+                "\"optional\" must be true or false",
+            ),
+            (
+                r#"{"constraint_type":"one_of","values":[]}"#,
+                "\"values\" must be an array that is not empty",
+            ),
             (r#"{"constraint_type":"one_of"}"#, "\"values\" must be an array"),
-            (r#"{"constraint_type":"subset","allowed":{}}"#, "\"allowed\" must be an array"),
+            (
+                r#"{"constraint_type":"subset","allowed":{}}"#,
+                "\"allowed\" must be an array",
+            ),
             (r#"{"constraint_type":"range","min":"1"}"#, "\"min\" must be a number"),
-            (r#"{"constraint_type":"range","min":2,"max":1}"#, "\"min\" is greater than \"max\""),
-            (r#"{"constraint_type":"range","min_inclusive":true}"#, "\"min_inclusive\" does not belong here"),
-            (r#"{"constraint_type":"range","max":1,"max_inclusive":0}"#, "\"max_inclusive\" must be true or false"),
+            (
+                r#"{"constraint_type":"range","min":2,"max":1}"#,
+                "\"min\" is greater than \"max\"",
+            ),
+            (
+                r#"{"constraint_type":"range","min_inclusive":true}"#,
+                "\"min_inclusive\" does not belong here",
+            ),
+            (
+                r#"{"constraint_type":"range","max":1,"max_inclusive":0}"#,
+                "\"max_inclusive\" must be true or false",
+            ),
             (
                 r#"{"constraint_type":"range","min":9007199254740993}"#,
                 "the number 9007199254740993 loses digits in canonical form (RFC 8785); write it as a string",
             ),
-            (r#"{"constraint_type":"all","constraints":[]}"#, "\"constraints\" must be an array that is not empty"),
-            (r#"{"constraint_type":"any","constraints":[1]}"#, "a constraint is a JSON object"),
+            (
+                r#"{"constraint_type":"all","constraints":[]}"#,
+                "\"constraints\" must be an array that is not empty",
+            ),
+            (
+                r#"{"constraint_type":"any","constraints":[1]}"#,
+                "a constraint is a JSON object",
+            ),
             (
                 r#"{"constraint_type":"any","constraints":[{"constraint_type":"wildcard","optional":true}]}"#,
                 "\"optional\" does not belong here",
@@ -189,7 +249,9 @@ mod tests {
     fn bounds_the_nesting_of_clauses() {
         let nested = |n: usize| {
             let leaf = r#"{"constraint_type":"wildcard"}"#.to_owned();
-            (1..n).fold(leaf, |inner, _| format!(r#"{{"constraint_type":"all","constraints":[{inner}]}}"#))
+            (1..n).fold(leaf, |inner, _| {
+                format!(r#"{{"constraint_type":"all","constraints":[{inner}]}}"#)
+            })
         };
         assert!(entry(&nested(32)).is_ok());
         assert_eq!(entry(&nested(33)), Err(Fault::TooDeep));

@@ -23,12 +23,12 @@ impl Constraint {
             (Self::NotOneOf(parent), Self::NotOneOf(child)) => child.contains_all(parent),
             (Self::Contains(parent), Self::Contains(child)) => child.contains_all(parent),
             (Self::Subset(parent), Self::Subset(child)) => parent.contains_all(child),
-            (Self::All(parent), Self::All(child)) => {
-                parent.iter().all(|clause| child.iter().any(|narrower| clause.subsumes(narrower)))
-            }
-            (Self::Any(parent), Self::Any(child)) => {
-                child.iter().all(|clause| parent.iter().any(|wider| wider.subsumes(clause)))
-            }
+            (Self::All(parent), Self::All(child)) => parent
+                .iter()
+                .all(|clause| child.iter().any(|narrower| clause.subsumes(narrower))),
+            (Self::Any(parent), Self::Any(child)) => child
+                .iter()
+                .all(|clause| parent.iter().any(|wider| wider.subsumes(clause))),
             (
                 Self::Exact(_)
                 | Self::Range(_)
@@ -57,8 +57,7 @@ fn tighter(parent: Option<Bound>, child: Option<Bound>, inside: impl Fn(Double, 
         (None, _) => true,
         (Some(_), None) => false,
         (Some(parent), Some(child)) => {
-            inside(child.value, parent.value)
-                || (child.value == parent.value && (parent.inclusive || !child.inclusive))
+            inside(child.value, parent.value) || (child.value == parent.value && (parent.inclusive || !child.inclusive))
         }
     }
 }
@@ -69,7 +68,9 @@ mod tests {
     use crate::json::Json;
 
     fn constraint(text: &str) -> Constraint {
-        Constraint::parse_entry(&Json::parse(text.as_bytes()).unwrap()).unwrap().0
+        Constraint::parse_entry(&Json::parse(text.as_bytes()).unwrap())
+            .unwrap()
+            .0
     }
 
     /// One instance of each type; all of them accept a common value where that is possible, so that no pair is
@@ -91,7 +92,11 @@ mod tests {
             for child in types {
                 let listed =
                     parent == WILDCARD || parent == child || ((parent == RANGE || parent == ONE_OF) && child == EXACT);
-                assert_eq!(constraint(parent).subsumes(&constraint(child)), listed, "{parent} over {child}");
+                assert_eq!(
+                    constraint(parent).subsumes(&constraint(child)),
+                    listed,
+                    "{parent} over {child}"
+                );
             }
         }
     }
@@ -114,7 +119,11 @@ mod tests {
             (range(r#","min":1"#), range(r#","min":1,"min_inclusive":false"#), true),
             (range(r#","min":1,"min_inclusive":false"#), range(r#","min":1"#), false),
             (range(r#","max":9,"max_inclusive":false"#), range(r#","max":9"#), false),
-            (range(r#","max":9,"max_inclusive":false"#), range(r#","max":9,"max_inclusive":false"#), true),
+            (
+                range(r#","max":9,"max_inclusive":false"#),
+                range(r#","max":9,"max_inclusive":false"#),
+                true,
+            ),
             (range(r#","max":9,"max_inclusive":false"#), exact("9"), false),
             (range(r#","max":9"#), exact("9"), true),
             (range(""), exact("\"9\""), false),
@@ -129,21 +138,31 @@ mod tests {
             (subset("[1,2]"), subset("[]"), true),
             (subset("[1]"), subset("[1,2]"), false),
         ] {
-            assert_eq!(constraint(&parent).subsumes(&constraint(&child)), valid, "{parent} over {child}");
+            assert_eq!(
+                constraint(&parent).subsumes(&constraint(&child)),
+                valid,
+                "{parent} over {child}"
+            );
         }
     }
 
     #[test]
     fn all_and_any_match_clause_by_clause() {
         let group = |kind: &str, clauses: &[&str]| {
-            constraint(&format!(r#"{{"constraint_type":"{kind}","constraints":[{}]}}"#, clauses.join(",")))
+            constraint(&format!(
+                r#"{{"constraint_type":"{kind}","constraints":[{}]}}"#,
+                clauses.join(",")
+            ))
         };
         assert!(group("all", &[WILDCARD, WILDCARD]).subsumes(&group("all", &[EXACT])));
         assert!(group("all", &[RANGE]).subsumes(&group("all", &[EXACT, NOT_ONE_OF])));
         assert!(!group("all", &[RANGE, NOT_ONE_OF]).subsumes(&group("all", &[EXACT])));
         assert!(group("any", &[ONE_OF, RANGE]).subsumes(&group("any", &[EXACT])));
         assert!(!group("any", &[ONE_OF]).subsumes(&group("any", &[EXACT, SUBSET])));
-        assert!(!group("any", &[EXACT]).subsumes(&constraint(EXACT)), "conservative, as the draft says");
+        assert!(
+            !group("any", &[EXACT]).subsumes(&constraint(EXACT)),
+            "conservative, as the draft says"
+        );
         assert!(!group("all", &[EXACT]).subsumes(&group("any", &[EXACT])));
     }
 }

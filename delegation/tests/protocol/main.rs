@@ -1,0 +1,7 @@
+//! The protocol, step by step.
+
+mod chains;
+mod common;
+mod invocations;
+mod minting;
+mod revocation;

@@ -1,0 +1,161 @@
+//! When what was valid is void.
+
+use crate::common::*;
+use credence_delegation::revocation::{PrincipalState, RevocationView, Void, void};
+use credence_delegation::{
+    Algorithms, Chain, Limits, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
+};
+
+/// A log that has revoked what a test says.
+#[derive(Default)]
+struct Log {
+    principal: PrincipalState,
+    key: Option<Thumbprint>,
+    issuer_floor: Option<UnixTime>,
+    log_floor: Option<UnixTime>,
+    delegation: Option<&'static str>,
+}
+
+impl RevocationView for Log {
+    fn principal(&self, issuer: &str, _: Option<&str>) -> PrincipalState {
+        assert_eq!(issuer, ISSUER);
+        self.principal
+    }
+    fn is_key_revoked(&self, key: &Thumbprint) -> bool {
+        self.key == Some(*key)
+    }
+    fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {
+        assert_eq!(issuer, ISSUER);
+        self.issuer_floor
+    }
+    fn log_floor(&self) -> Option<UnixTime> {
+        self.log_floor
+    }
+    fn is_delegation_revoked(&self, _: &str, _: Option<&str>, id: &str) -> bool {
+        self.delegation == Some(id)
+    }
+}
+
+const SKEW: u64 = 30;
+
+fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
+    let mut claims = root().with("sub", "\"ada\"");
+    if let Some(epoch) = epoch {
+        claims = claims.with("rev_epoch", epoch);
+    }
+    let root = claims.signed(&anchor());
+    let joined = format!("{root}~{}", child(&root).signed(&alice()));
+    let anchors = TrustAnchors::new([TrustAnchor {
+        issuer: ISSUER.into(),
+        key: anchor().public(),
+        algorithms: Algorithms::default(),
+        asserts_subjects,
+    }]);
+    let limits = Limits::default();
+    Chain::parse_joined(&joined, &limits)
+        .unwrap()
+        .verify(&VerificationContext {
+            anchors: &anchors,
+            holder_algorithms: &Algorithms::default(),
+            limits: &limits,
+            now: UnixTime(NOW),
+        })
+        .unwrap()
+}
+
+fn at_epoch(epoch: u64, raised_at: Option<i64>) -> Log {
+    Log {
+        principal: PrincipalState {
+            epoch,
+            disabled: false,
+            raised_at: raised_at.map(UnixTime),
+        },
+        ..Log::default()
+    }
+}
+
+#[test]
+fn nothing_revoked_voids_nothing() {
+    for chain in [chain(None, true), chain(None, false), chain(Some("0"), true)] {
+        assert_eq!(void(&chain, &Log::default(), SKEW), Ok(()));
+    }
+}
+
+#[test]
+fn only_the_current_epoch_counts() {
+    let chain = chain(Some("7"), true);
+    assert_eq!(void(&chain, &at_epoch(7, Some(NOW)), SKEW), Ok(()));
+    for epoch in [0, 6, 8] {
+        assert_eq!(
+            void(&chain, &at_epoch(epoch, None), SKEW),
+            Err(Void::PrincipalRevoked),
+            "{epoch}"
+        );
+    }
+}
+
+#[test]
+fn without_an_epoch_the_issuers_time_counts() {
+    // The root was issued at NOW - 60.
+    for (raised_at, voided) in [(NOW - 60 - 31, false), (NOW - 60 - 30, true), (NOW, true)] {
+        let result = void(&chain(None, true), &at_epoch(3, Some(raised_at)), SKEW);
+        assert_eq!(result.is_err(), voided, "{raised_at}");
+    }
+}
+
+#[test]
+fn whoever_signs_for_himself_has_no_time_to_show() {
+    assert_eq!(
+        void(&chain(None, false), &at_epoch(3, Some(0)), SKEW),
+        Err(Void::PrincipalRevoked)
+    );
+}
+
+#[test]
+fn disabled_keys_issuers_and_delegations_void_whatever_the_epoch() {
+    let chain = chain(Some("0"), true);
+    let disabled = Log {
+        principal: PrincipalState {
+            disabled: true,
+            ..Default::default()
+        },
+        ..Log::default()
+    };
+    assert_eq!(void(&chain, &disabled, SKEW), Err(Void::PrincipalDisabled));
+    for key in [anchor(), alice(), bob()] {
+        let log = Log {
+            key: Some(key.public().thumbprint()),
+            ..Log::default()
+        };
+        assert_eq!(void(&chain, &log, SKEW), Err(Void::KeyRevoked));
+    }
+    for id in ["root", "child"] {
+        let log = Log {
+            delegation: Some(id),
+            ..Log::default()
+        };
+        assert_eq!(void(&chain, &log, SKEW), Err(Void::DelegationRevoked));
+    }
+    for (floor, expected) in [(NOW - 60, Err(Void::IssuerRevoked)), (NOW - 61, Ok(()))] {
+        let issuer = Log {
+            issuer_floor: Some(UnixTime(floor)),
+            ..Log::default()
+        };
+        assert_eq!(void(&chain, &issuer, SKEW), expected);
+        let log = Log {
+            log_floor: Some(UnixTime(floor)),
+            ..Log::default()
+        };
+        assert_eq!(void(&chain, &log, SKEW), expected);
+    }
+}
+
+#[test]
+fn other_keys_and_ids_leave_the_chain_alone() {
+    let log = Log {
+        key: Some(mallory().public().thumbprint()),
+        delegation: Some("sibling"),
+        ..Log::default()
+    };
+    assert_eq!(void(&chain(Some("0"), true), &log, SKEW), Ok(()));
+}
