@@ -1,0 +1,84 @@
+# Everything starts here: `make run` and `make test` install what they need into .tools and build the rest.
+# Where Envoy is already installed:  make ENVOY=/path/to/envoy run
+
+include scripts/versions.sh
+
+ENVOY ?= $(CURDIR)/.tools/envoy-$(ENVOY_VERSION)
+export ENVOY
+
+# What the demo and the end-to-end tests drive.
+export CREDENCE_ENVOY := $(abspath $(ENVOY))
+export CREDENCE_WASM := $(CURDIR)/build/credence-filter.wasm
+export CREDENCE_BIN := $(CURDIR)/target/release/credence
+
+# CREDENCE_BIN is right only if cargo builds here.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
+# Which benchmark `make bench` runs: the name behind loadtest/bench-.
+BENCH ?= filter
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build wasm lint lint-shell bench bench-known soak fuzz clean rust envoy
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: build wasm envoy ## Watch a real Envoy allow and deny delegations: builds all, then runs the demo
+	@echo "==> Starting the demo"
+	@cargo run --locked --release -p credence-e2e --bin demo
+
+test: build wasm envoy ## Build all and run every test, end to end against a real Envoy too
+	@echo "==> Running the tests"
+	@cargo test --locked --workspace
+
+build: rust ## Build the command line tool and control plane: target/release/credence
+	@echo "==> Building credence"
+	@cargo build --locked --release -p credence
+
+wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
+	@scripts/build-wasm.sh filter
+
+lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all without a warning
+	@scripts/setup-rust.sh lint
+	@echo "==> Formatting"
+	@cargo fmt --all --check
+	@cargo fmt --check --manifest-path loadtest/noop/Cargo.toml
+	@echo "==> Clippy"
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@echo "==> Clippy for the code that is built for Wasm only"
+	@scripts/wasm-cargo.sh clippy --locked -p credence-filter -- -D warnings >/dev/null
+	@scripts/wasm-cargo.sh clippy --locked --manifest-path loadtest/noop/Cargo.toml -- -D warnings >/dev/null
+	@echo "==> Documentation"
+	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	@echo "==> Dependencies"
+	@"$$(scripts/setup-cargo-deny.sh)" --locked check bans licenses sources
+
+lint-shell:
+	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
+	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
+
+bench: bench-known build wasm envoy ## Measure against a peer in the same run: make bench BENCH=filter
+	@scripts/build-wasm.sh noop
+	@scripts/setup-bench.sh
+	@"loadtest/bench-$(BENCH)"
+
+soak: build wasm envoy ## Run the long tests, those marked #[ignore]
+	@echo "==> Running the long tests"
+	@cargo test --locked --release --workspace -- --ignored
+
+fuzz: ## Fuzz what reads untrusted input
+	@echo "error: there are no fuzz targets yet: nothing was fuzzed" >&2; exit 1
+
+clean: ## Remove what was built, but not the installed tools (.tools)
+	rm -rf build target loadtest/noop/target
+
+# First, before anything is built for a benchmark that does not exist.
+bench-known:
+	@test -x "loadtest/bench-$(BENCH)" || { echo "error: there is no benchmark '$(BENCH)'; there are:" \
+		$(patsubst loadtest/bench-%,%,$(wildcard loadtest/bench-*)) >&2; exit 1; }
+
+rust:
+	@scripts/setup-rust.sh
+
+envoy:
+	@scripts/setup-envoy.sh >/dev/null

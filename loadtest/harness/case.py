@@ -1,0 +1,18 @@
+"""One thing to measure: a listener with its filters, and the request that is sent to it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    # Envoy's HTTP filters before the router, as its configuration spells them.
+    filters: list[dict]
+    method: str = "GET"
+    path: str = "/"
+    # What every request carries.
+    headers: dict[str, str] = field(default_factory=dict)
+    # The answer to the same request without those headers: shows that the filter is really in the way.
+    status_without_headers: int = 200
+    # Clusters that the filters call.
+    clusters: list[dict] = field(default_factory=list)

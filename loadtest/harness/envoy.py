@@ -1,0 +1,167 @@
+"""A real Envoy with a listener per case."""
+
+import http.client
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from .case import Case
+
+# The worker that is measured runs here; load comes from the other core.
+ENVOY_CORE = "0"
+START_LIMIT_SECONDS = 30
+TYPES = "type.googleapis.com/envoy.extensions.filters"
+
+
+class Envoy:
+    """Running from `with` to its end. Ports are the kernel's choice, so that two runs never collide."""
+
+    def __init__(self, binary: str, cases: list[Case], scratch: Path):
+        self._binary = binary
+        self._cases = cases
+        self._scratch = scratch
+        self._ports: dict[str, int] = {}
+
+    def __enter__(self) -> "Envoy":
+        configuration = self._scratch / "envoy.json"
+        configuration.write_text(json.dumps(bootstrap(self._cases)))
+        self._admin_address = self._scratch / "admin-address"
+        self._log = self._scratch / "envoy.log"
+        self._process = subprocess.Popen(
+            # Its own base id: beside another Envoy of the same machine.
+            ["taskset", "-c", ENVOY_CORE, self._binary, "-c", configuration, "--concurrency", "1"]
+            + ["--use-dynamic-base-id", "--log-level", "warning", "--log-path", self._log]
+            + ["--admin-address-path", self._admin_address],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            self._ports = self._wait_for_listeners()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def url(self, case: Case) -> str:
+        return f"http://127.0.0.1:{self._ports[case.name]}{case.path}"
+
+    def check(self, case: Case) -> None:
+        """Fails unless the case answers 200, and answers what it says it does when its headers are left out."""
+        self._expect(case, case.headers, 200)
+        if case.headers:
+            self._expect(case, {}, case.status_without_headers)
+
+    def _expect(self, case: Case, headers: dict[str, str], expected: int) -> None:
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        status, body = self._request(case, headers)
+        # 503 is "not yet" while a filter waits for its control plane.
+        while status == 503 != expected and time.monotonic() < deadline:
+            time.sleep(0.1)
+            status, body = self._request(case, headers)
+        if status != expected:
+            given = "with" if headers else "without"
+            raise SystemExit(
+                f"error: case {case.name} answered {status} {given} its headers, expected {expected}: {body}\n"
+                f"{self._log_tail()}"
+            )
+
+    def _request(self, case: Case, headers: dict[str, str]) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._ports[case.name], timeout=5)
+        try:
+            connection.request(case.method, case.path, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+    def _wait_for_listeners(self) -> dict[str, int]:
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise SystemExit(f"error: Envoy exited with {self._process.returncode}\n{self._log_tail()}")
+            ports = self._listener_ports()
+            if len(ports) == len(self._cases):
+                return ports
+            time.sleep(0.05)
+        raise SystemExit(f"error: Envoy did not open its listeners in {START_LIMIT_SECONDS} s\n{self._log_tail()}")
+
+    def _listener_ports(self) -> dict[str, int]:
+        try:
+            host, port = self._admin_address.read_text().rsplit(":", 1)
+            connection = http.client.HTTPConnection(host, int(port), timeout=5)
+            connection.request("GET", "/ready")
+            if connection.getresponse().read().strip() != b"LIVE":
+                return {}
+            connection.request("GET", "/listeners?format=json")
+            listeners = json.loads(connection.getresponse().read())["listener_statuses"]
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
+            return {}  # not up yet
+        return {listener["name"]: listener["local_address"]["socket_address"]["port_value"] for listener in listeners}
+
+    def _log_tail(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return "\n".join(lines[-20:])
+
+
+def wasm_filter(name: str, module: Path, configuration: dict | None = None) -> dict:
+    """A filter from a module, in a VM of its own; the plugin configuration goes to it as JSON."""
+    settings: dict = {
+        "name": name,
+        "root_id": name,
+        "failure_policy": "FAIL_RELOAD",
+        "vm_config": {
+            "vm_id": name,
+            "runtime": "envoy.wasm.runtime.v8",
+            "code": {"local": {"filename": str(module)}},
+        },
+    }
+    if configuration is not None:
+        settings["configuration"] = {
+            "@type": "type.googleapis.com/google.protobuf.StringValue",
+            "value": json.dumps(configuration),
+        }
+    return {"name": name, "typed_config": {"@type": f"{TYPES}.http.wasm.v3.Wasm", "config": settings}}
+
+
+def bootstrap(cases: list[Case]) -> dict:
+    return {
+        "admin": {"address": loopback()},
+        "static_resources": {
+            "listeners": [listener(case) for case in cases],
+            "clusters": [cluster for case in cases for cluster in case.clusters],
+        },
+    }
+
+
+def listener(case: Case) -> dict:
+    router = {"name": "router", "typed_config": {"@type": f"{TYPES}.http.router.v3.Router"}}
+    # The same for all cases: no upstream whose cost would blur what is measured.
+    route = {"match": {"prefix": "/"}, "direct_response": {"status": 200}}
+    manager = {
+        "@type": f"{TYPES}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": case.name,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "http_filters": [*case.filters, router],
+    }
+    return {
+        "name": case.name,
+        "address": loopback(),
+        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+    }
+
+
+def loopback() -> dict:
+    return {"socket_address": {"address": "127.0.0.1", "port_value": 0}}

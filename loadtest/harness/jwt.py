@@ -1,0 +1,63 @@
+"""The peer: Envoy's native jwt_authn, verifying an Ed25519 JWT."""
+
+import base64
+import json
+import subprocess
+import time
+from pathlib import Path
+
+ISSUER = "https://id.example.com"
+AUDIENCE = "https://payments.example"
+LIFETIME_SECONDS = 3600
+# The last bytes of an Ed25519 public key in DER (RFC 8410) are the key itself.
+PUBLIC_KEY_BYTES = 32
+
+
+class SigningKey:
+    """A fresh Ed25519 key; openssl does the arithmetic, to need no Python package."""
+
+    def __init__(self, scratch: Path):
+        self._scratch = scratch
+        self._key = scratch / "jwt-key.pem"
+        openssl("genpkey", "-algorithm", "ed25519", "-out", self._key)
+
+    def public_jwk(self) -> dict:
+        der = openssl("pkey", "-in", self._key, "-pubout", "-outform", "DER")
+        return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": "bench", "x": base64url(der[-PUBLIC_KEY_BYTES:])}
+
+    def sign_token(self) -> str:
+        now = int(time.time())
+        header = {"alg": "EdDSA", "typ": "JWT", "kid": "bench"}
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + LIFETIME_SECONDS}
+        text = ".".join(base64url(json.dumps(part).encode()) for part in (header, claims))
+        message = self._scratch / "jwt-message"  # openssl signs Ed25519 from a file only
+        message.write_text(text)
+        signature = openssl("pkeyutl", "-sign", "-rawin", "-inkey", self._key, "-in", message)
+        return f"{text}.{base64url(signature)}"
+
+
+def authn_filter(key: SigningKey, cached: bool) -> dict:
+    provider = {
+        "issuer": ISSUER,
+        "audiences": [AUDIENCE],
+        "local_jwks": {"inline_string": json.dumps({"keys": [key.public_jwk()]})},
+    }
+    if cached:
+        provider["jwt_cache_config"] = {"jwt_cache_size": 1000}
+    rule = {"match": {"prefix": "/"}, "requires": {"provider_name": "bench"}}
+    return {
+        "name": "jwt_authn",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+            "providers": {"bench": provider},
+            "rules": [rule],
+        },
+    }
+
+
+def openssl(*arguments: object) -> bytes:
+    return subprocess.run(["openssl", *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

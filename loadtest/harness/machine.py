@@ -1,0 +1,42 @@
+"""Where a measurement is taken: whether it can be, and the versions that belong beside its figures."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+PACKAGES = {"wrk": "wrk", "taskset": "util-linux", "openssl": "openssl"}
+
+
+def check() -> None:
+    """Ends with what is missing and how to get it."""
+    missing = [package for command, package in PACKAGES.items() if shutil.which(command) is None]
+    if missing:
+        packages = " ".join(missing)
+        raise SystemExit(f"error: missing: {packages}\n       On Debian or Ubuntu:  sudo apt-get install {packages}")
+    if not {0, 1} <= os.sched_getaffinity(0):
+        raise SystemExit("error: cores 0 and 1 are needed: one for Envoy, one for the load")
+    if not Path("/proc/self/schedstat").exists():
+        raise SystemExit("error: this kernel has no /proc/PID/schedstat (CONFIG_SCHED_INFO): CPU times come from it")
+
+
+def describe(envoy: str) -> None:
+    print(f"machine  {cpu_model()}, {os.cpu_count()} cores, Linux {platform.release()}, {platform.machine()}")
+    print(f"envoy    {first_match(r'version: (.*)', output(envoy, '--version'))}")
+    print(f"wrk      {first_match(r'wrk (.*?) Copyright', output('wrk', '-v'))}")
+
+
+def cpu_model() -> str:
+    return first_match(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+
+
+def output(*command: str) -> str:
+    # `wrk -v` exits with 1.
+    return subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+
+def first_match(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1].strip() if match else "unknown"

@@ -1,0 +1,108 @@
+"""CPU time per request, case by case, in interleaved rounds."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from statistics import median
+
+from .case import Case
+from .envoy import Envoy
+
+LOAD_CORE = "1"
+CONNECTIONS = 32
+WARM_UP_SECONDS = 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one case did in one round."""
+
+    cpu_us: float
+    rps: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one case did over all rounds."""
+
+    # Median, least and most CPU time of the Envoy process per request.
+    cpu_us: float
+    least_us: float
+    most_us: float
+    # Median over the rounds of (this case - the base) of the same round: what drifts over the run cancels out.
+    added_us: float
+    # Median requests per second on one core.
+    rps: float
+
+
+def measure(envoy: Envoy, cases: list[Case], rounds: int, seconds: int) -> dict[str, Figure]:
+    """The first case is the base that the others are compared with."""
+    for case in cases:
+        load(envoy, case, WARM_UP_SECONDS)
+    samples: dict[str, list[Sample]] = {case.name: [] for case in cases}
+    for round_number in range(rounds):
+        print(f"==> Round {round_number + 1} of {rounds}", file=sys.stderr, flush=True)
+        # Each round starts with another case, so that none always follows the same neighbour's warm caches.
+        first = round_number % len(cases)
+        for case in cases[first:] + cases[:first]:
+            samples[case.name].append(sample(envoy, case, seconds))
+    base = samples[cases[0].name]
+    return {name: figure(of_case, base) for name, of_case in samples.items()}
+
+
+def sample(envoy: Envoy, case: Case, seconds: int) -> Sample:
+    before = cpu_seconds(envoy.pid)
+    requests, rps = load(envoy, case, seconds)
+    return Sample(cpu_us=(cpu_seconds(envoy.pid) - before) / requests * 1e6, rps=rps)
+
+
+def figure(samples: list[Sample], base: list[Sample]) -> Figure:
+    times = [sample.cpu_us for sample in samples]
+    return Figure(
+        cpu_us=median(times),
+        least_us=min(times),
+        most_us=max(times),
+        added_us=median(own.cpu_us - other.cpu_us for own, other in zip(samples, base, strict=True)),
+        rps=median(sample.rps for sample in samples),
+    )
+
+
+def load(envoy: Envoy, case: Case, seconds: int) -> tuple[int, float]:
+    """Requests answered, and requests per second. Anything but a 2xx ends the run: its cost is not the case's."""
+    headers = [part for name, value in case.headers.items() for part in ("-H", f"{name}: {value}")]
+    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *headers, envoy.url(case)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    if "Non-2xx or 3xx responses" in output or "Socket errors" in output:
+        raise SystemExit(f"error: case {case.name} did not answer every request with success:\n{output}")
+    requests = int(found(r"(\d+) requests in", output))
+    if requests == 0:
+        raise SystemExit(f"error: case {case.name} answered no request:\n{output}")
+    return requests, float(found(r"Requests/sec:\s+([\d.]+)", output))
+
+
+def found(pattern: str, output: str) -> str:
+    match = re.search(pattern, output)
+    if match is None:
+        raise SystemExit(f"error: wrk's output lacks {pattern!r}:\n{output}")
+    return match[1]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process, to the nanosecond; /proc/PID/stat counts in ticks of 10 ms."""
+    tasks = f"/proc/{pid}/task"
+    nanoseconds = 0
+    for task in os.listdir(tasks):
+        with open(f"{tasks}/{task}/schedstat", encoding="ascii") as schedstat:
+            nanoseconds += int(schedstat.read().split()[0])
+    return nanoseconds / 1e9
+
+
+def print_table(figures: dict[str, Figure]) -> None:
+    print(f"{'case':<12}{'CPU µs/request':>16}{'least':>9}{'most':>9}{'adds µs':>10}{'requests/s':>12}")
+    for name, figure in figures.items():
+        print(
+            f"{name:<12}{figure.cpu_us:>16.2f}{figure.least_us:>9.2f}{figure.most_us:>9.2f}"
+            f"{figure.added_us:>10.2f}{figure.rps:>12.0f}"
+        )

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds a Wasm module:  build-wasm.sh (filter|noop)  ->  build/credence-filter.wasm, build/noop.wasm
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+main() {
+    case ${1:-} in
+        filter) build credence-filter "$ROOT" ;;
+        noop) build noop "$ROOT/loadtest/noop" ;; # a module that does nothing, to measure the cost of Wasm itself
+        *) fail "unknown module '${1:-}'" "Use:  $0 (filter|noop)" ;;
+    esac
+}
+
+# build PACKAGE FOLDER: the folder holds the Cargo.toml of its workspace.
+build() {
+    local package=$1 folder=$2 artefacts module=$ROOT/build/$1.wasm
+    say "Building $package.wasm"
+    artefacts=$("$ROOT/scripts/wasm-cargo.sh" build --locked --profile wasm --manifest-path "$folder/Cargo.toml" -p "$package")
+    install_if_changed "$artefacts/wasm/${package//-/_}.wasm" "$module"
+}
+
+# An unchanged module keeps its time: whoever watches the file (Envoy, make) sees only real changes.
+install_if_changed() {
+    cmp -s "$1" "$2" && return
+    mkdir -p "$(dirname "$2")"
+    cp "$1" "$2.new"
+    mv "$2.new" "$2"
+    say "$2 is new: $(wc -c <"$2") bytes"
+}
+
+main "$@"

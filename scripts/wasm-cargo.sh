@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Runs cargo for the Wasm target:  wasm-cargo.sh (build|clippy|check) [ARGUMENT...]
+#
+# The target's standard library comes from the toolchain in use if it has one (rustup target add wasm32-unknown-unknown).
+# Where it has none, Debian's compiler builds it from Debian's sources. That compiler's version differs from the
+# toolchain's, hence the target folder of its own. Prints the folder that the artefacts are in, on stdout.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+target=wasm32-unknown-unknown
+
+main() {
+    if [ -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
+        with_toolchain "$@"
+    else
+        with_distribution "$@"
+    fi
+}
+
+with_toolchain() {
+    local folder=$ROOT/target/wasm
+    CARGO_ENCODED_RUSTFLAGS=$(compiler_flags) run_cargo cargo "$1" "$folder" "${@:2}"
+}
+
+with_distribution() {
+    local folder=$ROOT/target/wasm-distribution command=$1
+    shift
+    install_distribution_compiler "$command"
+    check_rust_version /usr/bin/rustc
+    # RUSTC_BOOTSTRAP: -Z build-std is not a stable flag. PATH: cargo finds clippy-driver and friends there.
+    PATH=/usr/bin:$PATH RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
+        CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "-Clinker=wasm-ld-$LLD_VERSION") \
+        run_cargo /usr/bin/cargo "$command" "$folder" -Z build-std=std,panic_abort "$@"
+}
+
+# run_cargo CARGO COMMAND FOLDER ARGUMENT...
+run_cargo() {
+    local cargo=$1 command=$2 folder=$3
+    shift 3
+    if [ "$command" = clippy ] && [ "$cargo" = /usr/bin/cargo ]; then
+        # `cargo clippy` would prefer rustup's cargo-clippy to the one beside this cargo.
+        CARGO=$cargo /usr/bin/cargo-clippy clippy --target "$target" --target-dir "$folder" "$@" >&2
+    else
+        "$cargo" "$command" --target "$target" --target-dir "$folder" "$@" >&2
+    fi
+    echo "$folder/$target"
+}
+
+install_distribution_compiler() {
+    local missing=()
+    [ -x /usr/bin/rustc ] || missing+=(rustc-web)
+    [ -x /usr/bin/cargo ] || missing+=(cargo-web)
+    [ -d /usr/lib/rustlib/src/rust/library/std ] || missing+=(rust-web-src)
+    [ -x "/usr/bin/wasm-ld-$LLD_VERSION" ] || missing+=("lld-$LLD_VERSION")
+    if [ "$1" = clippy ] && [ ! -x /usr/bin/cargo-clippy ]; then missing+=(rust-web-clippy); fi
+    ((${#missing[@]})) || return 0
+
+    if have rustup && ! can_install_packages; then
+        fail "this Rust toolchain cannot build for $target yet" \
+            "With rustup:           rustup target add $target" \
+            "or on Debian, Ubuntu:  sudo apt-get install ${missing[*]}"
+    fi
+    install_packages "building for $target" "${missing[@]}"
+}
+
+# compiler_flags FLAG...: those given, and those by which the same sources give the same module wherever they lie.
+# Joined as cargo wants it, by the unit separator, so that a path may contain spaces.
+compiler_flags() {
+    local IFS=$'\x1f'
+    local flags=("$@" "--remap-path-prefix=$ROOT=/credence" "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo")
+    echo "${flags[*]}"
+}
+
+main "$@"
