@@ -1,1 +1,49 @@
-//! credence-filter
+//! Credence's Envoy filter.
+//!
+//! A host-neutral core decides; it knows no proxy, no clock and no randomness of its own. A thin shell of proxy-wasm
+//! callbacks (`host`, compiled for Wasm only) feeds it.
+//!
+//! | module | its one job |
+//! |---|---|
+//! | [`config`] | the plugin configuration, parsed into a policy that can not be wrong |
+//! | [`request`], [`target`] | what a request says, read so that nobody behind us can read it differently |
+//! | [`route`], [`arguments`] | the rule a request falls under, and the tool's arguments in it |
+//! | [`engine`] | the decision |
+//! | [`cache`], [`replay`] | chains verified before, and proofs used before |
+//! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
+//! | [`decision`], [`answer`], [`identity`] | what came out, what the client is told, what the service behind us is told |
+//! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
+//! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod answer;
+pub mod arguments;
+pub mod audit;
+pub mod backoff;
+pub mod cache;
+pub mod clock;
+pub mod config;
+pub mod decision;
+pub mod engine;
+pub mod evidence;
+pub mod identity;
+pub mod metrics;
+pub mod replay;
+pub mod request;
+pub mod revocation;
+pub mod route;
+pub mod target;
+
+#[cfg(test)]
+mod samples;
+pub mod host;

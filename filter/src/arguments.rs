@@ -1,0 +1,410 @@
+//! Takes a tool's arguments from a request, as the matched rule says.
+//!
+//! The world is closed: what the service would read but no rule maps, the delegation can not have constrained, so it
+//! denies. So does whatever two parsers could read differently.
+
+use credence_delegation::{Arguments, Number, Value};
+use thiserror::Error;
+
+use crate::request::{Header, Request};
+use crate::route::Captures;
+use crate::target::{self, Target};
+
+/// Where the arguments of one rule's tool come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArgumentMapping {
+    /// One for each argument; names and sources are distinct.
+    pub arguments: Vec<ArgumentSource>,
+    /// Query members that the tool has no use for: allowed, not read.
+    pub ignored_query: Vec<String>,
+}
+
+/// One argument: its name in the delegation, where to find it, and how to read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentSource {
+    /// The argument's name, as delegations constrain it.
+    pub name: String,
+    /// Where the request has it.
+    pub source: Source,
+    /// The type of JSON value it becomes.
+    pub kind: ArgumentKind,
+    /// Whether the request may leave it out.
+    pub optional: bool,
+}
+
+/// The place in a request that holds an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The path template's capture of this number, from 0.
+    Path(usize),
+    /// The query member of this name.
+    Query(String),
+    /// The header of this name, in lower case.
+    Header(String),
+}
+
+/// The type of an argument.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArgumentKind {
+    /// Any text.
+    #[default]
+    String,
+    /// A number as JSON writes it, that keeps all its digits as a double.
+    Number,
+    /// A number without fraction and exponent.
+    Integer,
+    /// `true` or `false`.
+    Boolean,
+}
+
+impl ArgumentMapping {
+    /// Reads the arguments of a request that matched the rule.
+    ///
+    /// # Errors
+    /// [`ArgumentError`]; the request is to be denied.
+    pub fn read(
+        &self,
+        request: &Request<'_>,
+        target: &Target<'_>,
+        captures: &Captures<'_>,
+    ) -> Result<Arguments, ArgumentError> {
+        let mut arguments = Arguments::new();
+        self.read_query(target.query().unwrap_or_default(), &mut arguments)?;
+        for wanted in &self.arguments {
+            match &wanted.source {
+                Source::Path(capture) => {
+                    if let Some(segment) = captures.get(*capture) {
+                        let text = target::decode_segment(segment).map_err(|_| wanted.ambiguous())?;
+                        wanted.put(&text, &mut arguments)?;
+                    }
+                }
+                Source::Header(name) => match request.header(name) {
+                    Header::Absent => {}
+                    Header::Repeated => return Err(ArgumentError::Repeated(wanted.name.clone())),
+                    Header::Once(value) => {
+                        let text = std::str::from_utf8(value).map_err(|_| wanted.ambiguous())?;
+                        wanted.put(text, &mut arguments)?;
+                    }
+                },
+                Source::Query(_) => {}
+            }
+            if !wanted.optional && arguments.argument(&wanted.name).is_none() {
+                return Err(ArgumentError::Missing(wanted.name.clone()));
+            }
+        }
+        Ok(arguments)
+    }
+
+    fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), ArgumentError> {
+        // Some parsers take `;` for `&`: then an ignored member could hide one that counts.
+        if query.contains(&b';') || !query.iter().all(u8::is_ascii_graphic) {
+            return Err(ArgumentError::AmbiguousQuery);
+        }
+        let query = std::str::from_utf8(query).map_err(|_| ArgumentError::AmbiguousQuery)?;
+        let members = query.split('&').filter(|member| !member.is_empty());
+        for (index, member) in members.enumerate() {
+            if index >= MAX_QUERY_MEMBERS {
+                return Err(ArgumentError::TooManyMembers);
+            }
+            let (name, value) = member.split_once('=').unwrap_or((member, ""));
+            if name.contains('+') {
+                return Err(ArgumentError::AmbiguousQuery);
+            }
+            let name = target::decode(name).map_err(|_| ArgumentError::AmbiguousQuery)?;
+            let of_this_name =
+                |wanted: &&ArgumentSource| matches!(&wanted.source, Source::Query(query) if *query == name);
+            if let Some(wanted) = self.arguments.iter().find(of_this_name) {
+                if value.contains('+') {
+                    return Err(wanted.ambiguous());
+                }
+                let value = target::decode(value).map_err(|_| wanted.ambiguous())?;
+                wanted.put(&value, arguments)?;
+            } else if !self.ignored_query.iter().any(|ignored| *ignored == name) {
+                return Err(ArgumentError::Unmapped(shorten(&name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ArgumentSource {
+    fn put(&self, text: &str, arguments: &mut Arguments) -> Result<(), ArgumentError> {
+        let malformed = || ArgumentError::Malformed {
+            name: self.name.clone(),
+            kind: self.kind,
+        };
+        let value = match self.kind {
+            ArgumentKind::String => Value::String(text.to_owned()),
+            ArgumentKind::Number | ArgumentKind::Integer => {
+                let number = Number::parse(text).ok_or_else(malformed)?;
+                if self.kind == ArgumentKind::Integer && number.integer().is_none() {
+                    return Err(malformed());
+                }
+                Value::from_number(number).map_err(|_| malformed())?
+            }
+            ArgumentKind::Boolean => match text {
+                "true" => Value::Bool(true),
+                "false" => Value::Bool(false),
+                _ => return Err(malformed()),
+            },
+        };
+        if arguments.insert(self.name.clone(), value) {
+            Ok(())
+        } else {
+            Err(ArgumentError::Repeated(self.name.clone()))
+        }
+    }
+
+    fn ambiguous(&self) -> ArgumentError {
+        ArgumentError::Ambiguous(self.name.clone())
+    }
+}
+
+/// Why a request's arguments could not be taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ArgumentError {
+    /// The rule needs it.
+    #[error("argument `{0}` is missing")]
+    Missing(String),
+    /// Sent more than once.
+    #[error("argument `{0}` is given more than once")]
+    Repeated(String),
+    /// A query member, by its own name, that the rule neither maps nor ignores.
+    #[error("query member `{0}` is not an argument of this tool")]
+    Unmapped(String),
+    /// Not of its type.
+    #[error("argument `{name}` is not a valid {kind}")]
+    Malformed {
+        /// The argument.
+        name: String,
+        /// What the rule says it is.
+        kind: ArgumentKind,
+    },
+    /// A `+`, an invalid or control-character escape, or bytes that are not UTF-8.
+    #[error("argument `{0}` is encoded in a way that can be read differently")]
+    Ambiguous(String),
+    /// A `;`, raw bytes beyond visible ASCII, or a member name that can be read differently.
+    #[error("the query can be read in more than one way")]
+    AmbiguousQuery,
+    /// More than [`MAX_QUERY_MEMBERS`].
+    #[error("the query has more than {MAX_QUERY_MEMBERS} members")]
+    TooManyMembers,
+}
+
+impl ArgumentError {
+    /// The argument's name, or the query member's for one that is not mapped.
+    pub fn argument(&self) -> Option<&str> {
+        match self {
+            Self::Missing(name)
+            | Self::Repeated(name)
+            | Self::Unmapped(name)
+            | Self::Malformed { name, .. }
+            | Self::Ambiguous(name) => Some(name),
+            Self::AmbiguousQuery | Self::TooManyMembers => None,
+        }
+    }
+}
+
+impl std::fmt::Display for ArgumentKind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::String => "string",
+            Self::Number => "number",
+            Self::Integer => "integer",
+            Self::Boolean => "boolean",
+        })
+    }
+}
+
+/// Members of one query string, ignored ones included.
+pub const MAX_QUERY_MEMBERS: usize = 128;
+
+/// Bytes of a query member's name that go into an error; the name is the client's, of any length.
+const MAX_NAMED_BYTES: usize = 64;
+
+fn shorten(name: &str) -> String {
+    name.get(..name.floor_char_boundary(MAX_NAMED_BYTES))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{HeaderNames, tests::serialize};
+    use crate::route::{PathTemplate, Pattern, Routes};
+    use crate::target::Host;
+
+    #[test]
+    fn arguments_come_from_path_query_and_header() {
+        let mapping = mapping(vec![
+            argument("account", Source::Path(0), ArgumentKind::String),
+            argument("amount", Source::Query("amount".into()), ArgumentKind::Number),
+            argument("tenant", Source::Header("x-tenant".into()), ArgumentKind::String),
+        ]);
+        let found = read(&mapping, "/acme%20ltd?amount=12.50", &[("x-tenant", "north, south")]).unwrap();
+        assert_eq!(
+            found.canonical(),
+            r#"{"account":"acme ltd","amount":12.5,"tenant":"north, south"}"#
+        );
+    }
+
+    #[test]
+    fn query_values_are_read_by_their_type() {
+        use ArgumentKind::{Boolean, Integer, Number, String};
+        let cases = [
+            (String, "v=abc", Some(r#""abc""#)),
+            (String, "v=", Some(r#""""#)),
+            (String, "v", Some(r#""""#)),
+            (String, "v=a=b", Some(r#""a=b""#)),
+            (String, "v=%63af%C3%A9%26", Some(r#""café&""#)),
+            (String, "v=007", Some(r#""007""#)),
+            (String, "%76=x", Some(r#""x""#)),
+            (Number, "v=0", Some("0")),
+            (Number, "v=-1.5e3", Some("-1500")),
+            (Number, "v=%31%30", Some("10")),
+            (Number, "v=", None),
+            (Number, "v=007", None),
+            (Number, "v=1.", None),
+            (Number, "v=.5", None),
+            (Number, "v=0x10", None),
+            (Number, "v=NaN", None),
+            (Number, "v=1e999", None),
+            (Number, "v=9007199254740993", None),
+            (Number, "v=%201", None),
+            (Integer, "v=42", Some("42")),
+            (Integer, "v=-42", Some("-42")),
+            (Integer, "v=42.0", None),
+            (Integer, "v=4e1", None),
+            (Integer, "v=9007199254740993", None),
+            (Integer, "v=99999999999999999999", None),
+            (Boolean, "v=true", Some("true")),
+            (Boolean, "v=false", Some("false")),
+            (Boolean, "v=True", None),
+            (Boolean, "v=1", None),
+            (Boolean, "v", None),
+        ];
+        for (kind, query, expected) in cases {
+            let mapping = mapping(vec![argument("v", Source::Query("v".into()), kind)]);
+            let found = read(&mapping, &format!("/x?{query}"), &[]);
+            let expected = match expected {
+                Some(value) => Ok(format!(r#"{{"v":{value}}}"#)),
+                None => Err(ArgumentError::Malformed { name: "v".into(), kind }),
+            };
+            assert_eq!(found.map(|arguments| arguments.canonical()), expected, "{kind} {query}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_denies() {
+        let ambiguous = || ArgumentError::Ambiguous("v".to_owned());
+        let cases = [
+            ("v=a+b", ambiguous()),
+            ("v=%zz", ambiguous()),
+            ("v=%", ambiguous()),
+            ("v=%00", ambiguous()),
+            ("v=%ff", ambiguous()),
+            ("v=1;v=2", ArgumentError::AmbiguousQuery),
+            ("skip=1;v=2", ArgumentError::AmbiguousQuery),
+            ("v=caf\u{e9}", ArgumentError::AmbiguousQuery),
+            ("+v=1", ArgumentError::AmbiguousQuery),
+            ("%zz=1", ArgumentError::AmbiguousQuery),
+            ("v=1&v=1", ArgumentError::Repeated("v".to_owned())),
+            ("v=1&%76=2", ArgumentError::Repeated("v".to_owned())),
+        ];
+        for (query, expected) in cases {
+            assert_eq!(read(&string_v(), &format!("/x?{query}"), &[]), Err(expected), "{query}");
+        }
+        assert_eq!(
+            read(&header_v(), "/x", &[("x-v", "1"), ("x-v", "1")]),
+            Err(ArgumentError::Repeated("v".to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_query_member_that_no_rule_maps_denies_by_name() {
+        for (query, member) in [("v=1&w=2", "w"), ("V=1", "V"), ("v%5B%5D=1", "v[]"), ("=1", "")] {
+            let denial = read(&string_v(), &format!("/x?{query}"), &[]).unwrap_err();
+            assert_eq!(denial, ArgumentError::Unmapped(member.to_owned()), "{query}");
+        }
+        let denial = read(&string_v(), &format!("/x?{}=1", "n".repeat(500)), &[]).unwrap_err();
+        assert_eq!(denial.argument().unwrap().len(), MAX_NAMED_BYTES);
+    }
+
+    #[test]
+    fn ignored_members_are_let_through_unread() {
+        let found = read(&string_v(), "/x?skip=a+b&v=1&skip=%zz&&", &[]).unwrap();
+        assert_eq!(found.canonical(), r#"{"v":"1"}"#);
+    }
+
+    #[test]
+    fn a_query_has_a_bounded_number_of_members() {
+        let target = format!("/x?v=1{}", "&skip".repeat(MAX_QUERY_MEMBERS));
+        assert_eq!(read(&string_v(), &target, &[]), Err(ArgumentError::TooManyMembers));
+    }
+
+    #[test]
+    fn only_an_optional_argument_may_be_missing() {
+        for target in ["/x", "/x?", "/x?skip=1"] {
+            assert_eq!(
+                read(&string_v(), target, &[]),
+                Err(ArgumentError::Missing("v".to_owned())),
+                "{target}"
+            );
+        }
+        assert_eq!(
+            read(&header_v(), "/x", &[]),
+            Err(ArgumentError::Missing("v".to_owned()))
+        );
+        let mut optional = string_v();
+        optional.arguments[0].optional = true;
+        assert_eq!(read(&optional, "/x", &[]).unwrap(), Arguments::new());
+    }
+
+    fn argument(name: &str, source: Source, kind: ArgumentKind) -> ArgumentSource {
+        ArgumentSource {
+            name: name.to_owned(),
+            source,
+            kind,
+            optional: false,
+        }
+    }
+
+    fn mapping(arguments: Vec<ArgumentSource>) -> ArgumentMapping {
+        ArgumentMapping {
+            arguments,
+            ignored_query: vec!["skip".to_owned()],
+        }
+    }
+
+    fn string_v() -> ArgumentMapping {
+        mapping(vec![argument("v", Source::Query("v".into()), ArgumentKind::String)])
+    }
+
+    fn header_v() -> ArgumentMapping {
+        mapping(vec![argument("v", Source::Header("x-v".into()), ArgumentKind::String)])
+    }
+
+    fn read(mapping: &ArgumentMapping, target: &str, headers: &[(&str, &str)]) -> Result<Arguments, ArgumentError> {
+        let mut routes = Routes::new();
+        let path = PathTemplate::parse("/{first}").unwrap();
+        routes
+            .push(
+                Pattern {
+                    hosts: Vec::new(),
+                    methods: Vec::new(),
+                    path,
+                },
+                (),
+            )
+            .unwrap();
+        let target = Target::parse(target.as_bytes()).unwrap();
+        let found = routes
+            .find(Host::parse(b"a.example").unwrap(), b"GET", &target)
+            .unwrap();
+        let buffer = serialize(headers);
+        let request = Request::parse(&buffer, &HeaderNames::default()).unwrap();
+        mapping.read(&request, &target, &found.captures)
+    }
+}

@@ -1,0 +1,658 @@
+//! Evidence between a decision and its acknowledgement by the control plane.
+
+use std::collections::VecDeque;
+
+use credence_wire::v1;
+use prost::Message as _;
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+use crate::clock::UnixNanos;
+
+/// A bounded queue of audit entries, oldest first.
+///
+/// Entries are kept in the encoding they travel in, one after the other in one circular buffer: a push encodes its
+/// event once and allocates nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
+/// the reporter counts them from the oldest.
+///
+/// The books balance: events stored, plus the counts of aggregates, plus the `shed` counts of gaps, are the requests
+/// that were recorded.
+#[derive(Debug)]
+pub struct Ring {
+    limits: Limits,
+    /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
+    bytes: VecDeque<u8>,
+    /// The length in `bytes` of each entry.
+    lengths: VecDeque<u32>,
+    scratch: Vec<u8>,
+    aggregates: Vec<OpenAggregate>,
+    gap: Option<v1::Gap>,
+    shed: u64,
+}
+
+/// The ring's bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most entries that wait for their acknowledgement.
+    pub max_entries: usize,
+    /// The most bytes they have together; at least `MIN_BYTES`.
+    pub max_bytes: usize,
+    /// What happens when there is no room.
+    pub overflow: Overflow,
+}
+
+/// What happens to a request whose evidence finds no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// It is served, and its evidence is counted in a gap entry.
+    #[default]
+    Shed,
+    /// It is denied; whoever decides asks `has_room_for_event` first.
+    Deny,
+}
+
+/// Whether a signature stands behind an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A decision on a verified chain. It may use the whole ring.
+    Verified,
+    /// Anything else. Anybody can cause these, so that a quarter of the ring is kept out of their reach.
+    Unverified,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits for the reporter.
+    Stored,
+    /// There was no room; the next gap entry counts it.
+    Shed,
+}
+
+/// Why there is no ring.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// Too small for the largest entry.
+    #[error("the audit ring has {max_bytes} bytes; expected at least {MIN_BYTES}")]
+    TooSmall {
+        /// The configured limit.
+        max_bytes: usize,
+    },
+    /// The VM's memory is used up.
+    #[error("there is no memory for an audit ring of {max_bytes} bytes: lower its limit")]
+    OutOfMemory {
+        /// The configured limit.
+        max_bytes: usize,
+    },
+}
+
+/// The count of one kind of denial in one second.
+#[derive(Debug)]
+struct OpenAggregate {
+    second: i64,
+    rule: Box<str>,
+    reason: &'static str,
+    count: u64,
+}
+
+/// The most bytes of one entry, framing included; a larger event is shed. Whatever goes into an event must be bounded
+/// well below it.
+pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
+
+/// The smallest ring: the quarter kept for verified decisions holds the largest entry.
+pub const MIN_BYTES: usize = 4 * MAX_ENTRY_BYTES;
+
+/// The ring's size in entries unless configured otherwise.
+pub const DEFAULT_MAX_ENTRIES: usize = 16_384;
+
+/// The ring's size in bytes unless configured otherwise.
+pub const DEFAULT_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most (rule, reason, second) that are counted apart at one time; further ones are counted in a gap.
+pub const MAX_OPEN_AGGREGATES: usize = 256;
+
+/// The largest encoding of a gap entry with its framing: three numbers.
+const MAX_GAP_BYTES: usize = 40;
+
+/// Field `entries` of `Batch`, length-delimited.
+const BATCH_ENTRIES_TAG: u8 = 2 << 3 | 2;
+
+/// Field `event` of `Entry`, length-delimited.
+const ENTRY_EVENT_TAG: u8 = 1 << 3 | 2;
+
+/// Field `aggregate` of `Entry`, length-delimited.
+const ENTRY_AGGREGATE_TAG: u8 = 2 << 3 | 2;
+
+/// Field `gap` of `Entry`, length-delimited.
+const ENTRY_GAP_TAG: u8 = 3 << 3 | 2;
+
+// === impl Ring ===
+
+impl Ring {
+    /// An empty ring. Its memory is reserved at once, so that no request waits for a ring that grows.
+    pub fn new(limits: Limits) -> Result<Self, RingError> {
+        let max_bytes = limits.max_bytes;
+        if max_bytes < MIN_BYTES {
+            return Err(RingError::TooSmall { max_bytes });
+        }
+        let mut bytes = VecDeque::new();
+        let mut lengths = VecDeque::new();
+        bytes
+            .try_reserve_exact(max_bytes)
+            .and_then(|()| lengths.try_reserve_exact(limits.max_entries))
+            .map_err(|_| RingError::OutOfMemory { max_bytes })?;
+        Ok(Self {
+            limits,
+            bytes,
+            lengths,
+            scratch: Vec::with_capacity(1024),
+            aggregates: Vec::new(),
+            gap: None,
+            shed: 0,
+        })
+    }
+
+    /// Adds the event of one decision. `now` dates it if it has to be shed.
+    pub fn push(&mut self, event: &v1::Event, standing: Standing, now: UnixNanos) -> Pushed {
+        if self.store_gap_before(event, standing) && self.store(ENTRY_EVENT_TAG, event, standing) {
+            Pushed::Stored
+        } else {
+            self.count_shed(1, now);
+            Pushed::Shed
+        }
+    }
+
+    /// Counts a denial that was made before any signature had verified.
+    pub fn count(&mut self, rule: &str, reason: &'static str, now: UnixNanos) {
+        let second = now.second();
+        // The newest are last, and a flood is made of few kinds.
+        let mut newest_first = self.aggregates.iter_mut().rev();
+        if let Some(open) =
+            newest_first.find(|open| open.second == second && open.reason == reason && *open.rule == *rule)
+        {
+            open.count = open.count.saturating_add(1);
+        } else if self.aggregates.len() < MAX_OPEN_AGGREGATES {
+            self.aggregates.push(OpenAggregate {
+                second,
+                rule: rule.into(),
+                reason,
+                count: 1,
+            });
+        } else {
+            self.count_shed(1, now);
+        }
+    }
+
+    /// Time has passed: aggregates of past seconds, and a gap, become entries as far as there is room.
+    pub fn on_tick(&mut self, now: UnixNanos) {
+        self.close_aggregates(|open| open.second < now.second());
+        self.store_gap(Standing::Unverified);
+    }
+
+    /// The source ends: everything open becomes an entry as far as there is room. True if nothing is left open.
+    pub fn close(&mut self) -> bool {
+        self.close_aggregates(|_| true);
+        self.store_gap(Standing::Verified);
+        self.aggregates.is_empty() && self.gap.is_none()
+    }
+
+    /// Whether an event of any permitted size, about a verified decision, would be stored now. Under `Overflow::Deny`
+    /// a request without this is denied.
+    pub fn has_room_for_event(&self) -> bool {
+        let with_gap = MAX_ENTRY_BYTES.saturating_add(MAX_GAP_BYTES);
+        self.has_room(with_gap, 2, Standing::Verified)
+    }
+
+    /// What happens to a request whose evidence finds no room.
+    pub fn overflow(&self) -> Overflow {
+        self.limits.overflow
+    }
+
+    /// How many entries wait.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Whether no entry waits; an aggregate or a gap may still be open.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// How many bytes wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many requests' evidence was shed since the ring exists.
+    pub fn shed(&self) -> u64 {
+        self.shed
+    }
+
+    /// The bytes of the entries after the oldest `skip`, as fields of a `Batch`, and how many they are: as many as
+    /// fit into both limits.
+    pub(super) fn peek(&self, skip: Skip, max_entries: usize, max_bytes: usize) -> Peek {
+        let mut length = 0_usize;
+        let mut entries = 0_usize;
+        for entry in self.lengths.iter().skip(skip.entries).take(max_entries) {
+            let extended = length.saturating_add(to_usize(*entry));
+            if extended > max_bytes {
+                break;
+            }
+            length = extended;
+            entries = entries.saturating_add(1);
+        }
+        let mut bytes = Vec::with_capacity(length);
+        let (front, back) = self.bytes.as_slices();
+        let end = skip.bytes.saturating_add(length);
+        for (slice, offset) in [(front, 0), (back, front.len())] {
+            let from = skip.bytes.saturating_sub(offset).min(slice.len());
+            let to = end.saturating_sub(offset).min(slice.len());
+            bytes.extend_from_slice(slice.get(from..to).unwrap_or_default());
+        }
+        Peek { entries, bytes }
+    }
+
+    /// The oldest `count` entries are on the control plane's disk. Returns how many bytes they had.
+    pub(super) fn drop_oldest(&mut self, count: usize) -> usize {
+        let count = count.min(self.lengths.len());
+        let bytes = self
+            .lengths
+            .drain(..count)
+            .map(to_usize)
+            .fold(0, usize::saturating_add)
+            .min(self.bytes.len());
+        self.bytes.drain(..bytes);
+        bytes
+    }
+
+    fn close_aggregates(&mut self, is_due: impl Fn(&OpenAggregate) -> bool) {
+        let mut remaining = std::mem::take(&mut self.aggregates);
+        remaining.retain(|open| {
+            let stored = is_due(open)
+                && self.store(
+                    ENTRY_AGGREGATE_TAG,
+                    &v1::Aggregate {
+                        second: open.second,
+                        rule: open.rule.to_string(),
+                        reason: open.reason.to_owned(),
+                        count: open.count,
+                    },
+                    Standing::Unverified,
+                );
+            !stored
+        });
+        self.aggregates = remaining;
+    }
+
+    fn count_shed(&mut self, count: u64, now: UnixNanos) {
+        self.shed = self.shed.saturating_add(count);
+        let gap = self.gap.get_or_insert(v1::Gap {
+            shed: 0,
+            first_time_unix_nano: now.as_nanos(),
+            last_time_unix_nano: now.as_nanos(),
+        });
+        gap.shed = gap.shed.saturating_add(count);
+        gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.as_nanos());
+    }
+
+    /// A gap goes before the event that ends it, and only together with it: gaps of their own would let a flood that
+    /// is shed fill the ring with gaps. True if no gap is open any more.
+    fn store_gap_before(&mut self, event: &v1::Event, standing: Standing) -> bool {
+        if self.gap.is_none() {
+            return true;
+        }
+        let length = framed(framed(event.encoded_len()));
+        length <= MAX_ENTRY_BYTES
+            && self.has_room(length.saturating_add(MAX_GAP_BYTES), 2, standing)
+            && self.store_gap(standing)
+    }
+
+    /// True if no gap is open any more.
+    fn store_gap(&mut self, standing: Standing) -> bool {
+        if let Some(gap) = self.gap.take()
+            && !self.store(ENTRY_GAP_TAG, &gap, standing)
+        {
+            self.gap = Some(gap);
+        }
+        self.gap.is_none()
+    }
+
+    fn store(&mut self, tag: u8, message: &impl prost::Message, standing: Standing) -> bool {
+        self.scratch.clear();
+        let message_length = message.encoded_len();
+        let entry_length = framed(message_length);
+        let length = framed(entry_length);
+        if length > MAX_ENTRY_BYTES || !self.has_room(length, 1, standing) {
+            return false;
+        }
+        let Ok(stored_length) = u32::try_from(length) else {
+            return false;
+        };
+        self.scratch.push(BATCH_ENTRIES_TAG);
+        encode_varint(to_u64(entry_length), &mut self.scratch);
+        self.scratch.push(tag);
+        encode_varint(to_u64(message_length), &mut self.scratch);
+        if message.encode(&mut self.scratch).is_err() {
+            return false;
+        }
+        self.bytes.extend(self.scratch.iter());
+        self.lengths.push_back(stored_length);
+        true
+    }
+
+    fn has_room(&self, bytes: usize, entries: usize, standing: Standing) -> bool {
+        let open_to = |limit: usize| match standing {
+            Standing::Verified => limit,
+            Standing::Unverified => limit.saturating_sub(limit / RESERVED_SHARE),
+        };
+        self.bytes.len().saturating_add(bytes) <= open_to(self.limits.max_bytes)
+            && self.lengths.len().saturating_add(entries) <= open_to(self.limits.max_entries)
+    }
+}
+
+/// One part in this many is kept for verified decisions.
+const RESERVED_SHARE: usize = 4;
+
+/// The oldest entries of a ring, passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Skip {
+    pub(super) entries: usize,
+    pub(super) bytes: usize,
+}
+
+/// Neighbouring entries, as fields of a `Batch`.
+#[derive(Debug)]
+pub(super) struct Peek {
+    pub(super) entries: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The length of a length-delimited field with a one-byte tag.
+pub(super) fn framed(length: usize) -> usize {
+    length
+        .saturating_add(encoded_len_varint(to_u64(length)))
+        .saturating_add(1)
+}
+
+fn to_u64(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+fn to_usize(length: impl TryInto<usize>) -> usize {
+    length.try_into().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
+
+    fn ring(max_entries: usize) -> Ring {
+        Ring::new(Limits {
+            max_entries,
+            max_bytes: MIN_BYTES,
+            overflow: Overflow::Shed,
+        })
+        .unwrap()
+    }
+
+    fn event(request_id: &str) -> v1::Event {
+        v1::Event {
+            request_id: request_id.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    fn waiting(ring: &Ring) -> Vec<v1::entry::Entry> {
+        let peek = ring.peek(Skip::default(), usize::MAX, usize::MAX);
+        let batch = v1::Batch::decode(peek.bytes.as_slice()).unwrap();
+        assert_eq!(batch.entries.len(), peek.entries);
+        batch.entries.into_iter().map(|entry| entry.entry.unwrap()).collect()
+    }
+
+    fn event_entry(request_id: &str) -> v1::entry::Entry {
+        v1::entry::Entry::Event(event(request_id))
+    }
+
+    fn full_event() -> v1::Event {
+        v1::Event {
+            time_unix_nano: 1_700_000_000_000_000_000,
+            request_id: "4f5d1b7a-7a3b-4c0e-8f0a-6b1d2c3e4f5a".to_owned(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+            rule: "charge".to_owned(),
+            tool: "payments.charge".to_owned(),
+            decision: v1::Decision::Allow.into(),
+            reason: "allowed".to_owned(),
+            mode: v1::Mode::Enforce.into(),
+            principal: Some(v1::Principal {
+                issuer: "https://id.example.com".to_owned(),
+                subject: Some("ana".to_owned()),
+            }),
+            agent: "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs".to_owned(),
+            proof: v1::ProofKind::Pop.into(),
+            delegation_ids: vec!["8a1d6c0e".to_owned(), "9b2e7d1f".to_owned()],
+            arguments_hash: vec![7; 32],
+            method: "POST".to_owned(),
+            authority: "payments.example".to_owned(),
+            path_template: "/v1/accounts/{account}/charges".to_owned(),
+            cache: v1::CacheLevel::L1.into(),
+            decision_ns: 12_345,
+        }
+    }
+
+    #[test]
+    fn what_is_stored_reads_back_as_the_contracts_entries() {
+        let mut ring = ring(10);
+        let event = full_event();
+        assert_eq!(ring.push(&event, Standing::Verified, NOW), Pushed::Stored);
+        ring.push(&v1::Event::default(), Standing::Verified, NOW);
+        let expected = [event, v1::Event::default()].map(v1::entry::Entry::Event);
+        assert_eq!(waiting(&ring), expected);
+    }
+
+    #[test]
+    fn acknowledged_entries_make_room_around_the_rings_end() {
+        let mut ring = ring(10);
+        for round in 0..2_000 {
+            let names = [format!("{round}-a"), format!("{round}-b{}", "x".repeat(100))];
+            for name in &names {
+                assert_eq!(ring.push(&event(name), Standing::Verified, NOW), Pushed::Stored);
+            }
+            assert_eq!(waiting(&ring), names.map(|name| event_entry(&name)));
+            ring.drop_oldest(2);
+        }
+        assert!(ring.is_empty());
+        assert_eq!(ring.bytes(), 0);
+    }
+
+    #[test]
+    fn a_peek_keeps_both_limits_and_passes_over_what_was_sent() {
+        let mut ring = ring(10);
+        for name in ["a", "b", "c", "d"] {
+            ring.push(&event(name), Standing::Verified, NOW);
+        }
+        let one = ring.peek(Skip::default(), 1, usize::MAX);
+        assert_eq!(one.entries, 1);
+        let size = one.bytes.len();
+        let skip = Skip {
+            entries: 1,
+            bytes: size,
+        };
+        let two = ring.peek(skip, usize::MAX, size * 3 - 1);
+        assert_eq!(two.entries, 2);
+        let batch = v1::Batch::decode(two.bytes.as_slice()).unwrap();
+        let entries: Vec<_> = batch.entries.into_iter().filter_map(|entry| entry.entry).collect();
+        assert_eq!(entries, ["b", "c"].map(event_entry));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_in_a_gap_before_the_next_entry() {
+        let mut ring = ring(2);
+        for name in ["a", "b"] {
+            ring.push(&event(name), Standing::Verified, NOW);
+        }
+        assert_eq!(
+            ring.push(&event("c"), Standing::Verified, UnixNanos::from_nanos(10)),
+            Pushed::Shed
+        );
+        assert_eq!(
+            ring.push(&event("d"), Standing::Verified, UnixNanos::from_nanos(20)),
+            Pushed::Shed
+        );
+        ring.drop_oldest(2);
+        assert_eq!(ring.push(&event("e"), Standing::Verified, NOW), Pushed::Stored);
+        let gap = v1::entry::Entry::Gap(v1::Gap {
+            shed: 2,
+            first_time_unix_nano: 10,
+            last_time_unix_nano: 20,
+        });
+        assert_eq!(waiting(&ring), [gap, event_entry("e")]);
+        assert_eq!(ring.shed(), 2);
+    }
+
+    #[test]
+    fn a_gap_is_recorded_by_the_next_tick_even_if_no_event_follows() {
+        let mut ring = ring(1);
+        ring.push(&event("a"), Standing::Verified, NOW);
+        ring.push(&event("b"), Standing::Verified, NOW);
+        ring.drop_oldest(1);
+        ring.on_tick(NOW);
+        assert!(matches!(waiting(&ring)[..], [v1::entry::Entry::Gap(_)]));
+    }
+
+    #[test]
+    fn an_oversized_event_is_shed() {
+        let mut ring = ring(10);
+        let oversized = event(&"x".repeat(MAX_ENTRY_BYTES));
+        assert_eq!(ring.push(&oversized, Standing::Verified, NOW), Pushed::Shed);
+    }
+
+    #[test]
+    fn unverified_entries_can_not_fill_the_share_of_verified_ones() {
+        let mut ring = ring(8);
+        let stored = (0..8)
+            .filter(|_| ring.push(&event("u"), Standing::Unverified, NOW) == Pushed::Stored)
+            .count();
+        assert_eq!(stored, 6);
+        ring.on_tick(NOW);
+        assert_eq!(ring.len(), 6, "nor with the gaps they leave");
+        ring.drop_oldest(1);
+        assert_eq!(ring.push(&event("v"), Standing::Verified, NOW), Pushed::Stored);
+    }
+
+    #[test]
+    fn a_ring_that_could_not_store_the_next_event_says_so_before() {
+        let mut ring = ring(100);
+        assert!(ring.has_room_for_event());
+        let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
+        while ring.has_room_for_event() {
+            assert_eq!(ring.push(&large, Standing::Verified, NOW), Pushed::Stored);
+        }
+        assert_eq!(ring.len(), 4);
+    }
+
+    #[test]
+    fn denials_are_counted_per_rule_reason_and_second() {
+        let mut ring = ring(10);
+        let later = UnixNanos::from_nanos(6_000_000_000);
+        for (rule, reason, now) in [
+            ("charge", "no_delegation", NOW),
+            ("charge", "no_delegation", NOW),
+            ("charge", "malformed", NOW),
+            ("refund", "no_delegation", NOW),
+            ("charge", "no_delegation", later),
+        ] {
+            ring.count(rule, reason, now);
+        }
+        ring.on_tick(NOW);
+        assert!(ring.is_empty(), "the second is not over");
+        ring.on_tick(later);
+        let aggregate = |rule: &str, reason: &str, count| {
+            v1::entry::Entry::Aggregate(v1::Aggregate {
+                second: 5,
+                rule: rule.to_owned(),
+                reason: reason.to_owned(),
+                count,
+            })
+        };
+        let expected = [
+            aggregate("charge", "no_delegation", 2),
+            aggregate("charge", "malformed", 1),
+            aggregate("refund", "no_delegation", 1),
+        ];
+        assert_eq!(waiting(&ring), expected);
+        assert!(ring.close());
+        assert_eq!(ring.len(), 4);
+    }
+
+    #[test]
+    fn aggregates_wait_while_there_is_no_room_and_lose_no_count() {
+        let mut ring = ring(1);
+        ring.push(&event("a"), Standing::Verified, NOW);
+        ring.count("charge", "malformed", NOW);
+        assert!(!ring.close());
+        ring.drop_oldest(1);
+        assert!(ring.close());
+        assert!(matches!(waiting(&ring)[..], [v1::entry::Entry::Aggregate(_)]));
+    }
+
+    #[test]
+    fn the_books_balance_when_everything_overflows() {
+        let mut ring = ring(2);
+        let mut requests = 0;
+        for second in 0..(MAX_OPEN_AGGREGATES as u64 + 10) {
+            let now = UnixNanos::from_nanos(second * 1_000_000_000);
+            ring.count("charge", "malformed", now);
+            ring.push(&event("e"), Standing::Verified, now);
+            requests += 2;
+        }
+        let mut recorded = 0;
+        while !(ring.close() && ring.is_empty()) {
+            for entry in waiting(&ring) {
+                recorded += match entry {
+                    v1::entry::Entry::Event(_) => 1,
+                    v1::entry::Entry::Aggregate(aggregate) => aggregate.count,
+                    v1::entry::Entry::Gap(gap) => gap.shed,
+                };
+            }
+            ring.drop_oldest(usize::MAX);
+        }
+        assert_eq!(recorded, requests);
+    }
+
+    #[test]
+    fn a_ring_too_small_for_one_entry_is_refused() {
+        let limits = Limits {
+            max_entries: 10,
+            max_bytes: MIN_BYTES - 1,
+            overflow: Overflow::Shed,
+        };
+        assert_eq!(
+            Ring::new(limits).err(),
+            Some(RingError::TooSmall {
+                max_bytes: MIN_BYTES - 1
+            })
+        );
+    }
+
+    /// `cargo test --release -p credence-filter push_cost -- --ignored --nocapture` prints nanoseconds per push.
+    #[test]
+    #[ignore = "a measurement"]
+    fn push_cost() {
+        let mut ring = Ring::new(Limits {
+            max_entries: DEFAULT_MAX_ENTRIES,
+            max_bytes: DEFAULT_MAX_BYTES,
+            overflow: Overflow::Shed,
+        })
+        .unwrap();
+        let event = full_event();
+        let rounds = 2_000_000;
+        let start = std::time::Instant::now();
+        for _ in 0..rounds {
+            if ring.push(std::hint::black_box(&event), Standing::Verified, NOW) == Pushed::Shed {
+                ring.drop_oldest(usize::MAX);
+            }
+        }
+        eprintln!("{} ns per push", start.elapsed().as_nanos() / rounds);
+    }
+}

@@ -1,0 +1,95 @@
+//! How long to wait before the next attempt to reach the control plane.
+
+use std::time::Duration;
+
+/// Exponential back-off with full jitter: after the n-th failure in a row a wait drawn evenly from
+/// `0..min(BASE · 2^n, MAX)`.
+///
+/// Full jitter, because all the VMs of all proxies lose their streams in the same instant when a control plane stops,
+/// and must not come back in the same instant either.
+#[derive(Clone, Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    /// The wait after one more failure. `random` must be evenly distributed over all of `u64`.
+    pub fn after_failure(&mut self, random: u64) -> Duration {
+        let ceiling = 2u32
+            .checked_pow(self.failures)
+            .and_then(|factor| BASE.checked_mul(factor))
+            .map_or(MAX, |ceiling| ceiling.min(MAX));
+        self.failures = self.failures.saturating_add(1);
+        share_of(ceiling, random)
+    }
+
+    /// The wait when nothing but an operator can cure the failure: drawn from the upper half of `MAX`, so that such a
+    /// client stays a rare visitor, and still notices the cure within `MAX`.
+    pub fn after_lasting_failure(&mut self, random: u64) -> Duration {
+        self.failures = u32::MAX;
+        let half = MAX.checked_div(2).unwrap_or(MAX);
+        half.saturating_add(share_of(half, random))
+    }
+
+    /// The connection has proven itself: the next failure is a first one again.
+    pub fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// The fraction `random / 2^64` of `duration`.
+fn share_of(duration: Duration, random: u64) -> Duration {
+    // The product of two u64 fits u128, and its upper half is below the first factor.
+    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let scaled = u128::from(nanos).saturating_mul(u128::from(random)) >> 64;
+    Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX))
+}
+
+/// The longest possible wait after the first failure.
+pub const BASE: Duration = Duration::from_millis(100);
+
+/// The longest possible wait after any failure.
+pub const MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ceiling_doubles_up_to_the_maximum() {
+        let mut backoff = Backoff::default();
+        let ceilings: Vec<u128> = (0..8)
+            .map(|_| backoff.after_failure(u64::MAX).as_millis().saturating_add(1))
+            .collect();
+        assert_eq!(ceilings, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+
+    #[test]
+    fn jitter_covers_the_whole_range() {
+        assert_eq!(Backoff::default().after_failure(0), Duration::ZERO);
+        assert_eq!(Backoff::default().after_failure(u64::MAX / 2 + 1), BASE / 2);
+    }
+
+    #[test]
+    fn success_starts_over() {
+        let mut backoff = Backoff::default();
+        for _ in 0..100 {
+            backoff.after_failure(7);
+        }
+        backoff.succeeded();
+        assert!(backoff.after_failure(u64::MAX) < BASE);
+    }
+
+    #[test]
+    fn a_lasting_failure_waits_at_least_half_the_maximum() {
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.after_lasting_failure(0), MAX / 2);
+        assert!(backoff.after_lasting_failure(u64::MAX) < MAX);
+        assert!(
+            backoff.after_failure(u64::MAX) > MAX / 2,
+            "and the failures after it stay slow"
+        );
+    }
+}

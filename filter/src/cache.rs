@@ -1,0 +1,252 @@
+//! The first-level cache: chains that this plugin has verified, found again by the bytes they were presented as.
+//!
+//! A hit stands for signatures only. Freshness, expiry, revocation, audience, tool and arguments are decided on every
+//! request, hit or miss.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+use credence_delegation::VerifiedChain;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+/// A bounded cache of verified chains.
+///
+/// The key is SipHash-2-4 with 128 bits under a secret of this VM: whoever could find two headers with one key could
+/// present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
+///
+/// Eviction is second-chance: a chain used since the hand last passed stays. A hit writes one flag.
+#[derive(Debug)]
+pub struct ChainCache {
+    secret: [u8; 16],
+    limits: CacheLimits,
+    places: HashMap<u128, usize, BuildHasherDefault<KeyHasher>>,
+    slots: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+    evictions: u64,
+}
+
+/// How much a cache may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Chains.
+    pub entries: usize,
+    /// Bytes of memory, estimated from the chains' encoded size.
+    pub bytes: usize,
+}
+
+/// A verified chain, and the revision of the revocation view it was last found unrevoked at.
+#[derive(Debug)]
+pub struct CachedChain {
+    /// The chain.
+    pub chain: VerifiedChain,
+    /// The revision of the view that did not void it; `None` if it has not been looked up yet.
+    pub unrevoked_at: Cell<Option<u64>>,
+}
+
+/// The name a presented chain has in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheKey(u128);
+
+#[derive(Debug)]
+struct Slot {
+    key: CacheKey,
+    chain: Rc<CachedChain>,
+    bytes: usize,
+    used: Cell<bool>,
+}
+
+impl ChainCache {
+    /// An empty cache. `secret` is random and never leaves the VM.
+    pub fn new(secret: [u8; 16], limits: CacheLimits) -> Self {
+        Self {
+            secret,
+            limits,
+            places: HashMap::default(),
+            slots: Vec::new(),
+            hand: 0,
+            bytes: 0,
+            evictions: 0,
+        }
+    }
+
+    /// The key of a chain as presented.
+    pub fn key(&self, presented: &[u8]) -> CacheKey {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        hasher.write(presented);
+        CacheKey(hasher.finish128().as_u128())
+    }
+
+    /// The chain that was verified under this key.
+    pub fn find(&self, key: CacheKey) -> Option<Rc<CachedChain>> {
+        let slot = self.slots.get(*self.places.get(&key.0)?)?;
+        slot.used.set(true);
+        Some(Rc::clone(&slot.chain))
+    }
+
+    /// Keeps a verified chain that was presented in `presented_bytes` bytes. One too large for the whole cache is not
+    /// kept.
+    pub fn insert(&mut self, key: CacheKey, presented_bytes: usize, chain: VerifiedChain) -> Rc<CachedChain> {
+        let chain = Rc::new(CachedChain { chain, unrevoked_at: Cell::new(None) });
+        let bytes = presented_bytes.saturating_mul(BYTES_PER_PRESENTED_BYTE).saturating_add(FIXED_BYTES);
+        if bytes > self.limits.bytes || self.limits.entries == 0 {
+            return chain;
+        }
+        self.remove(key);
+        while self.slots.len() >= self.limits.entries || self.bytes.saturating_add(bytes) > self.limits.bytes {
+            if !self.evict_one() {
+                return chain;
+            }
+        }
+        self.places.insert(key.0, self.slots.len());
+        self.slots.push(Slot { key, chain: Rc::clone(&chain), bytes, used: Cell::new(false) });
+        self.bytes = self.bytes.saturating_add(bytes);
+        chain
+    }
+
+    /// Forgets a chain.
+    pub fn remove(&mut self, key: CacheKey) {
+        if let Some(place) = self.places.get(&key.0).copied() {
+            self.remove_at(place);
+        }
+    }
+
+    /// How many chains are kept.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// How many chains had to go for others since the start.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    fn evict_one(&mut self) -> bool {
+        // The second turn finds every flag cleared by the first.
+        let turns = self.slots.len().saturating_mul(2);
+        for _ in 0..turns {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let Some(slot) = self.slots.get(self.hand) else { return false };
+            if !slot.used.replace(false) {
+                self.remove_at(self.hand);
+                self.evictions = self.evictions.saturating_add(1);
+                return true;
+            }
+            self.hand = self.hand.saturating_add(1);
+        }
+        false
+    }
+
+    fn remove_at(&mut self, place: usize) {
+        if place >= self.slots.len() {
+            return;
+        }
+        let slot = self.slots.swap_remove(place);
+        self.places.remove(&slot.key.0);
+        self.bytes = self.bytes.saturating_sub(slot.bytes);
+        if let Some(moved) = self.slots.get(place) {
+            self.places.insert(moved.key.0, place);
+        }
+    }
+}
+
+/// The keys are uniform already.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u128(&mut self, key: u128) {
+        // The low half of a SipHash is as good a hash as any.
+        self.0 = (key & u128::from(u64::MAX)) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A parsed chain keeps its claims as strings, trees and decoded keys: about this many bytes for each it was presented
+/// in, and so much for each chain whatever its size. Measured on chains of one to eight tokens and rounded up.
+const BYTES_PER_PRESENTED_BYTE: usize = 4;
+const FIXED_BYTES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn cache(entries: usize, bytes: usize) -> ChainCache {
+        ChainCache::new([7; 16], CacheLimits { entries, bytes })
+    }
+
+    fn keep(cache: &mut ChainCache, name: &str, presented_bytes: usize) {
+        let key = cache.key(name.as_bytes());
+        cache.insert(key, presented_bytes, samples::verified_chain());
+    }
+
+    fn has(cache: &ChainCache, name: &str) -> bool {
+        cache.find(cache.key(name.as_bytes())).is_some()
+    }
+
+    #[test]
+    fn finds_what_was_kept_and_nothing_else() {
+        let mut cache = cache(2, 1 << 20);
+        keep(&mut cache, "a", 100);
+        assert!(has(&cache, "a"));
+        assert!(!has(&cache, "b"));
+        cache.remove(cache.key(b"a"));
+        assert!(!has(&cache, "a"));
+        assert_eq!((cache.len(), cache.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_chain_in_use_outlives_one_that_is_not() {
+        let mut cache = cache(2, 1 << 20);
+        keep(&mut cache, "used", 100);
+        keep(&mut cache, "unused", 100);
+        assert!(has(&cache, "used"));
+        keep(&mut cache, "new", 100);
+        assert!(has(&cache, "used") && has(&cache, "new") && !has(&cache, "unused"));
+        assert_eq!(cache.evictions(), 1);
+    }
+
+    #[test]
+    fn stays_within_its_entries_and_bytes() {
+        let mut cache = cache(50, 64 * 1024);
+        for i in 0..1000 {
+            keep(&mut cache, &i.to_string(), (i * 37) % 4000);
+            if i % 3 == 0 {
+                has(&cache, &(i / 2).to_string());
+            }
+            assert!(cache.len() <= 50 && cache.bytes <= 64 * 1024);
+            assert_eq!(cache.bytes, cache.slots.iter().map(|slot| slot.bytes).sum::<usize>());
+            assert_eq!(cache.places.len(), cache.slots.len());
+        }
+        assert!(cache.evictions() > 0);
+    }
+
+    #[test]
+    fn a_chain_larger_than_the_cache_is_not_kept() {
+        let mut cache = cache(10, 10_000);
+        keep(&mut cache, "small", 100);
+        keep(&mut cache, "huge", 100_000);
+        assert!(has(&cache, "small") && !has(&cache, "huge"));
+    }
+
+    #[test]
+    fn the_key_depends_on_the_secret() {
+        let other = ChainCache::new([8; 16], CacheLimits { entries: 1, bytes: 1 });
+        assert_ne!(cache(1, 1).key(b"a"), other.key(b"a"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Instants as the filter knows them. Nothing here reads a clock: time enters the core as an argument.
+
+use std::time::Duration;
+
+/// An instant of the host's monotonic clock: nanoseconds since an arbitrary start.
+///
+/// The wall clock may jump; leases, back-offs and watchdogs therefore run on this one only. All arithmetic saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Monotonic(u64);
+
+/// An instant of the wall clock: nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixNanos(u64);
+
+// === impl Monotonic ===
+
+impl Monotonic {
+    /// The instant `nanos` nanoseconds after the clock's start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This instant moved into the future; the end of time (584 years) is sticky.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(saturating_nanos(duration)))
+    }
+
+    /// How long ago `earlier` was; zero if it is not earlier.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+// === impl UnixNanos ===
+
+impl UnixNanos {
+    /// The instant `nanos` nanoseconds after the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The second this instant falls in, since the Unix epoch: what a token's `iat` and `exp` are compared with.
+    pub fn second(self) -> i64 {
+        // A u64 of nanoseconds is at most 1.8e10 seconds, so that the conversion always fits.
+        i64::try_from(self.0 / NANOS_PER_SECOND).unwrap_or(i64::MAX)
+    }
+}
+
+fn saturating_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_in_the_future_is_no_time_ago() {
+        let now = Monotonic::from_nanos(5);
+        assert_eq!(now.since(Monotonic::from_nanos(7)), Duration::ZERO);
+        assert_eq!(now.since(Monotonic::from_nanos(2)), Duration::from_nanos(3));
+    }
+
+    #[test]
+    fn the_end_of_time_is_sticky() {
+        assert_eq!(
+            Monotonic::from_nanos(1).plus(Duration::MAX),
+            Monotonic::from_nanos(u64::MAX)
+        );
+    }
+
+    #[test]
+    fn a_unix_instant_knows_its_second() {
+        assert_eq!(UnixNanos::from_nanos(1_999_999_999).second(), 1);
+        assert_eq!(UnixNanos::from_nanos(u64::MAX).second(), 18_446_744_073);
+    }
+}

@@ -1,0 +1,172 @@
+//! The plugin's configuration.
+//!
+//! [`Policy::parse`] is the one way in: what Envoy hands to the filter and what `credence config check` reads take it
+//! alike, and a configuration with any mistake does not load. docs/configuration.md describes every field.
+
+mod compile;
+mod duration;
+mod error;
+mod file;
+
+use std::time::Duration;
+
+use credence_delegation::{Algorithms, TrustAnchors};
+
+use crate::arguments::ArgumentMapping;
+use crate::request::HeaderNames;
+use crate::route::Routes;
+
+pub use error::{ConfigError, MAX_PROBLEMS, Problem};
+pub use file::{Overflow, ProofKind, RecordedArguments, Unmatched};
+
+/// A configuration without mistakes, in the form decisions are made with.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Who may sign root tokens; at least one.
+    pub trust_anchors: TrustAnchors,
+    /// What derived tokens and proofs may be signed with.
+    pub holder_algorithms: Algorithms,
+    /// Where revocations come from and evidence goes to.
+    pub control_plane: ControlPlane,
+    /// What happens to a request that no rule matches.
+    pub unmatched: Unmatched,
+    /// The rules, in order; at least one.
+    pub routes: Routes<Rule>,
+    /// The headers an agent sends.
+    pub headers: HeaderNames,
+    /// Sizes, depths and times.
+    pub limits: Limits,
+    /// What is recorded, and what happens if it can not be.
+    pub audit: Audit,
+}
+
+impl Policy {
+    /// Reads a configuration from JSON text.
+    ///
+    /// # Errors
+    /// [`ConfigError`] lists the mistakes with their places. A mistake of syntax, type or field name is listed alone,
+    /// since what follows it can not be read.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        if json.iter().all(u8::is_ascii_whitespace) {
+            return Err(ConfigError::one(
+                ".",
+                "the configuration is empty; docs/configuration.md shows a complete one",
+            ));
+        }
+        if json.len() > MAX_CONFIG_BYTES {
+            let message = format!(
+                "the configuration has {} bytes; at most {MAX_CONFIG_BYTES} are accepted",
+                json.len()
+            );
+            return Err(ConfigError::one(".", message));
+        }
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let file = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+            // Where the text stops being JSON, a path into it means nothing.
+            let path = if error.inner().is_data() {
+                error.path().to_string()
+            } else {
+                ".".to_owned()
+            };
+            ConfigError::one(path, describe(error.inner()))
+        })?;
+        deserializer
+            .end()
+            .map_err(|error| ConfigError::one(".", describe(&error)))?;
+        compile::compile(file)
+    }
+}
+
+/// Where revocations come from and evidence goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlPlane {
+    /// The Envoy cluster.
+    pub cluster: String,
+    /// The revocation log; no other is believed. 32 lower-case hexadecimal digits.
+    pub log_id: String,
+    /// How old a lease may be for a decision to be made.
+    pub max_staleness: Duration,
+    /// How often a lease is renewed; shorter than `max_staleness`.
+    pub ping_interval: Duration,
+}
+
+/// What a rule asks of the requests that match it.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Unique among the rules; names the rule in audit and metrics.
+    pub name: String,
+    /// The path template, as it was written.
+    pub path_template: String,
+    /// Whether a request may leave HTTP here (an upgrade such as a WebSocket).
+    pub allows_upgrade: bool,
+    /// Who may pass.
+    pub access: Access,
+}
+
+/// Who may pass.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// Everybody; nothing is read.
+    Public,
+    /// Whoever has a delegation that meets the requirement.
+    Delegated(Requirement),
+}
+
+/// What a delegation must grant, and how it is to be presented.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// The tool that the delegation must grant.
+    pub tool: String,
+    /// Where the tool's arguments come from.
+    pub arguments: ArgumentMapping,
+    /// Our names as an audience: the rule's own, else the plugin's; at least one.
+    pub audience: Vec<String>,
+    /// How the agent proves that it is the holder.
+    pub proof: ProofKind,
+    /// Whether the service behind us gets to see the delegation (never the proof).
+    pub forward: bool,
+}
+
+/// Sizes, depths and times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the proof header.
+    pub proof_bytes: usize,
+    /// Seconds that a holder's clock may be ahead of ours: later proofs are refused, and for so long after the start of
+    /// the process every proof is, because it may have been used before. At most the proof window.
+    pub proof_clock_skew: u64,
+    /// Verified chains that the cache keeps; 0 turns it off.
+    pub cache_entries: usize,
+    /// Bytes that the cache may hold.
+    pub cache_bytes: usize,
+    /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
+    pub verification: credence_delegation::Limits,
+}
+
+/// What is recorded, and what happens if it can not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// Entries that wait for acknowledgement.
+    pub ring_entries: usize,
+    /// Bytes that they may take.
+    pub ring_bytes: usize,
+    /// What happens when the ring is full.
+    pub on_overflow: Overflow,
+    /// What is recorded of arguments.
+    pub arguments: RecordedArguments,
+}
+
+/// Bytes of a configuration.
+pub const MAX_CONFIG_BYTES: usize = 1 << 20;
+
+/// An error's text. Line and column are left out unless the text is no JSON at all: what was written was usually YAML.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((message, _)) if error.is_data() => message.to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

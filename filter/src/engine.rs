@@ -1,0 +1,332 @@
+//! The decision: what the design calls the filter's eight steps, in order, for one request.
+
+use std::rc::Rc;
+
+use credence_delegation::revocation::{self, RevocationView};
+use credence_delegation::{
+    AudiencePolicy, Chain, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext, VerifiedProof,
+};
+
+use crate::cache::{CacheLimits, CachedChain, ChainCache};
+use crate::clock::UnixNanos;
+use crate::config::{Access, Policy, ProofKind, Requirement, Rule, Unmatched};
+use crate::decision::{Allowance, Decision, Denial, Reason};
+use crate::identity::Identity;
+use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
+use crate::request::{Field, Request};
+use crate::revocation::Freshness;
+use crate::route::Captures;
+use crate::target::{Host, Target};
+
+/// Decides requests by one configuration.
+#[derive(Debug)]
+pub struct Engine {
+    policy: Policy,
+    cache: ChainCache,
+    replay: ReplayMemory,
+}
+
+/// What a decision needs of the world: time, the revocation view, and what the host keeps.
+pub trait World: SharedStore {
+    /// The wall clock.
+    fn now(&self) -> UnixNanos;
+    /// How sure we may be of the revocation view.
+    fn freshness(&self) -> Freshness;
+    /// The revocation view, and the revision that moves whenever it changes. `None` before the first snapshot.
+    fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
+    /// SHA-256 of the client's certificate, if the connection shows one.
+    fn client_certificate(&self) -> Option<[u8; 32]>;
+    /// Whether the decision can be recorded, or may go unrecorded.
+    fn can_record(&self) -> bool;
+}
+
+/// A decision, and what there is to say about it.
+#[derive(Debug)]
+pub struct Verdict<'p> {
+    /// What happens to the request.
+    pub decision: Decision<Identity>,
+    /// The rule that matched.
+    pub rule: Option<&'p Rule>,
+    /// What was established on the way, for the record.
+    pub findings: Findings,
+}
+
+/// What a decision established on its way, however it ended.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// The chain, if one was verified, now or earlier.
+    pub chain: Option<Rc<CachedChain>>,
+    /// Whether the chain came from the cache.
+    pub cached: bool,
+    /// Who was proven to be asking.
+    pub agent: Option<Agent>,
+    /// The arguments in canonical form, once they were read.
+    pub arguments: Option<String>,
+}
+
+/// Who was proven to be asking. Identity is what was proven, so a bearer has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// The holder of this key signed the request's proof.
+    Key(Thumbprint),
+    /// The connection's client certificate, by its SHA-256.
+    Certificate([u8; 32]),
+    /// Nobody in particular.
+    Bearer,
+}
+
+impl Engine {
+    /// An engine for one configuration. `cache_secret` is random and stays in this VM.
+    pub fn new(policy: Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
+        let limits = CacheLimits { entries: policy.limits.cache_entries, bytes: policy.limits.cache_bytes };
+        Self { cache: ChainCache::new(cache_secret, limits), policy, replay }
+    }
+
+    /// The configuration.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The cache, for its figures.
+    pub fn cache(&self) -> &ChainCache {
+        &self.cache
+    }
+
+    /// Decides one request.
+    pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Verdict<'_> {
+        let Self { policy, cache, replay } = self;
+        let mut findings = Findings::default();
+        let deny = |reason: Reason| Decision::Deny(reason.into());
+        let (rule, decision) = match find_rule(policy, request) {
+            Err(denial) => (None, Decision::Deny(denial)),
+            Ok(None) if request.leaves_http => (None, deny(Reason::UpgradeDenied)),
+            Ok(None) => (
+                None,
+                match policy.unmatched {
+                    Unmatched::Deny => deny(Reason::NoRoute),
+                    Unmatched::Allow => Decision::Allow(Allowance::Unmatched),
+                },
+            ),
+            Ok(Some((rule, _, _))) if request.leaves_http && !rule.allows_upgrade => {
+                (Some(rule), deny(Reason::UpgradeDenied))
+            }
+            Ok(Some((rule, target, captures))) => match &rule.access {
+                Access::Public => (Some(rule), Decision::Allow(Allowance::Public)),
+                Access::Delegated(requirement) => {
+                    let mut attempt =
+                        Attempt { policy, cache, replay, requirement, request, findings: &mut findings };
+                    let decision = match attempt.authorize(&target, &captures, world) {
+                        Ok(identity) => Decision::Allow(Allowance::Delegated(identity)),
+                        Err(denial) => Decision::Deny(denial),
+                    };
+                    (Some(rule), decision)
+                }
+            },
+        };
+        Verdict { decision, rule, findings }
+    }
+}
+
+/// Step 2: the rule, with the target and captures its arguments are read from.
+#[allow(clippy::type_complexity)]
+fn find_rule<'p, 'r>(
+    policy: &'p Policy,
+    request: &Request<'r>,
+) -> Result<Option<(&'p Rule, Target<'r>, Captures<'r>)>, Denial> {
+    let target = Target::parse(request.path).map_err(|ambiguity| {
+        // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
+        if request.leaves_http { Reason::UpgradeDenied.into() } else { Denial::from(ambiguity) }
+    })?;
+    let host = Host::parse(request.authority)?;
+    Ok(policy.routes.find(host, request.method, &target).map(|found| (found.leads_to, target, found.captures)))
+}
+
+/// One request under one rule that asks for a delegation.
+struct Attempt<'a, 'r> {
+    policy: &'a Policy,
+    cache: &'a mut ChainCache,
+    replay: &'a ReplayMemory,
+    requirement: &'a Requirement,
+    request: &'a Request<'r>,
+    findings: &'a mut Findings,
+}
+
+impl<'r> Attempt<'_, 'r> {
+    /// Steps 4 to 8.
+    fn authorize(
+        &mut self,
+        target: &Target<'_>,
+        captures: &Captures<'_>,
+        world: &mut impl World,
+    ) -> Result<Identity, Denial> {
+        let Requirement { tool, audience, arguments: mapping, .. } = self.requirement;
+        let now = UnixTime(world.now().second());
+
+        // What costs nothing first: are the pieces there, and is our own state fit to decide?
+        let presented = self.presented()?;
+        let proof = self.proof()?;
+        let certificate = self.certificate(world)?;
+        if !world.can_record() {
+            return Err(Reason::AuditFull.into());
+        }
+        match world.freshness() {
+            Freshness::Fresh => {}
+            Freshness::NeverSynced => return Err(Reason::NotReady.into()),
+            Freshness::Stale { .. } => return Err(Reason::Stale.into()),
+        }
+
+        let cached = self.chain(presented, now)?;
+        let chain = &cached.chain;
+        if chain.expires_at() <= now {
+            return Err(Reason::Expired.into());
+        }
+        self.check_revocation(&cached, world)?;
+        chain.identifies_audience(&AudiencePolicy { identifiers: audience, require_chain_audience: false })?;
+        chain.grants(tool)?;
+        let proof = proof.map(|proof| self.verify_proof(&proof, &cached, now)).transpose()?;
+        let agent = match certificate {
+            Some(certificate) => {
+                if chain.leaf().holder_certificate() != Some(&certificate) {
+                    return Err(Reason::CertificateMismatch.into());
+                }
+                Agent::Certificate(certificate)
+            }
+            None if proof.is_some() => Agent::Key(chain.leaf().holder().thumbprint()),
+            None => Agent::Bearer,
+        };
+        self.findings.agent = Some(agent);
+
+        let arguments = mapping.read(self.request, target, captures)?;
+        self.findings.arguments = Some(arguments.canonical());
+        chain.permits(tool, &arguments)?;
+        // Last, because it is remembered: only what is otherwise allowed uses a proof up.
+        if let Some(proof) = proof {
+            proof.covers(tool, &arguments)?;
+            self.remember(&proof, &cached, now, world)?;
+        }
+        Identity::new(chain, agent, tool)
+    }
+
+    fn presented(&self) -> Result<&'r str, Denial> {
+        let presented = match self.request.delegation {
+            Field::Absent => return Err(Reason::DelegationMissing.into()),
+            Field::Repeated => return Err(Reason::DelegationRepeated.into()),
+            Field::Once(value) => value,
+        };
+        if presented.len() > self.policy.limits.verification.chain_bytes {
+            return Err(Reason::DelegationTooLarge.into());
+        }
+        std::str::from_utf8(presented).map_err(|_| Reason::DelegationMalformed.into())
+    }
+
+    /// The proof, if the rule wants one; nothing in it has been verified.
+    fn proof(&self) -> Result<Option<Proof<'r>>, Denial> {
+        if self.requirement.proof != ProofKind::Pop {
+            return Ok(None);
+        }
+        let presented = match self.request.proof {
+            Field::Absent => return Err(Reason::ProofMissing.into()),
+            Field::Repeated => return Err(Reason::ProofRepeated.into()),
+            Field::Once(value) => value,
+        };
+        if presented.len() > self.policy.limits.proof_bytes {
+            return Err(Reason::ProofTooLarge.into());
+        }
+        let presented = std::str::from_utf8(presented).map_err(|_| Reason::ProofMalformed)?;
+        Ok(Some(Proof::parse(presented, &self.policy.limits.verification)?))
+    }
+
+    /// The client's certificate, if the rule wants one.
+    fn certificate(&self, world: &impl World) -> Result<Option<[u8; 32]>, Denial> {
+        if self.requirement.proof != ProofKind::Mtls {
+            return Ok(None);
+        }
+        world.client_certificate().map(Some).ok_or_else(|| Reason::CertificateMissing.into())
+    }
+
+    /// The verified chain: from the cache, or by verifying it now.
+    fn chain(&mut self, presented: &str, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
+        let key = self.cache.key(presented.as_bytes());
+        let chain = match self.cache.find(key) {
+            Some(chain) => {
+                self.findings.cached = true;
+                chain
+            }
+            None => {
+                let limits = &self.policy.limits.verification;
+                let chain = Chain::parse_joined(presented, limits)?.verify(&VerificationContext {
+                    anchors: &self.policy.trust_anchors,
+                    holder_algorithms: &self.policy.holder_algorithms,
+                    limits,
+                    now,
+                })?;
+                if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) {
+                    return Err(Reason::DelegationTooLarge.into());
+                }
+                self.cache.insert(key, presented.len(), chain)
+            }
+        };
+        self.findings.chain = Some(Rc::clone(&chain));
+        Ok(chain)
+    }
+
+    /// Looks the chain's subjects up, unless the view has not changed since they were last found unrevoked.
+    fn check_revocation(&self, cached: &CachedChain, world: &impl World) -> Result<(), Denial> {
+        let (view, revision) = world.revocations().ok_or(Reason::NotReady)?;
+        if cached.unrevoked_at.get() != Some(revision) {
+            revocation::void(&cached.chain, view, self.policy.limits.verification.iat_skew)?;
+            cached.unrevoked_at.set(Some(revision));
+        }
+        Ok(())
+    }
+
+    fn verify_proof(&self, proof: &Proof<'_>, cached: &CachedChain, now: UnixTime) -> Result<VerifiedProof, Denial> {
+        let context = ProofContext {
+            holder_algorithms: &self.policy.holder_algorithms,
+            audience: &self.requirement.audience,
+            require_audience: true,
+            nonce: NoncePolicy::NotRequired,
+            limits: &self.policy.limits.verification,
+            now,
+        };
+        let proof = proof.verify(&cached.chain, &context)?;
+        // The replay memory relies on it: what is used up before a restart must not look fresh after.
+        if proof.issued_at() > now.plus(self.policy.limits.proof_clock_skew) {
+            return Err(Reason::ProofOutsideWindow.into());
+        }
+        Ok(proof)
+    }
+
+    fn remember(
+        &self,
+        proof: &VerifiedProof,
+        cached: &CachedChain,
+        now: UnixTime,
+        world: &mut impl World,
+    ) -> Result<(), Denial> {
+        let holder = cached.chain.leaf().holder().thumbprint();
+        let used = UsedProof {
+            audience: &self.requirement.audience,
+            holder: &holder,
+            id: proof.id(),
+            issued_at: proof.issued_at(),
+        };
+        self.replay.remember(world, &used, now).map_err(|error| {
+            match error {
+                ReplayError::Replayed => Reason::ProofReplayed,
+                ReplayError::PredatesMemory => Reason::ProofPredatesMemory,
+                ReplayError::Full => Reason::ReplayMemoryFull,
+                ReplayError::Store(_) => Reason::HostFailure,
+            }
+            .into()
+        })
+    }
+}
+
+/// Bytes of a token's `jti`. Every id of a chain goes into its audit event, and whoever derives a token chooses one:
+/// a chain of the longest must still leave an event that fits.
+pub const MAX_ID_BYTES: usize = 256;
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

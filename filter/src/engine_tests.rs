@@ -1,0 +1,375 @@
+//! Every way a request can come out, in the order the engine asks its questions.
+
+use credence_delegation::revocation::{PrincipalState, RevocationView};
+use credence_delegation::{Thumbprint, UnixTime};
+
+use super::*;
+use crate::replay::{StoreFailure, Version};
+use crate::request::HeaderNames;
+use crate::samples::{self, AUDIENCE, ISSUER, NOW, Store, derived, grant, key, proof, root};
+
+/// A world where all is well, until a test says otherwise.
+struct TestWorld {
+    now: i64,
+    freshness: Freshness,
+    revision: Option<u64>,
+    log: Log,
+    certificate: Option<[u8; 32]>,
+    can_record: bool,
+    store: Store,
+}
+
+#[derive(Default)]
+struct Log {
+    epoch: u64,
+    delegation: Option<&'static str>,
+}
+
+impl RevocationView for Log {
+    fn principal(&self, _: &str, _: Option<&str>) -> PrincipalState {
+        PrincipalState { epoch: self.epoch, disabled: false, raised_at: None }
+    }
+    fn is_key_revoked(&self, _: &Thumbprint) -> bool {
+        false
+    }
+    fn issuer_floor(&self, _: &str) -> Option<UnixTime> {
+        None
+    }
+    fn log_floor(&self) -> Option<UnixTime> {
+        None
+    }
+    fn is_delegation_revoked(&self, _: &str, _: Option<&str>, id: &str) -> bool {
+        self.delegation == Some(id)
+    }
+}
+
+impl Default for TestWorld {
+    fn default() -> Self {
+        Self {
+            now: NOW,
+            freshness: Freshness::Fresh,
+            revision: Some(1),
+            log: Log::default(),
+            certificate: None,
+            can_record: true,
+            store: Store::default(),
+        }
+    }
+}
+
+impl World for TestWorld {
+    fn now(&self) -> UnixNanos {
+        UnixNanos::from_nanos(u64::try_from(self.now).unwrap() * 1_000_000_000)
+    }
+    fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+    fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
+        self.revision.map(|revision| (&self.log, revision))
+    }
+    fn client_certificate(&self) -> Option<[u8; 32]> {
+        self.certificate
+    }
+    fn can_record(&self) -> bool {
+        self.can_record
+    }
+}
+
+impl SharedStore for TestWorld {
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        self.store.read(key)
+    }
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        self.store.write(key, value, expected)
+    }
+}
+
+fn engine(world: &mut TestWorld) -> Engine {
+    let configuration = format!(
+        r#"{{
+            "audience": ["{AUDIENCE}"],
+            "trust_anchors": [{{"issuer": "{ISSUER}", "jwk": {}, "asserts_subjects": true}}],
+            "control_plane": {{"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"}},
+            "rules": [
+                {{"name": "charge", "match": {{"methods": ["POST"], "path": "/accounts/{{account}}/charges"}},
+                  "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
+                {{"name": "catalog", "match": {{"methods": ["GET"], "path": "/catalog/{{item}}"}}, "tool": "read",
+                  "args": {{"item": {{"path": "item"}}}}, "proof": "none"}},
+                {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
+                {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
+            ]
+        }}"#,
+        key(1).public().to_jwk()
+    );
+    let policy = Policy::parse(configuration.as_bytes()).unwrap();
+    let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 30, 5).unwrap();
+    Engine::new(policy, [6; 16], replay)
+}
+
+/// What became of a request: `allow`, or the reason's code.
+fn decide(engine: &mut Engine, world: &mut TestWorld, request: &[(&str, &str)]) -> &'static str {
+    let serialized = serialize(request);
+    let request = Request::parse(&serialized, &HeaderNames::default()).unwrap();
+    match engine.decide(&request, world).decision {
+        Decision::Allow(_) => "allow",
+        Decision::Deny(denial) => denial.reason.code(),
+    }
+}
+
+fn serialize(headers: &[(&str, &str)]) -> Vec<u8> {
+    let length = |text: &str| u32::try_from(text.len()).unwrap().to_le_bytes();
+    let mut bytes = u32::try_from(headers.len()).unwrap().to_le_bytes().to_vec();
+    for (name, value) in headers {
+        bytes.extend(length(name));
+        bytes.extend(length(value));
+    }
+    for text in headers.iter().flat_map(|(name, value)| [name, value]) {
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.push(0);
+    }
+    bytes
+}
+
+const TOOLS: &str = r#"{"pay":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100}},
+    "read":{"item":{"constraint_type":"wildcard","optional":true}}}"#;
+
+fn delegation() -> String {
+    root(grant("root", 2, TOOLS))
+}
+
+fn read(delegation: &str) -> Vec<(&'static str, &str)> {
+    vec![(":method", "GET"), (":authority", "payments.example"), (":path", "/catalog/shoes"), ("delegation", delegation)]
+}
+
+fn pay<'a>(delegation: &'a str, proof: &'a str) -> Vec<(&'static str, &'a str)> {
+    vec![
+        (":method", "POST"),
+        (":authority", "payments.example"),
+        (":path", "/accounts/a1/charges?amount=50"),
+        ("delegation", delegation),
+        ("delegation-proof", proof),
+    ]
+}
+
+const PAID: &str = r#"{"account":"a1","amount":50}"#;
+
+#[test]
+fn a_delegated_request_is_allowed_and_its_identity_established() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let serialized = serialize(&read(&delegation));
+    let request = Request::parse(&serialized, &HeaderNames::default()).unwrap();
+    let verdict = engine.decide(&request, world);
+    let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else { panic!("{verdict:?}") };
+    assert!(identity.headers.contains(&("x-delegation-subject", "ada".to_owned())));
+    assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
+    assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
+    assert_eq!((verdict.findings.agent, verdict.findings.cached), (Some(Agent::Bearer), false));
+    assert!(engine.decide(&request, world).findings.cached, "the second time it is known");
+}
+
+#[test]
+fn what_no_rule_covers_is_denied_and_what_is_public_is_not_asked() {
+    let world = &mut TestWorld { freshness: Freshness::NeverSynced, revision: None, ..TestWorld::default() };
+    let mut engine = engine(world);
+    let mut ask = |path, extra: &[(&'static str, &'static str)]| {
+        let mut request = vec![(":method", "GET"), (":authority", "payments.example"), (":path", path)];
+        request.extend(extra);
+        decide(&mut engine, world, &request)
+    };
+    assert_eq!(ask("/healthz", &[]), "allow");
+    assert_eq!(ask("/elsewhere", &[]), "no_route");
+    assert_eq!(ask("/healthz", &[("upgrade", "websocket")]), "upgrade_denied");
+    assert_eq!(ask("/elsewhere", &[(":protocol", "websocket")]), "upgrade_denied");
+    assert_eq!(ask("/x/../healthz", &[]), "path_ambiguous");
+}
+
+#[test]
+fn what_is_missing_or_doubled_is_said_before_anything_is_verified() {
+    let world = &mut TestWorld { freshness: Freshness::NeverSynced, ..TestWorld::default() };
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let line = [(":method", "POST"), (":authority", "payments.example"), (":path", "/accounts/a1/charges")];
+    for (headers, reason) in [
+        (vec![], "delegation_missing"),
+        (vec![("delegation", "a"), ("delegation", "a")], "delegation_repeated"),
+        (vec![("delegation", "a,b")], "delegation_repeated"),
+        (vec![("delegation", delegation.as_str())], "proof_missing"),
+        (vec![("delegation", delegation.as_str()), ("delegation-proof", "a"), ("delegation-proof", "a")], "proof_repeated"),
+        (vec![("delegation", delegation.as_str()), ("delegation-proof", "a")], "proof_malformed"),
+    ] {
+        let request: Vec<_> = line.iter().copied().chain(headers).collect();
+        assert_eq!(decide(&mut engine, world, &request), reason);
+    }
+}
+
+#[test]
+fn without_a_fresh_view_nothing_is_decided_cached_or_not() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "allow");
+    world.freshness = Freshness::Stale { age: std::time::Duration::from_secs(6) };
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "stale");
+    world.freshness = Freshness::NeverSynced;
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "not_ready");
+    (world.freshness, world.revision) = (Freshness::Fresh, None);
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "not_ready");
+}
+
+#[test]
+fn a_revocation_is_honoured_on_the_very_next_request() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "allow");
+    world.log.epoch = 9;
+    world.revision = Some(2);
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "revoked_principal");
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "revoked_principal", "and on the one after");
+}
+
+#[test]
+fn a_revoked_delegation_leaves_its_sibling_alone() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let root = delegation();
+    let chain = |id| format!("{root}~{}", derived(&root, 2, &grant(id, 3, r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#)));
+    let (one, sibling) = (chain("one"), chain("sibling"));
+    assert_eq!(decide(&mut engine, world, &read(&one)), "allow");
+    (world.log.delegation, world.revision) = (Some("one"), Some(2));
+    assert_eq!(decide(&mut engine, world, &read(&one)), "revoked_delegation");
+    assert_eq!(decide(&mut engine, world, &read(&sibling)), "allow");
+}
+
+#[test]
+fn a_cached_chain_expires_on_time() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    world.now = NOW + 3599;
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "allow");
+    world.now = NOW + 3600;
+    assert_eq!(decide(&mut engine, world, &read(&delegation)), "expired");
+}
+
+#[test]
+fn the_chain_must_be_meant_for_us_and_grant_the_tool() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let mut elsewhere = grant("root", 2, TOOLS);
+    elsewhere.audience = vec!["https://other.example".into()];
+    assert_eq!(decide(&mut engine, world, &read(&root(elsewhere))), "audience_mismatch");
+    let other_tool = root(grant("root", 2, r#"{"write":{}}"#));
+    assert_eq!(decide(&mut engine, world, &read(&other_tool)), "tool_not_granted");
+}
+
+#[test]
+fn arguments_are_taken_from_the_request_and_held_against_the_grant() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    for (path, arguments, reason) in [
+        ("/accounts/a1/charges?amount=50", PAID, "allow"),
+        ("/accounts/a2/charges?amount=50", r#"{"account":"a2","amount":50}"#, "argument_not_allowed"),
+        ("/accounts/a1/charges?amount=101", r#"{"account":"a1","amount":101}"#, "argument_not_allowed"),
+        ("/accounts/a1/charges", PAID, "argument_missing"),
+        ("/accounts/a1/charges?amount=050", PAID, "argument_malformed"),
+        ("/accounts/a1/charges?amount=50&amount=50", PAID, "argument_repeated"),
+        ("/accounts/a1/charges?amount=50&admin=1", PAID, "argument_unknown"),
+        ("/accounts/a1/charges?amount=51", PAID, "proof_mismatch"),
+    ] {
+        let proof = proof(&delegation, 2, path, "pay", arguments, NOW);
+        let mut request = pay(&delegation, &proof);
+        request[2] = (":path", path);
+        assert_eq!(decide(&mut engine, world, &request), reason, "{path}");
+    }
+}
+
+#[test]
+fn a_proof_is_the_leaf_holders_recent_and_counts_once() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let ask = |engine: &mut Engine, world: &mut TestWorld, proof: &str| decide(engine, world, &pay(&delegation, proof));
+    let good = proof(&delegation, 2, "p1", "pay", PAID, NOW);
+    assert_eq!(ask(&mut engine, world, &good), "allow");
+    assert_eq!(ask(&mut engine, world, &good), "proof_replayed");
+    for (iat, reason) in [(NOW - 31, "proof_outside_window"), (NOW + 6, "proof_outside_window"), (NOW + 5, "allow")] {
+        let proof = proof(&delegation, 2, &iat.to_string(), "pay", PAID, iat);
+        assert_eq!(ask(&mut engine, world, &proof), reason, "{iat}");
+    }
+    let other_tool = proof(&delegation, 2, "p2", "read", PAID, NOW);
+    assert_eq!(ask(&mut engine, world, &other_tool), "proof_mismatch");
+}
+
+#[test]
+fn a_denied_request_uses_no_proof_up() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let proof = proof(&delegation, 2, "p1", "pay", PAID, NOW);
+    let mut wrong = pay(&delegation, &proof);
+    wrong[2] = (":path", "/accounts/a1/charges?amount=7");
+    assert_eq!(decide(&mut engine, world, &wrong), "proof_mismatch");
+    assert_eq!(decide(&mut engine, world, &pay(&delegation, &proof)), "allow");
+}
+
+#[test]
+fn only_the_leafs_holder_can_prove() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let root = delegation();
+    let tools = r#"{"pay":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100}}}"#;
+    let leaf = derived(&root, 2, &grant("leaf", 3, tools));
+    let chain = format!("{root}~{leaf}");
+    let own = proof(&leaf, 3, "p1", "pay", PAID, NOW);
+    assert_eq!(decide(&mut engine, world, &pay(&chain, &own)), "allow");
+    let parents = proof(&root, 2, "p2", "pay", PAID, NOW);
+    assert_eq!(decide(&mut engine, world, &pay(&chain, &parents)), "proof_signature_invalid");
+}
+
+#[test]
+fn mutual_tls_binds_to_the_certificate_that_the_leaf_names() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let mut bound = grant("root", 2, r#"{"read":{}}"#);
+    bound.holder_certificate = Some([7; 32]);
+    let (bound, unbound) = (root(bound), root(grant("other", 2, r#"{"read":{}}"#)));
+    let request = |delegation| vec![(":method", "GET"), (":authority", "a"), (":path", "/mesh"), ("delegation", delegation)];
+    assert_eq!(decide(&mut engine, world, &request(&bound)), "certificate_missing");
+    world.certificate = Some([8; 32]);
+    assert_eq!(decide(&mut engine, world, &request(&bound)), "certificate_mismatch");
+    world.certificate = Some([7; 32]);
+    assert_eq!(decide(&mut engine, world, &request(&bound)), "allow");
+    assert_eq!(decide(&mut engine, world, &request(&unbound)), "certificate_mismatch");
+}
+
+#[test]
+fn what_can_not_be_recorded_is_not_done() {
+    let world = &mut TestWorld { can_record: false, ..TestWorld::default() };
+    let mut engine = engine(world);
+    assert_eq!(decide(&mut engine, world, &read(&delegation())), "audit_full");
+}
+
+#[test]
+fn an_id_too_long_for_the_record_is_denied() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let long = root(grant(&"x".repeat(257), 2, TOOLS));
+    assert_eq!(decide(&mut engine, world, &read(&long)), "delegation_too_large");
+}
+
+#[test]
+fn nothing_that_failed_is_cached() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let good = samples::root(grant("root", 2, TOOLS));
+    let (input, signature) = good.rsplit_once('.').unwrap();
+    let forged = format!("{input}.{}", signature.chars().rev().collect::<String>());
+    for _ in 0..2 {
+        assert_ne!(decide(&mut engine, world, &read(&forged)), "allow");
+        assert!(engine.cache().is_empty());
+    }
+}

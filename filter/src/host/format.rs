@@ -1,0 +1,69 @@
+//! The byte formats that cross the boundary to Envoy.
+
+use prost::encoding::encode_varint;
+
+/// Header pairs as the host takes them: their number, then the lengths of each name and value, then each name and
+/// value, closed by a zero byte. Numbers are 32-bit little-endian.
+pub fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    push_length(&mut bytes, pairs.len());
+    for (name, value) in pairs {
+        push_length(&mut bytes, name.len());
+        push_length(&mut bytes, value.len());
+    }
+    for part in pairs.iter().flat_map(|(name, value)| [name, value]) {
+        bytes.extend_from_slice(part);
+        bytes.push(0);
+    }
+    bytes
+}
+
+/// The encoded `envoy.config.core.v3.GrpcService` that names a cluster: `{envoy_grpc: {cluster_name}}`.
+pub fn grpc_service(cluster: &str) -> Vec<u8> {
+    let mut envoy_grpc = Vec::new();
+    push_field(&mut envoy_grpc, cluster.as_bytes());
+    let mut service = Vec::new();
+    push_field(&mut service, &envoy_grpc);
+    service
+}
+
+/// A property path as the host takes it: its segments, divided by zero bytes.
+pub fn property_path(segments: &[&str]) -> Vec<u8> {
+    segments.join("\0").into_bytes()
+}
+
+/// Both messages have one field, number 1, length-delimited.
+fn push_field(message: &mut Vec<u8>, content: &[u8]) {
+    message.push(1 << 3 | 2);
+    encode_varint(u64::try_from(content.len()).unwrap_or(u64::MAX), message);
+    message.extend_from_slice(content);
+}
+
+fn push_length(bytes: &mut Vec<u8>, length: usize) {
+    // A VM has less than 4 GiB of memory: no length there is too large for 32 bits.
+    bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_counted_measured_and_closed_by_zeros() {
+        let expected = b"\x02\0\0\0\x01\0\0\0\x02\0\0\0\x02\0\0\0\0\0\0\0a\0bc\0de\0\0";
+        assert_eq!(serialize_pairs(&[(b"a", b"bc"), (b"de", b"")]), expected);
+        assert_eq!(serialize_pairs(&[]), [0; 4]);
+    }
+
+    #[test]
+    fn a_cluster_is_named_in_an_encoded_grpc_service() {
+        assert_eq!(grpc_service("credence"), b"\x0a\x0a\x0a\x08credence");
+        let long = grpc_service(&"x".repeat(200));
+        assert_eq!(long.get(..6), Some(&b"\x0a\xcb\x01\x0a\xc8\x01"[..]));
+    }
+
+    #[test]
+    fn a_property_path_is_divided_by_zeros() {
+        assert_eq!(property_path(&["node", "id"]), b"node\0id");
+    }
+}

@@ -1,0 +1,85 @@
+//! The boundary to Envoy: proxy-wasm ABI 0.2.1, spoken directly.
+//!
+//! The usual SDK is not used, because it panics on host statuses it does not expect and on header values that are not
+//! UTF-8, exports callbacks that cost a VM call each per request, and copies every header into strings of its own.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `abi` | the imported functions, and the memory the host writes into; the only `unsafe` code |
+//! | `calls` | the same functions with types that can not be misused, and errors |
+//! | `exports` | the functions Envoy calls |
+//! | `dispatch` | whose turn it is when Envoy calls, even from within a call to Envoy |
+//! | `format` | the byte formats that cross the boundary |
+
+#[cfg(target_arch = "wasm32")]
+mod abi;
+#[cfg(target_arch = "wasm32")]
+pub mod calls;
+pub mod dispatch;
+#[cfg(target_arch = "wasm32")]
+mod exports;
+pub mod format;
+
+/// What Envoy's calls are turned into. One value serves all contexts of a VM.
+///
+/// No method is called while another one runs: what Envoy has to say meanwhile follows right after.
+pub trait Plugin {
+    /// A plugin configuration has arrived; `false` refuses it, and Envoy will not serve with it.
+    fn on_configure(&mut self, root: RootId, configuration: &[u8]) -> bool;
+
+    /// The tick period of this root context has passed.
+    fn on_tick(&mut self, root: RootId);
+
+    /// A request's headers are complete.
+    fn on_request_headers(&mut self, root: RootId, stream: StreamId, end_of_stream: bool) -> Flow;
+
+    /// A message has arrived on a gRPC stream.
+    fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]);
+
+    /// A gRPC stream was ended by the other side, or could not be opened. Close our side with
+    /// `calls::grpc_close` exactly once, here.
+    fn on_grpc_close(&mut self, token: GrpcToken, status: u32);
+
+    /// A request has ended, whichever way.
+    fn on_stream_end(&mut self, root: RootId, stream: StreamId);
+
+    /// A root context is to end: its configuration was replaced, or Envoy stops. `true` lets it go at once; after
+    /// `false` it lives, and ticks, until `calls::done` is called for it.
+    fn on_drain(&mut self, root: RootId) -> bool;
+}
+
+/// A root context: one plugin configuration in one VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RootId(pub u32);
+
+/// A stream context: one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u32);
+
+/// A gRPC stream. Envoy may give the same number out again, but not while the stream is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrpcToken(pub u32);
+
+/// What becomes of a request after a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It goes on to the next filter.
+    Continue,
+    /// It stays here: it was answered, or will be resumed.
+    Pause,
+}
+
+/// Binds the plugin of this module: `$plugin` is an expression of a type that implements [`Plugin`], evaluated once
+/// when the VM starts, before any other call.
+#[macro_export]
+macro_rules! bind_plugin {
+    ($plugin:expr) => {
+        /// Called by Envoy before anything else.
+        #[cfg(target_arch = "wasm32")]
+        #[allow(unsafe_code, reason = "the host finds its entry point by its plain name")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn _initialize() {
+            $crate::host::dispatch::install(::std::boxed::Box::new($plugin));
+        }
+    };
+}

@@ -1,0 +1,399 @@
+//! Counters and gauges, kept in the VM and handed to the host at its ticks.
+//!
+//! A host call costs about a microsecond and a decision has several things to count: requests therefore only touch
+//! the VM's memory, and a tick hands over what has changed since the last.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// Every metric of one VM.
+///
+/// Each name is defined once at the host, when it first has something to say: defining a name again would make a new
+/// metric each time.
+#[derive(Debug)]
+pub struct Metrics {
+    cells: Vec<Cell>,
+    counters: BTreeMap<String, usize>,
+    gauges: BTreeMap<String, usize>,
+    changed: Vec<usize>,
+}
+
+/// A number that only grows. Valid for the registry that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter(usize);
+
+/// A number that is set. Valid for the registry that made it.
+///
+/// Envoy keeps one value per name for the whole process: the VM that reports last is the one that is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauge(usize);
+
+/// The decisions of one rule, counted by decision and reason.
+#[derive(Debug)]
+pub struct DecisionCounters {
+    rule: String,
+    /// Few: the reasons this rule has met so far.
+    met: Vec<(Verdict, &'static str, Counter)>,
+}
+
+/// Which way a decision went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request went on.
+    Allow,
+    /// The request was answered here.
+    Deny,
+}
+
+/// Where metrics are handed to.
+pub trait MetricSink {
+    /// Why the host refused.
+    type Error: Display;
+
+    /// Makes a metric and returns its id.
+    fn define(&mut self, kind: MetricKind, name: &str) -> Result<u32, Self::Error>;
+
+    /// Adds to a counter.
+    fn increment(&mut self, id: u32, by: i64) -> Result<(), Self::Error>;
+
+    /// Sets a gauge.
+    fn record(&mut self, id: u32, value: u64) -> Result<(), Self::Error>;
+}
+
+/// What kind of number a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Is set.
+    Gauge,
+}
+
+#[derive(Debug)]
+struct Cell {
+    kind: MetricKind,
+    name: String,
+    id: Option<u32>,
+    /// A counter's growth since the last hand-over, a gauge's value.
+    value: u64,
+    is_changed: bool,
+}
+
+/// The most metrics of a VM. What is beyond shares one counter, or gauge, named `credence_overflow`.
+pub const MAX_METRICS: usize = 4096;
+
+const OVERFLOW_COUNTER: &str = "credence_overflow";
+const OVERFLOW_GAUGE: &str = "credence_overflow_gauge";
+
+// === impl Metrics ===
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// A registry without metrics.
+    pub fn new() -> Self {
+        Self {
+            cells: Vec::new(),
+            counters: BTreeMap::new(),
+            gauges: BTreeMap::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// The counter of this name, which is made if there is none.
+    pub fn counter(&mut self, name: &str) -> Counter {
+        Counter(self.index_of(MetricKind::Counter, name, OVERFLOW_COUNTER))
+    }
+
+    /// The gauge of this name, which is made if there is none.
+    pub fn gauge(&mut self, name: &str) -> Gauge {
+        Gauge(self.index_of(MetricKind::Gauge, name, OVERFLOW_GAUGE))
+    }
+
+    /// Adds to a counter.
+    pub fn add(&mut self, counter: Counter, by: u64) {
+        if by > 0 {
+            self.change(counter.0, |value| value.saturating_add(by));
+        }
+    }
+
+    /// Brings a counter up to a total that is counted elsewhere; `reported` remembers how far it was brought before.
+    pub fn add_up_to(&mut self, counter: Counter, total: u64, reported: &mut u64) {
+        self.add(counter, total.saturating_sub(*reported));
+        *reported = total.max(*reported);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&mut self, gauge: Gauge, value: u64) {
+        let is_news = self
+            .cells
+            .get(gauge.0)
+            .is_some_and(|cell| cell.value != value || cell.id.is_none());
+        if is_news {
+            self.change(gauge.0, |_| value);
+        }
+    }
+
+    /// Counts one decision.
+    pub fn count_decision(&mut self, counters: &mut DecisionCounters, verdict: Verdict, reason: &'static str) {
+        let met = counters.met.iter().find(|met| met.0 == verdict && met.1 == reason);
+        let counter = match met {
+            Some((_, _, counter)) => *counter,
+            None => {
+                let rule = &counters.rule;
+                let decision = verdict.as_str();
+                let name = format!("credence_decision.rule.{rule}.decision.{decision}.reason.{reason}");
+                let counter = self.counter(&name);
+                counters.met.push((verdict, reason, counter));
+                counter
+            }
+        };
+        self.add(counter, 1);
+    }
+
+    /// Hands over what has changed. What the host refuses stays for the next time; the first refusal is returned.
+    pub fn flush<S: MetricSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        let mut outcome = Ok(());
+        let changed = std::mem::take(&mut self.changed);
+        for index in changed {
+            let Some(cell) = self.cells.get_mut(index) else {
+                continue;
+            };
+            match cell.hand_over(sink) {
+                Ok(()) => cell.is_changed = false,
+                Err(error) => {
+                    self.changed.push(index);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+
+    fn index_of(&mut self, kind: MetricKind, name: &str, overflow: &str) -> usize {
+        let by_name = match kind {
+            MetricKind::Counter => &mut self.counters,
+            MetricKind::Gauge => &mut self.gauges,
+        };
+        if let Some(index) = by_name.get(name) {
+            return *index;
+        }
+        // Two more than the limit: the two that everything beyond shares.
+        if self.cells.len() >= MAX_METRICS && name != overflow {
+            return self.index_of(kind, overflow, overflow);
+        }
+        let index = self.cells.len();
+        self.cells.push(Cell {
+            kind,
+            name: name.to_owned(),
+            id: None,
+            value: 0,
+            is_changed: false,
+        });
+        by_name.insert(name.to_owned(), index);
+        index
+    }
+
+    fn change(&mut self, index: usize, change: impl FnOnce(u64) -> u64) {
+        if let Some(cell) = self.cells.get_mut(index) {
+            cell.value = change(cell.value);
+            if !cell.is_changed {
+                cell.is_changed = true;
+                self.changed.push(index);
+            }
+        }
+    }
+}
+
+// === impl Cell ===
+
+impl Cell {
+    fn hand_over<S: MetricSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        let id = match self.id {
+            Some(id) => id,
+            None => {
+                let id = sink.define(self.kind, &self.name)?;
+                self.id = Some(id);
+                id
+            }
+        };
+        match self.kind {
+            MetricKind::Gauge => sink.record(id, self.value),
+            MetricKind::Counter => {
+                sink.increment(id, i64::try_from(self.value).unwrap_or(i64::MAX))?;
+                self.value = 0;
+                Ok(())
+            }
+        }
+    }
+}
+
+// === impl DecisionCounters ===
+
+impl DecisionCounters {
+    /// Counters of the rule with this configured name. Characters that a metrics backend would stumble over become
+    /// `_`.
+    pub fn new(rule: &str) -> Self {
+        let plain = |character: char| {
+            if character.is_ascii_alphanumeric() || matches!(character, '-' | '_') {
+                character
+            } else {
+                '_'
+            }
+        };
+        Self {
+            rule: rule.chars().map(plain).collect(),
+            met: Vec::new(),
+        }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remembers every call; refuses while `is_broken`.
+    #[derive(Default)]
+    struct Host {
+        names: Vec<(MetricKind, String)>,
+        calls: Vec<(u32, u64)>,
+        is_broken: bool,
+    }
+
+    impl MetricSink for Host {
+        type Error = &'static str;
+
+        fn define(&mut self, kind: MetricKind, name: &str) -> Result<u32, Self::Error> {
+            if self.is_broken {
+                return Err("refused");
+            }
+            self.names.push((kind, name.to_owned()));
+            Ok(u32::try_from(self.names.len() - 1).unwrap())
+        }
+
+        fn increment(&mut self, id: u32, by: i64) -> Result<(), Self::Error> {
+            self.record(id, u64::try_from(by).unwrap())
+        }
+
+        fn record(&mut self, id: u32, value: u64) -> Result<(), Self::Error> {
+            if self.is_broken {
+                return Err("refused");
+            }
+            self.calls.push((id, value));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_metric_is_defined_once_and_only_when_it_has_something_to_say() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let hits = metrics.counter("hits");
+        metrics.flush(&mut host).unwrap();
+        assert!(host.names.is_empty());
+        for _ in 0..2 {
+            metrics.add(hits, 1);
+            metrics.flush(&mut host).unwrap();
+        }
+        assert_eq!(host.names, [(MetricKind::Counter, "hits".to_owned())]);
+    }
+
+    #[test]
+    fn a_flush_hands_over_what_has_changed_and_nothing_else() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let (hits, revision) = (metrics.counter("hits"), metrics.gauge("revision"));
+        metrics.add(hits, 2);
+        metrics.add(hits, 3);
+        metrics.set(revision, 7);
+        metrics.flush(&mut host).unwrap();
+        metrics.set(revision, 7);
+        metrics.flush(&mut host).unwrap();
+        metrics.add(hits, 1);
+        metrics.flush(&mut host).unwrap();
+        assert_eq!(host.calls, [(0, 5), (1, 7), (0, 1)]);
+    }
+
+    #[test]
+    fn a_gauge_of_zero_is_reported_too() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let gauge = metrics.gauge("ring_entries");
+        metrics.set(gauge, 0);
+        metrics.flush(&mut host).unwrap();
+        assert_eq!(host.calls, [(0, 0)]);
+    }
+
+    #[test]
+    fn what_the_host_refuses_is_handed_over_later() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let hits = metrics.counter("hits");
+        host.is_broken = true;
+        metrics.add(hits, 1);
+        assert_eq!(metrics.flush(&mut host), Err("refused"));
+        metrics.add(hits, 1);
+        host.is_broken = false;
+        metrics.flush(&mut host).unwrap();
+        assert_eq!(host.calls, [(0, 2)]);
+    }
+
+    #[test]
+    fn one_name_is_one_metric() {
+        let mut metrics = Metrics::new();
+        assert_eq!(metrics.counter("hits"), metrics.counter("hits"));
+        assert_ne!(metrics.counter("hits").0, metrics.gauge("hits").0);
+    }
+
+    #[test]
+    fn a_total_counted_elsewhere_is_brought_up_to_date() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let shed = metrics.counter("shed");
+        let mut reported = 0;
+        for total in [3, 3, 8] {
+            metrics.add_up_to(shed, total, &mut reported);
+            metrics.flush(&mut host).unwrap();
+        }
+        assert_eq!(host.calls, [(0, 3), (0, 5)]);
+    }
+
+    #[test]
+    fn decisions_are_counted_by_rule_decision_and_reason() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let mut charge = DecisionCounters::new("charge v1.2");
+        metrics.count_decision(&mut charge, Verdict::Allow, "allowed");
+        metrics.count_decision(&mut charge, Verdict::Deny, "expired");
+        metrics.count_decision(&mut charge, Verdict::Deny, "expired");
+        metrics.flush(&mut host).unwrap();
+        let names: Vec<&str> = host.names.iter().map(|(_, name)| name.as_str()).collect();
+        let expected = [
+            "credence_decision.rule.charge_v1_2.decision.allow.reason.allowed",
+            "credence_decision.rule.charge_v1_2.decision.deny.reason.expired",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(host.calls, [(0, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn the_number_of_metrics_is_bounded() {
+        let mut metrics = Metrics::new();
+        for number in 0..MAX_METRICS {
+            metrics.counter(&format!("counter-{number}"));
+        }
+        let beyond = metrics.counter("one more");
+        assert_eq!(beyond, metrics.counter("and another"));
+        assert_eq!(metrics.gauge("a gauge"), metrics.gauge("another gauge"));
+        assert_eq!(metrics.cells.len(), MAX_METRICS + 2);
+    }
+}

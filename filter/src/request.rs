@@ -1,0 +1,441 @@
+//! One pass over a request's headers, in place, in the form the host hands them over.
+//!
+//! The proxy hands over the whole header map as one buffer: the number of pairs, then each pair's key and value length
+//! (all `u32`, little-endian), then each key and value, each followed by a NUL byte. Reading it in place costs one host
+//! call, however many headers we want, and shows every field of a name: the single-header call shows only the first.
+
+use thiserror::Error;
+
+/// What the filter needs to know of a request; borrowed from the buffer it was read from.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// `:method`; empty if absent.
+    pub method: &'a [u8],
+    /// `:authority`; empty if absent.
+    pub authority: &'a [u8],
+    /// `:path` with its query; empty if absent.
+    pub path: &'a [u8],
+    /// The header that carries the delegation.
+    pub delegation: Field<'a>,
+    /// The header that carries the proof.
+    pub proof: Field<'a>,
+    /// `content-type`, the first if there are several.
+    pub content_type: Option<&'a [u8]>,
+    /// `x-request-id`, the first if there are several.
+    pub request_id: Option<&'a [u8]>,
+    /// `traceparent`, the first if there are several.
+    pub traceparent: Option<&'a [u8]>,
+    /// Asks to leave HTTP: a CONNECT, or an upgrade such as a WebSocket.
+    pub leaves_http: bool,
+    /// The names, as they arrived, of headers that only this filter may set: to be removed before anything else.
+    /// A name occurs as often as it was sent.
+    pub forged: Vec<&'a [u8]>,
+    headers: HeaderMap<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a serialized header map.
+    ///
+    /// # Errors
+    /// [`HeaderMapError`] if the buffer is not what it should be: an unexpected answer of the host, so deny.
+    pub fn parse(serialized: &'a [u8], names: &HeaderNames) -> Result<Self, HeaderMapError> {
+        let headers = HeaderMap::parse(serialized)?;
+        let mut request = Self {
+            method: b"",
+            authority: b"",
+            path: b"",
+            delegation: Field::Absent,
+            proof: Field::Absent,
+            content_type: None,
+            request_id: None,
+            traceparent: None,
+            leaves_http: false,
+            forged: Vec::new(),
+            headers,
+        };
+        for (name, value) in headers.iter() {
+            match name {
+                b":method" => once(&mut request.method, value)?,
+                b":authority" => once(&mut request.authority, value)?,
+                b":path" => once(&mut request.path, value)?,
+                b":protocol" | b"upgrade" => request.leaves_http = true,
+                b"content-type" => _ = request.content_type.get_or_insert(value),
+                b"x-request-id" => _ = request.request_id.get_or_insert(value),
+                b"traceparent" => _ = request.traceparent.get_or_insert(value),
+                _ if name == names.delegation.as_bytes() => request.delegation.add(value),
+                _ if name == names.proof.as_bytes() => request.proof.add(value),
+                _ if is_ours(name) => request.forged.push(name),
+                _ => {}
+            }
+        }
+        request.leaves_http |= request.method.eq_ignore_ascii_case(b"CONNECT");
+        Ok(request)
+    }
+
+    /// The header of that name (in lower case).
+    ///
+    /// A second header whose name differs in `_` and `-` only makes it repeated: many services can not tell the two
+    /// apart, and might read the one that we did not.
+    pub fn header(&self, name: &str) -> Header<'a> {
+        let mut found = Header::Absent;
+        for (candidate, value) in self
+            .headers
+            .iter()
+            .filter(|(candidate, _)| folds_to(candidate, name.as_bytes()))
+        {
+            found = match found {
+                Header::Absent if candidate == name.as_bytes() => Header::Once(value),
+                Header::Absent | Header::Once(_) | Header::Repeated => Header::Repeated,
+            };
+        }
+        found
+    }
+
+    /// Whether this is a gRPC request, to be answered in gRPC's way.
+    pub fn is_grpc(&self) -> bool {
+        const GRPC: &[u8] = b"application/grpc";
+        let Some((media_type, rest)) = self.content_type.and_then(|value| value.split_at_checked(GRPC.len())) else {
+            return false;
+        };
+        media_type.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+    }
+}
+
+/// The configured names of the two headers an agent sends, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// Carries the delegation chain.
+    pub delegation: String,
+    /// Carries the proof.
+    pub proof: String,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            delegation: "delegation".to_owned(),
+            proof: "delegation-proof".to_owned(),
+        }
+    }
+}
+
+/// A header that must come exactly once, and alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// Not sent.
+    Absent,
+    /// Its only value.
+    Once(&'a [u8]),
+    /// Several fields, or several values joined by a comma on the way (none of our tokens has a comma).
+    Repeated,
+}
+
+impl<'a> Field<'a> {
+    fn add(&mut self, value: &'a [u8]) {
+        *self = match self {
+            Self::Absent if !value.contains(&b',') => Self::Once(value),
+            Self::Absent | Self::Once(_) | Self::Repeated => Self::Repeated,
+        };
+    }
+}
+
+/// A header by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header<'a> {
+    /// Not sent.
+    Absent,
+    /// Its only field, commas and all.
+    Once(&'a [u8]),
+    /// More than one field, or one in another spelling.
+    Repeated,
+}
+
+/// Whether a header's name belongs to what this filter tells the service behind it.
+///
+/// `_` counts as `-`, because many services can not tell the two apart.
+pub fn is_ours(name: &[u8]) -> bool {
+    name.split_at_checked(OUR_PREFIX.len())
+        .is_some_and(|(prefix, _)| folds_to(prefix, OUR_PREFIX))
+}
+
+/// Whether two header names are the same when case does not count and `_` is `-`.
+pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
+    let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == other.len() && name.iter().map(fold).eq(other.iter().map(fold))
+}
+
+/// Headers that start so are removed from every request before anything else, and set only by this filter.
+pub const OUR_PREFIX: &[u8] = b"x-delegation-";
+
+/// Pairs of one header map: the proxy's own limit.
+pub const MAX_HEADER_PAIRS: usize = 1024;
+
+/// Why a header map could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HeaderMapError {
+    /// The buffer ends early, has bytes left over, or lacks a NUL where one belongs.
+    #[error("the host's header map is not well formed")]
+    Malformed,
+    /// More than [`MAX_HEADER_PAIRS`].
+    #[error("the request has more than {MAX_HEADER_PAIRS} headers")]
+    TooManyPairs,
+    /// Two `:method`, `:authority` or `:path`.
+    #[error("the request has a pseudo-header twice")]
+    RepeatedPseudoHeader,
+}
+
+fn once<'a>(slot: &mut &'a [u8], value: &'a [u8]) -> Result<(), HeaderMapError> {
+    if !slot.is_empty() {
+        return Err(HeaderMapError::RepeatedPseudoHeader);
+    }
+    *slot = value;
+    Ok(())
+}
+
+/// A serialized header map whose lengths have been found to add up.
+#[derive(Clone, Copy, Debug)]
+struct HeaderMap<'a> {
+    /// Eight bytes a pair.
+    lengths: &'a [u8],
+    content: &'a [u8],
+}
+
+impl<'a> HeaderMap<'a> {
+    fn parse(serialized: &'a [u8]) -> Result<Self, HeaderMapError> {
+        let (count, rest) = split_length(serialized).ok_or(HeaderMapError::Malformed)?;
+        if count > MAX_HEADER_PAIRS {
+            return Err(HeaderMapError::TooManyPairs);
+        }
+        let (lengths, content) = rest
+            .split_at_checked(count.saturating_mul(8))
+            .ok_or(HeaderMapError::Malformed)?;
+        let map = Self { lengths, content };
+        let mut pairs = map.iter();
+        for _ in 0..count {
+            pairs.next().ok_or(HeaderMapError::Malformed)?;
+        }
+        if pairs.content.is_empty() {
+            Ok(map)
+        } else {
+            Err(HeaderMapError::Malformed)
+        }
+    }
+
+    fn iter(&self) -> HeaderPairs<'a> {
+        HeaderPairs {
+            lengths: self.lengths,
+            content: self.content,
+        }
+    }
+}
+
+/// The pairs in order; stops at the first that does not fit, which a parsed map does not have.
+struct HeaderPairs<'a> {
+    lengths: &'a [u8],
+    content: &'a [u8],
+}
+
+impl<'a> HeaderPairs<'a> {
+    fn take_string(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (string, rest) = self.content.split_at_checked(length)?;
+        self.content = rest.strip_prefix(b"\0")?;
+        Some(string)
+    }
+}
+
+impl<'a> Iterator for HeaderPairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (name_length, rest) = split_length(self.lengths)?;
+        let (value_length, rest) = split_length(rest)?;
+        self.lengths = rest;
+        Some((self.take_string(name_length)?, self.take_string(value_length)?))
+    }
+}
+
+fn split_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    Some((usize::try_from(u32::from_le_bytes(*length)).ok()?, rest))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Serializes headers as the proxy does.
+    pub(crate) fn serialize(headers: &[(&str, &str)]) -> Vec<u8> {
+        let mut buffer = u32::try_from(headers.len()).unwrap().to_le_bytes().to_vec();
+        for (name, value) in headers {
+            buffer.extend(u32::try_from(name.len()).unwrap().to_le_bytes());
+            buffer.extend(u32::try_from(value.len()).unwrap().to_le_bytes());
+        }
+        for (name, value) in headers {
+            buffer.extend([name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat());
+        }
+        buffer
+    }
+
+    #[test]
+    fn one_pass_collects_what_a_decision_needs() {
+        let buffer = serialize(&[
+            (":method", "POST"),
+            (":authority", "payments.example"),
+            (":path", "/v1/charges?amount=5"),
+            ("content-type", "application/json"),
+            ("delegation", "root~leaf"),
+            ("delegation-proof", "proof"),
+            ("x-request-id", "7f"),
+            ("traceparent", "00-ab-cd-01"),
+            ("empty", ""),
+        ]);
+        let request = parse(&buffer).unwrap();
+        assert_eq!(request.method, b"POST");
+        assert_eq!(request.authority, b"payments.example");
+        assert_eq!(request.path, b"/v1/charges?amount=5");
+        assert_eq!(request.content_type, Some(b"application/json".as_slice()));
+        assert_eq!(request.delegation, Field::Once(b"root~leaf"));
+        assert_eq!(request.proof, Field::Once(b"proof"));
+        assert_eq!(request.request_id, Some(b"7f".as_slice()));
+        assert_eq!(request.traceparent, Some(b"00-ab-cd-01".as_slice()));
+        assert_eq!(request.header("empty"), Header::Once(b""));
+        assert_eq!(request.header("other"), Header::Absent);
+        assert!(!request.leaves_http && request.forged.is_empty());
+    }
+
+    #[test]
+    fn the_configured_header_names_are_the_ones_read() {
+        let buffer = serialize(&[("delegation", "a"), ("authority-chain", "b"), ("holder-proof", "c")]);
+        let names = HeaderNames {
+            delegation: "authority-chain".to_owned(),
+            proof: "holder-proof".to_owned(),
+        };
+        let request = Request::parse(&buffer, &names).unwrap();
+        assert_eq!(
+            (request.delegation, request.proof),
+            (Field::Once(b"b"), Field::Once(b"c"))
+        );
+    }
+
+    #[test]
+    fn a_delegation_sent_twice_in_any_way_is_repeated() {
+        let cases: [&[(&str, &str)]; 4] = [
+            &[("delegation", "a"), ("delegation", "b")],
+            &[("delegation", "a"), ("delegation", "a")],
+            &[("delegation", "a,b")],
+            &[("delegation", ""), ("delegation", "a")],
+        ];
+        for headers in cases {
+            let buffer = serialize(headers);
+            assert_eq!(parse(&buffer).unwrap().delegation, Field::Repeated, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn headers_that_only_the_filter_may_set_are_found_in_every_spelling() {
+        let forged = [
+            "x-delegation-principal",
+            "x_delegation_agent",
+            "X-Delegation_Tool",
+            "x-delegation-",
+        ];
+        let innocent = [
+            "x-delegation",
+            "x-delegations-a",
+            "delegation",
+            "x-request-id",
+            "my-x-delegation-a",
+        ];
+        let headers: Vec<_> = forged.iter().chain(&innocent).map(|&name| (name, "v")).collect();
+        let buffer = serialize(&headers);
+        let found = parse(&buffer).unwrap().forged;
+        assert_eq!(found, forged.map(str::as_bytes));
+    }
+
+    #[test]
+    fn connect_and_upgrades_are_recognised() {
+        let cases: [(&[(&str, &str)], bool); 5] = [
+            (&[(":method", "CONNECT")], true),
+            (&[(":method", "connect")], true),
+            (&[(":method", "GET"), ("upgrade", "websocket")], true),
+            (&[(":method", "GET"), (":protocol", "websocket")], true),
+            (&[(":method", "GET"), ("connection", "keep-alive")], false),
+        ];
+        for (headers, expected) in cases {
+            let buffer = serialize(headers);
+            assert_eq!(parse(&buffer).unwrap().leaves_http, expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn grpc_is_told_by_its_content_type() {
+        let cases = [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("Application/gRPC; charset=utf-8", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+            ("", false),
+        ];
+        for (content_type, expected) in cases {
+            let buffer = serialize(&[("content-type", content_type)]);
+            assert_eq!(parse(&buffer).unwrap().is_grpc(), expected, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn a_header_sent_twice_is_told_from_one_with_a_comma() {
+        let buffer = serialize(&[
+            ("tenant", "a"),
+            ("tenant", "b"),
+            ("list", "a,b"),
+            ("x-a", "1"),
+            ("x_a", "2"),
+            ("x_b", "3"),
+        ]);
+        let request = parse(&buffer).unwrap();
+        assert_eq!(request.header("tenant"), Header::Repeated);
+        assert_eq!(request.header("x-a"), Header::Repeated);
+        assert_eq!(request.header("x-b"), Header::Repeated);
+        assert_eq!(request.header("list"), Header::Once(b"a,b"));
+    }
+
+    #[test]
+    fn a_repeated_pseudo_header_is_refused() {
+        let buffer = serialize(&[(":path", "/a"), (":path", "/b")]);
+        assert_eq!(parse(&buffer).unwrap_err(), HeaderMapError::RepeatedPseudoHeader);
+    }
+
+    #[test]
+    fn too_many_headers_are_refused() {
+        let headers = vec![("a", "b"); MAX_HEADER_PAIRS];
+        assert!(parse(&serialize(&headers)).is_ok());
+        let headers = vec![("a", "b"); MAX_HEADER_PAIRS + 1];
+        assert_eq!(parse(&serialize(&headers)).unwrap_err(), HeaderMapError::TooManyPairs);
+    }
+
+    #[test]
+    fn a_buffer_that_is_cut_changed_or_too_long_is_malformed() {
+        let whole = serialize(&[(":path", "/a"), ("delegation", "x")]);
+        for length in 0..whole.len() {
+            assert_eq!(
+                parse(&whole[..length]).unwrap_err(),
+                HeaderMapError::Malformed,
+                "cut to {length}"
+            );
+        }
+        let longer = [whole.as_slice(), b"\0"].concat();
+        assert_eq!(parse(&longer).unwrap_err(), HeaderMapError::Malformed);
+        let mut unterminated = whole.clone();
+        *unterminated.last_mut().unwrap() = b'x';
+        assert_eq!(parse(&unterminated).unwrap_err(), HeaderMapError::Malformed);
+        let mut huge = whole;
+        huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(parse(&huge).unwrap_err(), HeaderMapError::Malformed);
+    }
+
+    fn parse(buffer: &[u8]) -> Result<Request<'_>, HeaderMapError> {
+        // Borrowed names live as long as the call only; what is read borrows from the buffer alone.
+        Request::parse(buffer, &HeaderNames::default())
+    }
+}

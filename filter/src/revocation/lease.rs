@@ -1,0 +1,187 @@
+//! Whether the view is recent enough to decide upon.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Monotonic;
+
+/// What a VM may believe of its view at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Nothing was ever in step with the log: there is nothing to decide upon.
+    NeverSynced,
+    /// Every revocation that was acknowledged longer than `max_staleness` ago is in the view.
+    Fresh,
+    /// The view was last known to be complete this long ago, which is longer than `max_staleness`.
+    Stale {
+        /// Time since the last ping whose echo found the view complete was sent.
+        age: Duration,
+    },
+}
+
+/// Freshness as a lease: it runs from the *send* time of a ping whose echo found the view at the log's head.
+///
+/// The echo proves the view complete as of some instant after the ping was sent; when the echo itself was written or
+/// arrives says nothing, because it may have been delayed anywhere.
+#[derive(Debug)]
+pub(super) struct Lease {
+    max_staleness: Duration,
+    next_id: u64,
+    /// Pings without an echo, oldest first, all sent on the present stream.
+    outstanding: VecDeque<(u64, Monotonic)>,
+    complete_as_of: Option<Monotonic>,
+    promised_until: Option<Monotonic>,
+}
+
+/// A pong that echoes no outstanding ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnknownPing;
+
+// === impl Lease ===
+
+impl Lease {
+    pub(super) fn new(max_staleness: Duration) -> Self {
+        Self {
+            max_staleness,
+            next_id: 1,
+            outstanding: VecDeque::with_capacity(MAX_OUTSTANDING_PINGS),
+            complete_as_of: None,
+            promised_until: None,
+        }
+    }
+
+    /// The id of a ping that is sent now; `None` if too many are unanswered, and the stream should rather be watched.
+    pub(super) fn ping(&mut self, now: Monotonic) -> Option<u64> {
+        if self.outstanding.len() >= MAX_OUTSTANDING_PINGS {
+            return None;
+        }
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        self.outstanding.push_back((id, now));
+        Some(id)
+    }
+
+    /// Settles a ping and all before it, and says when it was sent. Pings are answered in order, if at all.
+    pub(super) fn settle(&mut self, id: u64) -> Result<Monotonic, UnknownPing> {
+        let index = self
+            .outstanding
+            .iter()
+            .position(|(outstanding, _)| *outstanding == id)
+            .ok_or(UnknownPing)?;
+        self.outstanding.drain(..index);
+        self.outstanding.pop_front().map(|(_, sent)| sent).ok_or(UnknownPing)
+    }
+
+    /// The view held everything that was acknowledged before `instant`.
+    pub(super) fn renew(&mut self, instant: Monotonic) {
+        self.complete_as_of = self.complete_as_of.max(Some(instant));
+    }
+
+    /// Nothing will be acknowledged before `instant`.
+    pub(super) fn promise(&mut self, instant: Monotonic) {
+        self.promised_until = self.promised_until.max(Some(instant));
+    }
+
+    /// A new stream: echoes of earlier pings can not arrive any more.
+    pub(super) fn forget_pings(&mut self) {
+        self.outstanding.clear();
+    }
+
+    /// The view is gone, and every right to decide upon it.
+    pub(super) fn revoke(&mut self) {
+        self.outstanding.clear();
+        self.complete_as_of = None;
+        self.promised_until = None;
+    }
+
+    pub(super) fn freshness(&self, now: Monotonic) -> Freshness {
+        let Some(complete_as_of) = self.complete_as_of else {
+            return Freshness::NeverSynced;
+        };
+        let age = now.since(complete_as_of);
+        let is_promised = self.promised_until.is_some_and(|until| now < until);
+        if is_promised || age <= self.max_staleness {
+            Freshness::Fresh
+        } else {
+            Freshness::Stale { age }
+        }
+    }
+
+    /// Time since the view was last known to be complete; `None` if it never was.
+    pub(super) fn age(&self, now: Monotonic) -> Option<Duration> {
+        self.complete_as_of.map(|instant| now.since(instant))
+    }
+}
+
+/// More than the watchdog lets a silent stream collect at a ping every half second.
+pub(super) const MAX_OUTSTANDING_PINGS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX_STALENESS: Duration = Duration::from_secs(5);
+
+    fn at(milliseconds: u64) -> Monotonic {
+        Monotonic::default().plus(Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn without_an_echo_there_is_no_freshness() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        lease.ping(at(0)).unwrap();
+        assert_eq!(lease.freshness(at(1)), Freshness::NeverSynced);
+    }
+
+    #[test]
+    fn a_lease_runs_from_when_the_ping_was_sent() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        let id = lease.ping(at(1_000)).unwrap();
+        let sent = lease.settle(id).unwrap();
+        lease.renew(sent);
+        assert_eq!(lease.freshness(at(6_000)), Freshness::Fresh);
+        let age = Duration::from_millis(5_001);
+        assert_eq!(lease.freshness(at(6_001)), Freshness::Stale { age });
+    }
+
+    #[test]
+    fn an_echo_settles_every_ping_before_it() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        let first = lease.ping(at(0)).unwrap();
+        let second = lease.ping(at(10)).unwrap();
+        assert_eq!(lease.settle(second), Ok(at(10)));
+        assert_eq!(lease.settle(first), Err(UnknownPing));
+        assert_eq!(lease.settle(second), Err(UnknownPing), "and none is settled twice");
+    }
+
+    #[test]
+    fn unanswered_pings_are_bounded() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        for _ in 0..MAX_OUTSTANDING_PINGS {
+            lease.ping(at(0)).unwrap();
+        }
+        assert_eq!(lease.ping(at(0)), None);
+    }
+
+    #[test]
+    fn a_promise_keeps_the_lease_until_its_end_and_no_longer() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        lease.renew(at(0));
+        lease.promise(at(20_000));
+        assert_eq!(lease.freshness(at(19_999)), Freshness::Fresh);
+        assert_eq!(
+            lease.freshness(at(20_000)),
+            Freshness::Stale {
+                age: Duration::from_secs(20)
+            }
+        );
+    }
+
+    #[test]
+    fn a_lease_never_runs_backwards() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        lease.renew(at(4_000));
+        lease.renew(at(1_000));
+        assert_eq!(lease.freshness(at(9_000)), Freshness::Fresh);
+    }
+}

@@ -1,0 +1,663 @@
+//! The control plane's side is played message by message here, so that each test can break one thing.
+
+use std::time::Duration;
+
+use super::*;
+
+const LOG: &str = "log-1";
+
+/// A watch, its clock, and a control plane with a log of records.
+struct Scene {
+    watch: Watch,
+    now: Monotonic,
+    log: Vec<v1::Record>,
+}
+
+impl Scene {
+    fn with_log(length: usize) -> Self {
+        Self::new(length, DEFAULT_MAX_SUBJECTS)
+    }
+
+    fn new(length: usize, max_subjects: usize) -> Self {
+        let settings = Settings {
+            log_id: LOG.to_owned(),
+            node: "node".to_owned(),
+            max_subjects,
+            max_staleness: DEFAULT_MAX_STALENESS,
+            ping_interval: DEFAULT_PING_INTERVAL,
+        };
+        Self {
+            watch: Watch::new(settings, [7; 16]),
+            now: Monotonic::from_nanos(1_000_000_000),
+            log: (1..=length).map(record).collect(),
+        }
+    }
+
+    /// A watch that is in step with a log of `length` entries.
+    fn in_step(length: usize) -> Self {
+        let mut scene = Self::with_log(length);
+        scene.open();
+        let ping = scene.hear_snapshot();
+        scene.hear(pong(ping, length as u64));
+        assert_eq!(scene.freshness(), Freshness::Fresh);
+        scene
+    }
+
+    fn wait(&mut self, milliseconds: u64) {
+        self.now = self.now.plus(Duration::from_millis(milliseconds));
+    }
+
+    fn tick(&mut self) -> Vec<Action> {
+        self.watch.on_tick(self.now, u64::MAX)
+    }
+
+    /// Opens a stream and returns the hello.
+    fn open(&mut self) -> v1::WatchHello {
+        assert_eq!(self.tick(), [Action::Open]);
+        match sent(&self.watch.on_open(self.now)) {
+            watch_request::Message::Hello(hello) => hello,
+            other => panic!("expected a hello, found {other:?}"),
+        }
+    }
+
+    /// Waits out any back-off and opens a stream.
+    fn reopen(&mut self) -> v1::WatchHello {
+        self.wait(5_000);
+        self.open()
+    }
+
+    /// Welcomes with a snapshot of the whole log in two chunks, and returns the id of the ping that follows.
+    fn hear_snapshot(&mut self) -> u64 {
+        let head = self.log.len() as u64;
+        let first = self.hear(welcome(head, Some((self.position(head), 2))));
+        assert_eq!(sent(&first), watch_request::Message::Pull(v1::PullChunk { index: 0 }));
+        let records = self.log.clone();
+        let second = self.hear(chunk(0, records));
+        assert_eq!(sent(&second), watch_request::Message::Pull(v1::PullChunk { index: 1 }));
+        let actions = self.hear(chunk(1, vec![]));
+        ping_id(&actions)
+    }
+
+    fn hear(&mut self, message: watch_response::Message) -> Vec<Action> {
+        let response = v1::WatchResponse { message: Some(message) };
+        self.watch.on_message(self.now, &response.encode_to_vec(), u64::MAX)
+    }
+
+    /// Hears something that must reset the stream, and returns what the operator is told.
+    fn hear_violation(&mut self, message: watch_response::Message) -> Violation {
+        violation(&self.hear(message))
+    }
+
+    fn position(&self, seq: u64) -> v1::Position {
+        let start: [u8; 32] = Sha256::digest(LOG.as_bytes()).into();
+        let digest = self
+            .log
+            .iter()
+            .take(seq as usize)
+            .fold(start, |digest, record| next_digest(&digest, record));
+        v1::Position {
+            seq,
+            digest: digest.to_vec(),
+        }
+    }
+
+    /// The update with this number; the log grows as needed.
+    fn update(&mut self, seq: u64) -> watch_response::Message {
+        while (self.log.len() as u64) < seq {
+            self.log.push(record(self.log.len() + 1));
+        }
+        watch_response::Message::Update(v1::Update {
+            position: Some(self.position(seq)),
+            record: self.log.get(seq as usize - 1).cloned(),
+        })
+    }
+
+    fn freshness(&self) -> Freshness {
+        self.watch.freshness(self.now)
+    }
+
+    fn is_revoked(&self, number: usize) -> bool {
+        let view = self.watch.view().expect("a view");
+        view.is_delegation_revoked("https://id.example.com", None, &format!("d{number}"))
+    }
+}
+
+/// The n-th entry of every log here: it revokes the delegation id `d<n>`.
+fn record(number: usize) -> v1::Record {
+    v1::Record {
+        subject: Some(v1::record::Subject::Delegation(v1::RevokedDelegation {
+            principal: Some(v1::Principal {
+                issuer: "https://id.example.com".to_owned(),
+                subject: None,
+            }),
+            id: format!("d{number}"),
+        })),
+    }
+}
+
+fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::Message {
+    watch_response::Message::Welcome(v1::Welcome {
+        log_id: LOG.to_owned(),
+        head,
+        snapshot: snapshot.map(|(position, chunks)| v1::Snapshot {
+            position: Some(position),
+            chunks,
+        }),
+    })
+}
+
+fn chunk(index: u32, records: Vec<v1::Record>) -> watch_response::Message {
+    watch_response::Message::Chunk(v1::SnapshotChunk { index, records })
+}
+
+fn pong(id: u64, head: u64) -> watch_response::Message {
+    watch_response::Message::Pong(v1::Pong { id, head })
+}
+
+fn drain(promise_ms: u32) -> watch_response::Message {
+    watch_response::Message::Drain(v1::Drain { promise_ms })
+}
+
+fn sent(actions: &[Action]) -> watch_request::Message {
+    match actions {
+        [Action::Send(bytes)] => v1::WatchRequest::decode(bytes.as_slice()).unwrap().message.unwrap(),
+        other => panic!("expected one message to be sent, found {other:?}"),
+    }
+}
+
+fn ping_id(actions: &[Action]) -> u64 {
+    match sent(actions) {
+        watch_request::Message::Ping(ping) => ping.id,
+        other => panic!("expected a ping, found {other:?}"),
+    }
+}
+
+fn violation(actions: &[Action]) -> Violation {
+    match actions {
+        [Action::Cancel, Action::Report(Notice::Violation(violation))] => violation.clone(),
+        other => panic!("expected a reset stream, found {other:?}"),
+    }
+}
+
+// Getting in step
+
+#[test]
+fn a_stream_is_opened_from_the_first_tick_and_names_the_pinned_log() {
+    let hello = Scene::with_log(0).open();
+    assert_eq!(
+        (hello.log_id.as_str(), hello.node.as_str(), hello.applied),
+        (LOG, "node", None)
+    );
+}
+
+#[test]
+fn a_snapshot_is_in_force_only_when_its_last_chunk_is_in() {
+    let mut scene = Scene::with_log(2);
+    scene.open();
+    scene.hear(welcome(2, Some((scene.position(2), 2))));
+    scene.hear(chunk(0, vec![record(1)]));
+    assert!(scene.watch.view().is_none());
+    let ping = ping_id(&scene.hear(chunk(1, vec![record(2)])));
+    assert!(scene.is_revoked(1) && scene.is_revoked(2));
+    assert_eq!(scene.watch.applied(), Some(2));
+    assert_eq!(scene.freshness(), Freshness::NeverSynced, "until an echo says so");
+    scene.hear(pong(ping, 2));
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+}
+
+#[test]
+fn an_empty_log_needs_no_chunks() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    let ping = ping_id(&scene.hear(welcome(0, Some((scene.position(0), 0)))));
+    scene.hear(pong(ping, 0));
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    assert!(scene.watch.view().unwrap().is_empty());
+}
+
+#[test]
+fn without_a_snapshot_the_log_is_followed_from_its_first_entry() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    let ping = ping_id(&scene.hear(welcome(1, None)));
+    scene.hear(pong(ping, 1));
+    assert_eq!(scene.freshness(), Freshness::NeverSynced, "entry 1 is missing yet");
+    let first = scene.update(1);
+    scene.hear(first);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    scene.hear(pong(ping, 1));
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+}
+
+#[test]
+fn a_stream_continues_where_the_last_one_ended() {
+    let mut scene = Scene::in_step(2);
+    scene.watch.on_close(scene.now, 14, 0);
+    let hello = scene.reopen();
+    assert_eq!(hello.applied, Some(scene.position(2)));
+    let ping = ping_id(&scene.hear(welcome(3, None)));
+    let third = scene.update(3);
+    scene.hear(third);
+    scene.hear(pong(ping, 3));
+    assert!(scene.is_revoked(3));
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+}
+
+// Updates
+
+#[test]
+fn an_update_is_in_force_at_once_and_moves_the_revision() {
+    let mut scene = Scene::in_step(1);
+    let before = scene.watch.view().unwrap().revision();
+    let second = scene.update(2);
+    assert_eq!(scene.hear(second), []);
+    assert!(scene.is_revoked(2));
+    assert!(scene.watch.view().unwrap().revision() > before);
+}
+
+#[test]
+fn a_repeated_update_resets_the_stream() {
+    let mut scene = Scene::in_step(1);
+    let second = scene.update(2);
+    scene.hear(second.clone());
+    assert_eq!(
+        scene.hear_violation(second),
+        Violation::WrongSequence { expected: 3, found: 2 }
+    );
+}
+
+#[test]
+fn a_skipped_update_resets_the_stream_and_is_not_applied() {
+    let mut scene = Scene::in_step(1);
+    let third = scene.update(3);
+    assert_eq!(
+        scene.hear_violation(third),
+        Violation::WrongSequence { expected: 2, found: 3 }
+    );
+    assert!(!scene.is_revoked(3));
+    assert_eq!(scene.watch.applied(), Some(1));
+}
+
+#[test]
+fn an_update_with_another_history_resets_the_stream() {
+    let mut scene = Scene::in_step(2);
+    scene.log[0] = record(77);
+    let third = scene.update(3);
+    assert_eq!(scene.hear_violation(third), Violation::Diverged { seq: 3 });
+    assert!(!scene.is_revoked(3));
+}
+
+#[test]
+fn an_update_whose_record_was_exchanged_resets_the_stream() {
+    let mut scene = Scene::in_step(1);
+    let exchanged = watch_response::Message::Update(v1::Update {
+        position: Some({
+            scene.log.push(record(2));
+            scene.position(2)
+        }),
+        record: Some(record(9)),
+    });
+    assert_eq!(scene.hear_violation(exchanged), Violation::Diverged { seq: 2 });
+}
+
+#[test]
+fn an_update_of_an_unknown_kind_is_not_passed_over() {
+    let mut scene = Scene::in_step(1);
+    scene.log.push(v1::Record::default());
+    let unknown = scene.update(2);
+    let violation = scene.hear_violation(unknown);
+    assert!(
+        matches!(violation, Violation::Record(ViewError::Invalid(_))),
+        "{violation:?}"
+    );
+    assert_eq!(scene.watch.applied(), Some(1));
+}
+
+#[test]
+fn an_update_before_the_snapshot_is_complete_resets_the_stream() {
+    let mut scene = Scene::with_log(2);
+    scene.open();
+    scene.hear(welcome(2, Some((scene.position(2), 2))));
+    let third = scene.update(3);
+    let violation = scene.hear_violation(third);
+    assert!(matches!(violation, Violation::OutOfOrder { .. }), "{violation:?}");
+}
+
+#[test]
+fn an_update_for_which_there_is_no_room_makes_the_view_unusable() {
+    let mut scene = Scene::new(2, 2);
+    scene.open();
+    let ping = scene.hear_snapshot();
+    scene.hear(pong(ping, 2));
+    let third = scene.update(3);
+    let violation = scene.hear_violation(third);
+    assert_eq!(
+        violation,
+        Violation::Record(ViewError::TooManySubjects { max_subjects: 2 })
+    );
+    assert!(scene.watch.view().is_none());
+    assert_eq!(scene.freshness(), Freshness::NeverSynced);
+    assert_eq!(scene.reopen().applied, None, "there is nothing to continue");
+}
+
+#[test]
+fn a_discarded_view_does_not_make_an_older_log_acceptable() {
+    let mut scene = Scene::new(2, 2);
+    scene.open();
+    scene.hear_snapshot();
+    let third = scene.update(3);
+    scene.hear_violation(third);
+    scene.reopen();
+    let older = welcome(1, Some((scene.position(1), 1)));
+    assert_eq!(scene.hear_violation(older), Violation::Rollback { applied: 2, head: 1 });
+    scene.reopen();
+    let violation = scene.hear_violation(welcome(3, None));
+    assert!(matches!(violation, Violation::OutOfOrder { .. }), "{violation:?}");
+}
+
+// The log itself
+
+#[test]
+fn another_log_is_never_believed() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    let other = watch_response::Message::Welcome(v1::Welcome {
+        log_id: "log-2".to_owned(),
+        head: 0,
+        snapshot: None,
+    });
+    let violation = scene.hear_violation(other);
+    assert!(matches!(violation, Violation::WrongLog { .. }), "{violation:?}");
+    assert!(violation.to_string().contains("log-2"));
+    assert!(scene.watch.view().is_none());
+}
+
+#[test]
+fn a_log_that_lost_entries_is_never_believed() {
+    let mut scene = Scene::in_step(3);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    assert_eq!(
+        scene.hear_violation(welcome(2, None)),
+        Violation::Rollback { applied: 3, head: 2 }
+    );
+    scene.reopen();
+    let old_snapshot = welcome(4, Some((scene.position(2), 1)));
+    assert_eq!(
+        scene.hear_violation(old_snapshot),
+        Violation::Rollback { applied: 3, head: 2 }
+    );
+    assert!(scene.is_revoked(3), "what was known stays known");
+}
+
+#[test]
+fn a_snapshot_of_another_history_is_never_believed() {
+    let mut scene = Scene::in_step(3);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    scene.log[0] = record(77);
+    let forked = welcome(3, Some((scene.position(3), 1)));
+    assert_eq!(scene.hear_violation(forked), Violation::Diverged { seq: 3 });
+}
+
+#[test]
+fn the_empty_position_has_one_digest() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    let position = v1::Position {
+        seq: 0,
+        digest: vec![0; 32],
+    };
+    assert_eq!(
+        scene.hear_violation(welcome(0, Some((position, 0)))),
+        Violation::Diverged { seq: 0 }
+    );
+}
+
+#[test]
+fn a_snapshot_has_bounds() {
+    let mut scene = Scene::with_log(2);
+    scene.open();
+    let endless = welcome(2, Some((scene.position(2), MAX_CHUNKS + 1)));
+    let violation = scene.hear_violation(endless);
+    assert!(matches!(violation, Violation::TooManyChunks { .. }), "{violation:?}");
+    scene.reopen();
+    let beyond = welcome(1, Some((scene.position(2), 1)));
+    assert_eq!(
+        scene.hear_violation(beyond),
+        Violation::SnapshotBeyondHead { snapshot: 2, head: 1 }
+    );
+    scene.reopen();
+    let no_digest = v1::Position {
+        seq: 2,
+        digest: vec![1; 31],
+    };
+    assert_eq!(
+        scene.hear_violation(welcome(2, Some((no_digest, 1)))),
+        Violation::MalformedPosition
+    );
+}
+
+#[test]
+fn chunks_come_in_the_order_they_were_pulled() {
+    let mut scene = Scene::with_log(2);
+    scene.open();
+    scene.hear(welcome(2, Some((scene.position(2), 3))));
+    scene.hear(chunk(0, vec![record(1)]));
+    assert_eq!(
+        scene.hear_violation(chunk(2, vec![])),
+        Violation::WrongChunk { expected: 1, found: 2 }
+    );
+    assert!(scene.watch.view().is_none());
+}
+
+#[test]
+fn the_old_view_stays_in_force_while_a_snapshot_arrives_but_its_lease_runs_out() {
+    let mut scene = Scene::in_step(1);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    let opened = scene.now;
+    scene.log.extend([record(2), record(3)]);
+    scene.hear(welcome(3, Some((scene.position(3), 2))));
+    scene.hear(chunk(0, vec![record(1), record(2)]));
+    assert!(scene.is_revoked(1) && !scene.is_revoked(2));
+    scene.wait(600);
+    assert_eq!(scene.tick(), [], "no ping before the snapshot is in");
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+    let ping = ping_id(&scene.hear(chunk(1, vec![record(3)])));
+    scene.hear(pong(ping, 3));
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    assert!(scene.now > opened);
+}
+
+#[test]
+fn a_half_received_snapshot_goes_with_its_stream() {
+    let mut scene = Scene::with_log(2);
+    scene.open();
+    scene.hear(welcome(2, Some((scene.position(2), 2))));
+    scene.hear(chunk(0, vec![record(1)]));
+    scene.watch.on_close(scene.now, 14, 0);
+    assert!(scene.watch.view().is_none());
+    assert_eq!(scene.reopen().applied, None);
+}
+
+// The lease
+
+#[test]
+fn pings_are_sent_at_their_interval() {
+    let mut scene = Scene::in_step(0);
+    scene.wait(499);
+    assert_eq!(scene.tick(), []);
+    scene.wait(1);
+    ping_id(&scene.tick());
+    assert_eq!(scene.tick(), []);
+}
+
+#[test]
+fn an_echo_ahead_of_what_was_applied_renews_nothing() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(5_001);
+    let ping = ping_id(&scene.tick());
+    assert_eq!(
+        scene.hear(pong(ping, 2)),
+        [],
+        "the update is on its way; nothing is wrong"
+    );
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+    let second = scene.update(2);
+    scene.hear(second);
+    assert!(
+        matches!(scene.freshness(), Freshness::Stale { .. }),
+        "the next echo will say"
+    );
+}
+
+#[test]
+fn an_echo_behind_what_was_applied_resets_the_stream() {
+    let mut scene = Scene::in_step(2);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    assert_eq!(
+        scene.hear_violation(pong(ping, 1)),
+        Violation::Rollback { applied: 2, head: 1 }
+    );
+}
+
+#[test]
+fn an_echo_of_an_earlier_stream_renews_nothing() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    scene.hear(welcome(1, None));
+    assert_eq!(scene.hear_violation(pong(ping, 1)), Violation::UnknownPing { id: ping });
+}
+
+#[test]
+fn a_late_echo_counts_from_its_ping() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(1_000);
+    let ping = ping_id(&scene.tick());
+    scene.wait(5_500);
+    scene.hear(pong(ping, 1));
+    let age = Duration::from_millis(5_500);
+    assert_eq!(scene.freshness(), Freshness::Stale { age });
+}
+
+#[test]
+fn a_violation_leaves_the_lease_to_run_out() {
+    let mut scene = Scene::in_step(1);
+    let third = scene.update(3);
+    scene.hear_violation(third);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    scene.wait(5_001);
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+}
+
+// Planned stops
+
+#[test]
+fn a_promise_keeps_the_view_fresh_from_the_last_answered_ping_on() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(400);
+    scene.hear(drain(20_000));
+    scene.watch.on_close(scene.now, 0, 0);
+    scene.wait(19_599);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    scene.wait(1);
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+}
+
+#[test]
+fn a_promise_is_believed_for_a_minute_at_most() {
+    let mut scene = Scene::in_step(1);
+    scene.hear(drain(u32::MAX));
+    scene.wait(59_999);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    scene.wait(1);
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+}
+
+#[test]
+fn a_promise_counts_for_nothing_while_updates_are_missing() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    scene.hear(pong(ping, 2));
+    scene.hear(drain(20_000));
+    scene.wait(5_001);
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+}
+
+// Ends of streams
+
+#[test]
+fn streams_are_opened_again_from_a_tick_after_the_back_off() {
+    let mut scene = Scene::with_log(0);
+    scene.tick();
+    let actions = scene.watch.on_close(scene.now, 14, u64::MAX);
+    assert!(
+        matches!(actions[..], [Action::Report(Notice::Closed { status: 14, .. })]),
+        "{actions:?}"
+    );
+    assert_eq!(scene.tick(), []);
+    scene.wait(100);
+    assert_eq!(scene.tick(), [Action::Open]);
+    assert_eq!(scene.watch.counters().opened, 2);
+}
+
+#[test]
+fn a_refused_log_is_reported_with_its_cure_and_asked_for_rarely() {
+    let mut scene = Scene::in_step(1);
+    let actions = scene.watch.on_close(scene.now, FAILED_PRECONDITION, 0);
+    let [Action::Report(notice)] = &actions[..] else {
+        panic!("{actions:?}");
+    };
+    assert!(notice.to_string().contains("pin its new log_id"));
+    scene.wait(2_499);
+    assert_eq!(scene.tick(), []);
+    scene.wait(1);
+    assert_eq!(scene.tick(), [Action::Open]);
+    assert_eq!(scene.watch.counters().refused, 1);
+}
+
+#[test]
+fn a_silent_stream_is_reset() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(10_001);
+    let actions = scene.tick();
+    assert!(
+        matches!(actions[..], [Action::Cancel, Action::Report(Notice::Silent { .. })]),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_stream_that_is_never_welcomed_is_reset() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    scene.wait(10_001);
+    assert_eq!(scene.tick().first(), Some(&Action::Cancel));
+}
+
+#[test]
+fn what_arrives_after_a_reset_changes_nothing() {
+    let mut scene = Scene::in_step(1);
+    let third = scene.update(3);
+    scene.hear_violation(third);
+    let second = scene.update(2);
+    assert_eq!(scene.hear(second), []);
+    assert_eq!(scene.watch.on_close(scene.now, 14, 0), []);
+    assert_eq!(scene.watch.applied(), Some(1));
+}
+
+#[test]
+fn garbage_resets_the_stream() {
+    for bytes in [&b"\xff\xff\xff"[..], b"", &[0; MAX_MESSAGE_BYTES + 1]] {
+        let mut scene = Scene::in_step(1);
+        violation(&scene.watch.on_message(scene.now, bytes, 0));
+        assert_eq!(scene.watch.counters().violations, 1);
+    }
+}

@@ -1,0 +1,105 @@
+//! Keys, chains and stores that the tests share.
+
+use std::collections::HashMap;
+
+use credence_delegation::json::Json;
+use credence_delegation::mint::{self, Grant, Invocation, RootGrant};
+use credence_delegation::{
+    Algorithms, Arguments, Chain, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime, Value, VerificationContext,
+    VerifiedChain,
+};
+
+use crate::replay::{SharedStore, StoreFailure, Version};
+
+pub(crate) const NOW: i64 = 1_800_000_000;
+pub(crate) const ISSUER: &str = "https://id.example.com";
+pub(crate) const AUDIENCE: &str = "https://payments.example";
+
+/// Key 1 is the trust anchor's, key 2 the agent's who holds roots, key 3 that of whom he delegates to.
+pub(crate) fn key(number: u8) -> SigningKey {
+    SigningKey::from_seed(&[number; 32])
+}
+
+pub(crate) fn grant(id: &str, holder: u8, tools: &str) -> Grant {
+    Grant {
+        id: id.into(),
+        issued_at: UnixTime(NOW - 60),
+        expires_at: UnixTime(NOW + 3600),
+        holder: key(holder).public(),
+        holder_certificate: None,
+        audience: vec![AUDIENCE.into()],
+        max_depth: 3,
+        tools: value(tools),
+    }
+}
+
+pub(crate) fn root(grant: Grant) -> String {
+    let root =
+        RootGrant { grant, issuer: ISSUER.into(), subject: Some("ada".into()), epoch: Some(0), agent_name: None };
+    mint::root(&root, &key(1), &Limits::default()).unwrap()
+}
+
+pub(crate) fn derived(parent: &str, by: u8, grant: &Grant) -> String {
+    mint::derive(parent, grant, &key(by), &Limits::default()).unwrap()
+}
+
+pub(crate) fn proof(leaf: &str, by: u8, id: &str, tool: &str, arguments: &str, iat: i64) -> String {
+    let json = Json::parse(arguments.as_bytes()).unwrap();
+    let invocation = Invocation {
+        id: id.into(),
+        issued_at: UnixTime(iat),
+        tool: tool.into(),
+        arguments: Arguments::from_json(json.as_object().unwrap()).unwrap(),
+        audience: Some(AUDIENCE.into()),
+        nonce: None,
+    };
+    mint::prove(leaf, &invocation, &key(by), &Limits::default()).unwrap()
+}
+
+pub(crate) fn value(json: &str) -> Value {
+    Value::from_json(&Json::parse(json.as_bytes()).unwrap()).unwrap()
+}
+
+pub(crate) fn verified_chain() -> VerifiedChain {
+    let token = root(grant("root", 2, r#"{"pay":{}}"#));
+    let anchors = TrustAnchors::new([TrustAnchor {
+        issuer: ISSUER.into(),
+        key: key(1).public(),
+        algorithms: Algorithms::default(),
+        asserts_subjects: true,
+    }]);
+    let limits = Limits::default();
+    let context = VerificationContext {
+        anchors: &anchors,
+        holder_algorithms: &Algorithms::default(),
+        limits: &limits,
+        now: UnixTime(NOW),
+    };
+    Chain::parse_joined(&token, &limits).unwrap().verify(&context).unwrap()
+}
+
+/// Shared data as the host has it, with faults on demand.
+#[derive(Default)]
+pub(crate) struct Store {
+    values: HashMap<Vec<u8>, (Vec<u8>, u32)>,
+    pub(crate) lose_next_writes: u32,
+}
+
+impl SharedStore for Store {
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        Ok(self.values.get(key).map(|(value, version)| (value.clone(), Version(*version))))
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        if self.lose_next_writes > 0 {
+            self.lose_next_writes -= 1;
+            return Ok(false);
+        }
+        let present = self.values.get(key).map(|(_, version)| *version);
+        if present != expected.map(|version| version.0) {
+            return Ok(false);
+        }
+        self.values.insert(key.to_vec(), (value.to_vec(), present.unwrap_or(0) + 1));
+        Ok(true)
+    }
+}
