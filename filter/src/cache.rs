@@ -89,8 +89,13 @@ impl ChainCache {
     /// Keeps a verified chain that was presented in `presented_bytes` bytes. One too large for the whole cache is not
     /// kept.
     pub fn insert(&mut self, key: CacheKey, presented_bytes: usize, chain: VerifiedChain) -> Rc<CachedChain> {
-        let chain = Rc::new(CachedChain { chain, unrevoked_at: Cell::new(None) });
-        let bytes = presented_bytes.saturating_mul(BYTES_PER_PRESENTED_BYTE).saturating_add(FIXED_BYTES);
+        let chain = Rc::new(CachedChain {
+            chain,
+            unrevoked_at: Cell::new(None),
+        });
+        let bytes = presented_bytes
+            .saturating_mul(BYTES_PER_PRESENTED_BYTE)
+            .saturating_add(FIXED_BYTES);
         if bytes > self.limits.bytes || self.limits.entries == 0 {
             return chain;
         }
@@ -101,7 +106,12 @@ impl ChainCache {
             }
         }
         self.places.insert(key.0, self.slots.len());
-        self.slots.push(Slot { key, chain: Rc::clone(&chain), bytes, used: Cell::new(false) });
+        self.slots.push(Slot {
+            key,
+            chain: Rc::clone(&chain),
+            bytes,
+            used: Cell::new(false),
+        });
         self.bytes = self.bytes.saturating_add(bytes);
         chain
     }
@@ -135,7 +145,9 @@ impl ChainCache {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
-            let Some(slot) = self.slots.get(self.hand) else { return false };
+            let Some(slot) = self.slots.get(self.hand) else {
+                return false;
+            };
             if !slot.used.replace(false) {
                 self.remove_at(self.hand);
                 self.evictions = self.evictions.saturating_add(1);

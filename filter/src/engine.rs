@@ -45,8 +45,10 @@ pub trait World: SharedStore {
 pub struct Verdict<'p> {
     /// What happens to the request.
     pub decision: Decision<Identity>,
-    /// The rule that matched.
+    /// The rule that matched, and its place among all.
     pub rule: Option<&'p Rule>,
+    /// The place of that rule, from 0.
+    pub rule_index: Option<usize>,
     /// What was established on the way, for the record.
     pub findings: Findings,
 }
@@ -78,8 +80,15 @@ pub enum Agent {
 impl Engine {
     /// An engine for one configuration. `cache_secret` is random and stays in this VM.
     pub fn new(policy: Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
-        let limits = CacheLimits { entries: policy.limits.cache_entries, bytes: policy.limits.cache_bytes };
-        Self { cache: ChainCache::new(cache_secret, limits), policy, replay }
+        let limits = CacheLimits {
+            entries: policy.limits.cache_entries,
+            bytes: policy.limits.cache_bytes,
+        };
+        Self {
+            cache: ChainCache::new(cache_secret, limits),
+            policy,
+            replay,
+        }
     }
 
     /// The configuration.
@@ -96,49 +105,83 @@ impl Engine {
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Verdict<'_> {
         let Self { policy, cache, replay } = self;
         let mut findings = Findings::default();
-        let deny = |reason: Reason| Decision::Deny(reason.into());
-        let (rule, decision) = match find_rule(policy, request) {
-            Err(denial) => (None, Decision::Deny(denial)),
-            Ok(None) if request.leaves_http => (None, deny(Reason::UpgradeDenied)),
-            Ok(None) => (
-                None,
-                match policy.unmatched {
-                    Unmatched::Deny => deny(Reason::NoRoute),
-                    Unmatched::Allow => Decision::Allow(Allowance::Unmatched),
-                },
-            ),
-            Ok(Some((rule, _, _))) if request.leaves_http && !rule.allows_upgrade => {
-                (Some(rule), deny(Reason::UpgradeDenied))
-            }
-            Ok(Some((rule, target, captures))) => match &rule.access {
-                Access::Public => (Some(rule), Decision::Allow(Allowance::Public)),
-                Access::Delegated(requirement) => {
-                    let mut attempt =
-                        Attempt { policy, cache, replay, requirement, request, findings: &mut findings };
-                    let decision = match attempt.authorize(&target, &captures, world) {
-                        Ok(identity) => Decision::Allow(Allowance::Delegated(identity)),
-                        Err(denial) => Decision::Deny(denial),
-                    };
-                    (Some(rule), decision)
-                }
-            },
+        let routed = match route(policy, request) {
+            Ok(Some(routed)) => routed,
+            Ok(None) => return Verdict::without_rule(unmatched(policy, request)),
+            Err(denial) => return Verdict::without_rule(Decision::Deny(denial)),
         };
-        Verdict { decision, rule, findings }
+        let decision = match &routed.rule.access {
+            _ if request.leaves_http && !routed.rule.allows_upgrade => Decision::Deny(Reason::UpgradeDenied.into()),
+            Access::Public => Decision::Allow(Allowance::Public),
+            Access::Delegated(requirement) => {
+                let mut attempt = Attempt {
+                    policy,
+                    cache,
+                    replay,
+                    requirement,
+                    request,
+                    findings: &mut findings,
+                };
+                match attempt.authorize(&routed, world) {
+                    Ok(identity) => Decision::Allow(Allowance::Delegated(identity)),
+                    Err(denial) => Decision::Deny(denial),
+                }
+            }
+        };
+        Verdict {
+            decision,
+            rule: Some(routed.rule),
+            rule_index: Some(routed.index),
+            findings,
+        }
     }
 }
 
-/// Step 2: the rule, with the target and captures its arguments are read from.
-#[allow(clippy::type_complexity)]
-fn find_rule<'p, 'r>(
-    policy: &'p Policy,
-    request: &Request<'r>,
-) -> Result<Option<(&'p Rule, Target<'r>, Captures<'r>)>, Denial> {
+impl Verdict<'_> {
+    fn without_rule(decision: Decision<Identity>) -> Self {
+        Self {
+            decision,
+            rule: None,
+            rule_index: None,
+            findings: Findings::default(),
+        }
+    }
+}
+
+/// A request with the rule it falls under.
+struct Routed<'p, 'r> {
+    rule: &'p Rule,
+    index: usize,
+    target: Target<'r>,
+    captures: Captures<'r>,
+}
+
+/// Step 2.
+fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
     let target = Target::parse(request.path).map_err(|ambiguity| {
         // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
-        if request.leaves_http { Reason::UpgradeDenied.into() } else { Denial::from(ambiguity) }
+        if request.leaves_http {
+            Reason::UpgradeDenied.into()
+        } else {
+            Denial::from(ambiguity)
+        }
     })?;
     let host = Host::parse(request.authority)?;
-    Ok(policy.routes.find(host, request.method, &target).map(|found| (found.leads_to, target, found.captures)))
+    let found = policy.routes.find(host, request.method, &target);
+    Ok(found.map(|found| Routed {
+        rule: found.leads_to,
+        index: found.index,
+        target,
+        captures: found.captures,
+    }))
+}
+
+fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Identity> {
+    match policy.unmatched {
+        _ if request.leaves_http => Decision::Deny(Reason::UpgradeDenied.into()),
+        Unmatched::Deny => Decision::Deny(Reason::NoRoute.into()),
+        Unmatched::Allow => Decision::Allow(Allowance::Unmatched),
+    }
 }
 
 /// One request under one rule that asks for a delegation.
@@ -153,13 +196,13 @@ struct Attempt<'a, 'r> {
 
 impl<'r> Attempt<'_, 'r> {
     /// Steps 4 to 8.
-    fn authorize(
-        &mut self,
-        target: &Target<'_>,
-        captures: &Captures<'_>,
-        world: &mut impl World,
-    ) -> Result<Identity, Denial> {
-        let Requirement { tool, audience, arguments: mapping, .. } = self.requirement;
+    fn authorize(&mut self, routed: &Routed<'_, '_>, world: &mut impl World) -> Result<Identity, Denial> {
+        let Requirement {
+            tool,
+            audience,
+            arguments: mapping,
+            ..
+        } = self.requirement;
         let now = UnixTime(world.now().second());
 
         // What costs nothing first: are the pieces there, and is our own state fit to decide?
@@ -181,7 +224,10 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::Expired.into());
         }
         self.check_revocation(&cached, world)?;
-        chain.identifies_audience(&AudiencePolicy { identifiers: audience, require_chain_audience: false })?;
+        chain.identifies_audience(&AudiencePolicy {
+            identifiers: audience,
+            require_chain_audience: false,
+        })?;
         chain.grants(tool)?;
         let proof = proof.map(|proof| self.verify_proof(&proof, &cached, now)).transpose()?;
         let agent = match certificate {
@@ -196,7 +242,7 @@ impl<'r> Attempt<'_, 'r> {
         };
         self.findings.agent = Some(agent);
 
-        let arguments = mapping.read(self.request, target, captures)?;
+        let arguments = mapping.read(self.request, &routed.target, &routed.captures)?;
         self.findings.arguments = Some(arguments.canonical());
         chain.permits(tool, &arguments)?;
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
@@ -241,7 +287,10 @@ impl<'r> Attempt<'_, 'r> {
         if self.requirement.proof != ProofKind::Mtls {
             return Ok(None);
         }
-        world.client_certificate().map(Some).ok_or_else(|| Reason::CertificateMissing.into())
+        world
+            .client_certificate()
+            .map(Some)
+            .ok_or_else(|| Reason::CertificateMissing.into())
     }
 
     /// The verified chain: from the cache, or by verifying it now.

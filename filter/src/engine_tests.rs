@@ -27,7 +27,11 @@ struct Log {
 
 impl RevocationView for Log {
     fn principal(&self, _: &str, _: Option<&str>) -> PrincipalState {
-        PrincipalState { epoch: self.epoch, disabled: false, raised_at: None }
+        PrincipalState {
+            epoch: self.epoch,
+            disabled: false,
+            raised_at: None,
+        }
     }
     fn is_key_revoked(&self, _: &Thumbprint) -> bool {
         false
@@ -138,7 +142,12 @@ fn delegation() -> String {
 }
 
 fn read(delegation: &str) -> Vec<(&'static str, &str)> {
-    vec![(":method", "GET"), (":authority", "payments.example"), (":path", "/catalog/shoes"), ("delegation", delegation)]
+    vec![
+        (":method", "GET"),
+        (":authority", "payments.example"),
+        (":path", "/catalog/shoes"),
+        ("delegation", delegation),
+    ]
 }
 
 fn pay<'a>(delegation: &'a str, proof: &'a str) -> Vec<(&'static str, &'a str)> {
@@ -161,17 +170,29 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let serialized = serialize(&read(&delegation));
     let request = Request::parse(&serialized, &HeaderNames::default()).unwrap();
     let verdict = engine.decide(&request, world);
-    let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else { panic!("{verdict:?}") };
+    let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else {
+        panic!("{verdict:?}")
+    };
     assert!(identity.headers.contains(&("x-delegation-subject", "ada".to_owned())));
     assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
     assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
-    assert_eq!((verdict.findings.agent, verdict.findings.cached), (Some(Agent::Bearer), false));
-    assert!(engine.decide(&request, world).findings.cached, "the second time it is known");
+    assert_eq!(
+        (verdict.findings.agent, verdict.findings.cached),
+        (Some(Agent::Bearer), false)
+    );
+    assert!(
+        engine.decide(&request, world).findings.cached,
+        "the second time it is known"
+    );
 }
 
 #[test]
 fn what_no_rule_covers_is_denied_and_what_is_public_is_not_asked() {
-    let world = &mut TestWorld { freshness: Freshness::NeverSynced, revision: None, ..TestWorld::default() };
+    let world = &mut TestWorld {
+        freshness: Freshness::NeverSynced,
+        revision: None,
+        ..TestWorld::default()
+    };
     let mut engine = engine(world);
     let mut ask = |path, extra: &[(&'static str, &'static str)]| {
         let mut request = vec![(":method", "GET"), (":authority", "payments.example"), (":path", path)];
@@ -187,17 +208,34 @@ fn what_no_rule_covers_is_denied_and_what_is_public_is_not_asked() {
 
 #[test]
 fn what_is_missing_or_doubled_is_said_before_anything_is_verified() {
-    let world = &mut TestWorld { freshness: Freshness::NeverSynced, ..TestWorld::default() };
+    let world = &mut TestWorld {
+        freshness: Freshness::NeverSynced,
+        ..TestWorld::default()
+    };
     let mut engine = engine(world);
     let delegation = delegation();
-    let line = [(":method", "POST"), (":authority", "payments.example"), (":path", "/accounts/a1/charges")];
+    let line = [
+        (":method", "POST"),
+        (":authority", "payments.example"),
+        (":path", "/accounts/a1/charges"),
+    ];
     for (headers, reason) in [
         (vec![], "delegation_missing"),
         (vec![("delegation", "a"), ("delegation", "a")], "delegation_repeated"),
         (vec![("delegation", "a,b")], "delegation_repeated"),
         (vec![("delegation", delegation.as_str())], "proof_missing"),
-        (vec![("delegation", delegation.as_str()), ("delegation-proof", "a"), ("delegation-proof", "a")], "proof_repeated"),
-        (vec![("delegation", delegation.as_str()), ("delegation-proof", "a")], "proof_malformed"),
+        (
+            vec![
+                ("delegation", delegation.as_str()),
+                ("delegation-proof", "a"),
+                ("delegation-proof", "a"),
+            ],
+            "proof_repeated",
+        ),
+        (
+            vec![("delegation", delegation.as_str()), ("delegation-proof", "a")],
+            "proof_malformed",
+        ),
     ] {
         let request: Vec<_> = line.iter().copied().chain(headers).collect();
         assert_eq!(decide(&mut engine, world, &request), reason);
@@ -210,7 +248,9 @@ fn without_a_fresh_view_nothing_is_decided_cached_or_not() {
     let mut engine = engine(world);
     let delegation = delegation();
     assert_eq!(decide(&mut engine, world, &read(&delegation)), "allow");
-    world.freshness = Freshness::Stale { age: std::time::Duration::from_secs(6) };
+    world.freshness = Freshness::Stale {
+        age: std::time::Duration::from_secs(6),
+    };
     assert_eq!(decide(&mut engine, world, &read(&delegation)), "stale");
     world.freshness = Freshness::NeverSynced;
     assert_eq!(decide(&mut engine, world, &read(&delegation)), "not_ready");
@@ -227,7 +267,11 @@ fn a_revocation_is_honoured_on_the_very_next_request() {
     world.log.epoch = 9;
     world.revision = Some(2);
     assert_eq!(decide(&mut engine, world, &read(&delegation)), "revoked_principal");
-    assert_eq!(decide(&mut engine, world, &read(&delegation)), "revoked_principal", "and on the one after");
+    assert_eq!(
+        decide(&mut engine, world, &read(&delegation)),
+        "revoked_principal",
+        "and on the one after"
+    );
 }
 
 #[test]
@@ -235,7 +279,20 @@ fn a_revoked_delegation_leaves_its_sibling_alone() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let root = delegation();
-    let chain = |id| format!("{root}~{}", derived(&root, 2, &grant(id, 3, r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#)));
+    let chain = |id| {
+        format!(
+            "{root}~{}",
+            derived(
+                &root,
+                2,
+                &grant(
+                    id,
+                    3,
+                    r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#
+                )
+            )
+        )
+    };
     let (one, sibling) = (chain("one"), chain("sibling"));
     assert_eq!(decide(&mut engine, world, &read(&one)), "allow");
     (world.log.delegation, world.revision) = (Some("one"), Some(2));
@@ -272,8 +329,16 @@ fn arguments_are_taken_from_the_request_and_held_against_the_grant() {
     let delegation = delegation();
     for (path, arguments, reason) in [
         ("/accounts/a1/charges?amount=50", PAID, "allow"),
-        ("/accounts/a2/charges?amount=50", r#"{"account":"a2","amount":50}"#, "argument_not_allowed"),
-        ("/accounts/a1/charges?amount=101", r#"{"account":"a1","amount":101}"#, "argument_not_allowed"),
+        (
+            "/accounts/a2/charges?amount=50",
+            r#"{"account":"a2","amount":50}"#,
+            "argument_not_allowed",
+        ),
+        (
+            "/accounts/a1/charges?amount=101",
+            r#"{"account":"a1","amount":101}"#,
+            "argument_not_allowed",
+        ),
         ("/accounts/a1/charges", PAID, "argument_missing"),
         ("/accounts/a1/charges?amount=050", PAID, "argument_malformed"),
         ("/accounts/a1/charges?amount=50&amount=50", PAID, "argument_repeated"),
@@ -296,7 +361,11 @@ fn a_proof_is_the_leaf_holders_recent_and_counts_once() {
     let good = proof(&delegation, 2, "p1", "pay", PAID, NOW);
     assert_eq!(ask(&mut engine, world, &good), "allow");
     assert_eq!(ask(&mut engine, world, &good), "proof_replayed");
-    for (iat, reason) in [(NOW - 31, "proof_outside_window"), (NOW + 6, "proof_outside_window"), (NOW + 5, "allow")] {
+    for (iat, reason) in [
+        (NOW - 31, "proof_outside_window"),
+        (NOW + 6, "proof_outside_window"),
+        (NOW + 5, "allow"),
+    ] {
         let proof = proof(&delegation, 2, &iat.to_string(), "pay", PAID, iat);
         assert_eq!(ask(&mut engine, world, &proof), reason, "{iat}");
     }
@@ -327,7 +396,10 @@ fn only_the_leafs_holder_can_prove() {
     let own = proof(&leaf, 3, "p1", "pay", PAID, NOW);
     assert_eq!(decide(&mut engine, world, &pay(&chain, &own)), "allow");
     let parents = proof(&root, 2, "p2", "pay", PAID, NOW);
-    assert_eq!(decide(&mut engine, world, &pay(&chain, &parents)), "proof_signature_invalid");
+    assert_eq!(
+        decide(&mut engine, world, &pay(&chain, &parents)),
+        "proof_signature_invalid"
+    );
 }
 
 #[test]
@@ -337,7 +409,14 @@ fn mutual_tls_binds_to_the_certificate_that_the_leaf_names() {
     let mut bound = grant("root", 2, r#"{"read":{}}"#);
     bound.holder_certificate = Some([7; 32]);
     let (bound, unbound) = (root(bound), root(grant("other", 2, r#"{"read":{}}"#)));
-    let request = |delegation| vec![(":method", "GET"), (":authority", "a"), (":path", "/mesh"), ("delegation", delegation)];
+    let request = |delegation| {
+        vec![
+            (":method", "GET"),
+            (":authority", "a"),
+            (":path", "/mesh"),
+            ("delegation", delegation),
+        ]
+    };
     assert_eq!(decide(&mut engine, world, &request(&bound)), "certificate_missing");
     world.certificate = Some([8; 32]);
     assert_eq!(decide(&mut engine, world, &request(&bound)), "certificate_mismatch");
@@ -348,7 +427,10 @@ fn mutual_tls_binds_to_the_certificate_that_the_leaf_names() {
 
 #[test]
 fn what_can_not_be_recorded_is_not_done() {
-    let world = &mut TestWorld { can_record: false, ..TestWorld::default() };
+    let world = &mut TestWorld {
+        can_record: false,
+        ..TestWorld::default()
+    };
     let mut engine = engine(world);
     assert_eq!(decide(&mut engine, world, &read(&delegation())), "audit_full");
 }

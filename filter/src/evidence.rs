@@ -36,7 +36,11 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder; `salt_secret` is random.
     pub fn new(arguments: RecordedArguments, salt_secret: [u8; 16]) -> Self {
-        Self { arguments, salt_secret, salts: 0 }
+        Self {
+            arguments,
+            salt_secret,
+            salts: 0,
+        }
     }
 
     /// What is to be recorded of a decision on `request` that was begun at `began` and took `decision_ns`.
@@ -58,7 +62,11 @@ impl Recorder {
         let Access::Delegated(requirement) = &rule.access else {
             return Record::Count;
         };
-        let cache = if verdict.findings.cached { v1::CacheLevel::L1 } else { v1::CacheLevel::None };
+        let cache = if verdict.findings.cached {
+            v1::CacheLevel::L1
+        } else {
+            v1::CacheLevel::None
+        };
         Record::Event(Box::new(v1::Event {
             time_unix_nano: began.as_nanos(),
             request_id: bounded(request.request_id.unwrap_or_default()),
@@ -107,7 +115,10 @@ impl Recorder {
 
 fn principal(chain: &VerifiedChain) -> v1::Principal {
     let principal = chain.principal();
-    v1::Principal { issuer: principal.issuer.clone(), subject: principal.subject.clone() }
+    v1::Principal {
+        issuer: principal.issuer.clone(),
+        subject: principal.subject.clone(),
+    }
 }
 
 /// A header's value as text of bounded length. The client chose it; it must not make the event too large to keep.
@@ -118,7 +129,9 @@ fn bounded(value: &[u8]) -> String {
 
 /// The trace id of a W3C traceparent, or nothing if it is not one.
 fn trace_id(traceparent: &[u8]) -> String {
-    let id = std::str::from_utf8(traceparent).ok().and_then(|text| text.split('-').nth(1));
+    let id = std::str::from_utf8(traceparent)
+        .ok()
+        .and_then(|text| text.split('-').nth(1));
     match id {
         Some(id) if id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => id.to_owned(),
         _ => String::new(),
@@ -136,7 +149,13 @@ mod tests {
     fn a_trace_id_is_32_hexadecimal_digits() {
         let id = "4bf92f3577b34da6a3ce929d0e0e4736";
         assert_eq!(trace_id(format!("00-{id}-00f067aa0ba902b7-01").as_bytes()), id);
-        for wrong in ["", "00", "00-xyz-1-01", &format!("00-{}-1-01", id.to_uppercase()), "\u{fffd}"] {
+        for wrong in [
+            "",
+            "00",
+            "00-xyz-1-01",
+            &format!("00-{}-1-01", id.to_uppercase()),
+            "\u{fffd}",
+        ] {
             assert_eq!(trace_id(wrong.as_bytes()), "", "{wrong}");
         }
     }
@@ -153,8 +172,18 @@ mod tests {
         let (one, two) = (recorder.arguments_hash(Some("{}")), recorder.arguments_hash(Some("{}")));
         assert_ne!(one, two);
         let (salt, digest) = one.split_at(16);
-        assert_eq!(Sha256::new().chain_update(salt).chain_update("{}").finalize().as_slice(), digest);
+        assert_eq!(
+            Sha256::new()
+                .chain_update(salt)
+                .chain_update("{}")
+                .finalize()
+                .as_slice(),
+            digest
+        );
         assert_eq!(recorder.arguments_hash(None), Vec::<u8>::new());
-        assert_eq!(Recorder::new(RecordedArguments::None, [3; 16]).arguments_hash(Some("{}")), Vec::<u8>::new());
+        assert_eq!(
+            Recorder::new(RecordedArguments::None, [3; 16]).arguments_hash(Some("{}")),
+            Vec::<u8>::new()
+        );
     }
 }

@@ -65,8 +65,14 @@ pub fn hex(bytes: &[u8]) -> String {
 
 fn percent_encode(text: &str) -> String {
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-    const ESCAPED: &AsciiSet =
-        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'/').remove(b'@');
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~')
+        .remove(b':')
+        .remove(b'/')
+        .remove(b'@');
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
@@ -79,7 +85,11 @@ mod tests {
     use crate::samples;
 
     fn value(identity: &Identity, name: &str) -> Option<String> {
-        identity.headers.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value.clone())
+        identity
+            .headers
+            .iter()
+            .find(|(candidate, _)| *candidate == name)
+            .map(|(_, value)| value.clone())
     }
 
     #[test]

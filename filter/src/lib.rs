@@ -1,7 +1,7 @@
 //! Credence's Envoy filter.
 //!
 //! A host-neutral core decides; it knows no proxy, no clock and no randomness of its own. A thin shell of proxy-wasm
-//! callbacks (`host`, compiled for Wasm only) feeds it.
+//! callbacks (`host` and `plugin`) feeds it.
 //!
 //! | module | its one job |
 //! |---|---|
@@ -36,8 +36,11 @@ pub mod config;
 pub mod decision;
 pub mod engine;
 pub mod evidence;
+pub mod host;
 pub mod identity;
 pub mod metrics;
+#[cfg(target_arch = "wasm32")]
+mod plugin;
 pub mod replay;
 pub mod request;
 pub mod revocation;
@@ -46,4 +49,3 @@ pub mod target;
 
 #[cfg(test)]
 mod samples;
-pub mod host;

@@ -96,7 +96,12 @@ impl ReplayMemory {
         let (stored, _) = store.read(FOUNDING_KEY)?.ok_or(StoreFailure)?;
         let (secret, born) = stored.split_first_chunk::<16>().ok_or(StoreFailure)?;
         let born = UnixTime(i64::from_le_bytes(born.try_into().map_err(|_| StoreFailure)?));
-        Ok(Self { secret: *secret, born, skew, window })
+        Ok(Self {
+            secret: *secret,
+            born,
+            skew,
+            window,
+        })
     }
 
     /// Remembers a proof, and says whether this is its first use.
@@ -144,7 +149,10 @@ impl ReplayMemory {
         let bucket = hash.h1 % BUCKETS_PER_GROUP;
 
         let last_second = proof.issued_at.plus(self.window).0;
-        let record = Record { tag: hash.h2, last_second: u32::try_from(last_second).unwrap_or(u32::MAX) };
+        let record = Record {
+            tag: hash.h2,
+            last_second: u32::try_from(last_second).unwrap_or(u32::MAX),
+        };
         let mut key = BUCKET_PREFIX.to_vec();
         key.extend_from_slice(&(group as u32).to_le_bytes());
         key.extend_from_slice(&(bucket as u32).to_le_bytes());
@@ -226,9 +234,20 @@ mod tests {
         ReplayMemory::join(store, [1; 16], BORN, 30, 5).unwrap()
     }
 
-    fn remember(memory: &ReplayMemory, store: &mut Store, id: &str, iat: UnixTime, now: UnixTime) -> Result<(), ReplayError> {
+    fn remember(
+        memory: &ReplayMemory,
+        store: &mut Store,
+        id: &str,
+        iat: UnixTime,
+        now: UnixTime,
+    ) -> Result<(), ReplayError> {
         let holder = samples::key(3).public().thumbprint();
-        let proof = UsedProof { audience: &["a".to_owned()], holder: &holder, id, issued_at: iat };
+        let proof = UsedProof {
+            audience: &["a".to_owned()],
+            holder: &holder,
+            id,
+            issued_at: iat,
+        };
         memory.remember(store, &proof, now)
     }
 
@@ -248,27 +267,43 @@ mod tests {
         let store = &mut Store::default();
         let memory = memory(store);
         remember(&memory, store, "p", NOW, NOW).unwrap();
-        assert_eq!(remember(&memory, store, "p", NOW, NOW.plus(30)), Err(ReplayError::Replayed));
-        assert_eq!(remember(&memory, store, "p", NOW, NOW.plus(31)), Ok(()), "by then its iat denies it");
+        assert_eq!(
+            remember(&memory, store, "p", NOW, NOW.plus(30)),
+            Err(ReplayError::Replayed)
+        );
+        assert_eq!(
+            remember(&memory, store, "p", NOW, NOW.plus(31)),
+            Ok(()),
+            "by then its iat denies it"
+        );
     }
 
     #[test]
     fn what_may_have_been_used_before_the_memory_was_born_is_refused() {
         let store = &mut Store::default();
         let memory = memory(store);
-        assert_eq!(remember(&memory, store, "p", BORN.plus(5), NOW), Err(ReplayError::PredatesMemory));
+        assert_eq!(
+            remember(&memory, store, "p", BORN.plus(5), NOW),
+            Err(ReplayError::PredatesMemory)
+        );
         assert_eq!(remember(&memory, store, "p", BORN.plus(6), NOW), Ok(()));
     }
 
     #[test]
     fn a_full_bucket_denies_and_empties_with_time() {
-        let record = |tag| Record { tag, last_second: 1_130 };
+        let record = |tag| Record {
+            tag,
+            last_second: 1_130,
+        };
         let mut bucket = Vec::new();
         for tag in 0..64 {
             bucket = updated(&bucket, &record(tag), NOW).unwrap();
         }
         assert_eq!(updated(&bucket, &record(64), NOW), Err(ReplayError::Full));
-        assert_eq!(updated(&bucket, &record(64), UnixTime(1_131)).unwrap().len(), Record::BYTES);
+        assert_eq!(
+            updated(&bucket, &record(64), UnixTime(1_131)).unwrap().len(),
+            Record::BYTES
+        );
     }
 
     #[test]
@@ -286,6 +321,9 @@ mod tests {
         let store = &mut Store::default();
         store.write(FOUNDING_KEY, b"short", None).unwrap();
         assert!(ReplayMemory::join(store, [1; 16], BORN, 30, 5).is_err());
-        assert_eq!(updated(&[0; 13], &Record { tag: 1, last_second: 9 }, NOW), Err(ReplayError::Store(StoreFailure)));
+        assert_eq!(
+            updated(&[0; 13], &Record { tag: 1, last_second: 9 }, NOW),
+            Err(ReplayError::Store(StoreFailure))
+        );
     }
 }

@@ -34,8 +34,13 @@ pub(crate) fn grant(id: &str, holder: u8, tools: &str) -> Grant {
 }
 
 pub(crate) fn root(grant: Grant) -> String {
-    let root =
-        RootGrant { grant, issuer: ISSUER.into(), subject: Some("ada".into()), epoch: Some(0), agent_name: None };
+    let root = RootGrant {
+        grant,
+        issuer: ISSUER.into(),
+        subject: Some("ada".into()),
+        epoch: Some(0),
+        agent_name: None,
+    };
     mint::root(&root, &key(1), &Limits::default()).unwrap()
 }
 
@@ -87,7 +92,10 @@ pub(crate) struct Store {
 
 impl SharedStore for Store {
     fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
-        Ok(self.values.get(key).map(|(value, version)| (value.clone(), Version(*version))))
+        Ok(self
+            .values
+            .get(key)
+            .map(|(value, version)| (value.clone(), Version(*version))))
     }
 
     fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
@@ -99,7 +107,8 @@ impl SharedStore for Store {
         if present != expected.map(|version| version.0) {
             return Ok(false);
         }
-        self.values.insert(key.to_vec(), (value.to_vec(), present.unwrap_or(0) + 1));
+        self.values
+            .insert(key.to_vec(), (value.to_vec(), present.unwrap_or(0) + 1));
         Ok(true)
     }
 }

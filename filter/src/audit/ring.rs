@@ -638,6 +638,7 @@ mod tests {
     /// `cargo test --release -p credence-filter push_cost -- --ignored --nocapture` prints nanoseconds per push.
     #[test]
     #[ignore = "a measurement"]
+    #[allow(clippy::disallowed_methods, reason = "measured natively")]
     fn push_cost() {
         let mut ring = Ring::new(Limits {
             max_entries: DEFAULT_MAX_ENTRIES,

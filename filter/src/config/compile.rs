@@ -572,7 +572,13 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         problems,
     );
     let pop_window = seconds("pop_window", times.pop_window, 30, 1..=300, problems);
-    let proof_clock_skew = seconds("pop_clock_skew", times.pop_clock_skew, pop_window.min(5), 0..=pop_window, problems);
+    let proof_clock_skew = seconds(
+        "pop_clock_skew",
+        times.pop_clock_skew,
+        pop_window.min(5),
+        0..=pop_window,
+        problems,
+    );
     let iat_skew = seconds("max_iat_skew", times.max_iat_skew, 30, 0..=300, problems);
     let token_lifetime = seconds("max_token_lifetime", times.lifetime, 90 * DAY, 60..=366 * DAY, problems);
     let verification = credence_delegation::Limits {

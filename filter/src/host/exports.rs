@@ -5,32 +5,39 @@
 
 use super::calls::{self, BufferType, LocalResponse, LogLevel};
 use super::{Flow, abi, dispatch};
+use crate::plugin::Vm;
 
 /// Says which ABI this module speaks; never called.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_abi_version_0_2_1() {}
+extern "C" fn proxy_abi_version_0_2_1() {}
+
+/// Called before anything else: the VM gets its plugin.
+#[unsafe(no_mangle)]
+pub extern "C" fn _initialize() {
+    dispatch::install(Box::new(Vm::default()));
+}
 
 /// Envoy needs memory for the answer to a call.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
+extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     abi::allocate_answer(size)
 }
 
 /// A context has begun.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_context_create(context: u32, parent: u32) {
+extern "C" fn proxy_on_context_create(context: u32, parent: u32) {
     dispatch::on_context_create(context, parent);
 }
 
 /// The VM has started. Its configuration is not used.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_vm_start(_root: u32, _configuration_size: usize) -> u32 {
+extern "C" fn proxy_on_vm_start(_root: u32, _configuration_size: usize) -> u32 {
     YES
 }
 
 /// A plugin configuration has arrived.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_configure(root: u32, configuration_size: usize) -> u32 {
+extern "C" fn proxy_on_configure(root: u32, configuration_size: usize) -> u32 {
     calls::enter(root);
     match calls::buffer_bytes(BufferType::PluginConfiguration, configuration_size) {
         Ok(configuration) => u32::from(dispatch::on_configure(root, &configuration)),
@@ -46,14 +53,14 @@ pub extern "C" fn proxy_on_configure(root: u32, configuration_size: usize) -> u3
 
 /// The tick period of a root context has passed.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_tick(root: u32) {
+extern "C" fn proxy_on_tick(root: u32) {
     calls::enter(root);
     dispatch::on_tick(root);
 }
 
 /// A request's headers are complete.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_stream: u32) -> u32 {
+extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_stream: u32) -> u32 {
     calls::enter(context);
     match dispatch::on_request_headers(context, end_of_stream != 0) {
         Some(Flow::Continue) => CONTINUE,
@@ -67,7 +74,7 @@ pub extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_s
 
 /// A message has arrived on a gRPC stream.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, size: usize) {
+extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, size: usize) {
     calls::enter(context);
     match calls::buffer_bytes(BufferType::GrpcMessage, size) {
         Ok(message) => dispatch::on_grpc_message(token, message),
@@ -78,14 +85,14 @@ pub extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, size: usize) {
 
 /// A gRPC stream was ended by the other side, or could not be opened.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_grpc_close(context: u32, token: u32, status: u32) {
+extern "C" fn proxy_on_grpc_close(context: u32, token: u32, status: u32) {
     calls::enter(context);
     dispatch::on_grpc_close(token, status);
 }
 
 /// A context is about to end.
 #[unsafe(no_mangle)]
-pub extern "C" fn proxy_on_done(context: u32) -> u32 {
+extern "C" fn proxy_on_done(context: u32) -> u32 {
     calls::enter(context);
     u32::from(dispatch::on_done(context))
 }

@@ -68,18 +68,3 @@ pub enum Flow {
     /// It stays here: it was answered, or will be resumed.
     Pause,
 }
-
-/// Binds the plugin of this module: `$plugin` is an expression of a type that implements [`Plugin`], evaluated once
-/// when the VM starts, before any other call.
-#[macro_export]
-macro_rules! bind_plugin {
-    ($plugin:expr) => {
-        /// Called by Envoy before anything else.
-        #[cfg(target_arch = "wasm32")]
-        #[allow(unsafe_code, reason = "the host finds its entry point by its plain name")]
-        #[unsafe(no_mangle)]
-        pub extern "C" fn _initialize() {
-            $crate::host::dispatch::install(::std::boxed::Box::new($plugin));
-        }
-    };
-}

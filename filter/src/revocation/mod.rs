@@ -17,4 +17,4 @@ pub mod watch;
 pub use lease::Freshness;
 pub use notice::{Notice, Violation};
 pub use view::{InvalidRecord, PrincipalState, View, ViewError};
-pub use watch::{Action, Counters, Settings, Watch};
+pub use watch::{Action, Counters, DEFAULT_MAX_SUBJECTS, Settings, Watch};

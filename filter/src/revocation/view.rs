@@ -46,12 +46,21 @@ pub enum ViewError {
     /// The view is full.
     #[error(
         "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be \
-         decided: raise control_plane.max_subjects (about 60 bytes of VM memory each while a snapshot arrives), or \
+         decided: raise control_plane.max_subjects (about 120 bytes of VM memory each while a snapshot arrives), or \
          compact the log"
     )]
     TooManySubjects {
         /// The configured limit.
         max_subjects: usize,
+    },
+    /// The VM's memory is used up.
+    #[error(
+        "there is no memory in the VM for more than {subjects} revoked subjects, so nothing can be decided: compact \
+         the log, or lower the limits of the caches and of the audit ring"
+    )]
+    OutOfMemory {
+        /// The subjects there was memory for.
+        subjects: usize,
     },
 }
 
@@ -192,6 +201,7 @@ impl Subjects {
                 let packed = PackedState::parse(state)?;
                 let hash = hasher.principal(issuer, subject);
                 self.check_room(self.principals.contains_key(&hash))?;
+                self.principals.try_reserve(1).map_err(|_| self.out_of_memory())?;
                 self.principals.insert(hash, packed);
             }
             Subject::Key(key) => {
@@ -200,11 +210,13 @@ impl Subjects {
                 }
                 let hash = hasher.key(&key.thumbprint);
                 self.check_room(self.keys.contains(&hash))?;
+                self.keys.try_reserve(1).map_err(|_| self.out_of_memory())?;
                 self.keys.insert(hash);
             }
             Subject::IssuerFloor(floor) => {
                 let hash = hasher.issuer(parse_issuer(&floor.issuer)?);
                 self.check_room(self.issuer_floors.contains_key(&hash))?;
+                self.issuer_floors.try_reserve(1).map_err(|_| self.out_of_memory())?;
                 self.issuer_floors.insert(hash, floor.issued_up_to);
             }
             Subject::Delegation(delegation) => {
@@ -214,11 +226,16 @@ impl Subjects {
                 }
                 let hash = hasher.delegation(issuer, subject, &delegation.id);
                 self.check_room(self.delegations.contains(&hash))?;
+                self.delegations.try_reserve(1).map_err(|_| self.out_of_memory())?;
                 self.delegations.insert(hash);
             }
             Subject::LogFloor(floor) => self.log_floor = Some(floor.issued_up_to),
         }
         Ok(())
+    }
+
+    fn out_of_memory(&self) -> ViewError {
+        ViewError::OutOfMemory { subjects: self.len() }
     }
 
     fn check_room(&self, known_already: bool) -> Result<(), ViewError> {

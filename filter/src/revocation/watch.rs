@@ -457,9 +457,10 @@ impl Watch {
                 Ok(Vec::new())
             }
             Err(error) => {
-                if matches!(error, ViewError::TooManySubjects { .. }) {
+                match &error {
                     // Something is revoked, and there is no room to know it.
-                    self.discard_view();
+                    ViewError::TooManySubjects { .. } | ViewError::OutOfMemory { .. } => self.discard_view(),
+                    ViewError::Invalid(_) => {}
                 }
                 Err(error.into())
             }

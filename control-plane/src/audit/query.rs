@@ -1,0 +1,283 @@
+//! Reading the ledger back, newest first.
+
+use credence_wire::v1;
+use credence_wire::v1::entry::Entry as Kind;
+
+use super::ledger::LedgerReader;
+use super::record::{LedgerRecord, RecordBody};
+use crate::frames::FrameError;
+
+/// What to look for, and where to go on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    /// Only records with a smaller index; the newest ones if absent.
+    pub(crate) before: Option<u64>,
+    /// Most records on a page.
+    pub(crate) limit: usize,
+    pub(crate) filter: Filter,
+}
+
+/// Every condition that is present has to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    pub(crate) principal_issuer: Option<String>,
+    pub(crate) principal_subject: Option<String>,
+    /// Anywhere in the chain.
+    pub(crate) delegation_id: Option<String>,
+    pub(crate) tool: Option<String>,
+    pub(crate) decision: Option<v1::Decision>,
+}
+
+/// Part of the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Page {
+    pub(crate) records: Vec<LedgerRecord>,
+    /// The `before` of the next page; absent if the ledger's beginning was reached.
+    pub(crate) next: Option<u64>,
+}
+
+/// Reads a page. Looks at a bounded number of records, so a page may hold fewer than it could, and still have a
+/// `next`. Blocks on the disk.
+pub(crate) fn read(reader: &LedgerReader, query: &Query) -> Result<Page, FrameError> {
+    let mut records = Vec::new();
+    let mut before = query.before.unwrap_or(u64::MAX);
+    let mut looked_at = 0;
+    while looked_at < MAX_LOOKED_AT {
+        let block = reader.block_before(before)?;
+        if block.is_empty() {
+            return Ok(Page { records, next: None });
+        }
+        looked_at += block.len();
+        for record in block.into_iter().rev() {
+            before = record.index;
+            if query.filter.admits(&record.body) {
+                records.push(record);
+                if records.len() >= query.limit {
+                    return Ok(Page {
+                        records,
+                        next: (before > 0).then_some(before),
+                    });
+                }
+            }
+        }
+    }
+    Ok(Page {
+        records,
+        next: (before > 0).then_some(before),
+    })
+}
+
+// === impl Filter ===
+
+impl Filter {
+    fn admits(&self, body: &RecordBody) -> bool {
+        match body {
+            RecordBody::Entry {
+                entry: v1::Entry {
+                    entry: Some(Kind::Event(event)),
+                },
+                ..
+            } => self.admits_event(event),
+            // Denials before any signature verified: they have no principal, tool or delegation.
+            RecordBody::Entry {
+                entry: v1::Entry {
+                    entry: Some(Kind::Aggregate(_)),
+                },
+                ..
+            } => {
+                let decision = self.decision.filter(|decision| *decision == v1::Decision::Deny);
+                *self
+                    == Self {
+                        decision,
+                        ..Self::default()
+                    }
+            }
+            RecordBody::Entry { .. } | RecordBody::Source(_) => *self == Self::default(),
+        }
+    }
+
+    fn admits_event(&self, event: &v1::Event) -> bool {
+        let principal = event.principal.as_ref();
+        let issuer = principal.map(|principal| principal.issuer.as_str());
+        let subject = principal.and_then(|principal| principal.subject.as_deref());
+        self.principal_issuer
+            .as_deref()
+            .is_none_or(|wanted| issuer == Some(wanted))
+            && self
+                .principal_subject
+                .as_deref()
+                .is_none_or(|wanted| subject == Some(wanted))
+            && self
+                .delegation_id
+                .as_ref()
+                .is_none_or(|wanted| event.delegation_ids.contains(wanted))
+            && self.tool.as_ref().is_none_or(|wanted| event.tool == *wanted)
+            && self.decision.is_none_or(|wanted| event.decision() == wanted)
+    }
+}
+
+/// Records looked at for one page: about a tenth of a second of one core.
+const MAX_LOOKED_AT: usize = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::{Ledger, LedgerBounds};
+    use super::super::record::{SourceChange, StoredBody, StoredItem, StoredSourceChange};
+    use super::*;
+
+    fn event(subject: &str, tool: &str, decision: v1::Decision) -> Kind {
+        let principal = v1::Principal {
+            issuer: "https://id".to_owned(),
+            subject: Some(subject.to_owned()),
+        };
+        Kind::Event(v1::Event {
+            principal: Some(principal),
+            tool: tool.to_owned(),
+            decision: decision.into(),
+            delegation_ids: vec![format!("root-{subject}"), "leaf".to_owned()],
+            ..Default::default()
+        })
+    }
+
+    /// Index 0 is a source's start, 1 to 3 events, 4 an aggregate, 5 a gap.
+    fn ledger() -> (tempfile::TempDir, LedgerReader) {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut ledger, _) = Ledger::open(
+            folder.path(),
+            LedgerBounds {
+                total: 1 << 30,
+                segment: 1 << 30,
+            },
+            |_| {},
+        )
+        .unwrap();
+        let started = StoredSourceChange {
+            change: SourceChange::Started.into(),
+            ..Default::default()
+        };
+        let kinds = [
+            event("alice", "pay", v1::Decision::Allow),
+            event("bob", "pay", v1::Decision::Deny),
+            event("alice", "read", v1::Decision::Allow),
+            Kind::Aggregate(v1::Aggregate {
+                count: 9,
+                ..Default::default()
+            }),
+            Kind::Gap(v1::Gap {
+                shed: 1,
+                ..Default::default()
+            }),
+        ];
+        let entries = kinds.map(|kind| v1::Entry { entry: Some(kind) }).to_vec();
+        let item = |body| StoredItem {
+            source: "s".to_owned(),
+            body: Some(body),
+        };
+        ledger.append(vec![item(StoredBody::Change(started))]).unwrap();
+        ledger
+            .append(vec![item(StoredBody::Batch(v1::Batch {
+                first_sequence: 1,
+                entries,
+            }))])
+            .unwrap();
+        (folder, ledger.reader())
+    }
+
+    fn found(filter: Filter) -> Vec<u64> {
+        let (_folder, reader) = ledger();
+        let page = read(
+            &reader,
+            &Query {
+                before: None,
+                limit: 100,
+                filter,
+            },
+        )
+        .unwrap();
+        assert_eq!(page.next, None);
+        page.records.iter().map(|record| record.index).collect()
+    }
+
+    #[test]
+    fn without_a_filter_everything_is_found_newest_first() {
+        assert_eq!(found(Filter::default()), [5, 4, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn every_condition_has_to_hold() {
+        let text = |text: &str| Some(text.to_owned());
+        let cases = [
+            (
+                Filter {
+                    principal_subject: text("alice"),
+                    ..Filter::default()
+                },
+                vec![3, 1],
+            ),
+            (
+                Filter {
+                    principal_issuer: text("https://id"),
+                    tool: text("pay"),
+                    ..Filter::default()
+                },
+                vec![2, 1],
+            ),
+            (
+                Filter {
+                    delegation_id: text("root-bob"),
+                    ..Filter::default()
+                },
+                vec![2],
+            ),
+            (
+                Filter {
+                    decision: Some(v1::Decision::Allow),
+                    ..Filter::default()
+                },
+                vec![3, 1],
+            ),
+            (
+                Filter {
+                    decision: Some(v1::Decision::Deny),
+                    ..Filter::default()
+                },
+                vec![4, 2],
+            ),
+            (
+                Filter {
+                    decision: Some(v1::Decision::Deny),
+                    tool: text("read"),
+                    ..Filter::default()
+                },
+                vec![],
+            ),
+        ];
+        for (filter, expected) in cases {
+            assert_eq!(found(filter.clone()), expected, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn pages_follow_one_another_without_overlap_or_gap() {
+        let (_folder, reader) = ledger();
+        let mut indexes = Vec::new();
+        let mut before = None;
+        loop {
+            let page = read(
+                &reader,
+                &Query {
+                    before,
+                    limit: 4,
+                    filter: Filter::default(),
+                },
+            )
+            .unwrap();
+            indexes.push(page.records.iter().map(|record| record.index).collect::<Vec<_>>());
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(indexes, [vec![5, 4, 3, 2], vec![1, 0]]);
+    }
+}

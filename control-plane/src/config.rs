@@ -1,0 +1,202 @@
+//! What a control plane is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::frames::MAX_PAYLOAD;
+
+/// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The folder that holds the revocation log, the ledger and the keys. One control plane at a time uses it.
+    pub data_folder: PathBuf,
+    /// Present to create a log in an empty data folder. Starting refuses if there is a log already, and refuses
+    /// without it if there is none: an emptied folder must never pass for a log without revocations.
+    pub init: Option<InitOptions>,
+    /// Where the HTTP API listens. Port 0 takes a free one.
+    pub http_address: SocketAddr,
+    /// Where the filters' gRPC streams arrive. Port 0 takes a free one. The peers are not authenticated: let only
+    /// the mesh reach it.
+    pub grpc_address: SocketAddr,
+    /// The file with the operator's bearer token: at least 32 visible ASCII characters and nothing else but a final
+    /// newline; not accessible to others than its owner and group.
+    pub operator_token_file: PathBuf,
+    /// How long after a planned stop no revocation will be acknowledged, so that filters stay fresh meanwhile; at
+    /// most 60 s. The successor refuses revocations (503 with Retry-After) for as long after its own start. Zero
+    /// promises nothing.
+    pub drain_promise: Duration,
+    /// Every bound on memory, disk and time.
+    pub limits: Limits,
+}
+
+/// How an empty data folder becomes a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InitOptions {
+    /// Whether the log starts with a floor that voids every root token issued before now. Only a first installation
+    /// may do without: after a lost folder, a log without a floor would revive everything that had been revoked.
+    pub floor: bool,
+}
+
+/// The control plane's limits. What happens at each is part of its documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Watch streams at a time; the next one gets RESOURCE_EXHAUSTED.
+    pub max_subscribers: usize,
+    /// Revocation updates kept in memory for streams to resume from. A client that is further behind gets a
+    /// snapshot; a stream that falls further behind is ended with RESOURCE_EXHAUSTED.
+    pub history_entries: usize,
+    /// The same in bytes of encoded records; whichever is reached first.
+    pub history_bytes: usize,
+    /// Revoked subjects in the log. A revocation of a further one is refused; a known one can always be revoked
+    /// again.
+    pub max_subjects: usize,
+    /// Audit sources at a time, those that may still come back included; the next one gets RESOURCE_EXHAUSTED.
+    pub max_sources: usize,
+    /// Entries of one audit batch; more gets RESOURCE_EXHAUSTED.
+    pub max_batch_entries: u32,
+    /// Encoded bytes of one audit batch; more gets RESOURCE_EXHAUSTED. At most 4 MiB.
+    pub max_batch_bytes: u32,
+    /// How long a source whose stream ended without Bye may take to come back before the ledger records that it
+    /// ended with its tail unknown.
+    pub source_grace: Duration,
+    /// Bytes of the whole ledger on disk. When they are used up, evidence is refused (UNAVAILABLE) and `/readyz`
+    /// says so; revocations are not affected.
+    pub ledger_bytes: u64,
+    /// Bytes after which the ledger begins a new segment file.
+    pub ledger_segment_bytes: u64,
+    /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog.
+    pub max_connections: usize,
+    /// Bytes of an HTTP request's body; more gets 413.
+    pub max_request_body: usize,
+    /// How long an HTTP request may take, reading its body included; then 408.
+    pub request_timeout: Duration,
+    /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. Half-dead connections are found
+    /// by HTTP/2 pings twice as far apart.
+    pub hello_timeout: Duration,
+    /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED.
+    pub send_timeout: Duration,
+}
+
+/// A configuration that no control plane can be started with.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value lies outside what is allowed.
+    #[error("{name} is {found}; it must be {expected}")]
+    OutOfRange {
+        /// The field's name.
+        name: &'static str,
+        /// The value it has.
+        found: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+}
+
+/// The longest [`Config::drain_promise`], from the contract with the filters.
+pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(60);
+
+impl Config {
+    /// A configuration on loopback with default limits, a promise of 10 s and no initialisation.
+    pub fn new(data_folder: PathBuf, operator_token_file: PathBuf) -> Self {
+        Self {
+            data_folder,
+            init: None,
+            http_address: SocketAddr::from(([127, 0, 0, 1], 8700)),
+            grpc_address: SocketAddr::from(([127, 0, 0, 1], 8701)),
+            operator_token_file,
+            drain_promise: Duration::from_secs(10),
+            limits: Limits::default(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |name, found: String, expected| Err(ConfigError::OutOfRange { name, found, expected });
+        let limits = &self.limits;
+        if self.drain_promise > MAX_DRAIN_PROMISE {
+            return refuse(
+                "drain_promise",
+                format!("{:?}", self.drain_promise),
+                "at most 60 seconds",
+            );
+        }
+        if limits.max_batch_bytes < 1024 || limits.max_batch_bytes as usize > MAX_PAYLOAD / 2 {
+            return refuse("max_batch_bytes", limits.max_batch_bytes.to_string(), "1024 to 4194304");
+        }
+        if limits.max_batch_entries > 100_000 {
+            return refuse("max_batch_entries", limits.max_batch_entries.to_string(), "1 to 100000");
+        }
+        let positive = [
+            ("max_subscribers", limits.max_subscribers),
+            ("history_entries", limits.history_entries),
+            ("history_bytes", limits.history_bytes),
+            ("max_subjects", limits.max_subjects),
+            ("max_sources", limits.max_sources),
+            ("max_batch_entries", limits.max_batch_entries as usize),
+            ("max_connections", limits.max_connections),
+            ("max_request_body", limits.max_request_body),
+        ];
+        match positive
+            .iter()
+            .find(|(_, value)| *value == 0 || *value > u32::MAX as usize)
+        {
+            Some((name, value)) => refuse(name, value.to_string(), "1 to 4294967295"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for InitOptions {
+    /// With a floor: the safe choice when in doubt.
+    fn default() -> Self {
+        Self { floor: true }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_subscribers: 10_000,
+            history_entries: 65_536,
+            history_bytes: 64 << 20,
+            max_subjects: 1_000_000,
+            max_sources: 20_000,
+            max_batch_entries: 1_000,
+            max_batch_bytes: 1 << 20,
+            source_grace: Duration::from_secs(60),
+            ledger_bytes: 64 << 30,
+            ledger_segment_bytes: 256 << 20,
+            max_connections: 16_384,
+            max_request_body: 64 << 10,
+            request_timeout: Duration::from_secs(30),
+            hello_timeout: Duration::from_secs(10),
+            send_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_accepted() {
+        Config::new("data".into(), "token".into()).check().unwrap();
+    }
+
+    #[test]
+    fn a_promise_beyond_the_contract_is_refused_by_name() {
+        let config = Config {
+            drain_promise: Duration::from_secs(61),
+            ..Config::new("data".into(), "token".into())
+        };
+        assert!(config.check().unwrap_err().to_string().contains("drain_promise"));
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_refused_by_name() {
+        let mut config = Config::new("data".into(), "token".into());
+        config.limits.max_subscribers = 0;
+        assert!(config.check().unwrap_err().to_string().contains("max_subscribers"));
+    }
+}

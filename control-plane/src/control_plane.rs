@@ -1,0 +1,432 @@
+//! Puts the parts together, starts them in order and stops them in the opposite one.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use credence_wire::v1::audit_service_server::AuditServiceServer;
+use credence_wire::v1::revocation_service_server::RevocationServiceServer;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tonic::transport::Server;
+
+use crate::audit::ledger::{Ledger, LedgerBounds};
+use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
+use crate::audit::sources::Sources;
+use crate::audit::ticket::TicketKey;
+use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
+use crate::config::{Config, ConfigError, Limits};
+use crate::data_folder::{DataFolder, DataFolderError, LogId, PromiseFile};
+use crate::frames::TornTail;
+use crate::http::{self, Api, OperatorToken, OperatorTokenError};
+use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use crate::metrics::Metrics;
+use crate::net::{BoundedListener, BoundedStream};
+use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
+use crate::revocation::service::{WatchOptions, WatchService};
+use crate::revocation::storage::Storage;
+use crate::revocation::view::{HistoryBounds, View};
+
+/// Starts control planes.
+#[derive(Debug)]
+pub struct ControlPlane;
+
+/// A control plane that serves. Dropping it is like a crash, only tidier: nothing is promised to the filters.
+#[derive(Debug)]
+pub struct Running {
+    http_address: SocketAddr,
+    grpc_address: SocketAddr,
+    log_id: LogId,
+    lifecycle: Lifecycle,
+    drain_promise: Duration,
+    promise_file: PromiseFile,
+    /// What is left of a promise that the previous run made.
+    inherited: Inherited,
+    servers: JoinSet<()>,
+    chores: JoinSet<()>,
+    log_writer: Option<Writer>,
+    ledger_writer: Option<LedgerWriter>,
+    /// Last, so that its lock is released when nothing writes any more.
+    _folder: DataFolder,
+}
+
+/// Why a control plane did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration can not be served.
+    #[error("configuration: {0}")]
+    Config(#[from] ConfigError),
+    /// The data folder can not be used.
+    #[error(transparent)]
+    DataFolder(#[from] DataFolderError),
+    /// The operator's token can not be read.
+    #[error(transparent)]
+    OperatorToken(#[from] OperatorTokenError),
+    /// The revocation log can not be read.
+    #[error("the revocation log: {0}")]
+    RevocationLog(String),
+    /// The ledger can not be read.
+    #[error("the ledger: {0}")]
+    Ledger(String),
+    /// An address can not be listened on.
+    #[error("can not listen on {address} for {what}: {error}. Free the address or configure another one")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Which listener.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The system refused something else.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+#[derive(Debug)]
+struct Inherited {
+    opens_at: Instant,
+}
+
+// === impl ControlPlane ===
+
+impl ControlPlane {
+    /// Opens the data folder, listens, and serves on the current tokio runtime.
+    ///
+    /// When this returns, both addresses accept connections and everything that was ever acknowledged is in force.
+    pub async fn start(config: Config) -> Result<Running, StartError> {
+        config.check()?;
+        let operator = OperatorToken::read(&config.operator_token_file)?;
+        let http_listener = listen(config.http_address, "HTTP", config.limits.max_connections).await?;
+        let grpc_listener = listen(config.grpc_address, "gRPC", config.limits.max_connections).await?;
+        let http_address = address_of(&http_listener)?;
+        let grpc_address = address_of(&grpc_listener)?;
+
+        let opening = tokio::task::spawn_blocking({
+            let config = config.clone();
+            move || Opened::open(&config)
+        });
+        let opened = opening
+            .await
+            .map_err(|error| system("opening the data folder", io::Error::other(error)))??;
+        let Opened {
+            folder,
+            storage,
+            view,
+            ledger,
+            sources: known,
+            inherited,
+        } = opened;
+
+        let metrics = Arc::new(Metrics::new());
+        let lifecycle = Lifecycle::new();
+        let limits = &config.limits;
+        let reader = ledger.reader();
+        let sources = Arc::new(Sources::new(limits.max_sources, known.awaited(), Instant::now()));
+        let options = WriterOptions {
+            log_id: folder.log_id().clone(),
+            max_subjects: limits.max_subjects,
+            opens_at: inherited.opens_at,
+        };
+        let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics))
+            .map_err(|error| system("starting the revocation log's thread", error))?;
+        let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics))
+            .map_err(|error| system("starting the ledger's thread", error))?;
+
+        let watch = WatchService::new(
+            log.clone(),
+            watch_options(limits),
+            lifecycle.watch(),
+            Arc::clone(&metrics),
+        );
+        let report = ReportService::new(
+            ledger.clone(),
+            Arc::clone(&sources),
+            TicketKey::new(folder.source_key()),
+            report_options(limits),
+            lifecycle.watch(),
+            Arc::clone(&metrics),
+        );
+        let api = Arc::new(Api {
+            log,
+            ledger: ledger.clone(),
+            reader,
+            operator,
+            phase: lifecycle.watch(),
+            metrics,
+            max_request_body: limits.max_request_body,
+            request_timeout: limits.request_timeout,
+            query_places: Semaphore::new(http::MAX_QUERIES),
+        });
+
+        let mut servers = JoinSet::new();
+        servers.spawn(http::serve(http_listener, http::router(api), lifecycle.watch()));
+        servers.spawn(serve_grpc(
+            grpc_listener,
+            watch,
+            report,
+            limits.clone(),
+            lifecycle.watch(),
+        ));
+        let mut chores = JoinSet::new();
+        chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
+        chores.spawn(inherited.clear_when_kept(folder.promise()));
+
+        let log_id = folder.log_id().clone();
+        tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, "the control plane is serving");
+        Ok(Running {
+            http_address,
+            grpc_address,
+            log_id,
+            lifecycle,
+            drain_promise: config.drain_promise,
+            promise_file: folder.promise(),
+            inherited,
+            servers,
+            chores,
+            log_writer: Some(log_writer),
+            ledger_writer: Some(ledger_writer),
+            _folder: folder,
+        })
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Where the HTTP API listens.
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// Where the filters' gRPC streams arrive.
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.grpc_address
+    }
+
+    /// The log's name, which filters pin.
+    pub fn log_id(&self) -> &LogId {
+        &self.log_id
+    }
+
+    /// Stops as planned: no more revocations are accepted, the promise is written down, every filter is told of it,
+    /// evidence on its way is stored and acknowledged. Takes at most about ten seconds.
+    pub async fn shutdown(mut self) {
+        tracing::info!("the control plane is stopping");
+        if let Some(writer) = self.log_writer.take() {
+            writer.stop().await;
+        }
+        let promise = self.promise().await;
+        self.lifecycle.enter(Phase::Draining { promise });
+        let all_ended = async { while self.servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
+            tracing::warn!("some connections did not end in time and are cut");
+        }
+        if let Some(writer) = self.ledger_writer.take() {
+            writer.stop().await;
+        }
+        tracing::info!("the control plane has stopped");
+    }
+
+    /// Makes the promise durable. Returns what the filters may be told.
+    async fn promise(&mut self) -> Duration {
+        // One of them removes the predecessor's promise; it must not remove ours.
+        self.chores.shutdown().await;
+        let promise = self.drain_promise;
+        let left = self.inherited.opens_at.saturating_duration_since(Instant::now());
+        if promise <= left {
+            // The predecessor's promise is still on disk, and covers ours.
+            return promise;
+        }
+        match self.promise_file.write(promise) {
+            Ok(()) => promise,
+            Err(error) => {
+                tracing::error!(%error, "the promise to the filters could not be written, so none is made; they answer 503 until the successor is there");
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After this nobody is acknowledged anything, and only then is the folder's lock released.
+        self.lifecycle.enter(Phase::Stopped);
+        self.servers.abort_all();
+        self.chores.abort_all();
+        drop(self.log_writer.take());
+        drop(self.ledger_writer.take());
+    }
+}
+
+// === impl Inherited ===
+
+impl Inherited {
+    /// Removes the promise once it has been kept.
+    fn clear_when_kept(&self, file: PromiseFile) -> impl Future<Output = ()> + Send + 'static {
+        let opens_at = tokio::time::Instant::from_std(self.opens_at);
+        async move {
+            tokio::time::sleep_until(opens_at).await;
+            if let Err(error) = file.clear() {
+                tracing::warn!(%error, "a promise that was kept could not be removed; the next start will keep it again");
+            }
+        }
+    }
+}
+
+/// What the data folder holds.
+struct Opened {
+    folder: DataFolder,
+    storage: Storage,
+    view: View,
+    ledger: Ledger,
+    sources: KnownSources,
+    inherited: Inherited,
+}
+
+// === impl Opened ===
+
+impl Opened {
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let limits = &config.limits;
+        let folder = DataFolder::open(&config.data_folder, config.init, unix_seconds())?;
+        let bounds = HistoryBounds {
+            entries: limits.history_entries,
+            bytes: limits.history_bytes,
+        };
+        let mut view = View::new(folder.log_id(), bounds);
+        let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), |_, record| view.append(record))
+            .map_err(|error| StartError::RevocationLog(error.to_string()))?;
+        report_torn_tail("revocation log", torn);
+        let mut sources = KnownSources::default();
+        let bounds = LedgerBounds {
+            total: limits.ledger_bytes,
+            segment: limits.ledger_segment_bytes,
+        };
+        let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| sources.replay(item))
+            .map_err(|error| StartError::Ledger(error.to_string()))?;
+        report_torn_tail("ledger", torn);
+        let promise = folder
+            .promise()
+            .read()
+            .map_err(|error| system("reading the predecessor's promise", error))?;
+        if !promise.is_zero() {
+            tracing::info!(
+                ?promise,
+                "revocations are refused for a while, as was promised to the filters"
+            );
+        }
+        let inherited = Inherited {
+            opens_at: Instant::now() + promise,
+        };
+        Ok(Self {
+            folder,
+            storage,
+            view,
+            ledger,
+            sources,
+            inherited,
+        })
+    }
+}
+
+async fn serve_grpc(
+    listener: BoundedListener,
+    watch: WatchService,
+    report: ReportService,
+    limits: Limits,
+    mut phase: PhaseWatch,
+) {
+    // Batches beyond the announced limit should get our own answer where that is cheap.
+    let report_bytes = limits.max_batch_bytes as usize * 2 + SMALL_MESSAGE_BYTES;
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(limits.hello_timeout * 2))
+        .http2_keepalive_timeout(Some(limits.hello_timeout))
+        .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .add_service(RevocationServiceServer::new(watch).max_decoding_message_size(SMALL_MESSAGE_BYTES))
+        .add_service(AuditServiceServer::new(report).max_decoding_message_size(report_bytes))
+        .serve_with_incoming_shutdown(connections(listener), async move {
+            phase.draining().await;
+        })
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the gRPC server ended");
+    }
+}
+
+/// The connections of a listener, without end. The listener is closed when the stream is dropped.
+fn connections(listener: BoundedListener) -> impl tokio_stream::Stream<Item = io::Result<BoundedStream>> {
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Ok(place) = sender.reserve().await {
+            tokio::select! {
+                stream = listener.accept() => place.send(Ok(stream)),
+                () = sender.closed() => return,
+            }
+        }
+    });
+    tokio_stream::wrappers::ReceiverStream::new(receiver)
+}
+
+async fn listen(
+    address: SocketAddr,
+    what: &'static str,
+    max_connections: usize,
+) -> Result<BoundedListener, StartError> {
+    BoundedListener::bind(address, max_connections)
+        .await
+        .map_err(|error| StartError::Listen { address, what, error })
+}
+
+fn address_of(listener: &BoundedListener) -> Result<SocketAddr, StartError> {
+    listener
+        .local_addr()
+        .map_err(|error| system("asking for the bound address", error))
+}
+
+fn system(what: &'static str, error: io::Error) -> StartError {
+    StartError::System { what, error }
+}
+
+fn report_torn_tail(file: &'static str, torn: Option<TornTail>) {
+    if let Some(TornTail { offset, bytes }) = torn {
+        tracing::warn!(
+            file,
+            offset,
+            bytes,
+            "cut a write that a crash had interrupted; it had not been acknowledged to anybody"
+        );
+    }
+}
+
+fn watch_options(limits: &Limits) -> WatchOptions {
+    WatchOptions {
+        max_subscribers: limits.max_subscribers,
+        hello_timeout: limits.hello_timeout,
+        send_timeout: limits.send_timeout,
+    }
+}
+
+fn report_options(limits: &Limits) -> ReportOptions {
+    ReportOptions {
+        max_batch_entries: limits.max_batch_entries,
+        max_batch_bytes: limits.max_batch_bytes,
+        hello_timeout: limits.hello_timeout,
+        send_timeout: limits.send_timeout,
+    }
+}
+
+/// How long streams and requests may take to end after a planned stop began.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Hellos, pings, pulls and the like.
+const SMALL_MESSAGE_BYTES: usize = 64 << 10;
+const MAX_HEADER_LIST_BYTES: u32 = 32 << 10;
+/// An Envoy worker multiplexes one watch stream and one audit stream for each plugin configuration.
+const MAX_STREAMS_PER_CONNECTION: u32 = 1024;

@@ -1,0 +1,484 @@
+//! The data folder: created once and explicitly, used by one process at a time.
+//!
+//! ```text
+//! lock                     held while a control plane runs; says which
+//! log/id                   the log's name
+//! log/revocations          the revocation log (frames)
+//! log/promise              present after a planned stop: milliseconds without raises promised to the filters
+//! log/audit-source-key     proves that an audit source was named by us
+//! ledger/                  segments of evidence (frames)
+//! ```
+//!
+//! `log/` is built aside and renamed into place, so that it is either whole or not there.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
+use crate::durable;
+use crate::revocation::storage;
+
+/// A locked, initialised data folder. Dropping it releases the lock.
+#[derive(Debug)]
+pub(crate) struct DataFolder {
+    path: PathBuf,
+    log_id: LogId,
+    source_key: [u8; 32],
+    /// Held for its lock.
+    _lock: File,
+}
+
+/// The name of a log: 128 random bits as 32 lower-case hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogId(String);
+
+/// Why a data folder can not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataFolderError {
+    /// No log, and nobody asked for one.
+    #[error(
+        "{path} holds no log. If this is a new installation, start once with --init. If a log was here, restore it \
+         from a backup: starting an empty one would forget every revocation", path = path.display()
+    )]
+    NotInitialised {
+        /// The data folder.
+        path: PathBuf,
+    },
+    /// A log, and somebody asked for a new one.
+    #[error("{path} is already initialised (log {log_id}); start without --init", path = path.display())]
+    AlreadyInitialised {
+        /// The data folder.
+        path: PathBuf,
+        /// The log it holds.
+        log_id: LogId,
+    },
+    /// Something else lives here.
+    #[error(
+        "{path} holds {found:?} but no log, so it is not initialised. Choose an empty folder, or restore the missing \
+         `log` folder from a backup", path = path.display()
+    )]
+    NotEmpty {
+        /// The data folder.
+        path: PathBuf,
+        /// One of the names in it.
+        found: String,
+    },
+    /// Another process has it.
+    #[error("{path} is in use by another control plane ({holder}). Stop that one, or choose another data folder", path = path.display())]
+    Locked {
+        /// The data folder.
+        path: PathBuf,
+        /// What the holder wrote about itself.
+        holder: String,
+    },
+    /// A file of ours does not hold what we wrote.
+    #[error("{path} is damaged: {found}. Restore the data folder from a backup", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: &'static str,
+    },
+    /// The system refused.
+    #[error("{path}: {error}", path = path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+// === impl DataFolder ===
+
+impl DataFolder {
+    /// Locks the folder, creates the log if `init` says so, and reads what identifies it. `now` is seconds since the
+    /// Unix epoch.
+    pub(crate) fn open(path: &Path, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| DataFolderError::Io { path, error }
+        };
+        let log = path.join(LOG);
+        if init.is_some() {
+            durable::create_folder(path).map_err(at(path))?;
+        } else if !log.is_dir() {
+            return Err(match stranger(path).map_err(at(path))? {
+                Some(found) => DataFolderError::NotEmpty {
+                    path: path.to_owned(),
+                    found,
+                },
+                None => DataFolderError::NotInitialised { path: path.to_owned() },
+            });
+        }
+        let lock = lock(path)?;
+        if let Some(options) = init {
+            if log.is_dir() {
+                let log_id = read_log_id(&log)?;
+                return Err(DataFolderError::AlreadyInitialised {
+                    path: path.to_owned(),
+                    log_id,
+                });
+            }
+            if let Some(found) = stranger(path).map_err(at(path))? {
+                return Err(DataFolderError::NotEmpty {
+                    path: path.to_owned(),
+                    found,
+                });
+            }
+            initialise(path, options, now).map_err(at(path))?;
+        }
+        if !path.join(LEDGER).is_dir() {
+            return Err(DataFolderError::Damaged {
+                path: path.join(LEDGER),
+                found: "the ledger's folder is missing",
+            });
+        }
+        let log_id = read_log_id(&log)?;
+        let source_key = read_source_key(&log)?;
+        Ok(Self {
+            path: path.to_owned(),
+            log_id,
+            source_key,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn log_id(&self) -> &LogId {
+        &self.log_id
+    }
+
+    pub(crate) fn source_key(&self) -> [u8; 32] {
+        self.source_key
+    }
+
+    pub(crate) fn revocations(&self) -> PathBuf {
+        self.path.join(LOG).join(REVOCATIONS)
+    }
+
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.path.join(LEDGER)
+    }
+
+    pub(crate) fn promise(&self) -> PromiseFile {
+        PromiseFile {
+            log: self.path.join(LOG),
+        }
+    }
+}
+
+/// The file that carries the promise of a planned stop to the process that starts next.
+#[derive(Debug, Clone)]
+pub(crate) struct PromiseFile {
+    log: PathBuf,
+}
+
+// === impl PromiseFile ===
+
+impl PromiseFile {
+    /// The promise is durable on return.
+    pub(crate) fn write(&self, promise: Duration) -> io::Result<()> {
+        durable::write_file(&self.log, PROMISE, promise.as_millis().to_string().as_bytes())
+    }
+
+    /// How long after its start a successor has to keep still; zero without a promise. A file that can not be
+    /// understood counts as the longest promise there is.
+    ///
+    /// The wait is counted from the successor's start, not from the wall clock's idea of when the promise ends: the
+    /// stop was earlier than the start whatever any clock says.
+    pub(crate) fn read(&self) -> io::Result<Duration> {
+        match durable::read_small_file(&self.log.join(PROMISE), 64) {
+            Ok(text) => Ok(std::str::from_utf8(&text)
+                .ok()
+                .and_then(|text| text.trim().parse().ok())
+                .map_or(MAX_DRAIN_PROMISE, Duration::from_millis)
+                .min(MAX_DRAIN_PROMISE)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Duration::ZERO),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The promise has been kept.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        durable::remove_file(&self.log, PROMISE)
+    }
+}
+
+// === impl LogId ===
+
+impl LogId {
+    /// The name as it stands in configurations and on the wire.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A name nobody has used.
+    pub(crate) fn random() -> io::Result<Self> {
+        Ok(Self(random_hex()?))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let valid = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        valid.then(|| Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// 128 random bits as 32 lower-case hexadecimal digits.
+pub(crate) fn random_hex() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A name in the folder that initialising would not expect: it may be somebody's data.
+fn stranger(path: &Path) -> io::Result<Option<String>> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let expected = match name.as_str() {
+            LOCK | LOG_ASIDE | "lost+found" => true,
+            LEDGER => std::fs::read_dir(entry.path())?.next().is_none(),
+            _ => false,
+        };
+        if !expected {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn lock(path: &Path) -> Result<File, DataFolderError> {
+    let lock_path = path.join(LOCK);
+    let io_error = |error| DataFolderError::Io {
+        path: lock_path.clone(),
+        error,
+    };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_path)
+        .map_err(io_error)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let read = (&file).take(200).read_to_string(&mut holder);
+            let known = read.is_ok() && !holder.trim().is_empty();
+            let holder = if known {
+                holder.trim().to_owned()
+            } else {
+                "it left no note".to_owned()
+            };
+            return Err(DataFolderError::Locked {
+                path: path.to_owned(),
+                holder,
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(io_error(error)),
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let note = format!(
+        "process {} on {}\n",
+        std::process::id(),
+        Some(host.trim()).filter(|h| !h.is_empty()).unwrap_or("this machine")
+    );
+    file.set_len(0).map_err(io_error)?;
+    file.rewind().map_err(io_error)?;
+    file.write_all(note.as_bytes()).map_err(io_error)?;
+    Ok(file)
+}
+
+fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
+    let aside = path.join(LOG_ASIDE);
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside)?;
+    }
+    durable::create_folder(&path.join(LEDGER))?;
+    durable::create_folder(&aside)?;
+    let log_id = LogId::random()?;
+    let mut source_key = [0; 32];
+    getrandom::fill(&mut source_key).map_err(io::Error::other)?;
+    durable::write_file(&aside, SOURCE_KEY, &source_key)?;
+    durable::write_file(&aside, ID, format!("{log_id}\n").as_bytes())?;
+    storage::create(&aside.join(REVOCATIONS), &log_id, options.floor.then_some(now))?;
+    durable::sync_folder(&aside)?;
+    std::fs::rename(&aside, path.join(LOG))?;
+    durable::sync_folder(path)?;
+    tracing::info!(%log_id, folder = %path.display(), floor = options.floor, "created a new revocation log");
+    Ok(())
+}
+
+fn read_log_id(log: &Path) -> Result<LogId, DataFolderError> {
+    let path = log.join(ID);
+    let damaged = || DataFolderError::Damaged {
+        path: path.clone(),
+        found: "it is not 32 hexadecimal digits",
+    };
+    let text = durable::read_small_file(&path, 64).map_err(|error| DataFolderError::Io {
+        path: path.clone(),
+        error,
+    })?;
+    let text = std::str::from_utf8(&text).map_err(|_| damaged())?;
+    LogId::parse(text.trim_end_matches('\n')).ok_or_else(damaged)
+}
+
+fn read_source_key(log: &Path) -> Result<[u8; 32], DataFolderError> {
+    let path = log.join(SOURCE_KEY);
+    let bytes = durable::read_small_file(&path, 64).map_err(|error| DataFolderError::Io {
+        path: path.clone(),
+        error,
+    })?;
+    bytes.try_into().map_err(|_| DataFolderError::Damaged {
+        path,
+        found: "it is not 32 bytes long",
+    })
+}
+
+const LOCK: &str = "lock";
+const LOG: &str = "log";
+const LOG_ASIDE: &str = "log.initialising";
+const ID: &str = "id";
+const REVOCATIONS: &str = "revocations";
+const PROMISE: &str = "promise";
+const SOURCE_KEY: &str = "audit-source-key";
+const LEDGER: &str = "ledger";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INIT: Option<InitOptions> = Some(InitOptions { floor: true });
+
+    fn open(folder: &Path, init: Option<InitOptions>) -> Result<DataFolder, DataFolderError> {
+        DataFolder::open(folder, init, 1_000)
+    }
+
+    #[test]
+    fn an_empty_folder_is_refused_without_init_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            open(folder.path(), None),
+            Err(DataFolderError::NotInitialised { .. })
+        ));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_folder_is_refused_without_init_and_created_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/data");
+        assert!(matches!(open(&path, None), Err(DataFolderError::NotInitialised { .. })));
+        open(&path, INIT).unwrap();
+    }
+
+    #[test]
+    fn the_log_keeps_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = open(folder.path(), INIT).unwrap().log_id().clone();
+        assert_eq!(open(folder.path(), None).unwrap().log_id(), &first);
+    }
+
+    #[test]
+    fn initialising_twice_is_refused_and_names_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let log_id = open(folder.path(), INIT).unwrap().log_id().clone();
+        let error = open(folder.path(), INIT).unwrap_err().to_string();
+        assert!(
+            error.contains("start without --init") && error.contains(log_id.as_str()),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_interrupted_initialisation_can_be_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(LOG_ASIDE)).unwrap();
+        std::fs::create_dir(folder.path().join(LEDGER)).unwrap();
+        assert!(matches!(
+            open(folder.path(), None),
+            Err(DataFolderError::NotInitialised { .. })
+        ));
+        open(folder.path(), INIT).unwrap();
+    }
+
+    #[test]
+    fn somebody_elses_folder_is_not_initialised() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("thesis.txt"), "…").unwrap();
+        assert!(matches!(
+            open(folder.path(), INIT),
+            Err(DataFolderError::NotEmpty { .. })
+        ));
+    }
+
+    #[test]
+    fn evidence_without_a_log_is_not_initialised_over() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), INIT).unwrap());
+        std::fs::write(folder.path().join(LEDGER).join("segment"), "…").unwrap();
+        std::fs::remove_dir_all(folder.path().join(LOG)).unwrap();
+        for init in [None, INIT] {
+            assert!(matches!(
+                open(folder.path(), init),
+                Err(DataFolderError::NotEmpty { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn a_missing_ledger_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), INIT).unwrap());
+        std::fs::remove_dir(folder.path().join(LEDGER)).unwrap();
+        assert!(matches!(
+            open(folder.path(), None),
+            Err(DataFolderError::Damaged { .. })
+        ));
+    }
+
+    #[test]
+    fn a_second_process_is_told_who_holds_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = open(folder.path(), INIT).unwrap();
+        let error = open(folder.path(), None).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(held);
+        open(folder.path(), None).unwrap();
+    }
+
+    #[test]
+    fn a_promise_lasts_until_it_was_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let promise = open(folder.path(), INIT).unwrap().promise();
+        assert_eq!(promise.read().unwrap(), Duration::ZERO);
+        promise.write(Duration::from_millis(1500)).unwrap();
+        assert_eq!(promise.read().unwrap(), Duration::from_millis(1500));
+        promise.clear().unwrap();
+        assert_eq!(promise.read().unwrap(), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_unreadable_promise_counts_as_the_longest() {
+        let folder = tempfile::tempdir().unwrap();
+        let promise = open(folder.path(), INIT).unwrap().promise();
+        std::fs::write(folder.path().join(LOG).join(PROMISE), "soon").unwrap();
+        assert_eq!(promise.read().unwrap(), MAX_DRAIN_PROMISE);
+    }
+}

@@ -1,0 +1,655 @@
+//! Append-only files of checksummed frames: what the revocation log and the ledger are stored in.
+//!
+//! ```text
+//! file   = header frame*
+//! header = magic "CREDFRM1" | kind (8 bytes, ASCII) | salt (16 random bytes) | crc32c of what precedes
+//! frame  = payload length (u32 LE) | payload crc32c (u32 LE) | head crc32c (u32 LE) | payload
+//! ```
+//!
+//! Both frame checksums also cover the file's salt and the frame's offset. A payload can therefore not be crafted to
+//! look like a frame, and a frame that a disk put in the wrong place does not verify.
+//!
+//! **One frame at a time is not yet durable.** [`FrameFile::append`] returns only after `fdatasync`, so whatever
+//! precedes the last frame was on disk before the last frame was begun. That is what lets [`FrameFile::open`] tell a
+//! write that a crash interrupted (cut it) from damage to data that somebody was promised (refuse to start).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::durable;
+
+/// What a file of frames holds. Written into its header, so that one kind is never read as another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    /// The revocation log.
+    Revocations,
+    /// One segment of the ledger.
+    Ledger,
+}
+
+/// An append-only file of frames, open for writing.
+#[derive(Debug)]
+pub(crate) struct FrameFile {
+    file: File,
+    path: PathBuf,
+    salt: Salt,
+    /// Offset behind the last durable frame.
+    end: u64,
+    /// Set for good once an `fdatasync` failed; see [`AppendError::SyncFailed`].
+    broken: bool,
+}
+
+/// A whole, verified frame.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Where in the file it begins.
+    pub(crate) offset: u64,
+    /// Never empty.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What [`FrameFile::open`] cut off: a write that a crash interrupted and that nobody was told had succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TornTail {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Why a file of frames can not be opened or read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("{path}: {error}", path = path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error(
+        "{path} is not a {expected} file of this version (bad header). Restore the data folder from a backup, or start \
+         the version of credence that wrote it", path = path.display()
+    )]
+    Header { path: PathBuf, expected: &'static str },
+    #[error(
+        "{path} is damaged at byte {offset}: {found}, but acknowledged data follows it, so it is no interrupted write. \
+         Nothing was changed. Check the disk, keep a copy of the file, and restore the data folder from a backup",
+        path = path.display()
+    )]
+    Corrupt {
+        path: PathBuf,
+        offset: u64,
+        found: &'static str,
+    },
+}
+
+/// Why a frame was not appended. In every case nothing of it will be read back as if it had been acknowledged.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AppendError {
+    /// The file is as it was before; a later append may succeed (somebody freed disk space).
+    #[error("writing {path} failed: {error}. Free disk space or mend the volume; writing will be tried again", path = path.display())]
+    WriteFailed { path: PathBuf, error: io::Error },
+    /// After a failed `fdatasync` the kernel may have dropped the data and report success the next time, so nothing
+    /// is ever written to this file again by this process.
+    #[error("syncing {path} to disk failed: {error}. It is read-only until a restart; mend the volume, then restart", path = path.display())]
+    SyncFailed { path: PathBuf, error: io::Error },
+    /// An earlier append of this process ended in [`AppendError::SyncFailed`].
+    #[error("{path} is read-only since an earlier failure to sync it to disk; mend the volume, then restart", path = path.display())]
+    Broken { path: PathBuf },
+    #[error("a frame of {bytes} bytes was to be written; the limit is {MAX_PAYLOAD}")]
+    TooLarge { bytes: usize },
+}
+
+/// Largest payload of one frame, in bytes.
+pub(crate) const MAX_PAYLOAD: usize = 8 << 20;
+
+// === impl FrameFile ===
+
+impl FrameFile {
+    /// Creates an empty file; it and its name are durable on return, and it has its name only once it is whole. An
+    /// existing file is an error.
+    pub(crate) fn create(path: &Path, kind: FrameKind) -> io::Result<Self> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a file's path has a folder and a name",
+            ));
+        };
+        if path.exists() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let mut salt = [0; SALT_LEN];
+        getrandom::fill(&mut salt).map_err(io::Error::other)?;
+        let salt = Salt(salt);
+        durable::write_file(folder, name, &salt.header(kind))?;
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            salt,
+            end: HEADER_LEN,
+            broken: false,
+        })
+    }
+
+    /// Opens a file, hands every whole frame to `visit` in order, and cuts a torn tail.
+    ///
+    /// `visit` may refuse a frame; its text becomes a [`FrameError::Corrupt`] at that frame.
+    pub(crate) fn open(
+        path: &Path,
+        kind: FrameKind,
+        mut visit: impl FnMut(Frame) -> Result<(), &'static str>,
+    ) -> Result<(Self, Option<TornTail>), FrameError> {
+        let io_error = |error| FrameError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error)?;
+        let reader = FrameReader::open(path, kind)?;
+        let length = file.metadata().map_err(io_error)?.len();
+        let mut offset = HEADER_LEN;
+        let mut last = None;
+        let mut torn = None;
+        while offset < length {
+            match reader.read(offset, length).map_err(io_error)? {
+                Read::Whole(payload) => {
+                    let next = offset + HEAD_LEN + payload.len() as u64;
+                    last = Some((offset, payload.clone()));
+                    visit(Frame { offset, payload }).map_err(|found| FrameError::Corrupt {
+                        path: path.to_owned(),
+                        offset,
+                        found,
+                    })?;
+                    offset = next;
+                }
+                Read::Broken { found, may_be_torn } => {
+                    if !may_be_torn || reader.finds_frame_behind(offset, length).map_err(io_error)? {
+                        return Err(FrameError::Corrupt {
+                            path: path.to_owned(),
+                            offset,
+                            found,
+                        });
+                    }
+                    torn = Some(TornTail {
+                        offset,
+                        bytes: length - offset,
+                    });
+                    break;
+                }
+            }
+        }
+        let mut this = Self {
+            file,
+            path: path.to_owned(),
+            salt: reader.salt,
+            end: offset,
+            broken: false,
+        };
+        this.settle(last, torn.is_some()).map_err(io_error)?;
+        Ok((this, torn))
+    }
+
+    /// Appends one frame and returns its offset, after it is durable.
+    pub(crate) fn append(&mut self, payload: &[u8]) -> Result<u64, AppendError> {
+        if self.broken {
+            return Err(AppendError::Broken {
+                path: self.path.clone(),
+            });
+        }
+        if payload.is_empty() || payload.len() > MAX_PAYLOAD {
+            return Err(AppendError::TooLarge { bytes: payload.len() });
+        }
+        let offset = self.end;
+        let frame = self.salt.frame(offset, payload);
+        if let Err(error) = self.write_at(offset, &frame) {
+            // What was written in part must not lie in front of the next attempt.
+            if self.file.set_len(offset).is_err() {
+                self.broken = true;
+            }
+            return Err(AppendError::WriteFailed {
+                path: self.path.clone(),
+                error,
+            });
+        }
+        if let Err(error) = self.file.sync_data() {
+            self.broken = true;
+            return Err(AppendError::SyncFailed {
+                path: self.path.clone(),
+                error,
+            });
+        }
+        self.end = offset + frame.len() as u64;
+        Ok(offset)
+    }
+
+    /// Offset behind the last durable frame: the file's size in bytes.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether every later append will fail until the process restarts.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Makes what `open` read durable before anybody relies on it.
+    ///
+    /// If the previous process failed to sync its last frame, that frame may sit in the page cache, clean, and never
+    /// reach the disk. Writing it again makes it dirty again, and only then does a sync mean anything.
+    fn settle(&mut self, last: Option<(u64, Vec<u8>)>, torn: bool) -> io::Result<()> {
+        if torn {
+            self.file.set_len(self.end)?;
+        }
+        if let Some((offset, payload)) = last {
+            let frame = self.salt.frame(offset, &payload);
+            self.write_at(offset, &frame)?;
+        }
+        self.file.sync_all()
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(offset))?;
+        self.file.write_all(bytes)
+    }
+}
+
+/// Reads single frames of a file that a [`FrameFile`] may be appending to.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    file: File,
+    path: PathBuf,
+    salt: Salt,
+}
+
+impl FrameReader {
+    pub(crate) fn open(path: &Path, kind: FrameKind) -> Result<Self, FrameError> {
+        let io_error = |error| FrameError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        let bad_header = || FrameError::Header {
+            path: path.to_owned(),
+            expected: kind.name(),
+        };
+        let file = File::open(path).map_err(io_error)?;
+        let mut header = [0; HEADER_LEN as usize];
+        match file.read_exact_at(&mut header, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(bad_header()),
+            other => other.map_err(io_error)?,
+        }
+        let salt = Salt::from_header(&header, kind).ok_or_else(bad_header)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            salt,
+        })
+    }
+
+    /// Hands every frame of a file that is no longer appended to, to `visit`. Returns the file's size. Whatever is
+    /// not a whole frame is damage.
+    pub(crate) fn scan(&self, mut visit: impl FnMut(Frame) -> Result<(), &'static str>) -> Result<u64, FrameError> {
+        let io_error = |error| FrameError::Io {
+            path: self.path.clone(),
+            error,
+        };
+        let length = self.file.metadata().map_err(io_error)?.len();
+        let mut offset = HEADER_LEN;
+        while offset < length {
+            let corrupt = |found| FrameError::Corrupt {
+                path: self.path.clone(),
+                offset,
+                found,
+            };
+            match self.read(offset, length).map_err(io_error)? {
+                Read::Whole(payload) => {
+                    let next = offset + HEAD_LEN + payload.len() as u64;
+                    visit(Frame { offset, payload }).map_err(corrupt)?;
+                    offset = next;
+                }
+                Read::Broken { found, .. } => return Err(corrupt(found)),
+            }
+        }
+        Ok(length)
+    }
+
+    /// Every frame from `from` up to `until`, which must both be frame boundaries.
+    pub(crate) fn frames(&self, from: u64, until: u64) -> Result<Vec<Frame>, FrameError> {
+        let mut frames = Vec::new();
+        let mut offset = from;
+        while offset < until {
+            match self.read(offset, until).map_err(|error| FrameError::Io {
+                path: self.path.clone(),
+                error,
+            })? {
+                Read::Whole(payload) => {
+                    let next = offset + HEAD_LEN + payload.len() as u64;
+                    frames.push(Frame { offset, payload });
+                    offset = next;
+                }
+                Read::Broken { found, .. } => {
+                    return Err(FrameError::Corrupt {
+                        path: self.path.clone(),
+                        offset,
+                        found,
+                    });
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    fn read(&self, offset: u64, length: u64) -> io::Result<Read> {
+        let remaining = length - offset;
+        if remaining < HEAD_LEN {
+            return Ok(Read::Broken {
+                found: "the frame's head is cut short",
+                may_be_torn: true,
+            });
+        }
+        let mut head = [0; HEAD_LEN as usize];
+        self.file.read_exact_at(&mut head, offset)?;
+        let Some(head) = self.salt.parse_head(offset, head) else {
+            return Ok(Read::Broken {
+                found: "no frame begins here",
+                may_be_torn: true,
+            });
+        };
+        let end = HEAD_LEN + u64::from(head.length);
+        if end > remaining {
+            return Ok(Read::Broken {
+                found: "the frame's payload is cut short",
+                may_be_torn: true,
+            });
+        }
+        let mut payload = vec![0; head.length as usize];
+        self.file.read_exact_at(&mut payload, offset + HEAD_LEN)?;
+        if self.salt.checksum(offset, &payload) != head.payload_checksum {
+            // Bytes behind this frame were written after it had been synced.
+            return Ok(Read::Broken {
+                found: "the payload does not match its checksum",
+                may_be_torn: end == remaining,
+            });
+        }
+        Ok(Read::Whole(payload))
+    }
+
+    /// Whether the head of a frame lies behind the broken one at `offset`, which proves that it once was durable.
+    fn finds_frame_behind(&self, offset: u64, length: u64) -> io::Result<bool> {
+        let remaining = length - offset;
+        if remaining > HEAD_LEN + MAX_PAYLOAD as u64 {
+            return Ok(true);
+        }
+        let mut bytes = vec![0; remaining as usize];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes
+            .windows(HEAD_LEN as usize)
+            .enumerate()
+            .skip(1)
+            .any(|(distance, window)| {
+                <[u8; HEAD_LEN as usize]>::try_from(window)
+                    .is_ok_and(|head| self.salt.parse_head(offset + distance as u64, head).is_some())
+            }))
+    }
+}
+
+enum Read {
+    Whole(Vec<u8>),
+    Broken { found: &'static str, may_be_torn: bool },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Salt([u8; SALT_LEN]);
+
+struct Head {
+    length: u32,
+    payload_checksum: u32,
+}
+
+// === impl Salt ===
+
+impl Salt {
+    fn header(self, kind: FrameKind) -> Vec<u8> {
+        let mut header = Vec::with_capacity(HEADER_LEN as usize);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(kind.tag());
+        header.extend_from_slice(&self.0);
+        header.extend_from_slice(&crc32c::crc32c(&header).to_le_bytes());
+        header
+    }
+
+    fn from_header(header: &[u8; HEADER_LEN as usize], kind: FrameKind) -> Option<Self> {
+        let salt = Self(header.get(16..16 + SALT_LEN)?.try_into().ok()?);
+        (salt.header(kind) == header).then_some(salt)
+    }
+
+    fn frame(self, offset: u64, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(HEAD_LEN as usize + payload.len());
+        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&self.checksum(offset, payload).to_le_bytes());
+        frame.extend_from_slice(&self.checksum(offset, &frame).to_le_bytes());
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    fn parse_head(self, offset: u64, head: [u8; HEAD_LEN as usize]) -> Option<Head> {
+        let [l0, l1, l2, l3, p0, p1, p2, p3, h0, h1, h2, h3] = head;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        let checked = self.checksum(offset, &[l0, l1, l2, l3, p0, p1, p2, p3]);
+        let plausible = length > 0 && length as usize <= MAX_PAYLOAD;
+        (plausible && checked == u32::from_le_bytes([h0, h1, h2, h3])).then_some(Head {
+            length,
+            payload_checksum: u32::from_le_bytes([p0, p1, p2, p3]),
+        })
+    }
+
+    fn checksum(self, offset: u64, bytes: &[u8]) -> u32 {
+        let seed = crc32c::crc32c_append(crc32c::crc32c(&self.0), &offset.to_le_bytes());
+        crc32c::crc32c_append(seed, bytes)
+    }
+}
+
+// === impl FrameKind ===
+
+impl FrameKind {
+    fn tag(self) -> &'static [u8; 8] {
+        match self {
+            Self::Revocations => b"REVOKED1",
+            Self::Ledger => b"LEDGER_1",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Revocations => "revocation log",
+            Self::Ledger => "ledger segment",
+        }
+    }
+}
+
+const MAGIC: &[u8; 8] = b"CREDFRM1";
+const SALT_LEN: usize = 16;
+/// Offset of the first frame.
+pub(crate) const HEADER_LEN: u64 = 8 + 8 + SALT_LEN as u64 + 4;
+/// Bytes of a frame in front of its payload.
+pub(crate) const HEAD_LEN: u64 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch {
+        _folder: tempfile::TempDir,
+        path: PathBuf,
+    }
+
+    type Reopened = (Vec<Vec<u8>>, FrameFile, Option<TornTail>);
+
+    fn file_with(payloads: &[&[u8]]) -> Scratch {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = FrameFile::create(&path, FrameKind::Ledger).unwrap();
+        for payload in payloads {
+            file.append(payload).unwrap();
+        }
+        Scratch { _folder: folder, path }
+    }
+
+    impl Scratch {
+        fn reopen(&self) -> Result<Reopened, FrameError> {
+            let mut payloads = Vec::new();
+            let (file, torn) = FrameFile::open(&self.path, FrameKind::Ledger, |frame| {
+                payloads.push(frame.payload);
+                Ok(())
+            })?;
+            Ok((payloads, file, torn))
+        }
+
+        fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) {
+            let mut bytes = std::fs::read(&self.path).unwrap();
+            change(&mut bytes);
+            std::fs::write(&self.path, bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_appended_is_read_back_in_order() {
+        let scratch = file_with(&[b"one", b"two"]);
+        let (payloads, mut file, torn) = scratch.reopen().unwrap();
+        assert_eq!(payloads, [b"one".to_vec(), b"two".to_vec()]);
+        assert_eq!(torn, None);
+        file.append(b"three").unwrap();
+        drop(file);
+        assert_eq!(scratch.reopen().unwrap().0.len(), 3);
+    }
+
+    #[test]
+    fn every_way_to_interrupt_the_last_write_is_cut_at_the_last_whole_frame() {
+        let whole = std::fs::read(&file_with(&[b"one", b"two"]).path).unwrap().len();
+        let last = HEAD_LEN as usize + 3;
+        for cut in 1..last {
+            let scratch = file_with(&[b"one", b"two"]);
+            scratch.edit(|bytes| bytes.truncate(whole - cut));
+            let (payloads, mut file, torn) = scratch.reopen().unwrap();
+            assert_eq!(payloads, [b"one".to_vec()], "cut {cut}");
+            let expected = TornTail {
+                offset: (whole - last) as u64,
+                bytes: (last - cut) as u64,
+            };
+            assert_eq!(torn, Some(expected), "cut {cut}");
+            file.append(b"again").unwrap();
+            drop(file);
+            assert_eq!(
+                scratch.reopen().unwrap().0,
+                [b"one".to_vec(), b"again".to_vec()],
+                "cut {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn zeros_that_a_crash_left_behind_are_a_torn_tail() {
+        let scratch = file_with(&[b"one"]);
+        scratch.edit(|bytes| bytes.extend([0; 5000]));
+        let (payloads, _, torn) = scratch.reopen().unwrap();
+        assert_eq!(payloads.len(), 1);
+        assert_eq!(torn.map(|torn| torn.bytes), Some(5000));
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_before_the_last_frame_is_refused() {
+        let first = HEADER_LEN as usize;
+        for position in first..first + HEAD_LEN as usize + 3 {
+            let scratch = file_with(&[b"one", b"two"]);
+            scratch.edit(|bytes| bytes[position] ^= 0x10);
+            let error = scratch.reopen().unwrap_err();
+            assert!(
+                matches!(error, FrameError::Corrupt { offset: HEADER_LEN, .. }),
+                "byte {position}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_left_as_it_was() {
+        let scratch = file_with(&[b"one", b"two"]);
+        scratch.edit(|bytes| bytes[HEADER_LEN as usize + 13] ^= 1);
+        let before = std::fs::read(&scratch.path).unwrap();
+        scratch.reopen().unwrap_err();
+        assert_eq!(std::fs::read(&scratch.path).unwrap(), before);
+    }
+
+    #[test]
+    fn the_error_names_file_and_offset() {
+        let scratch = file_with(&[b"one", b"two"]);
+        scratch.edit(|bytes| bytes[HEADER_LEN as usize + 13] ^= 1);
+        let text = scratch.reopen().unwrap_err().to_string();
+        assert!(
+            text.contains(&scratch.path.display().to_string()) && text.contains("byte 36"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_payload_that_imitates_a_frame_does_not_hide_a_torn_tail() {
+        let other = file_with(&[b"innocent"]);
+        let imitation = std::fs::read(&other.path).unwrap().split_off(HEADER_LEN as usize);
+        let scratch = file_with(&[b"one", &[imitation.as_slice(), b"tail"].concat()]);
+        scratch.edit(|bytes| bytes.truncate(bytes.len() - 1));
+        let (payloads, _, torn) = scratch.reopen().unwrap();
+        assert_eq!(payloads.len(), 1);
+        assert!(torn.is_some());
+    }
+
+    #[test]
+    fn a_file_that_is_no_longer_appended_to_has_no_torn_tail_only_damage() {
+        let scratch = file_with(&[b"one", b"two"]);
+        let scan = || {
+            FrameReader::open(&scratch.path, FrameKind::Ledger)
+                .unwrap()
+                .scan(|_| Ok(()))
+        };
+        scan().unwrap();
+        scratch.edit(|bytes| bytes.truncate(bytes.len() - 1));
+        assert!(matches!(scan(), Err(FrameError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn one_kind_of_file_is_not_read_as_another() {
+        let scratch = file_with(&[b"one"]);
+        let error = FrameFile::open(&scratch.path, FrameKind::Revocations, |_| Ok(())).unwrap_err();
+        assert!(matches!(error, FrameError::Header { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_oversized_frame_is_refused_and_harms_nothing() {
+        let scratch = file_with(&[]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        assert!(matches!(
+            file.append(&vec![0; MAX_PAYLOAD + 1]),
+            Err(AppendError::TooLarge { .. })
+        ));
+        file.append(b"fine").unwrap();
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_ever_written_again() {
+        let scratch = file_with(&[b"one"]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        let real = std::mem::replace(&mut file.file, device("/dev/null"));
+        assert!(matches!(file.append(b"two"), Err(AppendError::SyncFailed { .. })));
+        file.file = real;
+        assert!(matches!(file.append(b"three"), Err(AppendError::Broken { .. })));
+        assert!(file.is_broken());
+        assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec()]);
+    }
+
+    #[test]
+    fn a_failed_write_that_can_not_be_taken_back_ends_writing_too() {
+        let scratch = file_with(&[b"one"]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        file.file = device("/dev/full");
+        assert!(matches!(file.append(b"two"), Err(AppendError::WriteFailed { .. })));
+        assert!(file.is_broken());
+    }
+
+    /// /dev/null can not be synced and /dev/full can not be written.
+    fn device(path: &str) -> File {
+        OpenOptions::new().write(true).open(path).unwrap()
+    }
+}

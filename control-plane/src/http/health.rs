@@ -1,0 +1,49 @@
+//! Whether the process is up, whether it can do its work, and its metrics.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::text::encode;
+
+use super::Api;
+use super::problem::Problem;
+use crate::lifecycle::Phase;
+
+/// `GET /healthz`: the process answers. It says nothing about the disk, for a restart mends no disk.
+pub(crate) async fn alive() -> Response {
+    Json(serde_json::json!({ "status": "up" })).into_response()
+}
+
+/// `GET /readyz`: revocations and evidence can be made durable. Otherwise 503 with every reason.
+pub(crate) async fn ready(State(api): State<Arc<Api>>) -> Response {
+    let mut reasons = Vec::new();
+    if api.phase.current() != Phase::Running {
+        reasons.push("the control plane is stopping".to_owned());
+    }
+    if let Some(fault) = api.log.fault() {
+        reasons.push(format!("revocations are refused: {fault}"));
+    }
+    if let Some(fault) = api.ledger.fault() {
+        reasons.push(format!("evidence is refused (revocations are not affected): {fault}"));
+    }
+    if reasons.is_empty() {
+        return Json(serde_json::json!({ "status": "ready" })).into_response();
+    }
+    let body = Json(serde_json::json!({ "status": "not ready", "reasons": reasons }));
+    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+}
+
+/// `GET /metrics`: OpenMetrics text.
+pub(crate) async fn metrics(State(api): State<Arc<Api>>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &api.metrics.registry) {
+        Ok(()) => {
+            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, content_type)], text).into_response()
+        }
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,0 +1,113 @@
+//! The HTTP API: routes and what all of them share.
+//!
+//! | route | who | what |
+//! |---|---|---|
+//! | `POST /v1/revocations` | operator | [`revocations`] |
+//! | `GET /v1/audit/events` | operator | [`audit`] |
+//! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
+//! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
+
+mod audit;
+mod health;
+mod operator;
+mod problem;
+mod revocations;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use tokio::sync::Semaphore;
+
+use self::problem::Problem;
+use crate::audit::ledger::LedgerReader;
+use crate::audit::writer::LedgerHandle;
+use crate::lifecycle::PhaseWatch;
+use crate::metrics::{HttpRequest, Metrics};
+use crate::revocation::log::RevocationLog;
+
+pub(crate) use self::operator::OperatorToken;
+pub use self::operator::OperatorTokenError;
+pub(crate) use self::server::serve;
+
+/// What the handlers work on.
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) log: RevocationLog,
+    pub(crate) ledger: LedgerHandle,
+    pub(crate) reader: LedgerReader,
+    pub(crate) operator: OperatorToken,
+    pub(crate) phase: PhaseWatch,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) max_request_body: usize,
+    pub(crate) request_timeout: Duration,
+    /// Queries that may read the ledger at a time.
+    pub(crate) query_places: Semaphore,
+}
+
+/// Queries of the ledger at a time; the next one waits, within the request's timeout.
+pub(crate) const MAX_QUERIES: usize = 4;
+
+/// Every route, with limits, metrics and problem answers.
+pub(crate) fn router(api: Arc<Api>) -> Router {
+    let operators = Router::new()
+        .route("/v1/revocations", post(revocations::revoke))
+        .route("/v1/audit/events", get(audit::events))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&api), operator::require));
+    Router::new()
+        .merge(operators)
+        .route("/v1/log", get(log))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(api.max_request_body))
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), bound_and_count))
+        .with_state(api)
+}
+
+async fn log(State(api): State<Arc<Api>>) -> Response {
+    Json(serde_json::json!({ "log_id": api.log.log_id().as_str(), "seq": api.log.head() })).into_response()
+}
+
+async fn no_such_route() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no such resource; the API has /v1/revocations, /v1/audit/events and /v1/log",
+    )
+}
+
+async fn wrong_method() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this resource does not know that method; see the Allow header",
+    )
+}
+
+/// Ends requests that take too long, and counts all of them.
+async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let mut response = match tokio::time::timeout(api.request_timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::new(StatusCode::REQUEST_TIMEOUT, "the request took too long").into_response(),
+    };
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    api.metrics
+        .http_requests
+        .get_or_create(&HttpRequest {
+            route,
+            status: response.status().as_u16(),
+        })
+        .inc();
+    response
+}

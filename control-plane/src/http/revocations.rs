@@ -1,0 +1,207 @@
+//! `POST /v1/revocations`: the operator revokes.
+//!
+//! The body names exactly one subject:
+//!
+//! ```json
+//! {"principal": {"issuer": "https://id.example.com", "subject": "alice"}, "action": "raise"}
+//! {"key": {"thumbprint": "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"}}
+//! {"issuer": {"issuer": "https://id.example.com", "issued_up_to": 1800000000}}
+//! {"delegation": {"issuer": "https://id.example.com", "subject": "alice", "id": "the token's jti"}}
+//! ```
+//!
+//! `subject` is left out for a principal who signs for himself. `action` is `raise` (the default: what was granted so
+//! far is void), `disable` (and whatever will be granted) or `enable`. The answer, 200, comes when the revocation is
+//! durable and on its way to every connected filter: `{"log_id", "seq", "changed"}` and, for a principal, `"epoch"`.
+//! Repeating a revocation that is in force answers `"changed": false` (a `raise` always raises).
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
+
+use super::Api;
+use super::problem::Problem;
+use crate::revocation::log::RevokeError;
+use crate::revocation::state::PlanError;
+use crate::revocation::subject::{DelegationName, Issuer, Operation, PrincipalName, SubjectError, Thumbprint};
+
+/// Handles the request.
+pub(crate) async fn revoke(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Revoked>, Problem> {
+    let body = body.map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
+    let operation = Body::parse(&headers, &body)?.into_operation()?;
+    let receipt = api.log.perform(operation).await?;
+    Ok(Json(Revoked {
+        log_id: api.log.log_id().to_string(),
+        seq: receipt.seq,
+        epoch: receipt.epoch,
+        changed: receipt.changed,
+    }))
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Revoked {
+    log_id: String,
+    seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    changed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    principal: Option<PrincipalBody>,
+    action: Option<Action>,
+    key: Option<KeyBody>,
+    issuer: Option<IssuerBody>,
+    delegation: Option<DelegationBody>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PrincipalBody {
+    issuer: String,
+    subject: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Raise,
+    Disable,
+    Enable,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyBody {
+    thumbprint: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IssuerBody {
+    issuer: String,
+    issued_up_to: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DelegationBody {
+    issuer: String,
+    subject: Option<String>,
+    id: String,
+}
+
+// === impl Body ===
+
+impl Body {
+    fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, Problem> {
+        let content_type = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("none");
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case("application/json") {
+            let detail = format!("the Content-Type must be application/json, not {content_type}");
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let mut deserializer = serde_json::Deserializer::from_slice(body);
+        let parsed = serde_path_to_error::deserialize(&mut deserializer)
+            .map_err(|error| bad_request(format!("at {}: {}", error.path(), error.inner())))?;
+        deserializer.end().map_err(|error| bad_request(error.to_string()))?;
+        Ok(parsed)
+    }
+
+    fn into_operation(self) -> Result<Operation, Problem> {
+        match self {
+            Self {
+                principal: Some(principal),
+                action,
+                key: None,
+                issuer: None,
+                delegation: None,
+            } => {
+                let name = PrincipalName::parse(principal.issuer, principal.subject)?;
+                Ok(match action.unwrap_or(Action::Raise) {
+                    Action::Raise => Operation::Raise(name),
+                    Action::Disable => Operation::Disable(name),
+                    Action::Enable => Operation::Enable(name),
+                })
+            }
+            Self { action: Some(_), .. } => Err(bad_request("action goes with a principal and nothing else")),
+            Self {
+                key: Some(key),
+                principal: None,
+                issuer: None,
+                delegation: None,
+                ..
+            } => Ok(Operation::RevokeKey(Thumbprint::parse(key.thumbprint)?)),
+            Self {
+                issuer: Some(floor),
+                principal: None,
+                key: None,
+                delegation: None,
+                ..
+            } => {
+                let issued_up_to = i64::from(floor.issued_up_to);
+                Ok(Operation::RaiseIssuerFloor {
+                    issuer: Issuer::parse(floor.issuer)?,
+                    issued_up_to,
+                })
+            }
+            Self {
+                delegation: Some(delegation),
+                principal: None,
+                key: None,
+                issuer: None,
+                ..
+            } => {
+                let principal = PrincipalName::parse(delegation.issuer, delegation.subject)?;
+                Ok(Operation::RevokeDelegation(DelegationName::parse(
+                    principal,
+                    delegation.id,
+                )?))
+            }
+            _ => Err(bad_request("name exactly one of principal, key, issuer and delegation")),
+        }
+    }
+}
+
+impl From<SubjectError> for Problem {
+    fn from(error: SubjectError) -> Self {
+        bad_request(error.to_string())
+    }
+}
+
+impl From<RevokeError> for Problem {
+    fn from(error: RevokeError) -> Self {
+        let detail = error.to_string();
+        let unavailable = |detail| Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        match error {
+            RevokeError::Promised { retry_after } => unavailable(detail).retry_after(retry_after),
+            RevokeError::Stopping | RevokeError::Busy => unavailable(detail).retry_after(RETRY_SOON),
+            RevokeError::Storage(_) | RevokeError::Random(_) => unavailable(detail),
+            RevokeError::Plan(PlanError::FloorInFuture { .. }) => bad_request(detail),
+            RevokeError::Plan(PlanError::NothingToEnable | PlanError::EpochExhausted) => {
+                Self::new(StatusCode::CONFLICT, detail)
+            }
+            RevokeError::Plan(PlanError::TooManySubjects { .. }) => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
+        }
+    }
+}
+
+fn bad_request(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,0 +1,48 @@
+//! HTTP/1.1 connections, each bounded in the size and the arrival time of its heads.
+
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::task::JoinSet;
+
+use crate::lifecycle::PhaseWatch;
+use crate::net::BoundedListener;
+
+/// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections.
+pub(crate) async fn serve(listener: BoundedListener, router: Router, mut phase: PhaseWatch) {
+    let mut connections = JoinSet::new();
+    let graceful = GracefulShutdown::new();
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES);
+    loop {
+        tokio::select! {
+            stream = listener.accept() => {
+                let service = TowerToHyperService::new(router.clone());
+                let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+                connections.spawn(async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%error, "an HTTP connection ended early");
+                    }
+                });
+            }
+            Some(_) = connections.join_next() => {}
+            _ = phase.draining() => break,
+        }
+    }
+    drop(listener);
+    graceful.shutdown().await;
+}
+
+/// Bytes of a request's line and headers together.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+const MAX_HEADERS: usize = 64;
+/// How long a request's head may take, idle time between two requests included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);

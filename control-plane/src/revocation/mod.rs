@@ -1,0 +1,12 @@
+//! The revocation log: ordered, durable, streamed to every enforcement point.
+//!
+//! [`subject`] parses what can be revoked, [`state`] says what an operation changes, [`digest`] chains the history,
+//! [`storage`] keeps it on disk, [`view`] is what streams read, [`log`] is the one writer, [`service`] the gRPC stream.
+
+pub(crate) mod digest;
+pub(crate) mod log;
+pub(crate) mod service;
+pub(crate) mod state;
+pub(crate) mod storage;
+pub(crate) mod subject;
+pub(crate) mod view;

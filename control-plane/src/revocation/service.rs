@@ -1,0 +1,274 @@
+//! `RevocationService.Watch`: one stream for each enforcement-point VM.
+//!
+//! Each stream has one task that does all its writing, so that the order on the wire is the order of these lines: a
+//! pong is written only after every update up to the head that it names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use credence_wire::v1;
+use credence_wire::v1::revocation_service_server::RevocationService;
+use credence_wire::v1::watch_request::Message as Incoming;
+use credence_wire::v1::watch_response::Message as Outgoing;
+use tokio::sync::{Semaphore, watch};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::log::RevocationLog;
+use super::view::{FellBehind, Snapshot, Start};
+use crate::lifecycle::{Phase, PhaseWatch};
+use crate::metrics::{Counted, Metrics, Outcome, code_name};
+use crate::outbox::{Ended, Outbox, Responses, outbox};
+
+/// Serves watch streams from one log.
+#[derive(Debug)]
+pub(crate) struct WatchService {
+    log: RevocationLog,
+    places: Arc<Semaphore>,
+    options: WatchOptions,
+    phase: PhaseWatch,
+    metrics: Arc<Metrics>,
+}
+
+/// The bounds of a watch stream; see [`Limits`](crate::Limits).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WatchOptions {
+    pub(crate) max_subscribers: usize,
+    pub(crate) hello_timeout: Duration,
+    pub(crate) send_timeout: Duration,
+}
+
+// === impl WatchService ===
+
+impl WatchService {
+    pub(crate) fn new(log: RevocationLog, options: WatchOptions, phase: PhaseWatch, metrics: Arc<Metrics>) -> Self {
+        Self {
+            log,
+            places: Arc::new(Semaphore::new(options.max_subscribers)),
+            options,
+            phase,
+            metrics,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl RevocationService for WatchService {
+    type WatchStream = Responses<v1::WatchResponse>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<v1::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        if self.phase.current() != Phase::Running {
+            return Err(Status::unavailable(
+                "the control plane is stopping; reconnect to its successor",
+            ));
+        }
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            self.metrics
+                .watch_ended
+                .get_or_create(&Outcome {
+                    code: code_name(Code::ResourceExhausted),
+                })
+                .inc();
+            return Err(Status::resource_exhausted(format!(
+                "this control plane has {} subscribers, as many as max_subscribers allows",
+                self.options.max_subscribers
+            )));
+        };
+        let peer = request.remote_addr();
+        let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
+        let mut stream = WatchStream {
+            head: self.log.watch_head(),
+            log: self.log.clone(),
+            inbound: request.into_inner(),
+            outbox,
+            phase: self.phase.clone(),
+        };
+        let hello_timeout = self.options.hello_timeout;
+        let metrics = Arc::clone(&self.metrics);
+        tokio::spawn(async move {
+            let _place = place;
+            let _counted = Counted::new(&metrics.subscribers);
+            let mut node = String::new();
+            let ended = stream.run(hello_timeout, &mut node).await;
+            let code = match &ended {
+                Ended::With(status) => status.code(),
+                Ended::Quietly => Code::Ok,
+            };
+            let reason = match &ended {
+                Ended::With(status) => status.message(),
+                Ended::Quietly => "closed",
+            };
+            tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");
+            metrics
+                .watch_ended
+                .get_or_create(&Outcome { code: code_name(code) })
+                .inc();
+            stream.outbox.finish(ended);
+        });
+        Ok(Response::new(responses))
+    }
+}
+
+struct WatchStream {
+    log: RevocationLog,
+    head: watch::Receiver<u64>,
+    inbound: Streaming<v1::WatchRequest>,
+    outbox: Outbox<v1::WatchResponse>,
+    phase: PhaseWatch,
+}
+
+/// What the client still has to be given before it lives on updates.
+struct Pulling {
+    snapshot: Arc<Snapshot>,
+    next: u32,
+}
+
+// === impl WatchStream ===
+
+impl WatchStream {
+    async fn run(&mut self, hello_timeout: Duration, node: &mut String) -> Ended {
+        let watched = async {
+            let hello = tokio::time::timeout(hello_timeout, self.hello())
+                .await
+                .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))??;
+            node.clone_from(&hello.node);
+            let (pulling, sent) = self.welcome(&hello).await?;
+            self.serve(pulling, sent).await
+        };
+        match watched.await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn hello(&mut self) -> Result<v1::WatchHello, Ended> {
+        match self.inbound.message().await {
+            Ok(Some(v1::WatchRequest {
+                message: Some(Incoming::Hello(hello)),
+            })) => Ok(hello),
+            Ok(Some(_)) => Err(out_of_order("the first message of a stream is hello")),
+            Ok(None) | Err(_) => Err(Ended::Quietly),
+        }
+    }
+
+    /// Answers the hello. Returns the snapshot to be pulled and the sequence number the client will then be at.
+    async fn welcome(&mut self, hello: &v1::WatchHello) -> Result<(Option<Pulling>, u64), Ended> {
+        let log_id = self.log.log_id().as_str();
+        if hello.log_id != log_id {
+            return Err(Ended::With(Status::failed_precondition(format!(
+                "you are configured for log {:?}, but this control plane has log {log_id}; point the client at the \
+                 right control plane, or set control_plane.log_id to {log_id} if the old log is gone for good",
+                hello.log_id
+            ))));
+        }
+        let start = self
+            .log
+            .resume(hello.applied.as_ref())
+            .map_err(|foreign| Ended::With(Status::failed_precondition(foreign.to_string())))?;
+        let (pulling, sent) = match start {
+            Start::After(seq) => (None, seq),
+            Start::Snapshot => {
+                let snapshot =
+                    self.log.snapshot().await.map_err(|error| {
+                        Ended::With(Status::internal(format!("no snapshot could be made: {error}")))
+                    })?;
+                let seq = snapshot.seq;
+                (Some(Pulling { snapshot, next: 0 }), seq)
+            }
+        };
+        let welcome = v1::Welcome {
+            log_id: self.log.log_id().to_string(),
+            head: self.log.head(),
+            snapshot: pulling.as_ref().map(|pulling| pulling.snapshot.announcement()),
+        };
+        self.send(Outgoing::Welcome(welcome)).await?;
+        Ok((pulling.filter(|pulling| !pulling.snapshot.chunks.is_empty()), sent))
+    }
+
+    async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {
+        loop {
+            if pulling.is_none() {
+                sent = self.catch_up(sent).await?;
+            }
+            tokio::select! {
+                promise = self.phase.draining() => {
+                    let Some(promise) = promise else { return Err(Ended::Quietly) };
+                    if pulling.is_none() {
+                        self.catch_up(sent).await?;
+                    }
+                    let drain = v1::Drain { promise_ms: promise.as_millis().try_into().unwrap_or(0) };
+                    self.send(Outgoing::Drain(drain)).await?;
+                    return Err(Ended::Quietly);
+                }
+                message = self.inbound.message() => match message {
+                    Ok(Some(v1::WatchRequest { message: Some(Incoming::Ping(ping)) })) => {
+                        let head = match pulling {
+                            Some(_) => self.log.head(),
+                            None => {
+                                sent = self.catch_up(sent).await?;
+                                sent
+                            }
+                        };
+                        self.send(Outgoing::Pong(v1::Pong { id: ping.id, head })).await?;
+                    }
+                    Ok(Some(v1::WatchRequest { message: Some(Incoming::Pull(pull)) })) => {
+                        pulling = self.give_chunk(pulling, pull).await?;
+                    }
+                    Ok(Some(_)) => return Err(out_of_order("after hello come pings and pulls")),
+                    Ok(None) | Err(_) => return Err(Ended::Quietly),
+                },
+                changed = self.head.changed(), if pulling.is_none() => {
+                    changed.map_err(|_| Ended::Quietly)?;
+                }
+                () = self.outbox.closed() => return Err(Ended::Quietly),
+            }
+        }
+    }
+
+    /// Writes every update after `sent` and returns the head they reach.
+    async fn catch_up(&mut self, mut sent: u64) -> Result<u64, Ended> {
+        loop {
+            let (updates, head) = self.log.updates_after(sent, UPDATES_AT_A_TIME).map_err(|FellBehind| {
+                Ended::With(Status::resource_exhausted(
+                    "you fell further behind than the history kept in memory; reconnect and resume",
+                ))
+            })?;
+            for update in updates {
+                self.send(Outgoing::Update(update.as_ref().clone())).await?;
+                sent += 1;
+            }
+            if sent == head {
+                return Ok(sent);
+            }
+        }
+    }
+
+    async fn give_chunk(&mut self, pulling: Option<Pulling>, pull: v1::PullChunk) -> Result<Option<Pulling>, Ended> {
+        let Some(mut pulling) = pulling else {
+            return Err(out_of_order("no snapshot is being pulled"));
+        };
+        if pull.index != pulling.next {
+            return Err(out_of_order("chunks are pulled one after the other, from 0"));
+        }
+        let Some(chunk) = pulling.snapshot.chunks.get(pull.index as usize) else {
+            return Err(out_of_order("the snapshot has no such chunk"));
+        };
+        self.send(Outgoing::Chunk(chunk.clone())).await?;
+        pulling.next += 1;
+        let more = (pulling.next as usize) < pulling.snapshot.chunks.len();
+        Ok(more.then_some(pulling))
+    }
+
+    async fn send(&mut self, message: Outgoing) -> Result<(), Ended> {
+        self.outbox.send(v1::WatchResponse { message: Some(message) }).await
+    }
+}
+
+fn out_of_order(expected: &str) -> Ended {
+    Ended::With(Status::invalid_argument(format!("message out of order: {expected}")))
+}
+
+/// Updates read from the history under one lock.
+const UPDATES_AT_A_TIME: usize = 64;

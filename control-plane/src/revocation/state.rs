@@ -1,0 +1,516 @@
+//! What is revoked, and what an operation would change about it. Pure: time and chance come in as arguments.
+
+use std::collections::BTreeMap;
+
+use credence_wire::v1;
+use credence_wire::v1::record::Subject;
+
+use super::subject::{DelegationName, Issuer, Operation, PrincipalName, Thumbprint};
+
+/// The state of every subject, each with the sequence number of the record that made it so.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    principals: BTreeMap<PrincipalName, Entry<PrincipalState>>,
+    keys: BTreeMap<Thumbprint, Entry<()>>,
+    issuer_floors: BTreeMap<Issuer, Entry<i64>>,
+    delegations: BTreeMap<DelegationName, Entry<()>>,
+    /// Roots of every issuer with `iat` at or before this are void, seconds since the Unix epoch.
+    log_floor: Option<i64>,
+}
+
+/// What an operation comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Plan {
+    /// The subject's new state, to be appended to the log.
+    Change { record: v1::Record, epoch: Option<u64> },
+    /// It is so already, since this record.
+    Nothing { seq: u64, epoch: Option<u64> },
+}
+
+/// Why an operation can not be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlanError {
+    #[error(
+        "the principal's epoch can not be raised beyond 2^53; disable the principal's keys or raise its issuer's floor"
+    )]
+    EpochExhausted,
+    #[error("the principal is not disabled, nor known at all; there is nothing to enable")]
+    NothingToEnable,
+    #[error(
+        "issued_up_to lies more than {MAX_FLOOR_AHEAD} seconds in the future; it is in seconds since the Unix epoch \
+         (now: {now}) and can not be lowered later"
+    )]
+    FloorInFuture { now: i64 },
+    #[error(
+        "the log holds {limit} subjects, as many as max_subjects allows. Subjects it knows can still be revoked; raise \
+         the limit (and the filters'), or use an issuer floor or a principal's epoch instead of single ids"
+    )]
+    TooManySubjects { limit: usize },
+}
+
+/// How much an epoch grows: random, so that nobody can mint for the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EpochStep(u32);
+
+#[derive(Debug, Clone, Copy)]
+struct Entry<T> {
+    seq: u64,
+    value: T,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PrincipalState {
+    epoch: u64,
+    disabled: bool,
+    raised_at: i64,
+}
+
+// === impl State ===
+
+impl State {
+    /// What `operation` changes. `now` is seconds since the Unix epoch; `max_subjects` bounds the log.
+    pub(crate) fn plan(
+        &self,
+        operation: &Operation,
+        now: i64,
+        step: EpochStep,
+        max_subjects: usize,
+    ) -> Result<Plan, PlanError> {
+        let subject = match operation {
+            Operation::Raise(name) => {
+                return self.plan_raise(name, self.is_disabled(name), now, step, max_subjects);
+            }
+            Operation::Disable(name) => match self.principals.get(name) {
+                Some(known) if known.value.disabled => return Ok(known.unchanged()),
+                _ => return self.plan_raise(name, true, now, step, max_subjects),
+            },
+            Operation::Enable(name) => match self.principals.get(name) {
+                Some(known) if !known.value.disabled => return Ok(known.unchanged()),
+                Some(_) => return self.plan_raise(name, false, now, step, max_subjects),
+                None => return Err(PlanError::NothingToEnable),
+            },
+            Operation::RevokeKey(thumbprint) => {
+                if let Some(known) = self.keys.get(thumbprint) {
+                    return Ok(Plan::Nothing {
+                        seq: known.seq,
+                        epoch: None,
+                    });
+                }
+                self.check_room(max_subjects)?;
+                Subject::Key(v1::RevokedKey {
+                    thumbprint: thumbprint.as_str().to_owned(),
+                })
+            }
+            Operation::RaiseIssuerFloor { issuer, issued_up_to } => {
+                if *issued_up_to > now.saturating_add(MAX_FLOOR_AHEAD) {
+                    return Err(PlanError::FloorInFuture { now });
+                }
+                match self.issuer_floors.get(issuer) {
+                    Some(known) if known.value >= *issued_up_to => {
+                        return Ok(Plan::Nothing {
+                            seq: known.seq,
+                            epoch: None,
+                        });
+                    }
+                    Some(_) => {}
+                    None => self.check_room(max_subjects)?,
+                }
+                Subject::IssuerFloor(v1::IssuerFloor {
+                    issuer: issuer.as_str().to_owned(),
+                    issued_up_to: *issued_up_to,
+                })
+            }
+            Operation::RevokeDelegation(name) => {
+                if let Some(known) = self.delegations.get(name) {
+                    return Ok(Plan::Nothing {
+                        seq: known.seq,
+                        epoch: None,
+                    });
+                }
+                self.check_room(max_subjects)?;
+                Subject::Delegation(name.to_wire())
+            }
+        };
+        Ok(Plan::Change {
+            record: v1::Record { subject: Some(subject) },
+            epoch: None,
+        })
+    }
+
+    /// Takes a durable record in. The error says why a log that holds it is not ours.
+    pub(crate) fn apply(&mut self, seq: u64, record: &v1::Record) -> Result<(), &'static str> {
+        match record
+            .subject
+            .clone()
+            .ok_or("a record without a subject of a kind that this version knows")?
+        {
+            Subject::Principal(state) => {
+                let name = state.principal.ok_or("a principal's state without the principal")?;
+                let name = PrincipalName::try_from(name).map_err(|_| "a principal that can not be one")?;
+                if state.epoch >= EPOCH_LIMIT {
+                    return Err("an epoch of 2^53 or more");
+                }
+                let value = PrincipalState {
+                    epoch: state.epoch,
+                    disabled: state.disabled,
+                    raised_at: state.raised_at,
+                };
+                self.principals.insert(name, Entry { seq, value });
+            }
+            Subject::Key(key) => {
+                let thumbprint = Thumbprint::parse(key.thumbprint).map_err(|_| "a key that is no thumbprint")?;
+                self.keys.entry(thumbprint).or_insert(Entry { seq, value: () });
+            }
+            Subject::IssuerFloor(floor) => {
+                let issuer = Issuer::parse(floor.issuer).map_err(|_| "an issuer that can not be one")?;
+                self.issuer_floors.insert(
+                    issuer,
+                    Entry {
+                        seq,
+                        value: floor.issued_up_to,
+                    },
+                );
+            }
+            Subject::Delegation(delegation) => {
+                let principal = delegation.principal.ok_or("a delegation without its principal")?;
+                let name = PrincipalName::try_from(principal)
+                    .and_then(|principal| DelegationName::parse(principal, delegation.id))
+                    .map_err(|_| "a delegation that can not be one")?;
+                self.delegations.entry(name).or_insert(Entry { seq, value: () });
+            }
+            Subject::LogFloor(floor) => {
+                self.log_floor = Some(
+                    self.log_floor
+                        .map_or(floor.issued_up_to, |old| old.max(floor.issued_up_to)),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that, applied to nothing, give this state.
+    pub(crate) fn records(&self) -> impl Iterator<Item = v1::Record> {
+        let floor = self
+            .log_floor
+            .map(|issued_up_to| Subject::LogFloor(v1::LogFloor { issued_up_to }));
+        let issuers = self.issuer_floors.iter().map(|(issuer, entry)| {
+            Subject::IssuerFloor(v1::IssuerFloor {
+                issuer: issuer.as_str().to_owned(),
+                issued_up_to: entry.value,
+            })
+        });
+        let principals = self
+            .principals
+            .iter()
+            .map(|(name, entry)| Subject::Principal(principal_record(name, entry.value)));
+        let keys = self.keys.keys().map(|thumbprint| {
+            Subject::Key(v1::RevokedKey {
+                thumbprint: thumbprint.as_str().to_owned(),
+            })
+        });
+        let delegations = self.delegations.keys().map(|name| Subject::Delegation(name.to_wire()));
+        let subjects = floor
+            .into_iter()
+            .chain(issuers)
+            .chain(principals)
+            .chain(keys)
+            .chain(delegations);
+        subjects.map(|subject| v1::Record { subject: Some(subject) })
+    }
+
+    /// How many subjects the log holds.
+    pub(crate) fn subjects(&self) -> usize {
+        self.principals.len() + self.keys.len() + self.issuer_floors.len() + self.delegations.len()
+    }
+
+    fn is_disabled(&self, name: &PrincipalName) -> bool {
+        self.principals.get(name).is_some_and(|known| known.value.disabled)
+    }
+
+    fn plan_raise(
+        &self,
+        name: &PrincipalName,
+        disabled: bool,
+        now: i64,
+        step: EpochStep,
+        max_subjects: usize,
+    ) -> Result<Plan, PlanError> {
+        let old = match self.principals.get(name) {
+            Some(known) => known.value,
+            None => {
+                self.check_room(max_subjects)?;
+                PrincipalState {
+                    epoch: 0,
+                    disabled: false,
+                    raised_at: 0,
+                }
+            }
+        };
+        let epoch = old.epoch.saturating_add(u64::from(step.0));
+        if epoch >= EPOCH_LIMIT {
+            return Err(PlanError::EpochExhausted);
+        }
+        // A clock that was set back must not revive roots issued before an earlier raise.
+        let raised_at = now.max(old.raised_at);
+        let record = principal_record(
+            name,
+            PrincipalState {
+                epoch,
+                disabled,
+                raised_at,
+            },
+        );
+        Ok(Plan::Change {
+            record: v1::Record {
+                subject: Some(Subject::Principal(record)),
+            },
+            epoch: Some(epoch),
+        })
+    }
+
+    fn check_room(&self, max_subjects: usize) -> Result<(), PlanError> {
+        if self.subjects() < max_subjects {
+            Ok(())
+        } else {
+            Err(PlanError::TooManySubjects { limit: max_subjects })
+        }
+    }
+}
+
+// === impl EpochStep ===
+
+impl EpochStep {
+    /// A step of 1 to 2^20 out of 32 random bits.
+    pub(crate) fn from_random(bits: u32) -> Self {
+        Self((bits & 0xF_FFFF) + 1)
+    }
+}
+
+impl Entry<PrincipalState> {
+    fn unchanged(&self) -> Plan {
+        Plan::Nothing {
+            seq: self.seq,
+            epoch: Some(self.value.epoch),
+        }
+    }
+}
+
+fn principal_record(name: &PrincipalName, state: PrincipalState) -> v1::PrincipalState {
+    v1::PrincipalState {
+        principal: Some(name.to_wire()),
+        epoch: state.epoch,
+        disabled: state.disabled,
+        raised_at: state.raised_at,
+    }
+}
+
+/// Epochs stay below this: they travel as JSON numbers, which are exact up to here.
+const EPOCH_LIMIT: u64 = 1 << 53;
+/// Seconds that an issuer floor may lie ahead of our clock. A floor in milliseconds, by mistake, would void every
+/// root of the issuer for fifty thousand years.
+const MAX_FLOOR_AHEAD: i64 = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn alice() -> PrincipalName {
+        PrincipalName::parse("https://id.example.com".to_owned(), Some("alice".to_owned())).unwrap()
+    }
+
+    fn issuer() -> Issuer {
+        Issuer::parse("https://id.example.com".to_owned()).unwrap()
+    }
+
+    /// Plans, applies as record number `seq`, and returns the plan.
+    fn perform(state: &mut State, seq: u64, operation: &Operation, now: i64) -> Plan {
+        let plan = state.plan(operation, now, EpochStep::from_random(6), 100).unwrap();
+        if let Plan::Change { record, .. } = &plan {
+            state.apply(seq, record).unwrap();
+        }
+        plan
+    }
+
+    fn principal(plan: &Plan) -> v1::PrincipalState {
+        match plan {
+            Plan::Change {
+                record: v1::Record {
+                    subject: Some(Subject::Principal(principal)),
+                },
+                ..
+            } => principal.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_step_is_between_one_and_two_to_the_twenty() {
+        assert_eq!(EpochStep::from_random(0), EpochStep(1));
+        assert_eq!(EpochStep::from_random(u32::MAX), EpochStep(1 << 20));
+    }
+
+    #[test]
+    fn a_raise_adds_the_step_and_notes_the_time() {
+        let mut state = State::default();
+        let first = principal(&perform(&mut state, 1, &Operation::Raise(alice()), NOW));
+        assert_eq!((first.epoch, first.disabled, first.raised_at), (7, false, NOW));
+        let second = principal(&perform(&mut state, 2, &Operation::Raise(alice()), NOW + 1));
+        assert_eq!((second.epoch, second.raised_at), (14, NOW + 1));
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_lower_the_time_of_the_last_raise() {
+        let mut state = State::default();
+        perform(&mut state, 1, &Operation::Raise(alice()), NOW);
+        let second = principal(&perform(&mut state, 2, &Operation::Raise(alice()), NOW - 500));
+        assert_eq!(second.raised_at, NOW);
+    }
+
+    #[test]
+    fn an_epoch_never_reaches_two_to_the_fifty_third() {
+        let mut state = State::default();
+        let record = principal_record(
+            &alice(),
+            PrincipalState {
+                epoch: EPOCH_LIMIT - 7,
+                disabled: false,
+                raised_at: 0,
+            },
+        );
+        state
+            .apply(
+                1,
+                &v1::Record {
+                    subject: Some(Subject::Principal(record)),
+                },
+            )
+            .unwrap();
+        let plan = state.plan(&Operation::Raise(alice()), NOW, EpochStep::from_random(6), 100);
+        assert_eq!(plan, Err(PlanError::EpochExhausted));
+    }
+
+    #[test]
+    fn a_disabled_principal_stays_disabled_until_it_is_enabled_and_each_change_raises() {
+        let mut state = State::default();
+        let disabled = principal(&perform(&mut state, 1, &Operation::Disable(alice()), NOW));
+        assert_eq!((disabled.epoch, disabled.disabled), (7, true));
+        let raised = principal(&perform(&mut state, 2, &Operation::Raise(alice()), NOW));
+        assert_eq!((raised.epoch, raised.disabled), (14, true));
+        let enabled = principal(&perform(&mut state, 3, &Operation::Enable(alice()), NOW));
+        assert_eq!((enabled.epoch, enabled.disabled), (21, false));
+    }
+
+    #[test]
+    fn repeating_what_is_already_so_changes_nothing_and_names_the_record() {
+        let key = Thumbprint::parse("A".repeat(43)).unwrap();
+        let delegation = DelegationName::parse(alice(), "jti".to_owned()).unwrap();
+        let operations = [
+            (Operation::Disable(alice()), Some(7)),
+            (Operation::RevokeKey(key), None),
+            (
+                Operation::RaiseIssuerFloor {
+                    issuer: issuer(),
+                    issued_up_to: NOW,
+                },
+                None,
+            ),
+            (Operation::RevokeDelegation(delegation), None),
+        ];
+        let mut state = State::default();
+        for (index, (operation, _)) in operations.iter().enumerate() {
+            assert!(matches!(
+                perform(&mut state, index as u64 + 1, operation, NOW),
+                Plan::Change { .. }
+            ));
+        }
+        for (index, (operation, epoch)) in operations.iter().enumerate() {
+            let again = perform(&mut state, 99, operation, NOW);
+            assert_eq!(
+                again,
+                Plan::Nothing {
+                    seq: index as u64 + 1,
+                    epoch: *epoch
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn an_issuer_floor_only_rises_and_not_into_the_far_future() {
+        let mut state = State::default();
+        let floor = |issued_up_to| Operation::RaiseIssuerFloor {
+            issuer: issuer(),
+            issued_up_to,
+        };
+        perform(&mut state, 1, &floor(NOW), NOW);
+        assert_eq!(
+            perform(&mut state, 2, &floor(NOW - 1), NOW),
+            Plan::Nothing { seq: 1, epoch: None }
+        );
+        let refused = state.plan(&floor(NOW * 1000), NOW, EpochStep::from_random(0), 100);
+        assert_eq!(refused, Err(PlanError::FloorInFuture { now: NOW }));
+    }
+
+    #[test]
+    fn a_full_log_still_takes_revocations_of_known_subjects() {
+        let mut state = State::default();
+        perform(&mut state, 1, &Operation::Raise(alice()), NOW);
+        let step = EpochStep::from_random(0);
+        let bob = PrincipalName::parse("https://id.example.com".to_owned(), Some("bob".to_owned())).unwrap();
+        assert!(matches!(
+            state.plan(&Operation::Raise(bob), NOW, step, 1),
+            Err(PlanError::TooManySubjects { .. })
+        ));
+        assert!(matches!(
+            state.plan(&Operation::Raise(alice()), NOW, step, 1),
+            Ok(Plan::Change { .. })
+        ));
+    }
+
+    #[test]
+    fn the_records_of_a_state_rebuild_it() {
+        let mut state = State::default();
+        state
+            .apply(
+                1,
+                &v1::Record {
+                    subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to: 5 })),
+                },
+            )
+            .unwrap();
+        perform(&mut state, 2, &Operation::Disable(alice()), NOW);
+        perform(
+            &mut state,
+            3,
+            &Operation::RevokeKey(Thumbprint::parse("A".repeat(43)).unwrap()),
+            NOW,
+        );
+        perform(
+            &mut state,
+            4,
+            &Operation::RaiseIssuerFloor {
+                issuer: issuer(),
+                issued_up_to: NOW,
+            },
+            NOW,
+        );
+        let delegation = DelegationName::parse(alice(), "jti".to_owned()).unwrap();
+        perform(&mut state, 5, &Operation::RevokeDelegation(delegation), NOW);
+        let mut rebuilt = State::default();
+        for record in state.records() {
+            rebuilt.apply(1, &record).unwrap();
+        }
+        assert_eq!(
+            rebuilt.records().collect::<Vec<_>>(),
+            state.records().collect::<Vec<_>>()
+        );
+        assert_eq!(state.records().count(), 5);
+    }
+
+    #[test]
+    fn a_record_that_this_version_does_not_know_is_refused() {
+        assert!(State::default().apply(1, &v1::Record { subject: None }).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! What can be revoked, parsed into types that can not be wrong.
+
+use credence_wire::v1;
+
+/// A request to change the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Voids everything granted under the principal's present epoch.
+    Raise(PrincipalName),
+    /// Raises, and voids everything until an explicit enable.
+    Disable(PrincipalName),
+    /// Raises, and lifts a disable.
+    Enable(PrincipalName),
+    /// Voids every chain the key occurs in.
+    RevokeKey(Thumbprint),
+    /// Voids every root token of the issuer with `iat` at or before this instant, seconds since the Unix epoch.
+    RaiseIssuerFloor { issuer: Issuer, issued_up_to: i64 },
+    /// Voids one token and everything derived from it.
+    RevokeDelegation(DelegationName),
+}
+
+/// A root issuer (`iss`): 1 to 2,048 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Issuer(String);
+
+/// The pair of root issuer and, where the issuer asserts one, root subject (`sub`, 1 to 2,048 bytes).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PrincipalName {
+    issuer: Issuer,
+    subject: Option<String>,
+}
+
+/// An RFC 7638 SHA-256 thumbprint: 43 characters of base64url without padding.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Thumbprint(String);
+
+/// A token's `jti` (1 to 4,096 bytes), scoped to its root's principal so that nobody can revoke another's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct DelegationName {
+    principal: PrincipalName,
+    id: String,
+}
+
+/// Why something can not be the name of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SubjectError {
+    #[error("an issuer has 1 to {MAX_ISSUER_BYTES} bytes and no control characters")]
+    Issuer,
+    #[error("a subject, if there is one, has 1 to {MAX_SUBJECT_BYTES} bytes and no control characters")]
+    Subject,
+    #[error(
+        "a thumbprint is the SHA-256 of RFC 7638 in base64url without padding: 43 characters of A-Z a-z 0-9 - _ (the \
+         last of which carries four bits)"
+    )]
+    Thumbprint,
+    #[error("a delegation's id (jti) has 1 to {MAX_ID_BYTES} bytes and no control characters")]
+    DelegationId,
+}
+
+// === impl Operation ===
+
+impl Operation {
+    /// Whether two operations touch the same subject.
+    pub(crate) fn same_subject(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Raise(one) | Self::Disable(one) | Self::Enable(one),
+                Self::Raise(two) | Self::Disable(two) | Self::Enable(two),
+            ) => one == two,
+            (Self::RevokeKey(one), Self::RevokeKey(two)) => one == two,
+            (Self::RaiseIssuerFloor { issuer: one, .. }, Self::RaiseIssuerFloor { issuer: two, .. }) => one == two,
+            (Self::RevokeDelegation(one), Self::RevokeDelegation(two)) => one == two,
+            _ => false,
+        }
+    }
+
+    /// What the operation does, for logs and metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Raise(_) => "raise",
+            Self::Disable(_) => "disable",
+            Self::Enable(_) => "enable",
+            Self::RevokeKey(_) => "revoke_key",
+            Self::RaiseIssuerFloor { .. } => "raise_issuer_floor",
+            Self::RevokeDelegation(_) => "revoke_delegation",
+        }
+    }
+}
+
+// === impl Issuer ===
+
+impl Issuer {
+    pub(crate) fn parse(text: String) -> Result<Self, SubjectError> {
+        fits(&text, MAX_ISSUER_BYTES)
+            .then_some(Self(text))
+            .ok_or(SubjectError::Issuer)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+// === impl PrincipalName ===
+
+impl PrincipalName {
+    pub(crate) fn parse(issuer: String, subject: Option<String>) -> Result<Self, SubjectError> {
+        let issuer = Issuer::parse(issuer)?;
+        match subject {
+            Some(subject) if !fits(&subject, MAX_SUBJECT_BYTES) => Err(SubjectError::Subject),
+            subject => Ok(Self { issuer, subject }),
+        }
+    }
+
+    pub(crate) fn to_wire(&self) -> v1::Principal {
+        v1::Principal {
+            issuer: self.issuer.0.clone(),
+            subject: self.subject.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Principal> for PrincipalName {
+    type Error = SubjectError;
+
+    fn try_from(principal: v1::Principal) -> Result<Self, SubjectError> {
+        Self::parse(principal.issuer, principal.subject)
+    }
+}
+
+// === impl Thumbprint ===
+
+impl Thumbprint {
+    pub(crate) fn parse(text: String) -> Result<Self, SubjectError> {
+        let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        // 256 bits in 43 digits of six leave two zero bits at the end: one spelling for each thumbprint.
+        let canonical = text
+            .bytes()
+            .last()
+            .is_some_and(|last| b"AEIMQUYcgkosw048".contains(&last));
+        let valid = text.len() == 43 && text.bytes().all(alphabet) && canonical;
+        valid.then_some(Self(text)).ok_or(SubjectError::Thumbprint)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+// === impl DelegationName ===
+
+impl DelegationName {
+    pub(crate) fn parse(principal: PrincipalName, id: String) -> Result<Self, SubjectError> {
+        fits(&id, MAX_ID_BYTES)
+            .then_some(Self { principal, id })
+            .ok_or(SubjectError::DelegationId)
+    }
+
+    pub(crate) fn to_wire(&self) -> v1::RevokedDelegation {
+        v1::RevokedDelegation {
+            principal: Some(self.principal.to_wire()),
+            id: self.id.clone(),
+        }
+    }
+}
+
+fn fits(text: &str, limit: usize) -> bool {
+    !text.is_empty() && text.len() <= limit && !text.chars().any(char::is_control)
+}
+
+// A record of the largest names stays well below the 64 KiB of a snapshot chunk.
+const MAX_ISSUER_BYTES: usize = 2048;
+const MAX_SUBJECT_BYTES: usize = 2048;
+const MAX_ID_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
+
+    #[test]
+    fn names_of_impossible_length_or_with_control_characters_are_refused() {
+        for issuer in ["", "a\nb", &"x".repeat(MAX_ISSUER_BYTES + 1)] {
+            assert_eq!(PrincipalName::parse(issuer.to_owned(), None), Err(SubjectError::Issuer));
+        }
+        for subject in ["", "a\0", &"x".repeat(MAX_SUBJECT_BYTES + 1)] {
+            let refused = PrincipalName::parse("https://id".to_owned(), Some(subject.to_owned()));
+            assert_eq!(refused, Err(SubjectError::Subject));
+        }
+    }
+
+    #[test]
+    fn a_thumbprint_has_exactly_one_spelling() {
+        Thumbprint::parse(THUMBPRINT.to_owned()).unwrap();
+        let padded = format!("{THUMBPRINT}=");
+        let other_last_bits = format!("{}t", &THUMBPRINT[..42]);
+        let other_alphabet = THUMBPRINT.replace('-', "+");
+        for wrong in ["", &THUMBPRINT[1..], &padded, &other_last_bits, &other_alphabet] {
+            assert_eq!(
+                Thumbprint::parse(wrong.to_owned()),
+                Err(SubjectError::Thumbprint),
+                "{wrong}"
+            );
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! A control plane in a folder of its own, and clients that speak to it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use credence_control_plane::{Config, ControlPlane, InitOptions, Running, StartError};
+use credence_wire::v1;
+use credence_wire::v1::audit_service_client::AuditServiceClient;
+use credence_wire::v1::report_request::Message as ReportMessage;
+use credence_wire::v1::report_response::Message as ReportAnswer;
+use credence_wire::v1::revocation_service_client::RevocationServiceClient;
+use credence_wire::v1::watch_request::Message as WatchMessage;
+use credence_wire::v1::watch_response::Message as WatchAnswer;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+pub(crate) const TOKEN: &str = "an-operator-token-of-enough-length";
+pub(crate) const ISSUER: &str = "https://id.example.com";
+
+/// A data folder with a token file beside it.
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+        std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join("data").join(below)
+    }
+
+    /// Free ports, no promise, and an empty log if there is none yet.
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config::new(self.path(""), self.folder.path().join("token"));
+        config.http_address.set_port(0);
+        config.grpc_address.set_port(0);
+        config.drain_promise = Duration::ZERO;
+        config.init = (!self.path("log").exists()).then_some(InitOptions { floor: false });
+        config
+    }
+
+    pub(crate) async fn start(&self) -> Server {
+        self.start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Config)) -> Server {
+        self.try_start(change).await.unwrap()
+    }
+
+    pub(crate) async fn try_start(&self, change: impl FnOnce(&mut Config)) -> Result<Server, StartError> {
+        let mut config = self.config();
+        change(&mut config);
+        Ok(Server {
+            running: ControlPlane::start(config).await?,
+        })
+    }
+}
+
+/// A running control plane. Dropping it is a crash.
+pub(crate) struct Server {
+    pub(crate) running: Running,
+}
+
+/// An HTTP answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) content_type: String,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+impl Server {
+    pub(crate) fn log_id(&self) -> String {
+        self.running.log_id().to_string()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.running.http_address())
+    }
+
+    /// Revokes and expects success.
+    pub(crate) async fn revoke(&self, body: Value) -> Value {
+        let answer = self.try_revoke(body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+
+    pub(crate) async fn try_revoke(&self, body: Value) -> Answer {
+        self.post("/v1/revocations", body.to_string(), &[&format!("Bearer {TOKEN}")])
+            .await
+    }
+
+    /// Revokes in a task of its own; to the answer's status.
+    pub(crate) fn post_in_background(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
+        let request = ureq::http::Request::post(self.url("/v1/revocations"))
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {TOKEN}"));
+        let request = request.body(body.to_string()).unwrap();
+        async move { send(request).await.status }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: String, authorization: &[&str]) -> Answer {
+        let mut request = ureq::http::Request::post(self.url(path)).header("content-type", "application/json");
+        for value in authorization {
+            request = request.header("authorization", *value);
+        }
+        send(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, authorization: &[&str]) -> Answer {
+        let mut request = ureq::http::Request::get(self.url(path));
+        for value in authorization {
+            request = request.header("authorization", *value);
+        }
+        send(request.body(String::new()).unwrap()).await
+    }
+
+    /// Everything in the ledger that meets the conditions, newest first.
+    pub(crate) async fn events(&self, conditions: &str) -> Vec<Value> {
+        let answer = self
+            .get(&format!("/v1/audit/events{conditions}"), &[&format!("Bearer {TOKEN}")])
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()["events"].as_array().unwrap().clone()
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        Channel::from_shared(format!("http://{}", self.running.grpc_address()))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
+    }
+
+    /// A watch stream that has said nothing yet.
+    pub(crate) async fn open_watch(&self) -> Result<Watcher, Status> {
+        let (requests, queue) = mpsc::channel(16);
+        let mut client = RevocationServiceClient::new(self.channel().await);
+        let responses = client.watch(ReceiverStream::new(queue)).await?.into_inner();
+        Ok(Watcher { requests, responses })
+    }
+
+    /// A watch stream that has said hello for this log.
+    pub(crate) async fn watch(&self, applied: Option<v1::Position>) -> Watcher {
+        let watcher = self.open_watch().await.unwrap();
+        watcher.hello(&self.log_id(), applied).await;
+        watcher
+    }
+
+    /// A watch stream that has reached the head, and the records it pulled on the way.
+    pub(crate) async fn watch_from_snapshot(&self) -> (Watcher, v1::Position, Vec<v1::Record>) {
+        let mut watcher = self.watch(None).await;
+        let snapshot = watcher.welcome().await.snapshot.unwrap();
+        let mut records = Vec::new();
+        for index in 0..snapshot.chunks {
+            records.extend(watcher.pull(index).await.records);
+        }
+        (watcher, snapshot.position.unwrap(), records)
+    }
+
+    /// An audit stream that has said hello and was welcomed.
+    pub(crate) async fn report(
+        &self,
+        resume: Option<v1::SourceTicket>,
+    ) -> Result<(Reporter, v1::ReportWelcome), Status> {
+        let (requests, queue) = mpsc::channel(16);
+        let mut client = AuditServiceClient::new(self.channel().await);
+        let hello = v1::ReportHello {
+            node: "node-1".to_owned(),
+            plugin: "plugin-1".to_owned(),
+            resume,
+        };
+        requests
+            .send(v1::ReportRequest {
+                message: Some(ReportMessage::Hello(hello)),
+            })
+            .await
+            .unwrap();
+        let responses = client.report(ReceiverStream::new(queue)).await?.into_inner();
+        let mut reporter = Reporter { requests, responses };
+        match reporter.next().await? {
+            ReportAnswer::Welcome(welcome) => Ok((reporter, welcome)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn send(request: ureq::http::Request<String>) -> Answer {
+    tokio::task::spawn_blocking(move || {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let mut response = agent.run(request).unwrap();
+        let header = |name| {
+            response
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        Answer {
+            status: response.status().as_u16(),
+            retry_after: header("retry-after").map(|value| value.parse().unwrap()),
+            content_type: header("content-type").unwrap_or_default(),
+            text: response.body_mut().read_to_string().unwrap(),
+        }
+    })
+    .await
+    .unwrap()
+}
+
+/// A client of `RevocationService.Watch`.
+pub(crate) struct Watcher {
+    requests: mpsc::Sender<v1::WatchRequest>,
+    responses: Streaming<v1::WatchResponse>,
+}
+
+impl Watcher {
+    pub(crate) async fn say(&self, message: WatchMessage) {
+        self.requests
+            .send(v1::WatchRequest { message: Some(message) })
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn hello(&self, log_id: &str, applied: Option<v1::Position>) {
+        let hello = v1::WatchHello {
+            log_id: log_id.to_owned(),
+            applied,
+            node: "node-1".to_owned(),
+        };
+        self.say(WatchMessage::Hello(hello)).await;
+    }
+
+    /// The next message; an error too if the server ends the stream without one.
+    pub(crate) async fn next(&mut self) -> Result<WatchAnswer, Status> {
+        let next = tokio::time::timeout(Duration::from_secs(5), self.responses.message());
+        let message = next.await.expect("the server said nothing for 5 s")?;
+        message
+            .map(|message| message.message.unwrap())
+            .ok_or_else(|| Status::ok("the stream ended"))
+    }
+
+    pub(crate) async fn refusal(&mut self) -> (Code, String) {
+        match self.next().await {
+            Ok(message) => panic!("{message:?}"),
+            Err(status) => (status.code(), status.message().to_owned()),
+        }
+    }
+
+    pub(crate) async fn welcome(&mut self) -> v1::Welcome {
+        match self.next().await.unwrap() {
+            WatchAnswer::Welcome(welcome) => welcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn pull(&mut self, index: u32) -> v1::SnapshotChunk {
+        self.say(WatchMessage::Pull(v1::PullChunk { index })).await;
+        match self.next().await.unwrap() {
+            WatchAnswer::Chunk(chunk) => chunk,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn update(&mut self) -> v1::Update {
+        match self.next().await.unwrap() {
+            WatchAnswer::Update(update) => update,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Pings, and returns the updates that came before the pong, and the pong's head.
+    pub(crate) async fn ping(&mut self, id: u64) -> (Vec<v1::Update>, u64) {
+        self.say(WatchMessage::Ping(v1::Ping { id })).await;
+        let mut updates = Vec::new();
+        loop {
+            match self.next().await.unwrap() {
+                WatchAnswer::Update(update) => updates.push(update),
+                WatchAnswer::Pong(pong) => {
+                    assert_eq!(pong.id, id);
+                    return (updates, pong.head);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// A client of `AuditService.Report`.
+pub(crate) struct Reporter {
+    requests: mpsc::Sender<v1::ReportRequest>,
+    responses: Streaming<v1::ReportResponse>,
+}
+
+impl Reporter {
+    pub(crate) async fn say(&self, message: ReportMessage) {
+        self.requests
+            .send(v1::ReportRequest { message: Some(message) })
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn batch(&self, first_sequence: u64, entries: Vec<v1::Entry>) {
+        self.say(ReportMessage::Batch(v1::Batch {
+            first_sequence,
+            entries,
+        }))
+        .await;
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<ReportAnswer, Status> {
+        let next = tokio::time::timeout(Duration::from_secs(5), self.responses.message());
+        let message = next.await.expect("the server said nothing for 5 s")?;
+        message
+            .map(|message| message.message.unwrap())
+            .ok_or_else(|| Status::ok("the stream ended"))
+    }
+
+    pub(crate) async fn acknowledged(&mut self) -> u64 {
+        match self.next().await.unwrap() {
+            ReportAnswer::Acknowledgement(acknowledgement) => acknowledgement.through,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn refusal(&mut self) -> (Code, String) {
+        match self.next().await {
+            Ok(message) => panic!("{message:?}"),
+            Err(status) => (status.code(), status.message().to_owned()),
+        }
+    }
+}
+
+/// An allowed decision of this tool.
+pub(crate) fn event(tool: &str) -> v1::Entry {
+    let principal = v1::Principal {
+        issuer: ISSUER.to_owned(),
+        subject: Some("alice".to_owned()),
+    };
+    let event = v1::Event {
+        time_unix_nano: 1_800_000_000_000_000_000,
+        tool: tool.to_owned(),
+        decision: v1::Decision::Allow.into(),
+        mode: v1::Mode::Enforce.into(),
+        principal: Some(principal),
+        delegation_ids: vec!["root".to_owned(), "leaf".to_owned()],
+        ..Default::default()
+    };
+    v1::Entry {
+        entry: Some(v1::entry::Entry::Event(event)),
+    }
+}
+
+pub(crate) fn events(tools: &[&str]) -> Vec<v1::Entry> {
+    tools.iter().map(|tool| event(tool)).collect()
+}
+
+pub(crate) fn raise(subject: &str) -> Value {
+    json!({"principal": {"issuer": ISSUER, "subject": subject}})
+}
+
+pub(crate) fn delegation(id: &str) -> Value {
+    json!({"delegation": {"issuer": ISSUER, "subject": "alice", "id": id}})
+}
+
+/// What a client computes who has applied this log's updates from the beginning, as revocation.proto documents it.
+pub(crate) fn digest_after(log_id: &str, records: &[v1::Record]) -> Vec<u8> {
+    use prost::Message;
+    let mut digest = Sha256::digest(log_id).to_vec();
+    for record in records {
+        digest = Sha256::digest([digest, record.encode_to_vec()].concat()).to_vec();
+    }
+    digest
+}

@@ -1,0 +1,206 @@
+//! The HTTP API.
+
+use serde_json::{Value, json};
+
+use super::harness::{ISSUER, Place, TOKEN, delegation, raise};
+
+const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
+
+#[tokio::test]
+async fn only_the_operators_token_opens_what_is_the_operators() {
+    let place = Place::new();
+    let server = place.start().await;
+    let right = format!("Bearer {TOKEN}");
+    let wrong = format!("Bearer {TOKEN}x");
+    let basic = format!("Basic {TOKEN}");
+    let attempts: [&[&str]; 5] = [&[], &[&wrong], &[&basic], &[TOKEN], &[&right, &right]];
+    for authorization in attempts {
+        let refused = server
+            .post("/v1/revocations", raise("alice").to_string(), authorization)
+            .await;
+        assert_eq!(refused.status, 401, "{authorization:?}");
+        assert_eq!(
+            server.get("/v1/audit/events", authorization).await.status,
+            401,
+            "{authorization:?}"
+        );
+    }
+    assert_eq!(
+        server.get("/v1/log", &[]).await.json(),
+        json!({"log_id": server.log_id(), "seq": 0})
+    );
+    assert_eq!(server.get("/v1/audit/events", &[&right]).await.status, 200);
+}
+
+#[tokio::test]
+async fn each_kind_of_subject_can_be_revoked_and_repeating_it_changes_nothing() {
+    let place = Place::new();
+    let server = place.start().await;
+    let disable = json!({"principal": {"issuer": ISSUER}, "action": "disable"});
+    let bodies = [
+        disable,
+        json!({"key": {"thumbprint": THUMBPRINT}}),
+        json!({"issuer": {"issuer": ISSUER, "issued_up_to": 1_700_000_000}}),
+        delegation("one"),
+    ];
+    for (body, seq) in bodies.iter().zip(1..) {
+        let first = server.revoke(body.clone()).await;
+        assert_eq!(
+            (&first["log_id"], &first["seq"]),
+            (&json!(server.log_id()), &json!(seq))
+        );
+        assert_eq!(first["changed"], true);
+        assert_eq!(first.get("epoch").is_some(), seq == 1);
+    }
+    for (body, seq) in bodies.iter().zip(1..) {
+        let again = server.revoke(body.clone()).await;
+        assert_eq!((&again["seq"], &again["changed"]), (&json!(seq), &json!(false)));
+    }
+}
+
+#[tokio::test]
+async fn a_raise_always_raises_by_a_step_that_is_not_always_the_same() {
+    let place = Place::new();
+    let server = place.start().await;
+    let mut epochs = vec![0];
+    for _ in 0..5 {
+        epochs.push(server.revoke(raise("alice")).await["epoch"].as_u64().unwrap());
+    }
+    let steps: Vec<u64> = epochs.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(steps.iter().all(|step| (1..=1 << 20).contains(step)), "{steps:?}");
+    assert!(steps.iter().any(|step| *step != steps[0]), "{steps:?}");
+}
+
+#[tokio::test]
+async fn a_disabled_principal_is_enabled_under_a_new_epoch() {
+    let place = Place::new();
+    let server = place.start().await;
+    let body = |action: &str| json!({"principal": {"issuer": ISSUER, "subject": "alice"}, "action": action});
+    assert_eq!(server.try_revoke(body("enable")).await.status, 409);
+    let disabled = server.revoke(body("disable")).await["epoch"].as_u64();
+    let enabled = server.revoke(body("enable")).await["epoch"].as_u64();
+    assert!(enabled > disabled && disabled > Some(0));
+    assert_eq!(server.revoke(body("enable")).await["changed"], false);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
+    let place = Place::new();
+    let server = place.start().await;
+    let principal = json!({"issuer": ISSUER});
+    let cases: [(Value, &str); 11] = [
+        (json!({}), "exactly one"),
+        (
+            json!({"principal": principal, "key": {"thumbprint": THUMBPRINT}}),
+            "exactly one",
+        ),
+        (json!({"principal": principal, "reason": "x"}), "unknown field `reason`"),
+        (json!({"principal": {"issuer": ISSUER, "sub": "x"}}), "at principal"),
+        (json!({"principal": {"issuer": ""}}), "an issuer has"),
+        (
+            json!({"principal": {"issuer": ISSUER, "subject": ""}}),
+            "a subject, if there is one",
+        ),
+        (json!({"principal": principal, "action": "revoke"}), "at action"),
+        (
+            json!({"key": {"thumbprint": THUMBPRINT}, "action": "raise"}),
+            "action goes with a principal",
+        ),
+        (json!({"key": {"thumbprint": "x"}}), "RFC 7638"),
+        (
+            json!({"issuer": {"issuer": ISSUER, "issued_up_to": -1}}),
+            "at issuer.issued_up_to",
+        ),
+        (
+            json!({"issuer": {"issuer": ISSUER, "issued_up_to": u32::MAX}}),
+            "in the future",
+        ),
+    ];
+    for (body, reason) in cases {
+        let refused = server.try_revoke(body.clone()).await;
+        assert_eq!(refused.status, 400, "{body}");
+        assert_eq!(refused.content_type, "application/problem+json", "{body}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(reason), "{body}: {detail}");
+    }
+    for text in ["", "{", "{}{}", r#"{"principal":{"issuer":"a","issuer":"b"}}"#] {
+        let refused = server
+            .post("/v1/revocations", text.to_owned(), &[&format!("Bearer {TOKEN}")])
+            .await;
+        assert_eq!(refused.status, 400, "{text}");
+    }
+    assert_eq!(server.get("/v1/log", &[]).await.json()["seq"], 0);
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_not_read() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.limits.max_request_body = 1000).await;
+    let refused = server.try_revoke(delegation(&"x".repeat(1000))).await;
+    assert_eq!(
+        (refused.status, refused.content_type.as_str()),
+        (413, "application/problem+json")
+    );
+}
+
+#[tokio::test]
+async fn wrong_parameters_of_a_query_are_refused() {
+    let place = Place::new();
+    let server = place.start().await;
+    for query in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "before=-1",
+        "decision=maybe",
+        "decision=unspecified",
+        "colour=red",
+    ] {
+        let refused = server
+            .get(&format!("/v1/audit/events?{query}"), &[&format!("Bearer {TOKEN}")])
+            .await;
+        assert_eq!(refused.status, 400, "{query}: {}", refused.text);
+    }
+}
+
+#[tokio::test]
+async fn errors_of_the_router_are_problems_too() {
+    let place = Place::new();
+    let server = place.start().await;
+    for (answer, status) in [
+        (server.get("/nowhere", &[]).await, 404),
+        (server.post("/v1/log", String::new(), &[]).await, 405),
+    ] {
+        assert_eq!(
+            (answer.status, answer.content_type.as_str()),
+            (status, "application/problem+json")
+        );
+    }
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_open() {
+    let place = Place::new();
+    let server = place.start().await;
+    let (_watcher, _, _) = server.watch_from_snapshot().await;
+    server.revoke(raise("alice")).await;
+    assert_eq!(server.get("/healthz", &[]).await.status, 200);
+    assert_eq!(server.get("/readyz", &[]).await.status, 200);
+    let metrics = server.get("/metrics", &[]).await;
+    assert!(metrics.content_type.starts_with("application/openmetrics-text"));
+    for line in [
+        "credence_revocation_subscribers 1",
+        "credence_revocation_log_seq 1",
+        "credence_revocation_requests_total{operation=\"raise\",outcome=\"changed\"} 1",
+        "credence_revocation_log_sync_seconds_count 1",
+        "credence_ledger_writable 1",
+        "credence_http_requests_total{route=\"/v1/revocations\",status=\"200\"} 1",
+    ] {
+        assert!(
+            metrics.text.lines().any(|found| found == line),
+            "{line} is not in\n{}",
+            metrics.text
+        );
+    }
+    assert!(metrics.text.ends_with("# EOF\n"));
+}

@@ -1,0 +1,9 @@
+//! The control plane as its clients see it: over loopback, with real gRPC and HTTP, on real files.
+
+#![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
+
+mod audit;
+mod harness;
+mod http;
+mod restart;
+mod revocation;

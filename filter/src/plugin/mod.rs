@@ -1,0 +1,204 @@
+//! The plugin as Envoy runs it: one per VM, fed by the host's callbacks.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `root` | one configuration: its engine, its audit ring, its figures |
+//! | `line` | a gRPC stream to the control plane, whoever speaks on it |
+//! | `world` | what the engine asks of the host |
+//!
+//! The revocation view and its stream belong to the VM: configurations of one log and cluster share them, so that a
+//! new configuration starts with what the old one knew. Ring and audit stream belong to the configuration.
+
+mod line;
+mod root;
+mod world;
+
+use std::collections::BTreeMap;
+
+use crate::audit;
+use crate::clock::Monotonic;
+use crate::config::{ControlPlane, Policy};
+use crate::host::calls::{self, HostError, HostMetrics, LogLevel};
+use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId};
+use crate::metrics::Metrics;
+use crate::revocation::{DEFAULT_MAX_SUBJECTS, Settings, Watch};
+
+use line::Line;
+use root::Root;
+
+/// All that lives in one VM.
+#[derive(Default)]
+pub(crate) struct Vm {
+    /// One for each cluster and log that a configuration names.
+    watches: Vec<WatchLine>,
+    roots: BTreeMap<RootId, Root>,
+    metrics: Metrics,
+}
+
+/// A revocation view and the stream that keeps it fresh.
+struct WatchLine {
+    control_plane: ControlPlane,
+    watch: Watch,
+    line: Line,
+}
+
+impl Plugin for Vm {
+    fn on_configure(&mut self, id: RootId, configuration: &[u8]) -> bool {
+        let policy = match Policy::parse(configuration) {
+            Ok(policy) => policy,
+            Err(error) => {
+                calls::log(
+                    LogLevel::Error,
+                    &format!("credence: the plugin configuration is refused: {error}"),
+                );
+                return false;
+            }
+        };
+        match self.add_root(id, policy) {
+            Ok(()) => true,
+            Err(error) => {
+                calls::log(LogLevel::Error, &format!("credence: the plugin can not start: {error}"));
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self, id: RootId) {
+        if let Err(error) = self.tick(id) {
+            calls::log(LogLevel::Error, &format!("credence: a tick was cut short: {error}"));
+        }
+    }
+
+    fn on_request_headers(&mut self, id: RootId, _stream: StreamId, _end_of_stream: bool) -> Flow {
+        let Some(root) = self.roots.get_mut(&id) else {
+            return root::refuse();
+        };
+        let Some(watch_line) = self.watches.get(root.watch) else {
+            return root::refuse();
+        };
+        root.on_request_headers(&watch_line.watch, &mut self.metrics)
+    }
+
+    fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
+        let Ok((now, random)) = instant() else { return };
+        if let Some(WatchLine { watch, line, .. }) = self.watches.iter_mut().find(|watch| watch.line.is(token)) {
+            let actions = watch.on_message(now, message, random);
+            line.carry_out(watch, actions, now, random);
+        } else if let Some(root) = self.roots.values_mut().find(|root| root.line.is(token)) {
+            root.on_message(message, now, random);
+        }
+    }
+
+    fn on_grpc_close(&mut self, token: GrpcToken, status: u32) {
+        // Our side has to be closed exactly once, here; of a stream that never opened there is nothing to close.
+        let _ = calls::grpc_close(token);
+        let Ok((now, random)) = instant() else { return };
+        if let Some(WatchLine { watch, line, .. }) = self.watches.iter_mut().find(|watch| watch.line.is(token)) {
+            line.forget();
+            let actions = watch.on_close(now, status, random);
+            line.carry_out(watch, actions, now, random);
+        } else if let Some(root) = self.roots.values_mut().find(|root| root.line.is(token)) {
+            root.on_close(status, now, random);
+        }
+    }
+
+    fn on_stream_end(&mut self, _root: RootId, _stream: StreamId) {}
+
+    fn on_drain(&mut self, id: RootId) -> bool {
+        let Ok((now, random)) = instant() else { return true };
+        // A stream ends with its root context: another configuration's next tick opens one of its own.
+        for WatchLine { watch, line, .. } in self.watches.iter_mut().filter(|watch| watch.line.is_of(id)) {
+            line.hang_up(watch, now, random);
+        }
+        let Some(root) = self.roots.get_mut(&id) else {
+            return true;
+        };
+        root.drain(now);
+        if let Err(error) = self.tick(id) {
+            calls::log(LogLevel::Error, &format!("credence: draining failed: {error}"));
+            return true;
+        }
+        !self.roots.contains_key(&id)
+    }
+}
+
+impl Vm {
+    fn add_root(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
+        let node = text_property(&["xds", "node", "id"])?;
+        let plugin = text_property(&["plugin_root_id"])?;
+        let watch = match self
+            .watches
+            .iter()
+            .position(|watch| watch.control_plane == policy.control_plane)
+        {
+            Some(watch) => watch,
+            None => {
+                let settings = Settings {
+                    log_id: policy.control_plane.log_id.clone(),
+                    node: node.clone(),
+                    max_subjects: DEFAULT_MAX_SUBJECTS,
+                    max_staleness: policy.control_plane.max_staleness,
+                    ping_interval: policy.control_plane.ping_interval,
+                };
+                self.watches.push(WatchLine {
+                    control_plane: policy.control_plane.clone(),
+                    watch: Watch::new(settings, calls::random()?),
+                    line: Line::new(&policy.control_plane.cluster, "credence.v1.RevocationService", "Watch"),
+                });
+                self.watches.len().saturating_sub(1)
+            }
+        };
+        let root = Root::new(id, policy, watch, audit::Settings { node, plugin }, &mut self.metrics)?;
+        self.roots.insert(id, root);
+        calls::set_tick_period(TICK_MS)?;
+        Ok(())
+    }
+
+    fn tick(&mut self, id: RootId) -> Result<(), HostError> {
+        let (now, random) = instant()?;
+        let wall = calls::unix_time()?;
+        let Some(root) = self.roots.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(WatchLine { watch, line, .. }) = self.watches.get_mut(root.watch) {
+            if !root.is_draining() && line.is_free_for(id) {
+                line.belongs_to(id);
+                let actions = watch.on_tick(now, random);
+                line.carry_out(watch, actions, now, random);
+            }
+            root.report_figures(watch, now, &mut self.metrics);
+        }
+        let is_finished = root.on_tick(now, wall, random);
+        self.metrics.flush(&mut HostMetrics)?;
+        if is_finished {
+            self.roots.remove(&id);
+            calls::done(id)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration without mistakes can not be served.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Ring(#[from] crate::audit::RingError),
+    #[error("the memory of used proofs in Envoy's shared data is not ours: give this plugin a vm_id of its own")]
+    ReplayMemory,
+}
+
+/// The present, and a random number for whoever has to wait.
+fn instant() -> Result<(Monotonic, u64), HostError> {
+    Ok((calls::monotonic()?, u64::from_le_bytes(calls::random()?)))
+}
+
+fn text_property(path: &[&str]) -> Result<String, HostError> {
+    Ok(calls::property(path)?
+        .map(|value| String::from_utf8_lossy(&value).into_owned())
+        .unwrap_or_default())
+}
+
+/// How often streams, aggregates and figures are looked after. An event waits at most this long for its batch.
+const TICK_MS: u32 = 50;

@@ -1,0 +1,86 @@
+//! What the engine asks of the host, answered for one request.
+
+use credence_delegation::revocation::RevocationView;
+
+use crate::clock::UnixNanos;
+use crate::engine::World;
+use crate::host::calls::{self, INSERT_IF_ABSENT, Written};
+use crate::replay::{SharedStore, StoreFailure, Version};
+use crate::revocation::{Freshness, Watch};
+
+/// The world as it is when a request arrives.
+pub(super) struct RequestWorld<'a> {
+    pub(super) now: UnixNanos,
+    pub(super) freshness: Freshness,
+    pub(super) watch: &'a Watch,
+    pub(super) can_record: bool,
+}
+
+/// Envoy's shared data: one map for all VMs of the process with the same `vm_id`.
+pub(super) struct HostStore;
+
+impl World for RequestWorld<'_> {
+    fn now(&self) -> UnixNanos {
+        self.now
+    }
+
+    fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+
+    fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
+        self.watch.view().map(|view| (view, view.revision()))
+    }
+
+    fn client_certificate(&self) -> Option<[u8; 32]> {
+        let digest = calls::property(&["connection", "sha256_peer_certificate_digest"]).ok()??;
+        decode_hex(&digest)
+    }
+
+    fn can_record(&self) -> bool {
+        self.can_record
+    }
+}
+
+impl SharedStore for RequestWorld<'_> {
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        HostStore.read(key)
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        HostStore.write(key, value, expected)
+    }
+}
+
+impl SharedStore for HostStore {
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        let data = calls::shared_data(key).map_err(|_| StoreFailure)?;
+        Ok(data.map(|data| (data.value, Version(data.cas))))
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        let cas = expected.map_or(INSERT_IF_ABSENT, |version| version.0);
+        match calls::set_shared_data(key, value, cas) {
+            Ok(Written::Stored) => Ok(true),
+            Ok(Written::Lost) => Ok(false),
+            Err(_) => Err(StoreFailure),
+        }
+    }
+}
+
+/// 32 bytes in hexadecimal, as Envoy writes digests.
+fn decode_hex(text: &[u8]) -> Option<[u8; 32]> {
+    let (pairs, rest) = text.as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let bytes: Option<Vec<u8>> = pairs
+        .iter()
+        .map(|pair| {
+            std::str::from_utf8(pair)
+                .ok()
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+        })
+        .collect();
+    bytes?.try_into().ok()
+}
