@@ -1,0 +1,106 @@
+//! A chain as it is given on the command line: its tokens joined by `~`, root first, as in the `delegation` header.
+
+use credence_delegation::json::{Json, Object};
+use credence_delegation::{Denial, UnixTime, Value, inspect};
+
+use crate::failure::Failure;
+use crate::{clock, files};
+
+/// What options that take a chain say about it.
+pub(crate) const HELP: &str = "The chain: its tokens joined by `~`, root first; or @FILE, or - for standard input";
+
+/// A chain nobody has verified; never without tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct ChainText {
+    joined: String,
+}
+
+impl ChainText {
+    /// Reads a chain from an argument.
+    pub(crate) fn read(argument: &str) -> Result<Self, Failure> {
+        let joined = files::read_argument(argument, "a delegation chain")?;
+        if joined.is_empty() {
+            return Err(Failure::input(
+                "the chain is empty: give tokens joined by `~`, @FILE, or - for standard input; `credence mint` \
+                 prints one",
+            ));
+        }
+        Ok(Self { joined })
+    }
+
+    pub(crate) fn joined(&self) -> &str {
+        &self.joined
+    }
+
+    /// The tokens, root first.
+    pub(crate) fn tokens(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.joined.split('~')
+    }
+
+    /// The last token.
+    pub(crate) fn leaf(&self) -> &str {
+        self.tokens().next_back().unwrap_or_default()
+    }
+
+    /// The first token.
+    pub(crate) fn root(&self) -> &str {
+        self.tokens().next().unwrap_or_default()
+    }
+}
+
+/// What a token claims, as far as commands that use a token of one's own look into it. Nothing in it is verified.
+#[derive(Debug, Clone)]
+pub(crate) struct Claimed {
+    pub(crate) id: Option<String>,
+    pub(crate) issuer: Option<String>,
+    pub(crate) subject: Option<String>,
+    pub(crate) expires_at: Option<UnixTime>,
+    pub(crate) depth: Option<u32>,
+    pub(crate) tools: Option<Value>,
+}
+
+impl Claimed {
+    /// Looks into a token.
+    pub(crate) fn read(token: &str) -> Result<Self, Failure> {
+        let unreadable = |problem: String| Failure::input(format!("the token can not be read: {problem}"));
+        let contents = inspect::contents(token).map_err(|denial: Denial| unreadable(denial.cause.to_string()))?;
+        let json = Json::parse(&contents.claims).map_err(|error| unreadable(error.to_string()))?;
+        let claims = json
+            .as_object()
+            .ok_or_else(|| unreadable("its claims are not a JSON object".to_owned()))?;
+        let text = |name| claims.member(name).and_then(Json::as_str).map(str::to_owned);
+        Ok(Self {
+            id: text("jti"),
+            issuer: text("iss"),
+            subject: text("sub"),
+            expires_at: claims.member("exp").and_then(Json::as_integer).map(UnixTime),
+            depth: claims
+                .member("del_depth")
+                .and_then(Json::as_integer)
+                .and_then(|depth| u32::try_from(depth).ok()),
+            tools: tools(claims).and_then(|tools| Value::from_json(tools).ok()),
+        })
+    }
+
+    /// Refuses a token that has expired: nothing that is made with it would be accepted.
+    pub(crate) fn check_not_expired(&self, now: UnixTime) -> Result<(), Failure> {
+        match self.expires_at {
+            Some(expires_at) if expires_at <= now => Err(Failure::operation(format!(
+                "the chain's last token expired at {}; ask whoever gave it to you for a new one",
+                clock::rfc3339(expires_at)
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The `tools` member of the claims' entry of our type (draft section 3.3).
+pub(crate) fn tools<'a, 'j>(claims: &'a Object<'j>) -> Option<&'a Json<'j>> {
+    claims
+        .member("authorization_details")?
+        .as_array()?
+        .iter()
+        .filter_map(Json::as_object)
+        .find(|entry| entry.member("type").and_then(Json::as_str) == Some("attenuating_agent_token"))?
+        .member("tools")
+}

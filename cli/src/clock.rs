@@ -1,0 +1,106 @@
+//! The system's clock, and times as people write them.
+
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use credence_delegation::UnixTime;
+
+/// The current time.
+pub(crate) fn now() -> UnixTime {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    UnixTime(i64::try_from(seconds).unwrap_or(i64::MAX))
+}
+
+/// The instant in RFC 3339, in UTC.
+pub(crate) fn rfc3339(time: UnixTime) -> String {
+    prost_types::Timestamp {
+        seconds: time.0,
+        nanos: 0,
+    }
+    .to_string()
+}
+
+/// How far `time` lies ahead of `now` or behind it, in words: `in 5 minutes`, `2 days ago`.
+pub(crate) fn relative(time: UnixTime, now: UnixTime) -> String {
+    let distance = time.distance(now);
+    let (count, unit) = [(86_400, "day"), (3_600, "hour"), (60, "minute")]
+        .into_iter()
+        .find(|(seconds, _)| distance >= *seconds)
+        .map_or((distance, "second"), |(seconds, unit)| (distance / seconds, unit));
+    let plural = if count == 1 { "" } else { "s" };
+    if time > now {
+        format!("in {count} {unit}{plural}")
+    } else {
+        format!("{count} {unit}{plural} ago")
+    }
+}
+
+/// A span of time as an option takes it: a whole number and its unit, such as `90s`, `15m`, `1h` or `30d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Its length in seconds.
+    pub(crate) seconds: u64,
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
+        text.chars()
+            .last()
+            .and_then(|last| units.into_iter().find(|(unit, _)| *unit == last))
+            .and_then(|(unit, seconds)| {
+                let digits = text
+                    .strip_suffix(unit)
+                    .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+                digits.parse::<u64>().ok()?.checked_mul(seconds)
+            })
+            .map(|seconds| Self { seconds })
+            .ok_or_else(|| "write a whole number and its unit, such as 90s, 15m, 1h or 30d".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_a_whole_number_with_its_unit() {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("30d", 2_592_000), ("0s", 0)] {
+            assert_eq!(text.parse(), Ok(Span { seconds }), "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "1",
+            "1.5h",
+            "-1h",
+            "+1h",
+            "1 h",
+            "1w",
+            "99999999999999999999d",
+            "1é",
+        ] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_read_as_people_write_them() {
+        let now = UnixTime(1_704_067_500);
+        assert_eq!(rfc3339(now), "2024-01-01T00:05:00Z");
+        for (seconds, words) in [
+            (0, "0 seconds ago"),
+            (59, "in 59 seconds"),
+            (60, "in 1 minute"),
+            (-7_300, "2 hours ago"),
+        ] {
+            assert_eq!(relative(UnixTime(now.0 + seconds), now), words);
+        }
+        assert!(relative(UnixTime(i64::MAX), UnixTime(i64::MIN)).starts_with("in "));
+    }
+}

@@ -1,0 +1,141 @@
+//! Talking to a running control plane's HTTP API.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use credence_delegation::json::Json;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+use crate::{files, words};
+
+/// Where the control plane is, and what we may do there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ControlPlaneOptions {
+    /// The control plane's HTTP API.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "CREDENCE_CONTROL_PLANE",
+        default_value = "http://127.0.0.1:7070"
+    )]
+    control_plane: String,
+
+    /// The file with the operator's token, which `credence serve` was given.
+    #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
+    token_file: PathBuf,
+}
+
+/// A client of one control plane.
+pub(crate) struct Client {
+    agent: Agent,
+    url: String,
+    authorization: Zeroizing<String>,
+}
+
+impl ControlPlaneOptions {
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let url = self.control_plane.trim_end_matches('/').to_owned();
+        if !url.starts_with("http://") {
+            return Err(Failure::input(format!(
+                "--control-plane {url}: only plain http:// is spoken; give such a URL, and reach a distant control \
+                 plane through a tunnel that encrypts"
+            )));
+        }
+        let token = files::read(&self.token_file, "the operator's token")?;
+        let token = std::str::from_utf8(&token)
+            .ok()
+            .map(str::trim)
+            .filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()))
+            .ok_or_else(|| {
+                Failure::input(format!(
+                    "the token file {} has no token; give the file that `credence serve` was given",
+                    self.token_file.display()
+                ))
+            })?;
+        let agent = Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            // The token goes to the control plane and nowhere else.
+            .max_redirects(0)
+            .build()
+            .new_agent();
+        Ok(Client {
+            agent,
+            url,
+            authorization: Zeroizing::new(format!("Bearer {token}")),
+        })
+    }
+}
+
+impl Client {
+    /// Sends a JSON text; gives back the answer's.
+    pub(crate) fn post(&self, path: &str, json: &str) -> Result<String, Failure> {
+        let response = self
+            .agent
+            .post(format!("{}{path}", self.url))
+            .header("authorization", self.authorization.as_str())
+            .content_type("application/json")
+            .send(json);
+        self.answer(response)
+    }
+
+    /// Asks with these query parameters; gives back the answer's JSON text.
+    pub(crate) fn get(&self, path: &str, parameters: &[(&str, String)]) -> Result<String, Failure> {
+        let response = self
+            .agent
+            .get(format!("{}{path}", self.url))
+            .header("authorization", self.authorization.as_str())
+            .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
+            .call();
+        self.answer(response)
+    }
+
+    fn answer(&self, response: Result<Response<Body>, ureq::Error>) -> Result<String, Failure> {
+        let unreachable = |error: ureq::Error| {
+            Failure::operation(format!(
+                "the control plane at {} can not be reached: {error}; start it with `credence serve`, or name another \
+                 one with --control-plane",
+                self.url
+            ))
+        };
+        let mut response = response.map_err(unreachable)?;
+        let retry_after = response
+            .headers()
+            .get("retry-after")
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        let status = response.status();
+        let text = response
+            .body_mut()
+            .with_config()
+            .limit(MAX_ANSWER_BYTES)
+            .read_to_string()
+            .map_err(unreachable)?;
+        if status.is_success() {
+            return Ok(text);
+        }
+        let detail = Json::parse(text.as_bytes())
+            .ok()
+            .and_then(|json| json.as_object()?.member("detail")?.as_str().map(words::printable))
+            .unwrap_or_else(|| "no reason given".to_owned());
+        let cure = match (status.as_u16(), retry_after) {
+            (401 | 403, _) => "; give the token file that `credence serve` was given as --token-file".to_owned(),
+            (404 | 405, _) => "; is --control-plane the URL of a control plane's HTTP API?".to_owned(),
+            (_, Some(seconds)) => format!("; try again in {} s", words::printable(&seconds)),
+            (_, None) => String::new(),
+        };
+        Err(Failure::operation(format!(
+            "the control plane refused ({}): {detail}{cure}",
+            status.as_u16()
+        )))
+    }
+}
+
+/// What a request may take: a revocation waits for the disk.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes of an answer: a page of a thousand audit events stays far below.
+const MAX_ANSWER_BYTES: u64 = 64 << 20;

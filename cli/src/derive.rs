@@ -1,0 +1,60 @@
+//! `credence derive`
+
+use std::io::Write;
+
+use credence_delegation::mint;
+use credence_delegation::{Chain, Limits, UnixTime};
+
+use crate::chain_text::{self, ChainText, Claimed};
+use crate::failure::{Failure, Outcome};
+use crate::grant::{self, Bounds, GrantOptions};
+use crate::keys;
+
+/// Hand a delegation on, narrowed: derive a token from the last one of a chain.
+///
+/// The holder of that token signs. Prints the whole new chain.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Derive {
+    #[arg(long, value_name = "CHAIN", help = chain_text::HELP)]
+    parent: String,
+
+    #[command(flatten)]
+    grant: GrantOptions,
+
+    /// Grant every tool just as the parent does. Narrower is better: prefer --tool.
+    #[arg(long, conflicts_with_all = ["tools", "tools_file"])]
+    same_tools: bool,
+}
+
+impl Derive {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let limits = Limits::default();
+        let chain = ChainText::read(&self.parent)?;
+        let parent = Claimed::read(chain.leaf())?;
+        parent.check_not_expired(self.grant.issued_at())?;
+        let tools = match self.grant.tools()? {
+            Some(tools) => tools,
+            None if self.same_tools => parent
+                .tools
+                .ok_or_else(|| Failure::operation("the parent grants nothing: nothing can be derived from it"))?,
+            None => {
+                return Err(Failure::input(
+                    "say what to hand on: --tool NAME[=CONSTRAINTS] or --tools FILE, or --same-tools for all that \
+                     the parent grants",
+                ));
+            }
+        };
+        let bounds = Bounds {
+            expires_at: parent.expires_at.unwrap_or(UnixTime(i64::MAX)),
+            depth: parent.depth.unwrap_or_default().saturating_add(1),
+        };
+        let key = keys::signing_key(&self.grant.key)?;
+        let token = mint::derive(chain.leaf(), &self.grant.grant(tools, bounds)?, &key, &limits)
+            .map_err(|error| grant::explain(&error))?;
+        let joined = format!("{}~{token}", chain.joined());
+        Chain::parse_joined(&joined, &limits)
+            .map_err(|denial| Failure::operation(format!("the new chain would be denied: {denial}")))?;
+        writeln!(out, "{joined}")?;
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,80 @@
+//! Reading what a user names on the command line, and writing secrets.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// Bytes of any file or standard input that a command reads whole: four times the longest chain.
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
+
+/// Reads a small file whole. `what` names its content in an error. Erased from memory when dropped, since it may be a
+/// private key.
+pub(crate) fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let place = format!("the file {}", path.display());
+    let file = File::open(path).map_err(|error| {
+        Failure::input(format!(
+            "{place} can not be opened: {error}; give the file that has {what}"
+        ))
+    })?;
+    read_bounded(file, &place, what)
+}
+
+/// Reads an argument that is the text itself, `@FILE`, or `-` for standard input; white space around it is dropped.
+pub(crate) fn read_argument(argument: &str, what: &str) -> Result<String, Failure> {
+    let bytes = if argument == "-" {
+        read_bounded(io::stdin().lock(), "standard input", what)?
+    } else if let Some(path) = argument.strip_prefix('@') {
+        read(Path::new(path), what)?
+    } else {
+        return Ok(argument.trim().to_owned());
+    };
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(_) => Err(Failure::input(format!("{argument}: not text; it must have {what}"))),
+    }
+}
+
+/// Creates a file that only its owner can read and that did not exist before.
+pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| {
+            if error.kind() == io::ErrorKind::AlreadyExists {
+                Failure::operation(format!(
+                    "the file {} exists already and is not overwritten; choose another name, or remove it first",
+                    path.display()
+                ))
+            } else {
+                Failure::operation(format!("the file {} can not be created: {error}", path.display()))
+            }
+        })?;
+    file.write_all(contents.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(|error| {
+            // Half a secret is of no use, and in the way of the next attempt.
+            let _ = std::fs::remove_file(path);
+            Failure::operation(format!("the file {} can not be written: {error}", path.display()))
+        })
+}
+
+fn read_bounded(source: impl Read, place: &str, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    source
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::input(format!("{place} can not be read: {error}")))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Failure::input(format!(
+            "{place} is longer than {MAX_BYTES} bytes; it must have {what}"
+        )));
+    }
+    Ok(bytes)
+}

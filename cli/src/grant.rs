@@ -1,0 +1,269 @@
+//! The options that say what a new token grants, shared by `mint` and `derive`.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use credence_delegation::json::Json;
+use credence_delegation::mint::{Grant, MintError};
+use credence_delegation::{Step, UnixTime, Value};
+use sha2::{Digest, Sha256};
+
+use crate::clock::Span;
+use crate::failure::Failure;
+use crate::{clock, files, keys, random};
+
+/// What a new token grants, to whom, and for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GrantOptions {
+    /// The private JWK file to sign with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+
+    /// Who shall hold the token: a public JWK, or the file of a JWK (of a private one the public half is taken).
+    #[arg(long, value_name = "JWK")]
+    holder: String,
+
+    /// A tool to grant (repeatable). NAME alone grants it with any arguments; NAME=CONSTRAINTS with those that a JSON
+    /// object of argument names to constraints allows, such as
+    /// 'payments.charge={"amount":{"constraint_type":"range","max":100}}'.
+    #[arg(long = "tool", value_name = "NAME[=CONSTRAINTS]")]
+    tools: Vec<String>,
+
+    /// A JSON file with a whole object of tool names to constraints.
+    #[arg(long = "tools", value_name = "FILE")]
+    tools_file: Option<PathBuf>,
+
+    /// A service that may accept the token (repeatable); without any, every service that trusts the issuer may.
+    #[arg(long, value_name = "URI")]
+    audience: Vec<String>,
+
+    /// How long the token is valid: a whole number and s, m, h or d. One hour if not given (and for a derived token
+    /// never longer than its parent).
+    #[arg(long, value_name = "SPAN")]
+    ttl: Option<Span>,
+
+    /// The greatest depth that tokens derived from this one may have; a root has depth 0. If not given, nothing can be
+    /// derived from the token.
+    #[arg(long, value_name = "N")]
+    max_depth: Option<u32>,
+
+    /// The token's id; a fresh UUIDv7 if not given.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
+    /// The client certificate that the holder shows in mutual TLS: a PEM or DER file, or its SHA-256 digest in
+    /// hexadecimal or base64url.
+    #[arg(long, value_name = "CERTIFICATE")]
+    holder_certificate: Option<String>,
+
+    /// When the token is issued, in seconds since the Unix epoch; now if not given.
+    #[arg(long, value_name = "UNIX")]
+    issued_at: Option<i64>,
+}
+
+/// The parent's side of what a derived token defaults to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// A token's expiry when `--ttl` is not given is never after this.
+    pub(crate) expires_at: UnixTime,
+    /// The depth of the new token.
+    pub(crate) depth: u32,
+}
+
+impl Bounds {
+    /// A root token's.
+    pub(crate) const ROOT: Self = Self {
+        expires_at: UnixTime(i64::MAX),
+        depth: 0,
+    };
+}
+
+impl GrantOptions {
+    /// The grant that the options describe, with these tools.
+    pub(crate) fn grant(&self, tools: Value, bounds: Bounds) -> Result<Grant, Failure> {
+        let issued_at = self.issued_at();
+        let expires_at = match self.ttl {
+            Some(ttl) => issued_at.plus(ttl.seconds),
+            None => issued_at.plus(DEFAULT_TTL.seconds).min(bounds.expires_at),
+        };
+        Ok(Grant {
+            id: self.id.clone().map_or_else(|| random::id(issued_at), Ok)?,
+            issued_at,
+            expires_at,
+            holder: keys::public_key(&self.holder)?,
+            holder_certificate: self.holder_certificate.as_deref().map(certificate_digest).transpose()?,
+            audience: self.audience.clone(),
+            max_depth: self.max_depth.unwrap_or(bounds.depth),
+            tools,
+        })
+    }
+
+    /// When the token is issued.
+    pub(crate) fn issued_at(&self) -> UnixTime {
+        self.issued_at.map_or_else(clock::now, UnixTime)
+    }
+
+    /// The tools that `--tool` and `--tools` name together; `None` if neither was given.
+    pub(crate) fn tools(&self) -> Result<Option<Value>, Failure> {
+        let mut members: Vec<(String, Value)> = Vec::new();
+        if let Some(path) = &self.tools_file {
+            members.extend(tools_of_file(path)?);
+        }
+        for option in &self.tools {
+            let (name, constraints) = option.split_once('=').unwrap_or((option, "{}"));
+            if name.is_empty() {
+                return Err(Failure::input(format!(
+                    "--tool {option}: the tool has no name; write NAME=CONSTRAINTS"
+                )));
+            }
+            if members.iter().any(|(taken, _)| taken == name) {
+                return Err(Failure::input(format!(
+                    "the tool \"{name}\" is given twice; name each tool once"
+                )));
+            }
+            let place = format!("--tool {name}");
+            members.push((name.to_owned(), json_object(constraints.as_bytes(), &place)?));
+        }
+        Ok((!members.is_empty()).then(|| Value::object(members)))
+    }
+}
+
+/// Says what a refusal to mint, derive or prove means for whoever typed the command.
+pub(crate) fn explain(error: &MintError) -> Failure {
+    match error {
+        MintError::WouldBeDenied(denial) => Failure::operation(match cure(denial.step) {
+            Some(cure) => format!("{error}; {cure}"),
+            None => error.to_string(),
+        }),
+        MintError::NotTheHolder { .. } => Failure::operation(format!(
+            "{error}; give --key the private key file of the token's holder"
+        )),
+        MintError::Parent(_) | MintError::Json(_) => Failure::operation(error.to_string()),
+    }
+}
+
+/// What to change about the options so that the token passes this step.
+fn cure(step: Step) -> Option<&'static str> {
+    match step {
+        // The time to expire by is the time of issue.
+        Step::S3e | Step::S3g | Step::S4i | Step::S4l => Some("give a --ttl of at least one second"),
+        Step::S3h => Some("give a shorter --ttl: at most 90d"),
+        Step::S3i => Some("give a --max-depth from 0 to 8"),
+        Step::S4e => Some("the parent is the end of its chain: nothing can be derived from it"),
+        Step::S4f => Some("the chain is as deep as chains may be: derive from a token nearer to the root"),
+        Step::S4g | Step::S4m => Some("give a --max-depth between this token's own depth and the parent's --max-depth"),
+        Step::S4h => Some("give a shorter --ttl: a token does not outlive its parent"),
+        Step::S4j => Some("give no --issued-at before the parent's"),
+        Step::S3m | Step::S3n | Step::S4n | Step::S4o => Some("correct the constraints of --tool or --tools"),
+        Step::S4p1 | Step::S4p2 | Step::S4p3 | Step::S4p4 => {
+            Some("grant no more than the parent does: `credence inspect` shows what that is")
+        }
+        _ => None,
+    }
+}
+
+fn tools_of_file(path: &Path) -> Result<Vec<(String, Value)>, Failure> {
+    let place = format!("the tools file {}", path.display());
+    let text = files::read(path, "a JSON object of tool names to constraints")?;
+    match json_object(&text, &place)? {
+        Value::Object(members) => Ok(members),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Reads a JSON object whose numbers are all admissible.
+pub(crate) fn json_object(text: &[u8], place: &str) -> Result<Value, Failure> {
+    let json = Json::parse(text).map_err(|error| Failure::input(format!("{place}: {error}")))?;
+    if json.as_object().is_none() {
+        return Err(Failure::input(format!(
+            "{place}: not a JSON object; write one, such as {{}}"
+        )));
+    }
+    Value::from_json(&json).map_err(|error| Failure::input(format!("{place}: {error}")))
+}
+
+/// SHA-256 of the DER form of a certificate (RFC 8705, section 3.1), from the certificate or written out.
+fn certificate_digest(digest_or_file: &str) -> Result<[u8; 32], Failure> {
+    let digest = hexadecimal(digest_or_file).or_else(|| URL_SAFE_NO_PAD.decode(digest_or_file).ok()?.try_into().ok());
+    if let Some(digest) = digest {
+        return Ok(digest);
+    }
+    let contents = files::read(Path::new(digest_or_file), "a PEM or DER certificate")?;
+    let der = match std::str::from_utf8(&contents).ok().and_then(pem_certificate) {
+        Some(base64) => STANDARD.decode(base64).ok(),
+        None => Some(contents.to_vec()),
+    };
+    // DER of a certificate is a SEQUENCE, long enough for its length to take two bytes.
+    match der.filter(|der| der.starts_with(&[0x30, 0x82])) {
+        Some(der) => Ok(Sha256::digest(der).into()),
+        None => Err(Failure::input(format!(
+            "the file {digest_or_file} is neither a PEM nor a DER certificate; give one, or the SHA-256 digest of one \
+             in hexadecimal or base64url"
+        ))),
+    }
+}
+
+/// 32 bytes in hexadecimal, with colons between the bytes or without.
+fn hexadecimal(text: &str) -> Option<[u8; 32]> {
+    let digits = text.replace(':', "");
+    if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let bytes: Vec<u8> = (0..32)
+        .map(|index| u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok())
+        .collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+/// The base64 text of the first certificate in a PEM file (RFC 7468), without its line breaks.
+fn pem_certificate(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("-----BEGIN CERTIFICATE-----")?;
+    let (body, _) = rest.split_once("-----END CERTIFICATE-----")?;
+    Some(body.split_ascii_whitespace().collect())
+}
+
+const DEFAULT_TTL: Span = Span { seconds: 3_600 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_given_by_its_digest_or_by_its_file() {
+        let mut der = vec![0x30, 0x82, 0x01, 0x00];
+        der.extend([7; 256]);
+        let digest: [u8; 32] = Sha256::digest(&der).into();
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, contents: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, contents).unwrap();
+            path.display().to_string()
+        };
+        let pem = format!(
+            "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+            STANDARD.encode(&der)
+        );
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let colons = digest
+            .iter()
+            .map(|byte| format!("{byte:02X}"))
+            .collect::<Vec<_>>()
+            .join(":");
+        for given in [
+            hex,
+            colons,
+            URL_SAFE_NO_PAD.encode(digest),
+            file("der", &der),
+            file("pem", pem.as_bytes()),
+        ] {
+            assert_eq!(certificate_digest(&given).unwrap(), digest, "{given}");
+        }
+        assert!(
+            certificate_digest(&file("text", b"hello"))
+                .unwrap_err()
+                .to_string()
+                .contains("neither")
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! `credence inspect`
+
+use std::io::Write;
+
+use credence_delegation::json::{Json, Object};
+use credence_delegation::{PublicKey, UnixTime, inspect};
+use serde_json::value::RawValue;
+
+use crate::chain_text::{self, ChainText};
+use crate::failure::{Failure, Outcome};
+use crate::{clock, words};
+
+/// Show what the tokens of a chain say. Nothing is verified.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Inspect {
+    #[arg(value_name = "CHAIN", help = chain_text::HELP)]
+    chain: String,
+
+    /// Print the tokens' headers and claims as JSON, as they were written.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let chain = ChainText::read(&self.chain)?;
+        let tokens = chain
+            .tokens()
+            .enumerate()
+            .map(|(index, token)| Token::read(token, index + 1))
+            .collect::<Result<Vec<_>, Failure>>()?;
+        if self.json {
+            print_json(&tokens, out)?;
+        } else {
+            print_words(&tokens, out)?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// One token taken apart.
+struct Token {
+    header: String,
+    claims: String,
+    hash: String,
+}
+
+impl Token {
+    fn read(token: &str, number: usize) -> Result<Self, Failure> {
+        let unreadable =
+            |problem: String| Failure::input(format!("token {number} of the chain can not be read: {problem}"));
+        let contents = inspect::contents(token).map_err(|denial| unreadable(denial.cause.to_string()))?;
+        let text = |bytes: Vec<u8>, what: &str| {
+            Json::parse(&bytes).map_err(|error| unreadable(format!("{what}: {error}")))?;
+            String::from_utf8(bytes).map_err(|error| unreadable(format!("{what}: {error}")))
+        };
+        Ok(Self {
+            header: text(contents.header, "its header")?,
+            claims: text(contents.claims, "its claims")?,
+            hash: contents.hash,
+        })
+    }
+}
+
+fn print_json(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
+    #[derive(serde::Serialize)]
+    struct Chain {
+        /// Always false, so that nobody mistakes this for a decision.
+        verified: bool,
+        tokens: Vec<Contents>,
+    }
+    #[derive(serde::Serialize)]
+    struct Contents {
+        header: Box<RawValue>,
+        claims: Box<RawValue>,
+        hash: String,
+    }
+    let raw = |text: &str| RawValue::from_string(text.to_owned()).map_err(std::io::Error::from);
+    let tokens = tokens
+        .iter()
+        .map(|token| {
+            Ok(Contents {
+                header: raw(&token.header)?,
+                claims: raw(&token.claims)?,
+                hash: token.hash.clone(),
+            })
+        })
+        .collect::<Result<_, std::io::Error>>()?;
+    let chain = Chain {
+        verified: false,
+        tokens,
+    };
+    writeln!(out, "{}", serde_json::to_string(&chain).map_err(std::io::Error::from)?)?;
+    Ok(())
+}
+
+fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(
+        out,
+        "NOT VERIFIED: no signature was checked. Anybody can have written what follows; to decide whether"
+    )?;
+    writeln!(out, "it counts, use `credence verify`.")?;
+    for (index, token) in tokens.iter().enumerate() {
+        let kind = if index == 0 { "root" } else { "derived" };
+        writeln!(out, "\ntoken {} of {} ({kind})", index + 1, tokens.len())?;
+        let json = Json::parse(token.claims.as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
+        match json.as_object() {
+            Some(claims) => print_claims(claims, index == 0, out)?,
+            None => writeln!(out, "  its claims are not an object: {}", words::value(&json))?,
+        }
+    }
+    Ok(())
+}
+
+fn print_claims(claims: &Object<'_>, root: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let shown = |name: &str| claims.member(name).map_or_else(|| "(none)".to_owned(), plain);
+    writeln!(out, "  id           {}", shown("jti"))?;
+    writeln!(out, "  issued by    {}", shown("iss"))?;
+    if root {
+        for (label, name) in [
+            ("on behalf of", "sub"),
+            ("in epoch", "rev_epoch"),
+            ("agent name", "agent_name"),
+        ] {
+            if let Some(claim) = claims.member(name) {
+                writeln!(out, "  {label:<12} {}", plain(claim))?;
+            }
+        }
+    }
+    writeln!(out, "  held by      {}", holder(claims))?;
+    writeln!(out, "  issued at    {}", time(claims.member("iat")))?;
+    writeln!(out, "  expires at   {}", time(claims.member("exp")))?;
+    writeln!(
+        out,
+        "  audience     {}",
+        claims.member("aud").map_or_else(|| "(any)".to_owned(), plain)
+    )?;
+    writeln!(
+        out,
+        "  depth        {} of at most {}",
+        shown("del_depth"),
+        shown("del_max_depth")
+    )?;
+    print_tools(claims, out)
+}
+
+fn print_tools(claims: &Object<'_>, out: &mut impl Write) -> Result<(), Failure> {
+    let Some(tools) = chain_text::tools(claims)
+        .and_then(Json::as_object)
+        .filter(|tools| !tools.is_empty())
+    else {
+        writeln!(out, "  grants       nothing")?;
+        return Ok(());
+    };
+    writeln!(out, "  grants")?;
+    for (tool, map) in tools.iter() {
+        let tool = words::printable(tool);
+        match map.as_object() {
+            None => writeln!(out, "    {tool}: {}", words::constraint(map))?,
+            Some(map) if map.is_empty() => writeln!(out, "    {tool} with any arguments")?,
+            Some(map) => {
+                writeln!(out, "    {tool} where")?;
+                // The entry for what no other entry names comes last, as it is meant.
+                let (rest, named): (Vec<_>, Vec<_>) = map.iter().partition(|(name, _)| *name == "*");
+                for (name, constraint) in named.into_iter().chain(rest) {
+                    let words = words::constraint(constraint);
+                    let optional = constraint.as_object().and_then(|object| object.member("optional"));
+                    if name == "*" {
+                        writeln!(out, "      any other argument {words}")?;
+                    } else if optional.and_then(Json::as_bool) == Some(true) {
+                        writeln!(out, "      {}, if it is there, {words}", words::printable(name))?;
+                    } else {
+                        writeln!(out, "      {} {words}", words::printable(name))?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn holder(claims: &Object<'_>) -> String {
+    let Some(cnf) = claims.member("cnf").and_then(Json::as_object) else {
+        return "(nobody)".to_owned();
+    };
+    let key = match cnf.member("jwk").map(PublicKey::from_jwk) {
+        Some(Ok(key)) => format!("key {}", key.thumbprint()),
+        Some(Err(error)) => format!("an unusable key: {}", words::printable(&error.to_string())),
+        None => "no key".to_owned(),
+    };
+    match cnf.member("x5t#S256") {
+        Some(digest) => format!("{key}, certificate {}", plain(digest)),
+        None => key,
+    }
+}
+
+fn time(claim: Option<&Json<'_>>) -> String {
+    match claim.map(|claim| (claim, claim.as_integer())) {
+        None => "(none)".to_owned(),
+        Some((claim, None)) => plain(claim),
+        Some((_, Some(seconds))) => {
+            let time = UnixTime(seconds);
+            format!("{} ({})", clock::rfc3339(time), clock::relative(time, clock::now()))
+        }
+    }
+}
+
+/// A string without its quotes, anything else as JSON.
+fn plain(json: &Json<'_>) -> String {
+    json.as_str().map_or_else(|| words::value(json), words::printable)
+}

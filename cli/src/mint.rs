@@ -1,0 +1,76 @@
+//! `credence mint`
+
+use std::io::Write;
+
+use clap::builder::NonEmptyStringValueParser;
+use credence_delegation::mint::{self, RootGrant};
+use credence_delegation::{Algorithms, Chain, Limits, SigningKey, TrustAnchor, TrustAnchors, VerificationContext};
+
+use crate::failure::{Failure, Outcome};
+use crate::grant::{self, Bounds, GrantOptions};
+use crate::keys;
+
+/// Issue a root token: sign authority over to whoever holds a key.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Mint {
+    #[command(flatten)]
+    grant: GrantOptions,
+
+    /// The issuer: the URI that verifiers know the signing key by.
+    #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
+    issuer: String,
+
+    /// On whose behalf: the principal's name at the issuer.
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+
+    /// The principal's present revocation epoch; 0 until something of his was revoked.
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
+
+    /// What to call the agent in logs. For display only.
+    #[arg(long, value_name = "NAME")]
+    agent_name: Option<String>,
+}
+
+impl Mint {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let tools = self.grant.tools()?.ok_or_else(|| {
+            Failure::input("a token grants at least one tool: give --tool NAME[=CONSTRAINTS] or --tools FILE")
+        })?;
+        let key = keys::signing_key(&self.grant.key)?;
+        let root = RootGrant {
+            grant: self.grant.grant(tools, Bounds::ROOT)?,
+            issuer: self.issuer.clone(),
+            subject: self.subject.clone(),
+            epoch: self.epoch,
+            agent_name: self.agent_name.clone(),
+        };
+        let token = mint::root(&root, &key, &Limits::default()).map_err(|error| grant::explain(&error))?;
+        check_as_a_verifier_would(&token, &root, &key)?;
+        writeln!(out, "{token}")?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Verifies what was minted under an anchor that believes all of it, so that a token is never handed out that no
+/// verifier takes: for its subject or its epoch, say.
+fn check_as_a_verifier_would(token: &str, root: &RootGrant, key: &SigningKey) -> Result<(), Failure> {
+    let anchors = TrustAnchors::new([TrustAnchor {
+        issuer: root.issuer.clone(),
+        key: key.public(),
+        algorithms: Algorithms::default(),
+        asserts_subjects: true,
+    }]);
+    let limits = &Limits::default();
+    let context = VerificationContext {
+        anchors: &anchors,
+        holder_algorithms: &Algorithms::default(),
+        limits,
+        now: root.grant.issued_at,
+    };
+    Chain::parse([token], limits)
+        .and_then(|chain| chain.verify(&context))
+        .map(|_| ())
+        .map_err(|denial| Failure::operation(format!("the token would be denied: {denial}; correct the option")))
+}

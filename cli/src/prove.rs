@@ -1,0 +1,73 @@
+//! `credence prove`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use credence_delegation::mint::{self, Invocation};
+use credence_delegation::{Limits, UnixTime};
+
+use crate::chain_text::{self, ChainText, Claimed};
+use crate::failure::{Failure, Outcome};
+use crate::invocation::InvocationOptions;
+use crate::{clock, grant, keys, random};
+
+/// Prove that you hold a delegation: sign one use of a tool.
+///
+/// Prints the proof, for the header `delegation-proof`. It is good for one request, within seconds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Prove {
+    #[arg(long, value_name = "CHAIN", help = chain_text::HELP)]
+    chain: String,
+
+    /// The private JWK file of whoever holds the chain's last token.
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+
+    /// The tool to use.
+    #[arg(long, value_name = "NAME")]
+    tool: String,
+
+    #[command(flatten)]
+    invocation: InvocationOptions,
+
+    /// The service that the proof is for. Services may refuse a proof without.
+    #[arg(long, value_name = "URI")]
+    audience: Option<String>,
+
+    /// The nonce that the service asked for.
+    #[arg(long, value_name = "NONCE")]
+    nonce: Option<String>,
+
+    /// The proof's id, never used twice; a fresh UUIDv7 if not given.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
+    /// When the proof is made, in seconds since the Unix epoch; now if not given.
+    #[arg(long, value_name = "UNIX")]
+    issued_at: Option<i64>,
+}
+
+impl Prove {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let chain = ChainText::read(&self.chain)?;
+        let arguments = self
+            .invocation
+            .arguments()?
+            .map_err(|error| Failure::input(error.to_string()))?;
+        let key = keys::signing_key(&self.key)?;
+        let issued_at = self.issued_at.map_or_else(clock::now, UnixTime);
+        Claimed::read(chain.leaf())?.check_not_expired(issued_at)?;
+        let invocation = Invocation {
+            id: self.id.clone().map_or_else(|| random::id(issued_at), Ok)?,
+            issued_at,
+            tool: self.tool.clone(),
+            arguments,
+            audience: self.audience.clone(),
+            nonce: self.nonce.clone(),
+        };
+        let proof =
+            mint::prove(chain.leaf(), &invocation, &key, &Limits::default()).map_err(|error| grant::explain(&error))?;
+        writeln!(out, "{proof}")?;
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,149 @@
+//! `credence serve`
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use credence_control_plane::{Config, ControlPlane, InitOptions, Running};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use zeroize::Zeroizing;
+
+use crate::clock::Span;
+use crate::failure::{Failure, Outcome};
+use crate::{files, random};
+
+/// Run the control plane: the revocation log that filters follow, and the ledger of their decisions.
+///
+/// Prints its log_id (which filters pin) and its addresses once it serves. SIGTERM or SIGINT stops it so that filters
+/// stay fresh until its successor is there; a second one stops it at once.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// The folder that holds the revocation log and the ledger. One control plane at a time uses it.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+
+    /// Create the log in an empty folder, and the operator's token file if it is not there. Everything issued before
+    /// is void for the new log, since it can not know what the lost one had revoked.
+    #[arg(long)]
+    init: bool,
+
+    /// With --init: this is a first installation, nothing was ever revoked, so that what was issued before stays
+    /// valid.
+    #[arg(long, requires = "init")]
+    fresh: bool,
+
+    /// Where the HTTP API listens; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    http: SocketAddr,
+
+    /// Where filters connect; port 0 takes a free one. They are not authenticated: let only the mesh reach it.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
+    grpc: SocketAddr,
+
+    /// The file with the operator's bearer token.
+    #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
+    operator_token_file: PathBuf,
+
+    /// How long after a planned stop no revocation is acknowledged, so that filters stay fresh meanwhile: at most 60s.
+    #[arg(long, value_name = "SPAN", default_value = "10s")]
+    drain_promise: Span,
+
+    /// What to log, such as info or credence_control_plane=debug.
+    #[arg(long, value_name = "FILTER", env = "CREDENCE_LOG", default_value = "info")]
+    log: String,
+
+    /// How to write the log to standard error.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Serve {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        self.start_logging()?;
+        if self.init && !self.operator_token_file.exists() {
+            create_token(&self.operator_token_file)?;
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
+        runtime.block_on(self.serve(out))
+    }
+
+    async fn serve(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let failed = |error: std::io::Error| Failure::operation(format!("signals can not be received: {error}"));
+        let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
+        let running = ControlPlane::start(self.config())
+            .await
+            .map_err(|error| Failure::operation(error.to_string()))?;
+        announce(&running, out)?;
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+        tokio::select! {
+            () = running.shutdown() => Ok(Outcome::Done),
+            _ = terminated.recv() => Err(cut_short()),
+            _ = interrupted.recv() => Err(cut_short()),
+        }
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::new(self.data.clone(), self.operator_token_file.clone());
+        config.init = self.init.then_some(InitOptions { floor: !self.fresh });
+        config.http_address = self.http;
+        config.grpc_address = self.grpc;
+        config.drain_promise = Duration::from_secs(self.drain_promise.seconds);
+        config
+    }
+
+    fn start_logging(&self) -> Result<(), Failure> {
+        let filter = EnvFilter::try_new(&self.log)
+            .map_err(|error| Failure::input(format!("--log {}: {error}; write such as info or debug", self.log)))?;
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => log.with_ansi(false).init(),
+            LogFormat::Json => log.json().init(),
+        }
+        Ok(())
+    }
+}
+
+/// What whoever configures a filter or calls the API needs to know, a line each.
+fn announce(running: &Running, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "log_id: {}", running.log_id())?;
+    writeln!(out, "http: {}", running.http_address())?;
+    writeln!(out, "grpc: {}", running.grpc_address())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Makes an operator's token: 256 random bits.
+fn create_token(path: &Path) -> Result<(), Failure> {
+    let token = Zeroizing::new(format!(
+        "{}\n",
+        URL_SAFE_NO_PAD.encode(random::bytes::<32>()?.as_slice())
+    ));
+    files::create_secret(path, &token)?;
+    tracing::info!("made the operator's token file {}", path.display());
+    Ok(())
+}
+
+fn cut_short() -> Failure {
+    Failure::operation(
+        "stopped at once by a second signal: filters were promised nothing and are stale until a restart",
+    )
+}

@@ -1,0 +1,176 @@
+//! `credence verify`
+
+mod answer;
+mod case;
+mod lines;
+mod question;
+
+use std::io::{self, Write};
+
+use credence_delegation::{Algorithm, Algorithms, TrustAnchor, TrustAnchors, UnixTime};
+
+use self::answer::Answer;
+use self::question::{Policy, ProofPolicy, Question};
+use crate::chain_text::{self, ChainText};
+use crate::failure::{Failure, Outcome};
+use crate::invocation::InvocationOptions;
+use crate::{clock, files, keys, words};
+
+/// Decide one use of a chain, as a service would that knows of no revocations; or with --jsonl, many.
+///
+/// A denial names the step of section 8 of draft-niyikiza-oauth-attenuating-agent-tokens-02 that failed.
+///
+/// With --jsonl each line of standard input is a case {"id","anchors":[{"iss","jwk"}],"chain":[…],"proof","tool",
+/// "args":{},"now","audience":[…],"policy":{}} and each line of standard output its answer
+/// {"id","decision","step","reason"}. "policy" may have require_pop_aud, require_chain_aud, nonce,
+/// algs (default ["Ed25519"]) and proof ("none": no proof is looked at). A line that is not a case is named on standard
+/// error and skipped; then the exit code is 2 in the end, otherwise 0, whatever the decisions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Verify {
+    /// Read cases from standard input, one JSON object a line.
+    #[arg(long, exclusive = true)]
+    jsonl: bool,
+
+    #[arg(long, value_name = "CHAIN", help = chain_text::HELP, required_unless_present = "jsonl")]
+    chain: Option<String>,
+
+    /// Whom to trust (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is a file or the JWK
+    /// itself.
+    #[arg(long = "anchor", value_name = "ISSUER=JWK", required_unless_present = "jsonl")]
+    anchors: Vec<String>,
+
+    /// An algorithm that trust anchors may sign with (repeatable); Ed25519 if not given.
+    #[arg(long = "algorithm", value_name = "ALG", value_parser = algorithm)]
+    algorithms: Vec<Algorithm>,
+
+    /// An algorithm that holders may sign with (repeatable); Ed25519 if not given.
+    #[arg(long = "holder-algorithm", value_name = "ALG", value_parser = algorithm)]
+    holder_algorithms: Vec<Algorithm>,
+
+    /// The tool to be used.
+    #[arg(long, value_name = "NAME", required_unless_present = "jsonl")]
+    tool: Option<String>,
+
+    #[command(flatten)]
+    invocation: InvocationOptions,
+
+    /// The proof of this use: the JWT, @FILE, or - for standard input.
+    #[arg(long, value_name = "JWT")]
+    proof: Option<String>,
+
+    /// Look at no proof: whoever has the chain may use it.
+    #[arg(long, conflicts_with_all = ["proof", "nonce", "optional_proof_audience"])]
+    no_proof: bool,
+
+    /// A name that the service goes by (repeatable): what tokens and proofs must be meant for.
+    #[arg(long, value_name = "URI")]
+    audience: Vec<String>,
+
+    /// Accept a proof that does not say which service it is for.
+    #[arg(long)]
+    optional_proof_audience: bool,
+
+    /// Deny a chain in which no token says which service it is for.
+    #[arg(long)]
+    require_chain_audience: bool,
+
+    /// The nonce that the proof must carry.
+    #[arg(long, value_name = "NONCE")]
+    nonce: Option<String>,
+
+    /// The time to decide for, in seconds since the Unix epoch; now if not given.
+    #[arg(long, value_name = "UNIX")]
+    now: Option<i64>,
+
+    /// Print the answer as JSON, as --jsonl does.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        if self.jsonl {
+            return lines::answer_all(&mut io::stdin().lock(), out);
+        }
+        let decision = self.question()?.decide();
+        let answer = Answer::new(None, &decision);
+        if self.json {
+            writeln!(out, "{}", answer.to_json()?)?;
+        } else {
+            writeln!(out, "decision: {}", answer.decision)?;
+            if let (Some(step), Some(reason)) = (answer.step, &answer.reason) {
+                writeln!(out, "step: {step}")?;
+                writeln!(out, "reason: {}", words::printable(reason))?;
+            }
+        }
+        Ok(if decision.is_ok() {
+            Outcome::Done
+        } else {
+            Outcome::Denied
+        })
+    }
+
+    fn question(&self) -> Result<Question, Failure> {
+        let required = |option: &Option<String>, name| {
+            option
+                .clone()
+                .ok_or_else(|| Failure::input(format!("give {name}, or --jsonl and cases on standard input")))
+        };
+        let chain = ChainText::read(&required(&self.chain, "--chain")?)?;
+        let proof = match &self.proof {
+            Some(proof) => Some(files::read_argument(proof, "a proof JWT")?),
+            None => None,
+        };
+        Ok(Question {
+            anchors: self.trust_anchors()?,
+            holder_algorithms: allowed(&self.holder_algorithms),
+            chain: chain.tokens().map(str::to_owned).collect(),
+            proof,
+            tool: required(&self.tool, "--tool")?,
+            arguments: self.invocation.arguments()?,
+            now: self.now.map_or_else(clock::now, UnixTime),
+            audience: self.audience.clone(),
+            policy: Policy {
+                proof: if self.no_proof {
+                    ProofPolicy::Ignored
+                } else {
+                    ProofPolicy::Required
+                },
+                require_proof_audience: !self.optional_proof_audience,
+                require_chain_audience: self.require_chain_audience,
+                nonce: self.nonce.clone(),
+            },
+        })
+    }
+
+    fn trust_anchors(&self) -> Result<TrustAnchors, Failure> {
+        let anchors = self.anchors.iter().map(|anchor| {
+            // The last `=`: an issuer's URI may have one, a JWK has none.
+            let (issuer, jwk) = anchor
+                .rsplit_once('=')
+                .ok_or_else(|| Failure::input(format!("--anchor {anchor}: write ISSUER=JWK, the JWK or its file")))?;
+            Ok(TrustAnchor {
+                issuer: issuer.to_owned(),
+                key: keys::public_key(jwk)?,
+                algorithms: allowed(&self.algorithms),
+                asserts_subjects: false,
+            })
+        });
+        Ok(TrustAnchors::new(anchors.collect::<Result<Vec<_>, Failure>>()?))
+    }
+}
+
+fn allowed(listed: &[Algorithm]) -> Algorithms {
+    if listed.is_empty() {
+        Algorithms::default()
+    } else {
+        Algorithms::new(listed.iter().copied())
+    }
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, String> {
+    Algorithm::from_name(name).ok_or_else(|| {
+        let names: Vec<_> = Algorithm::ALL.into_iter().map(Algorithm::name).collect();
+        format!("there are {}", names.join(" and "))
+    })
+}

@@ -1,0 +1,163 @@
+//! Constraints in words, and foreign text made fit for a terminal.
+
+use credence_delegation::canonicalize;
+use credence_delegation::json::{Json, Object};
+
+/// Says what an argument may be under a constraint that nobody has verified: any JSON at all.
+pub(crate) fn constraint(json: &Json<'_>) -> String {
+    let Some(object) = json.as_object() else {
+        return not_a_constraint(json);
+    };
+    let member = |name: &str| object.member(name);
+    match member("constraint_type").and_then(Json::as_str) {
+        Some("exact") => match member("value") {
+            Some(exact) => format!("is exactly {}", value(exact)),
+            None => not_a_constraint(json),
+        },
+        Some("range") => range(object),
+        Some("one_of") => match list(member("values")) {
+            Some(values) => format!("is one of {values}"),
+            None => not_a_constraint(json),
+        },
+        Some("not_one_of") => match list(member("excluded")) {
+            Some(values) => format!("is anything but {values}"),
+            None => not_a_constraint(json),
+        },
+        Some("contains") => match list(member("required")) {
+            Some(values) => format!("is a list that has {values}"),
+            None => not_a_constraint(json),
+        },
+        Some("subset") => match list(member("allowed")) {
+            Some(values) => format!("is a list of nothing but {values}"),
+            None => not_a_constraint(json),
+        },
+        Some("wildcard") => "is anything".to_owned(),
+        Some("all") => clauses(member("constraints"), " and ").unwrap_or_else(|| not_a_constraint(json)),
+        Some("any") => clauses(member("constraints"), " or ").unwrap_or_else(|| not_a_constraint(json)),
+        Some(_) | None => not_a_constraint(json),
+    }
+}
+
+/// A JSON value on one line of a terminal.
+pub(crate) fn value(json: &Json<'_>) -> String {
+    canonicalize(json).map_or_else(|| "a number that is too large".to_owned(), |text| printable(&text))
+}
+
+/// Text from elsewhere without what could control a terminal or reorder what it shows.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '"' | '\'' | '\\') {
+            out.push(character);
+        } else {
+            out.extend(character.escape_debug());
+        }
+    }
+    out
+}
+
+fn range(object: &Object<'_>) -> String {
+    let bound = |name: &str, inclusive: &str, words: (&str, &str)| {
+        let exclusive = object.member(inclusive).and_then(Json::as_bool) == Some(false);
+        object
+            .member(name)
+            .map(|bound| format!("{} {}", if exclusive { words.1 } else { words.0 }, value(bound)))
+    };
+    let min = bound("min", "min_inclusive", ("at least", "more than"));
+    let max = bound("max", "max_inclusive", ("at most", "less than"));
+    match (min, max) {
+        (Some(min), Some(max)) => format!("is a number, {min} and {max}"),
+        (Some(one), None) | (None, Some(one)) => format!("is a number, {one}"),
+        (None, None) => "is a number".to_owned(),
+    }
+}
+
+fn list(values: Option<&Json<'_>>) -> Option<String> {
+    let values: Vec<_> = values?.as_array()?.iter().map(value).collect();
+    Some(if values.is_empty() {
+        "nothing".to_owned()
+    } else {
+        values.join(", ")
+    })
+}
+
+fn clauses(clauses: Option<&Json<'_>>, word: &str) -> Option<String> {
+    let clauses: Vec<_> = clauses?.as_array()?.iter().map(constraint).collect();
+    Some(if clauses.len() == 1 {
+        clauses.join(word)
+    } else {
+        format!("({})", clauses.join(word))
+    })
+}
+
+fn not_a_constraint(json: &Json<'_>) -> String {
+    format!(
+        "has no constraint that verifiers know, so the token is denied: {}",
+        value(json)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> String {
+        constraint(&Json::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn every_constraint_has_its_words() {
+        for (text, expected) in [
+            (r#"{"constraint_type":"exact","value":"pdf"}"#, r#"is exactly "pdf""#),
+            (
+                r#"{"constraint_type":"range","min":1,"max":9,"max_inclusive":false}"#,
+                "is a number, at least 1 and less than 9",
+            ),
+            (r#"{"constraint_type":"range","max":20}"#, "is a number, at most 20"),
+            (r#"{"constraint_type":"range"}"#, "is a number"),
+            (
+                r#"{"constraint_type":"one_of","values":["a",2]}"#,
+                r#"is one of "a", 2"#,
+            ),
+            (
+                r#"{"constraint_type":"not_one_of","excluded":["a"]}"#,
+                r#"is anything but "a""#,
+            ),
+            (
+                r#"{"constraint_type":"contains","required":["a"]}"#,
+                r#"is a list that has "a""#,
+            ),
+            (
+                r#"{"constraint_type":"subset","allowed":["a"]}"#,
+                r#"is a list of nothing but "a""#,
+            ),
+            (r#"{"constraint_type":"wildcard","optional":true}"#, "is anything"),
+            (
+                r#"{"constraint_type":"all","constraints":[{"constraint_type":"wildcard"},
+                    {"constraint_type":"any","constraints":[{"constraint_type":"exact","value":1},
+                    {"constraint_type":"exact","value":2}]}]}"#,
+                "(is anything and (is exactly 1 or is exactly 2))",
+            ),
+        ] {
+            assert_eq!(words(text), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_constraint_is_said_to_be_denied() {
+        for text in [
+            "7",
+            "{}",
+            r#"{"constraint_type":"regex","pattern":".*"}"#,
+            r#"{"constraint_type":"one_of"}"#,
+        ] {
+            assert!(words(text).contains("denied"), "{text}");
+        }
+    }
+
+    #[test]
+    fn foreign_text_can_not_control_the_terminal() {
+        let text = printable("a\u{1b}[2Jb\u{202e}c\u{9b}d \"é\" \\");
+        assert_eq!(text, "a\\u{1b}[2Jb\\u{202e}c\\u{9b}d \"é\" \\");
+    }
+}

@@ -1,0 +1,103 @@
+//! Runs the built program in a folder of its own.
+
+// Each test file is a crate of its own and uses what it needs.
+#![allow(dead_code)]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A folder to run commands in.
+pub(crate) struct Workbench {
+    folder: TempDir,
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Workbench {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// A path in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file; gives its name back.
+    pub(crate) fn file<'a>(&self, name: &'a str, contents: &str) -> &'a str {
+        std::fs::write(self.path(name), contents).unwrap();
+        name
+    }
+
+    /// Makes key pairs: `NAME.jwk` is the private key, `NAME.pub` the public one.
+    pub(crate) fn keys(&self, names: &[&str]) {
+        for name in names {
+            let made = self.run(&["keygen", "--out", &format!("{name}.jwk")]).succeeded();
+            self.file(&format!("{name}.pub"), &made);
+        }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        self.run_with_input(arguments, "")
+    }
+
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.as_bytes().to_owned();
+        // From another thread: the program answers while it reads, and neither side may wait for the other.
+        // It may also end without having read everything.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        Ran {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The program, not yet started, with its three streams piped.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_credence"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_remove("CREDENCE_CONTROL_PLANE")
+            .env_remove("CREDENCE_TOKEN_FILE")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+}
+
+impl Ran {
+    /// Standard output, trimmed, of a command that must have succeeded.
+    #[track_caller]
+    pub(crate) fn succeeded(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout.trim().to_owned()
+    }
+
+    /// Asserts that the command failed with this exit code, printed nothing, and said all of these.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32, said: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        for words in said {
+            assert!(self.stderr.contains(words), "{words:?} is not in {}", self.stderr);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! `credence serve`, and `revoke` and `audit` against it.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStdout, Command};
+
+use common::{Ran, Workbench};
+use credence_wire::v1;
+use credence_wire::v1::audit_service_client::AuditServiceClient;
+use credence_wire::v1::entry::Entry as Kind;
+use credence_wire::v1::report_request::Message;
+use credence_wire::v1::report_response::Message as Answer;
+use tokio_stream::StreamExt;
+
+const ISSUER: &str = "https://id.example.com";
+
+/// A control plane in a folder of its own, killed with the test.
+struct Served<'a> {
+    bench: &'a Workbench,
+    child: KilledAtTheEnd,
+    stdout: BufReader<ChildStdout>,
+    log_id: String,
+    http: String,
+    grpc: String,
+}
+
+impl<'a> Served<'a> {
+    fn start(bench: &'a Workbench, more: &[&str]) -> Self {
+        let serve = [
+            "serve",
+            "--data",
+            "data",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+        ];
+        let token = [
+            "--operator-token-file",
+            "token",
+            "--drain-promise",
+            "0s",
+            "--log",
+            "error",
+        ];
+        let mut child = KilledAtTheEnd(bench.command(&[&serve[..], &token, more].concat()).spawn().unwrap());
+        let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
+        let mut announced = |name: &str| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            line.trim()
+                .strip_prefix(name)
+                .unwrap_or_else(|| panic!("{name} expected, not {line:?}"))
+                .to_owned()
+        };
+        let log_id = announced("log_id: ");
+        let http = announced("http: ");
+        let grpc = announced("grpc: ");
+        Self {
+            bench,
+            child,
+            stdout,
+            log_id,
+            http: format!("http://{http}"),
+            grpc: format!("http://{grpc}"),
+        }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        self.bench
+            .run(&[arguments, &["--control-plane", &self.http, "--token-file", "token"]].concat())
+    }
+
+    /// Reports what a filter would, and waits until all of it is on disk.
+    fn report(&self, entries: Vec<Kind>) {
+        let last = entries.len() as u64;
+        let entries = entries
+            .into_iter()
+            .map(|entry| v1::Entry { entry: Some(entry) })
+            .collect();
+        let hello = v1::ReportHello {
+            node: "node-1".to_owned(),
+            plugin: "credence".to_owned(),
+            resume: None,
+        };
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries,
+        };
+        let messages = [Message::Hello(hello), Message::Batch(batch)];
+        let requests = messages.map(|message| v1::ReportRequest { message: Some(message) });
+        let url = self.grpc.clone();
+        tokio::runtime::Runtime::new().unwrap().block_on(async move {
+            let mut client = AuditServiceClient::connect(url).await.unwrap();
+            // The stream stays open until the acknowledgement: a half-closed one may be taken for an end.
+            let requests = tokio_stream::iter(requests).chain(tokio_stream::pending());
+            let mut responses = client.report(requests).await.unwrap().into_inner();
+            while let Some(response) = responses.message().await.unwrap() {
+                if matches!(response.message, Some(Answer::Acknowledgement(answer)) if answer.through == last) {
+                    return;
+                }
+            }
+            panic!("the stream ended before everything was acknowledged");
+        });
+    }
+
+    /// Asks it to stop and waits; its exit code.
+    fn stop(mut self) -> i32 {
+        let asked = Command::new("kill")
+            .args(["-TERM", &self.child.0.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(asked.success());
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        self.child.0.wait().unwrap().code().unwrap()
+    }
+}
+
+/// A program that would run for ever.
+struct KilledAtTheEnd(Child);
+
+impl Drop for KilledAtTheEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn it_announces_itself_stops_when_told_and_comes_back_as_the_same_log() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    let log_id = served.log_id.clone();
+    assert_eq!(log_id.len(), 32);
+    assert_eq!(served.stop(), 0);
+    let served = Served::start(&bench, &[]);
+    assert_eq!(served.log_id, log_id);
+    assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn the_first_start_makes_a_token_that_nobody_else_can_read() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init"]);
+    let mode = std::fs::metadata(bench.path("token")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(bench.path("token")).unwrap().trim().len(), 43);
+    drop(served);
+}
+
+#[test]
+fn an_empty_folder_is_no_log_without_init() {
+    let bench = Workbench::new();
+    std::fs::create_dir(bench.path("data")).unwrap();
+    bench.file("token", &"x".repeat(40));
+    std::fs::set_permissions(bench.path("token"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let ran = bench.run(&[
+        "serve",
+        "--data",
+        "data",
+        "--operator-token-file",
+        "token",
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+    ]);
+    ran.failed(1, &["data holds no log", "--init"]);
+    bench
+        .run(&["serve", "--data", "data", "--operator-token-file", "token", "--fresh"])
+        .failed(2, &["--init"]);
+}
+
+#[test]
+fn each_kind_of_subject_is_revoked_and_the_entry_is_named() {
+    let bench = Workbench::new();
+    bench.keys(&["issuer", "agent"]);
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    let revoked = |arguments: &[&str]| served.run(&[&["revoke"], arguments].concat()).succeeded();
+
+    let said = revoked(&["principal", "--issuer", ISSUER, "--subject", "alice"]);
+    assert!(
+        said.starts_with(&format!(
+            "revoked everything granted so far by alice at {ISSUER} (entry 1 of the log, epoch "
+        )),
+        "{said}"
+    );
+    assert!(revoked(&["principal", "--issuer", ISSUER, "--disable"]).starts_with("disabled https://id.example.com"));
+    assert!(revoked(&["principal", "--issuer", ISSUER, "--enable"]).starts_with("enabled"));
+    assert!(revoked(&["key", "--key", "agent.pub"]).starts_with("revoked the key "));
+    assert!(revoked(&["key", "--key", "agent.jwk"]).contains("in force already"));
+    assert!(
+        revoked(&["issuer", "--issuer", ISSUER])
+            .contains("revoked every root token that https://id.example.com issued up to 2")
+    );
+    assert!(
+        revoked(&["delegation", "--issuer", ISSUER, "--subject", "alice", "--id", "t-1"]).contains("t-1 of alice at")
+    );
+
+    let json = revoked(&["principal", "--issuer", ISSUER, "--json"]);
+    assert!(
+        json.starts_with('{') && json.contains("\"epoch\":") && json.contains(&served.log_id),
+        "{json}"
+    );
+}
+
+#[test]
+fn a_delegation_is_named_by_its_chain_under_both_readings_of_its_principal() {
+    let bench = Workbench::new();
+    bench.keys(&["issuer", "agent"]);
+    let chain = bench
+        .run(&[
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--issuer",
+            ISSUER,
+            "--subject",
+            "alice",
+            "--holder",
+            "agent.pub",
+            "--tool",
+            "t",
+            "--id",
+            "t-1",
+        ])
+        .succeeded();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    let said = served.run(&["revoke", "delegation", "--chain", &chain]).succeeded();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines[0].starts_with("revoked the delegation t-1 of https://id.example.com "),
+        "{said}"
+    );
+    assert!(
+        lines[1].starts_with("revoked the delegation t-1 of alice at https://id.example.com "),
+        "{said}"
+    );
+    served
+        .run(&["revoke", "delegation", "--chain", &chain, "--token", "2"])
+        .failed(2, &["numbered from 1 to 1"]);
+}
+
+#[test]
+fn a_refusal_is_passed_on_with_its_cure() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    served
+        .run(&["revoke", "issuer", "--issuer", ISSUER, "--issued-up-to", "4000000000"])
+        .failed(1, &["refused (400)"]);
+    bench.file("wrong", &"y".repeat(40));
+    let wrong = ["--control-plane", &served.http, "--token-file", "wrong"];
+    bench
+        .run(&[&["revoke", "principal", "--issuer", ISSUER][..], &wrong].concat())
+        .failed(1, &["refused (401)", "--token-file"]);
+    bench
+        .run(&[&["audit", "query"][..], &wrong].concat())
+        .failed(1, &["refused (401)"]);
+}
+
+#[test]
+fn the_audit_of_a_new_ledger_is_an_empty_table() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    assert_eq!(served.run(&["audit", "query", "--json"]).succeeded(), "");
+    let table = served
+        .run(&["audit", "query", "--tool", "pay", "--decision", "deny"])
+        .succeeded();
+    assert!(table.starts_with("INDEX  TIME  DECISION  REASON"), "{table}");
+}
+
+/// A decision about alice, a counted denial, and a gap: records 1 to 3, after the source's start.
+fn evidence() -> Vec<Kind> {
+    let principal = v1::Principal {
+        issuer: ISSUER.to_owned(),
+        subject: Some("ali\u{1b}ce".to_owned()),
+    };
+    let event = v1::Event {
+        time_unix_nano: 1_800_000_000_000_000_000,
+        decision: v1::Decision::Allow.into(),
+        reason: "allowed".to_owned(),
+        rule: "charge".to_owned(),
+        tool: "payments.charge".to_owned(),
+        principal: Some(principal),
+        proof: v1::ProofKind::Pop.into(),
+        cache: v1::CacheLevel::L1.into(),
+        decision_ns: 35_999,
+        ..Default::default()
+    };
+    let aggregate = v1::Aggregate {
+        second: 1_800_000_001,
+        reason: "no_delegation".to_owned(),
+        count: 9,
+        ..Default::default()
+    };
+    vec![
+        Kind::Event(event),
+        Kind::Aggregate(aggregate),
+        Kind::Gap(v1::Gap {
+            shed: 3,
+            ..Default::default()
+        }),
+    ]
+}
+
+#[test]
+fn evidence_is_a_table_newest_first_that_can_not_control_the_terminal() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    served.report(evidence());
+    let table = served.run(&["audit", "query"]).succeeded();
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let decision = [
+        "1",
+        "2027-01-15T08:00:00Z",
+        "allow",
+        "allowed",
+        "charge",
+        "payments.charge",
+        "ali\\u{1b}ce",
+        "at",
+        ISSUER,
+        "pop",
+        "l1",
+        "35",
+    ];
+    assert_eq!(rows[0][..3], ["INDEX", "TIME", "DECISION"]);
+    assert_eq!(
+        rows[1][..6],
+        ["3", "1970-01-01T00:00:00Z", "gap", "3", "events", "shed"]
+    );
+    assert_eq!(
+        rows[2][..5],
+        ["2", "2027-01-15T08:00:01Z", "deny", "x9", "no_delegation"]
+    );
+    assert_eq!(rows[3], decision);
+    assert_eq!(
+        (rows[4][0], rows[4][2], rows[4][3]),
+        ("0", "source", "started"),
+        "{table}"
+    );
+}
+
+#[test]
+fn evidence_is_found_by_its_conditions_and_page_by_page() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    served.report(evidence());
+    let indexes = |more: &[&str]| -> Vec<String> {
+        let lines = served.run(&[&["audit", "query", "--json"], more].concat()).succeeded();
+        lines
+            .lines()
+            .map(|line| line.split([':', ',']).nth(1).unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(indexes(&[]), ["3", "2", "1", "0"]);
+    assert_eq!(indexes(&["--limit", "2"]), ["3", "2"]);
+    assert_eq!(indexes(&["--before", "2"]), ["1", "0"]);
+    assert_eq!(indexes(&["--tool", "payments.charge"]), ["1"]);
+    assert_eq!(indexes(&["--decision", "deny"]), ["2"]);
+    assert_eq!(indexes(&["--issuer", "https://other.example"]), Vec::<String>::new());
+}
+
+#[test]
+fn tail_shows_the_last_records_and_then_each_new_one() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    served.report(evidence());
+    let place = ["--control-plane", &served.http, "--token-file", "token"];
+    let tail = [
+        &["audit", "tail", "--json", "--last", "1", "--tool", "payments.charge"][..],
+        &place,
+    ]
+    .concat();
+    let mut child = KilledAtTheEnd(bench.command(&tail).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with(r#"{"index":1,"#));
+    served.report(evidence());
+    assert!(lines.next().unwrap().unwrap().contains(r#""tool":"payments.charge""#));
+}
+
+#[test]
+fn a_control_plane_that_is_not_there_is_named_with_its_cure() {
+    let bench = Workbench::new();
+    bench.file("token", &"x".repeat(40));
+    let at = |url: &str| {
+        bench.run(&[
+            "revoke",
+            "principal",
+            "--issuer",
+            ISSUER,
+            "--token-file",
+            "token",
+            "--control-plane",
+            url,
+        ])
+    };
+    // A port that was free a moment ago and that nobody listens on.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    at(&format!("http://{closed}")).failed(1, &["can not be reached", "`credence serve`", "--control-plane"]);
+    at("https://127.0.0.1:1").failed(2, &["only plain http://"]);
+    bench
+        .run(&["revoke", "principal", "--issuer", ISSUER])
+        .failed(2, &["--token-file"]);
+}

@@ -1,0 +1,291 @@
+//! What the program says when it can not do what it is asked, and how it exits.
+
+mod common;
+
+use common::Workbench;
+
+const MINT: [&str; 7] = [
+    "mint",
+    "--key",
+    "issuer.jwk",
+    "--issuer",
+    "https://id.example.com",
+    "--holder",
+    "agent.pub",
+];
+
+fn bench() -> Workbench {
+    let bench = Workbench::new();
+    bench.keys(&["issuer", "agent", "helper"]);
+    bench
+}
+
+fn mint(bench: &Workbench, more: &[&str]) -> common::Ran {
+    bench.run(&[&MINT, more].concat())
+}
+
+fn derive(bench: &Workbench, parent: &str, more: &[&str]) -> common::Ran {
+    bench.run(
+        &[
+            &[
+                "derive",
+                "--parent",
+                parent,
+                "--key",
+                "agent.jwk",
+                "--holder",
+                "helper.pub",
+            ],
+            more,
+        ]
+        .concat(),
+    )
+}
+
+const AMOUNT_TO_100: &str = r#"pay={"amount":{"constraint_type":"range","max":100}}"#;
+const AMOUNT_TO_200: &str = r#"pay={"amount":{"constraint_type":"range","max":200}}"#;
+
+#[test]
+fn only_the_holder_can_derive_and_prove() {
+    let bench = bench();
+    let root = mint(&bench, &["--tool", AMOUNT_TO_100, "--max-depth", "1"]).succeeded();
+    let said = [
+        "the key is not the holder's",
+        "give --key the private key file of the token's holder",
+    ];
+    let derive = [
+        "derive",
+        "--parent",
+        &root,
+        "--key",
+        "helper.jwk",
+        "--holder",
+        "helper.pub",
+        "--same-tools",
+    ];
+    bench.run(&derive).failed(1, &said);
+    bench
+        .run(&["prove", "--chain", &root, "--key", "helper.jwk", "--tool", "pay"])
+        .failed(1, &said);
+}
+
+#[test]
+fn a_derived_token_can_not_widen_its_parent() {
+    let bench = bench();
+    let root = mint(&bench, &["--tool", AMOUNT_TO_100, "--max-depth", "1"]).succeeded();
+    derive(&bench, &root, &["--tool", AMOUNT_TO_200])
+        .failed(1, &["step 4p4", "\"amount\" of \"pay\"", "`credence inspect`"]);
+    derive(&bench, &root, &["--tool", "refund"]).failed(1, &["step 4p1", "\"refund\""]);
+    derive(&bench, &root, &["--tool", "pay"]).failed(1, &["step 4p2"]);
+    derive(&bench, &root, &["--same-tools", "--max-depth", "2"]).failed(1, &["step 4g", "give a --max-depth"]);
+}
+
+#[test]
+fn nothing_can_be_derived_from_the_end_of_a_chain() {
+    let bench = bench();
+    let root = mint(&bench, &["--tool", "pay"]).succeeded();
+    derive(&bench, &root, &["--same-tools"]).failed(1, &["step 4e", "nothing can be derived from it"]);
+}
+
+#[test]
+fn what_is_granted_is_always_said() {
+    let bench = bench();
+    mint(&bench, &[]).failed(2, &["give --tool NAME[=CONSTRAINTS] or --tools FILE"]);
+    let root = mint(&bench, &["--tool", "pay", "--max-depth", "1"]).succeeded();
+    derive(&bench, &root, &[]).failed(2, &["--same-tools"]);
+    derive(&bench, &root, &["--same-tools", "--tool", "pay"]).failed(2, &["cannot be used with"]);
+}
+
+#[test]
+fn tools_are_read_strictly() {
+    let bench = bench();
+    mint(&bench, &["--tools", "none.json"]).failed(2, &["none.json can not be opened", "JSON object of tool names"]);
+    mint(&bench, &["--tools", bench.file("list.json", "[]")]).failed(2, &["list.json: not a JSON object"]);
+    mint(&bench, &["--tools", bench.file("twice.json", r#"{"pay":{},"pay":{}}"#)])
+        .failed(2, &["twice.json", "\"pay\" occurs twice"]);
+    mint(
+        &bench,
+        &["--tools", bench.file("pay.json", r#"{"pay":{}}"#), "--tool", "pay"],
+    )
+    .failed(2, &["the tool \"pay\" is given twice"]);
+    mint(&bench, &["--tool", "pay={"]).failed(2, &["--tool pay: not valid JSON"]);
+    mint(&bench, &["--tool", "={}"]).failed(2, &["no name"]);
+    mint(
+        &bench,
+        &[
+            "--tool",
+            r#"pay={"a":{"constraint_type":"exact","value":9007199254740993}}"#,
+        ],
+    )
+    .failed(2, &["9007199254740993 loses digits", "write it as a string"]);
+    mint(&bench, &["--tool", r#"pay={"a":{"constraint_type":"regex"}}"#])
+        .failed(1, &["unknown constraint_type \"regex\"", "correct the constraints"]);
+}
+
+#[test]
+fn limits_of_time_and_depth_are_named() {
+    let bench = bench();
+    mint(&bench, &["--tool", "t", "--ttl", "91d"]).failed(1, &["step 3h", "at most 90d"]);
+    mint(&bench, &["--tool", "t", "--ttl", "0s"]).failed(1, &["at least one second"]);
+    mint(&bench, &["--tool", "t", "--ttl", "1w"]).failed(2, &["90s, 15m, 1h or 30d"]);
+    mint(&bench, &["--tool", "t", "--max-depth", "9"]).failed(1, &["step 3i", "from 0 to 8"]);
+}
+
+#[test]
+fn a_root_that_no_verifier_takes_is_not_handed_out() {
+    let bench = bench();
+    mint(&bench, &["--tool", "t", "--epoch", "9007199254740992"]).failed(1, &["\"rev_epoch\"", "2^53-1"]);
+    mint(&bench, &["--tool", "t", "--subject", ""]).failed(1, &["\"sub\"", "not empty"]);
+    mint(&bench, &["--tool", "t", "--id", ""]).failed(1, &["\"jti\""]);
+    bench
+        .run(&[
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--issuer",
+            "",
+            "--holder",
+            "agent.pub",
+            "--tool",
+            "t",
+        ])
+        .failed(2, &["--issuer"]);
+}
+
+#[test]
+fn nothing_is_made_with_an_expired_token() {
+    let bench = bench();
+    let grant = ["--tool", "t", "--max-depth", "2", "--issued-at", "1700000000"];
+    let root = mint(&bench, &grant).succeeded();
+    let chain = derive(&bench, &root, &grant).succeeded();
+    let said = [
+        "the chain's last token expired at 2023-11-14T23:13:20Z",
+        "ask whoever gave it to you",
+    ];
+    for chain in [&root, &chain] {
+        derive(&bench, chain, &["--same-tools"]).failed(1, &said);
+        bench
+            .run(&["prove", "--chain", chain, "--key", "helper.jwk", "--tool", "t"])
+            .failed(1, &said);
+    }
+}
+
+#[test]
+fn a_key_file_says_what_is_wrong_with_it() {
+    let bench = bench();
+    let with_key = |key: &str| {
+        bench.run(&[
+            "mint",
+            "--key",
+            key,
+            "--issuer",
+            "i",
+            "--holder",
+            "agent.pub",
+            "--tool",
+            "t",
+        ])
+    };
+    with_key("none.jwk").failed(2, &["none.jwk can not be opened"]);
+    with_key("issuer.pub").failed(2, &["has a public key only", "credence keygen"]);
+    with_key(bench.file("text", "hello")).failed(2, &["not valid JSON"]);
+    let with_holder = |holder: &str| {
+        bench.run(&[
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--issuer",
+            "i",
+            "--holder",
+            holder,
+            "--tool",
+            "t",
+        ])
+    };
+    with_holder(r#"{"kty":"RSA"}"#).failed(2, &["kty \"RSA\"", "Ed25519"]);
+    let private = std::fs::read_to_string(bench.path("agent.jwk")).unwrap();
+    let said = with_holder(private.trim());
+    said.failed(2, &["private member \"d\""]);
+    let secret = private.split('"').nth(7).unwrap();
+    assert!(
+        secret.len() == 43 && !said.stderr.contains(secret),
+        "the private key is printed"
+    );
+}
+
+#[test]
+fn an_argument_is_given_once_and_in_its_form() {
+    let bench = bench();
+    let root = mint(&bench, &["--tool", "pay"]).succeeded();
+    let prove = |more: &[&str]| {
+        bench.run(
+            &[
+                &["prove", "--chain", &root, "--key", "agent.jwk", "--tool", "pay"],
+                more,
+            ]
+            .concat(),
+        )
+    };
+    prove(&["--arg", "a=1", "--arg-json", "a=1"]).failed(2, &["the argument \"a\" is given twice"]);
+    prove(&["--arg", "a"]).failed(2, &["write --arg NAME=TEXT"]);
+    prove(&["--arg-json", "a=hello"]).failed(2, &["not valid JSON", "use --arg a="]);
+    prove(&["--arg-json", "a=9007199254740993"]).failed(2, &["loses digits"]);
+    prove(&["--args", bench.file("args", "[]")]).failed(2, &["not a JSON object"]);
+}
+
+#[test]
+fn what_is_no_chain_is_named() {
+    let bench = bench();
+    bench.run(&["inspect", ""]).failed(2, &["the chain is empty"]);
+    bench
+        .run(&["inspect", "abc"])
+        .failed(2, &["token 1 of the chain can not be read", "three parts"]);
+    bench
+        .run(&["inspect", "@none"])
+        .failed(2, &["the file none can not be opened"]);
+    bench
+        .run(&["inspect", "YQ.e30.c"])
+        .failed(2, &["its header: not valid JSON"]);
+    bench
+        .run_with_input(&["inspect", "-"], &"x".repeat(2 << 20))
+        .failed(2, &["standard input is longer than 1048576 bytes"]);
+}
+
+#[test]
+fn a_single_verification_needs_its_question() {
+    let bench = bench();
+    bench.run(&["verify"]).failed(2, &["--chain", "--anchor", "--tool"]);
+    let root = mint(&bench, &["--tool", "pay"]).succeeded();
+    let verify = |anchor: &str, more: &[&str]| {
+        bench.run(
+            &[
+                &[
+                    "verify",
+                    "--chain",
+                    &root,
+                    "--tool",
+                    "pay",
+                    "--no-proof",
+                    "--anchor",
+                    anchor,
+                ],
+                more,
+            ]
+            .concat(),
+        )
+    };
+    verify("https://id.example.com", &[]).failed(2, &["write ISSUER=JWK"]);
+    verify("https://id.example.com=issuer.pub", &["--algorithm", "RS256"]).failed(2, &["Ed25519 and EdDSA"]);
+    assert_eq!(verify("https://id.example.com=issuer.pub", &[]).code, 0);
+    assert_eq!(verify("https://id.example.com=agent.pub", &[]).code, 1);
+    assert_eq!(verify("https://other.example.com=issuer.pub", &[]).code, 1);
+}
+
+#[test]
+fn help_states_the_exit_codes() {
+    let help = bench().run(&["--help"]).succeeded();
+    assert!(
+        help.contains("Exit codes:\n  0  done; for a decision: allow\n  1  denied"),
+        "{help}"
+    );
+}

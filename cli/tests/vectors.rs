@@ -1,0 +1,118 @@
+//! The draft's published vectors, through `credence verify --jsonl`.
+//!
+//! They are not part of this repository. Where the file is missing the test says so and passes.
+
+mod common;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use common::Workbench;
+use credence_delegation::json::{Json, Object};
+
+/// The environment variable that names the vectors' file.
+const VARIABLE: &str = "CREDENCE_AAT_VECTORS";
+
+#[test]
+fn every_published_vector_gets_its_verdict_and_its_step() {
+    let Some(text) = published() else { return };
+    let file = Json::parse(text.as_bytes()).unwrap();
+    let file = file.as_object().unwrap();
+    let anchors = &written(file.member("trust_anchors").unwrap());
+    let audience = string(file.member("params").unwrap().as_object().unwrap(), "audience");
+
+    let vectors = file.member("vectors").unwrap().as_array().unwrap();
+    let vectors: Vec<&Object<'_>> = vectors.iter().map(|vector| vector.as_object().unwrap()).collect();
+    let lines: String = vectors.iter().map(|vector| line(vector, anchors, audience)).collect();
+    let ran = Workbench::new().run_with_input(&["verify", "--jsonl"], &lines);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+
+    let answers: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(answers.len(), vectors.len());
+    for (vector, answer) in vectors.iter().zip(answers) {
+        let answer = Json::parse(answer.as_bytes()).unwrap();
+        let answer = answer.as_object().unwrap();
+        let expected = vector.member("expected").unwrap().as_object().unwrap();
+        assert_eq!(string(answer, "id"), string(vector, "id"));
+        let verdict = if string(expected, "verdict") == "PERMIT" {
+            "allow"
+        } else {
+            "deny"
+        };
+        assert_eq!(string(answer, "decision"), verdict, "{answer:?}");
+        let step = answer.member("step").and_then(Json::as_str);
+        // "3n/4o" stands for either.
+        let accepted: Option<Vec<&str>> = expected
+            .member("step")
+            .and_then(Json::as_str)
+            .map(|s| s.split('/').collect());
+        match accepted {
+            None => assert_eq!(step, None, "{answer:?}"),
+            Some(accepted) => assert!(accepted.contains(&step.unwrap()), "{accepted:?} expected: {answer:?}"),
+        }
+    }
+}
+
+/// The file's text, if there is one.
+fn published() -> Option<String> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/vectors/aat-jws-vectors.json");
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let path = named.clone().unwrap_or(default);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Some(text),
+        // Whoever names a file wants it to be used.
+        Err(error) if named.is_some() => panic!("{VARIABLE} names {}: {error}", path.display()),
+        Err(_) => {
+            // Not captured by the test runner, unlike what is printed: a test that did nothing must not look like one
+            // that passed.
+            let said = format!("SKIPPED: the published vectors are not there; name their file in {VARIABLE}\n");
+            std::io::stderr().write_all(said.as_bytes()).unwrap();
+            None
+        }
+    }
+}
+
+fn line(vector: &Object<'_>, anchors: &str, audience: &str) -> String {
+    let chain: Vec<_> = vector
+        .member("chain_compact")
+        .unwrap()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(Json::as_str)
+        .collect();
+    let chain: Vec<_> = chain
+        .into_iter()
+        .map(|token| format!("\"{}\"", token.unwrap()))
+        .collect();
+    format!(
+        "{{\"id\":\"{}\",\"anchors\":{anchors},\"chain\":[{}],\"proof\":\"{}\",\"tool\":\"{}\",\"args\":{},\"now\":{},\
+         \"audience\":[\"{audience}\"],\"policy\":{}}}\n",
+        string(vector, "id"),
+        chain.join(","),
+        string(vector, "pop_compact"),
+        string(vector, "tool"),
+        written(vector.member("args").unwrap()),
+        vector.member("now").unwrap().as_integer().unwrap(),
+        written(vector.member("policy").unwrap()),
+    )
+}
+
+/// JSON with its numbers as they were written.
+fn written(json: &Json<'_>) -> String {
+    match json {
+        Json::Number(number) => number.text().to_owned(),
+        Json::Array(elements) => format!("[{}]", elements.iter().map(written).collect::<Vec<_>>().join(",")),
+        Json::Object(object) => {
+            let members = object
+                .iter()
+                .map(|(name, value)| format!("{:?}:{}", name, written(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        other => credence_delegation::canonicalize(other).unwrap(),
+    }
+}
+
+fn string<'a>(object: &'a Object<'_>, name: &str) -> &'a str {
+    object.member(name).unwrap().as_str().unwrap()
+}
