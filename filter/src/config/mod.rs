@@ -5,6 +5,7 @@
 
 mod compile;
 mod duration;
+mod envelope;
 mod error;
 mod file;
 
@@ -16,6 +17,7 @@ use crate::arguments::ArgumentMapping;
 use crate::request::HeaderNames;
 use crate::route::Routes;
 
+pub use envelope::as_json;
 pub use error::{ConfigError, MAX_PROBLEMS, Problem};
 pub use file::{Overflow, ProofKind, RecordedArguments, Unmatched};
 

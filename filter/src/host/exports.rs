@@ -13,7 +13,7 @@ extern "C" fn proxy_abi_version_0_2_1() {}
 
 /// Called before anything else: the VM gets its plugin.
 #[unsafe(no_mangle)]
-pub extern "C" fn _initialize() {
+extern "C" fn _initialize() {
     dispatch::install(Box::new(Vm::default()));
 }
 

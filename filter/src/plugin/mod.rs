@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use crate::audit;
 use crate::clock::Monotonic;
-use crate::config::{ControlPlane, Policy};
+use crate::config::{self, ControlPlane, Policy};
 use crate::host::calls::{self, HostError, HostMetrics, LogLevel};
 use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId};
 use crate::metrics::Metrics;
@@ -44,7 +44,7 @@ struct WatchLine {
 
 impl Plugin for Vm {
     fn on_configure(&mut self, id: RootId, configuration: &[u8]) -> bool {
-        let policy = match Policy::parse(configuration) {
+        let policy = match Policy::parse(&config::as_json(configuration)) {
             Ok(policy) => policy,
             Err(error) => {
                 calls::log(
@@ -64,7 +64,12 @@ impl Plugin for Vm {
     }
 
     fn on_tick(&mut self, id: RootId) {
-        if let Err(error) = self.tick(id) {
+        let outcome = match self.tick(id) {
+            Ok(true) => calls::done(id),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
             calls::log(LogLevel::Error, &format!("credence: a tick was cut short: {error}"));
         }
     }
@@ -114,11 +119,10 @@ impl Plugin for Vm {
             return true;
         };
         root.drain(now);
-        if let Err(error) = self.tick(id) {
+        self.tick(id).unwrap_or_else(|error| {
             calls::log(LogLevel::Error, &format!("credence: draining failed: {error}"));
-            return true;
-        }
-        !self.roots.contains_key(&id)
+            true
+        })
     }
 }
 
@@ -154,11 +158,12 @@ impl Vm {
         Ok(())
     }
 
-    fn tick(&mut self, id: RootId) -> Result<(), HostError> {
+    /// `true` once a drained configuration has nothing left to do, and is gone.
+    fn tick(&mut self, id: RootId) -> Result<bool, HostError> {
         let (now, random) = instant()?;
         let wall = calls::unix_time()?;
         let Some(root) = self.roots.get_mut(&id) else {
-            return Ok(());
+            return Ok(false);
         };
         if let Some(WatchLine { watch, line, .. }) = self.watches.get_mut(root.watch) {
             if !root.is_draining() && line.is_free_for(id) {
@@ -172,9 +177,8 @@ impl Vm {
         self.metrics.flush(&mut HostMetrics)?;
         if is_finished {
             self.roots.remove(&id);
-            calls::done(id)?;
         }
-        Ok(())
+        Ok(is_finished)
     }
 }
 
