@@ -3,10 +3,7 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(
-        [
-            "proto/credence/v1/revocation.proto",
-            "proto/credence/v1/audit.proto",
-        ],
+        ["proto/credence/v1/revocation.proto", "proto/credence/v1/audit.proto"],
         ["proto"],
     )?;
     let services = std::env::var_os("CARGO_FEATURE_TONIC").is_some();

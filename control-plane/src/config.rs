@@ -102,8 +102,8 @@ impl Config {
         Self {
             data_folder,
             init: None,
-            http_address: SocketAddr::from(([127, 0, 0, 1], 8700)),
-            grpc_address: SocketAddr::from(([127, 0, 0, 1], 8701)),
+            http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
             operator_token_file,
             drain_promise: Duration::from_secs(10),
             limits: Limits::default(),

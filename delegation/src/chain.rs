@@ -191,11 +191,11 @@ impl<'a> Chain<'a> {
         let json = self.root.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
         let claims = Claims::parse_root(object, self.root.jws.signing_input, context.now, context.limits)?;
-        if object.member("iss").and_then(Json::as_str) != Some(anchor.issuer.as_str()) {
+        if token::issuer(object)? != anchor.issuer {
             return Err(Step::S3k.deny(Cause::IssuerUnknown));
         }
         let subject = if anchor.asserts_subjects {
-            optional_string(object, "sub")?
+            token::subject(object)?
         } else {
             None
         };
@@ -204,7 +204,7 @@ impl<'a> Chain<'a> {
                 issuer: anchor.issuer.clone(),
                 subject,
             },
-            root_epoch: epoch(object)?,
+            root_epoch: token::epoch(object)?,
             anchor: anchor.key.thumbprint(),
             asserts_subjects: anchor.asserts_subjects,
             root: VerifiedToken { claims },
@@ -395,36 +395,6 @@ fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Resu
 fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
     json.as_object()
         .ok_or_else(|| step.deny(Cause::Malformed("the claims are not a JSON object".into())))
-}
-
-/// A claim of ours that the draft does not know: absent, or a string.
-fn optional_string(object: &Object<'_>, claim: &'static str) -> Result<Option<String>, Denial> {
-    match object.member(claim) {
-        None => Ok(None),
-        Some(Json::String(text)) if !text.is_empty() => Ok(Some(text.clone().into_owned())),
-        Some(_) => Err(Step::S3b.deny(Cause::Claim {
-            claim,
-            expected: "a string that is not empty",
-        })),
-    }
-}
-
-/// `rev_epoch`: absent, or a whole number below 2^53, so that every JSON library keeps it.
-fn epoch(object: &Object<'_>) -> Result<Option<u64>, Denial> {
-    match object.member("rev_epoch") {
-        None => Ok(None),
-        Some(json) => json
-            .as_integer()
-            .and_then(|epoch| u64::try_from(epoch).ok())
-            .filter(|&epoch| epoch < crate::revocation::EPOCH_LIMIT)
-            .map(Some)
-            .ok_or_else(|| {
-                Step::S3b.deny(Cause::Claim {
-                    claim: "rev_epoch",
-                    expected: "an integer from 0 to 2^53-1",
-                })
-            }),
-    }
 }
 
 /// What a bounded scan finds in a payload nobody has verified. Used to deny, and to pick the anchors to try.

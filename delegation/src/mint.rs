@@ -168,7 +168,9 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
             .iter()
             .map(|nonce| ("nonce".into(), nonce.as_str().into())),
     );
-    Ok(jws::sign(key, proof::TYP, &Value::object(claims).canonical()))
+    let claims = Value::object(claims).canonical();
+    proof::check_claims(&claims).map_err(MintError::WouldBeDenied)?;
+    Ok(jws::sign(key, proof::TYP, &claims))
 }
 
 impl Grant {
@@ -227,9 +229,14 @@ fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<(Claims, Option
         .ok_or_else(|| malformed("the claims are not a JSON object"))?;
     if claims.member("par_hash").is_some() {
         let (claims, link) = Claims::parse_derived(claims, jws.signing_input)?;
+        token::check_not_expired(claims.expires_at, now, Step::S4i)?;
         Ok((claims, Some(link)))
     } else {
-        Ok((Claims::parse_root(claims, jws.signing_input, now, limits)?, None))
+        let root = Claims::parse_root(claims, jws.signing_input, now, limits)?;
+        token::issuer(claims)?;
+        token::subject(claims)?;
+        token::epoch(claims)?;
+        Ok((root, None))
     }
 }
 

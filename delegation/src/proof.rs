@@ -96,24 +96,15 @@ impl<'a> Proof<'a> {
             return Err(Step::S7b.deny(Cause::SignatureInvalid));
         }
         let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;
-        let claims = json
-            .as_object()
-            .ok_or_else(|| Step::S7b.deny(Cause::Malformed("the proof's claims are not a JSON object".into())))?;
-
-        let id = string(claims, "jti")?;
-        let token_id = string(claims, "aat_id")?;
-        let token_hash = string(claims, "aat_hash")?;
-        let tool = string(claims, "aat_tool")?;
-        let issued_at = claims
-            .member("iat")
-            .and_then(Json::as_integer)
-            .map(UnixTime)
-            .ok_or_else(|| claim("iat", "whole seconds since the Unix epoch"))?;
-        let arguments = claims
-            .member("hta")
-            .filter(|hta| hta.as_object().is_some())
-            .and_then(canonicalize)
-            .ok_or_else(|| claim("hta", "an object"))?;
+        let claims = json.as_object().ok_or_else(|| Step::S7b.deny(not_an_object()))?;
+        let ProofClaims {
+            id,
+            token_id,
+            token_hash,
+            tool,
+            issued_at,
+            arguments,
+        } = ProofClaims::read(claims)?;
         if token_id != leaf.id() || token_hash != leaf.claims.hash {
             return Err(Step::S7c.deny(Cause::ProofMismatch("it is for another token")));
         }
@@ -162,6 +153,49 @@ impl VerifiedProof {
         }
         Ok(())
     }
+}
+
+/// The claims that every proof has (step 7c).
+struct ProofClaims<'a> {
+    id: &'a str,
+    token_id: &'a str,
+    token_hash: &'a str,
+    tool: &'a str,
+    issued_at: UnixTime,
+    /// `hta` in canonical form.
+    arguments: String,
+}
+
+impl<'a> ProofClaims<'a> {
+    fn read(claims: &'a Object<'_>) -> Result<Self, Denial> {
+        Ok(Self {
+            id: string(claims, "jti")?,
+            token_id: string(claims, "aat_id")?,
+            token_hash: string(claims, "aat_hash")?,
+            tool: string(claims, "aat_tool")?,
+            issued_at: claims
+                .member("iat")
+                .and_then(Json::as_integer)
+                .map(UnixTime)
+                .ok_or_else(|| claim("iat", "whole seconds since the Unix epoch"))?,
+            arguments: claims
+                .member("hta")
+                .filter(|hta| hta.as_object().is_some())
+                .and_then(canonicalize)
+                .ok_or_else(|| claim("hta", "an object"))?,
+        })
+    }
+}
+
+/// Checks the claims of a proof that is about to be signed.
+pub(crate) fn check_claims(claims: &str) -> Result<(), Denial> {
+    let json = Json::parse(claims.as_bytes()).map_err(|error| Step::S7b.deny(error))?;
+    let claims = json.as_object().ok_or_else(|| Step::S7b.deny(not_an_object()))?;
+    ProofClaims::read(claims).map(|_| ())
+}
+
+fn not_an_object() -> Cause {
+    Cause::Malformed("the proof's claims are not a JSON object".into())
 }
 
 /// Step 7d. `aat_aud` has the semantics of `aud`: a string, or an array of strings.

@@ -9,6 +9,7 @@ use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::PublicKey;
 use crate::limits::Limits;
+use crate::revocation::EPOCH_LIMIT;
 use crate::time::UnixTime;
 
 /// The media type of a token (draft section 3.5).
@@ -272,6 +273,45 @@ pub(crate) fn hash(signing_input: &str) -> String {
     base64url::encode(Sha256::digest(signing_input))
 }
 
+/// `iss` of a root: a URI (step 3k), that is, a scheme and something after it.
+pub(crate) fn issuer<'a>(claims: &'a Object<'_>) -> Result<&'a str, Denial> {
+    let is_uri = |text: &str| {
+        text.split_once(':').is_some_and(|(scheme, rest)| {
+            scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+                && scheme
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+                && !rest.is_empty()
+        })
+    };
+    claims
+        .member("iss")
+        .and_then(Json::as_str)
+        .filter(|text| is_uri(text))
+        .ok_or_else(|| claim(Step::S3k, "iss", "the issuer's URI"))
+}
+
+/// `sub`, a claim of ours that the draft does not know: absent, or a string that is not empty.
+pub(crate) fn subject(claims: &Object<'_>) -> Result<Option<String>, Denial> {
+    match claims.member("sub") {
+        None => Ok(None),
+        Some(Json::String(text)) if !text.is_empty() => Ok(Some(text.clone().into_owned())),
+        Some(_) => Err(claim(Step::S3b, "sub", "a string that is not empty")),
+    }
+}
+
+/// `rev_epoch`, ours too: absent, or a whole number below 2^53, so that every JSON library keeps it.
+pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
+    let Some(json) = claims.member("rev_epoch") else {
+        return Ok(None);
+    };
+    json.as_integer()
+        .and_then(|epoch| u64::try_from(epoch).ok())
+        .filter(|&epoch| epoch < EPOCH_LIMIT)
+        .map(Some)
+        .ok_or_else(|| claim(Step::S3b, "rev_epoch", "an integer from 0 to 2^53-1"))
+}
+
 const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is an \
                          object of objects";
 
@@ -326,7 +366,7 @@ fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
     })
 }
 
-fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
+pub(crate) fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
     if expires_at > now {
         Ok(())
     } else {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::{
-    Algorithms, Arguments, Chain, Denial, Limits, NoncePolicy, Proof, ProofContext, SigningKey,
-    TrustAnchor, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
+    Algorithms, Arguments, Chain, Denial, Limits, NoncePolicy, Proof, ProofContext, SigningKey, TrustAnchor,
+    TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
 };
 use sha2::{Digest, Sha256};
 

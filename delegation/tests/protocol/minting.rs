@@ -104,3 +104,52 @@ fn what_would_be_denied_is_not_minted() {
     endless.grant.expires_at = UnixTime(NOW + 91 * 86_400);
     assert_eq!(denied(mint::root(&endless, &anchor(), &limits)), "3h");
 }
+
+#[test]
+fn what_the_draft_leaves_to_us_is_checked_too() {
+    let mint = |change: &dyn Fn(&mut RootGrant)| {
+        let mut root = root_grant();
+        change(&mut root);
+        match mint::root(&root, &anchor(), &Limits::default()) {
+            Err(MintError::WouldBeDenied(denial)) => denial.step.name(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(mint(&|root| root.issuer = String::new()), "3k");
+    assert_eq!(mint(&|root| root.issuer = "no-uri".into()), "3k");
+    assert_eq!(mint(&|root| root.subject = Some(String::new())), "3b");
+    assert_eq!(mint(&|root| root.epoch = Some(1 << 53)), "3b");
+}
+
+#[test]
+fn nothing_is_made_from_a_token_that_has_expired() {
+    let limits = Limits::default();
+    let root = mint::root(&root_grant(), &anchor(), &limits).unwrap();
+    let leaf = mint::derive(&root, &grant("leaf", &bob(), r#"{"read":{}}"#), &alice(), &limits).unwrap();
+    let mut late = grant("late", &mallory(), r#"{"read":{}}"#);
+    late.issued_at = UnixTime(NOW + 600);
+    late.expires_at = UnixTime(NOW + 601);
+    let error = mint::derive(&leaf, &late, &bob(), &limits).unwrap_err();
+    assert!(
+        matches!(error, MintError::Parent(ref denial) if denial.step.name() == "4i"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_proof_needs_an_id() {
+    let limits = Limits::default();
+    let root = mint::root(&root_grant(), &anchor(), &limits).unwrap();
+    let invocation = Invocation {
+        id: String::new(),
+        issued_at: UnixTime(NOW),
+        tool: "read".into(),
+        arguments: arguments("{}"),
+        audience: None,
+        nonce: None,
+    };
+    assert!(matches!(
+        mint::prove(&root, &invocation, &alice(), &limits),
+        Err(MintError::WouldBeDenied(_))
+    ));
+}
