@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use credence_delegation::revocation::{EPOCH_LIMIT, PrincipalState, RevocationView};
+use credence_delegation::{Thumbprint, UnixTime};
 use credence_wire::v1::{self, record::Subject};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
@@ -17,17 +19,6 @@ pub struct View {
     hasher: SubjectHasher,
     subjects: Subjects,
     revision: u64,
-}
-
-/// The state of a principal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PrincipalState {
-    /// The epoch root tokens must carry. Below 2^53; 0 for a principal who was never revoked.
-    pub epoch: u64,
-    /// Whether everything of this principal is void until an explicit enable.
-    pub disabled: bool,
-    /// When the epoch was last raised, in seconds since the Unix epoch; 0 if it never was.
-    pub raised_at: i64,
 }
 
 /// A snapshot on its way in. It is no `View`, and so can not be consulted before it is complete.
@@ -105,36 +96,6 @@ struct Subjects {
 // === impl View ===
 
 impl View {
-    /// Whose tokens are valid: the state of the pair (root issuer, root subject or none).
-    pub fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
-        self.subjects
-            .principals
-            .get(&self.hasher.principal(issuer, subject))
-            .map_or_else(PrincipalState::default, PackedState::unpack)
-    }
-
-    /// Whether the key with this RFC 7638 thumbprint (base64url without padding) is void wherever it occurs.
-    pub fn is_key_revoked(&self, thumbprint: &str) -> bool {
-        self.subjects.keys.contains(&self.hasher.key(thumbprint))
-    }
-
-    /// The instant, in seconds since the Unix epoch, up to which every root token of this issuer is void.
-    pub fn issuer_floor(&self, issuer: &str) -> Option<i64> {
-        self.subjects.issuer_floors.get(&self.hasher.issuer(issuer)).copied()
-    }
-
-    /// The instant, in seconds since the Unix epoch, up to which every root token of every issuer is void.
-    pub fn log_floor(&self) -> Option<i64> {
-        self.subjects.log_floor
-    }
-
-    /// Whether the token `id` (its `jti`), and so everything derived from it, is void for this root principal.
-    pub fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, id: &str) -> bool {
-        self.subjects
-            .delegations
-            .contains(&self.hasher.delegation(issuer, subject, id))
-    }
-
     /// Moves whenever anything in this view may have changed; local to the VM, and no position in the log.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -155,6 +116,37 @@ impl View {
         self.subjects.apply(&self.hasher, record)?;
         self.revision = self.revision.saturating_add(1);
         Ok(())
+    }
+}
+
+impl RevocationView for View {
+    fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
+        self.subjects
+            .principals
+            .get(&self.hasher.principal(issuer, subject))
+            .map_or_else(PrincipalState::default, PackedState::unpack)
+    }
+
+    fn is_key_revoked(&self, key: &Thumbprint) -> bool {
+        self.subjects.keys.contains(&self.hasher.key(key))
+    }
+
+    fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {
+        self.subjects
+            .issuer_floors
+            .get(&self.hasher.issuer(issuer))
+            .copied()
+            .map(UnixTime)
+    }
+
+    fn log_floor(&self) -> Option<UnixTime> {
+        self.subjects.log_floor.map(UnixTime)
+    }
+
+    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, id: &str) -> bool {
+        self.subjects
+            .delegations
+            .contains(&self.hasher.delegation(issuer, subject, id))
     }
 }
 
@@ -205,10 +197,8 @@ impl Subjects {
                 self.principals.insert(hash, packed);
             }
             Subject::Key(key) => {
-                if !is_canonical_thumbprint(&key.thumbprint) {
-                    return Err(InvalidRecord::MalformedThumbprint.into());
-                }
-                let hash = hasher.key(&key.thumbprint);
+                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or(InvalidRecord::MalformedThumbprint)?;
+                let hash = hasher.key(&thumbprint);
                 self.check_room(self.keys.contains(&hash))?;
                 self.keys.try_reserve(1).map_err(|_| self.out_of_memory())?;
                 self.keys.insert(hash);
@@ -272,23 +262,6 @@ fn parse_issuer(issuer: &str) -> Result<&str, InvalidRecord> {
     Ok(issuer)
 }
 
-/// A thumbprint is compared as text, so that only one spelling of each may exist: 32 bytes are 43 characters, the last
-/// of which carries four bits and two zeros.
-fn is_canonical_thumbprint(text: &str) -> bool {
-    let is_base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    text.len() == THUMBPRINT_LENGTH
-        && text.bytes().all(|byte| is_base64url(&byte))
-        && text
-            .bytes()
-            .last()
-            .is_some_and(|last| LAST_THUMBPRINT_CHARACTERS.contains(&last))
-}
-
-const THUMBPRINT_LENGTH: usize = 43;
-
-/// The base64url characters whose value is a multiple of four.
-const LAST_THUMBPRINT_CHARACTERS: &[u8] = b"AEIMQUYcgkosw048";
-
 /// A principal's state in sixteen bytes: an epoch is below 2^53, which leaves the top bit for `disabled`.
 #[derive(Clone, Copy, Debug)]
 struct PackedState {
@@ -317,13 +290,10 @@ impl PackedState {
         PrincipalState {
             epoch: self.epoch_and_disabled & !DISABLED,
             disabled: self.epoch_and_disabled & DISABLED != 0,
-            raised_at: self.raised_at,
+            raised_at: (self.raised_at != 0).then_some(UnixTime(self.raised_at)),
         }
     }
 }
-
-/// The first integer that not every JSON reader keeps exactly.
-const EPOCH_LIMIT: u64 = 1 << 53;
 
 const DISABLED: u64 = 1 << 63;
 
@@ -348,18 +318,18 @@ impl SubjectHasher {
         finish(state)
     }
 
-    fn key(&self, thumbprint: &str) -> SubjectHash {
-        self.single(b'k', thumbprint)
+    fn key(&self, key: &Thumbprint) -> SubjectHash {
+        self.single(b'k', key.as_bytes())
     }
 
     fn issuer(&self, issuer: &str) -> SubjectHash {
-        self.single(b'i', issuer)
+        self.single(b'i', issuer.as_bytes())
     }
 
-    fn single(&self, domain: u8, name: &str) -> SubjectHash {
+    fn single(&self, domain: u8, name: &[u8]) -> SubjectHash {
         let mut state = self.0;
         state.write(&[domain]);
-        state.write(name.as_bytes());
+        state.write(name);
         finish(state)
     }
 
@@ -497,7 +467,7 @@ mod tests {
         let expected = PrincipalState {
             epoch: EPOCH_LIMIT - 1,
             disabled: true,
-            raised_at: i64::MAX,
+            raised_at: Some(UnixTime(i64::MAX)),
         };
         assert_eq!(view.principal(ISSUER, None), expected);
     }
@@ -532,11 +502,11 @@ mod tests {
             })),
             record(Subject::LogFloor(v1::LogFloor { issued_up_to: 3 })),
         ]);
-        assert!(view.is_key_revoked(THUMBPRINT));
-        assert!(!view.is_key_revoked("AAAAsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"));
-        assert_eq!(view.issuer_floor(ISSUER), Some(17));
+        assert!(view.is_key_revoked(&Thumbprint::parse(THUMBPRINT).unwrap()));
+        assert!(!view.is_key_revoked(&Thumbprint::parse("AAAAsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs").unwrap()));
+        assert_eq!(view.issuer_floor(ISSUER), Some(UnixTime(17)));
         assert_eq!(view.issuer_floor("https://other.example"), None);
-        assert_eq!(view.log_floor(), Some(3));
+        assert_eq!(view.log_floor(), Some(UnixTime(3)));
         assert!(!view.is_empty());
     }
 

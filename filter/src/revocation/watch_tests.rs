@@ -1,5 +1,6 @@
 //! The control plane's side is played message by message here, so that each test can break one thing.
 
+use credence_delegation::revocation::RevocationView;
 use std::time::Duration;
 
 use super::*;
