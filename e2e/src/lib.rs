@@ -1,1 +1,26 @@
-//! credence-e2e
+//! A running Credence to try things on: a service, the control plane, and Envoy with the filter, all real, all on free
+//! ports of this machine, and all gone when the process that started them is.
+//!
+//! Nothing here uses the product's own crates: what is driven is what is built. Delegations are made by the `credence`
+//! command, as a user would, and by a signer of our own ([`forge`]) where a user would not.
+
+pub mod artefacts;
+pub mod audit;
+pub mod client;
+pub mod command;
+pub mod configuration;
+pub mod control_plane;
+pub mod envoy;
+pub mod failure;
+pub mod forge;
+mod guardian;
+mod message;
+mod ports;
+pub mod process;
+pub mod stack;
+pub mod upstream;
+pub mod waiting;
+
+pub use client::{Client, Reply, Request};
+pub use failure::Failure;
+pub use stack::{AUDIENCE, ISSUER, Stack, StackOptions};

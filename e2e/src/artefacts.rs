@@ -1,0 +1,46 @@
+//! What is driven: the built programs, by their paths.
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::Failure;
+
+/// Where the built programs are.
+#[derive(Debug, Clone)]
+pub struct Artefacts {
+    /// The Envoy program, from `CREDENCE_ENVOY`.
+    pub envoy: PathBuf,
+    /// The filter, from `CREDENCE_WASM`.
+    pub filter: PathBuf,
+    /// The `credence` program, from `CREDENCE_BIN`.
+    pub credence: PathBuf,
+}
+
+impl Artefacts {
+    /// Reads the paths from the environment, where the Makefile puts them.
+    ///
+    /// # Errors
+    /// If one is not set, or no file.
+    pub fn from_environment() -> Result<Self, Failure> {
+        Ok(Self {
+            envoy: path("CREDENCE_ENVOY")?,
+            filter: path("CREDENCE_WASM")?,
+            credence: path("CREDENCE_BIN")?,
+        })
+    }
+}
+
+fn path(variable: &str) -> Result<PathBuf, Failure> {
+    const CURE: &str = "run `make test` or `make run`, which build everything and say where it is";
+    let path = env::var_os(variable)
+        .map(PathBuf::from)
+        .ok_or_else(|| Failure::new(format!("{variable} is not set: {CURE}")))?;
+    if path.is_file() {
+        Ok(path)
+    } else {
+        let path = path.display();
+        Err(Failure::new(format!(
+            "{variable} is {path}, and there is no such file: {CURE}"
+        )))
+    }
+}

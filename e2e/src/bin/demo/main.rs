@@ -1,0 +1,70 @@
+//! `make run`: watch a real Envoy allow, deny and stop allowing requests because of what a human signed and then
+//! revoked.
+//!
+//! Exits 0 only if everything came out as it should. Leaves nothing running, not even after Ctrl-C.
+
+mod decisions;
+mod evidence;
+mod outage;
+mod revocations;
+mod screen;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use credence_e2e::{Failure, Stack, StackOptions};
+
+use crate::evidence::Expectations;
+use crate::screen::Screen;
+
+fn main() -> ExitCode {
+    let mut screen = Screen::new(io::stdout().lock());
+    match run(&mut screen) {
+        Ok(()) if screen.is_all_well() => ExitCode::SUCCESS,
+        Ok(()) => {
+            eprintln!("error: not everything came out as it should: see the lines marked WRONG");
+            ExitCode::FAILURE
+        }
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(screen: &mut Screen<impl io::Write>) -> Result<(), Failure> {
+    let begin = Instant::now();
+    screen.say("Starting a service, the control plane, and Envoy with the filter ...")?;
+    let stack = Stack::start(&StackOptions::quick())?;
+    introduce(&stack, begin, screen)?;
+
+    let mut expected = Expectations::default();
+    decisions::show(&stack, screen, &mut expected)?;
+    let revoked = revocations::show(&stack, screen, &mut expected)?;
+    let stack = outage::show(stack, &revoked, screen, &mut expected)?;
+    evidence::show(&stack, screen, &expected)
+}
+
+fn introduce(stack: &Stack, begin: Instant, screen: &mut Screen<impl io::Write>) -> Result<(), Failure> {
+    let (envoy, control_plane) = (&stack.envoy, &stack.control_plane);
+    screen.say(format_args!(
+        "  service        http://{}  answers with what it receives",
+        stack.upstream.address()
+    ))?;
+    screen.say(format_args!(
+        "  control plane  http://{}  gRPC on {}, log_id {}",
+        control_plane.http(),
+        control_plane.grpc(),
+        control_plane.log_id()
+    ))?;
+    screen.say(format_args!(
+        "  Envoy          http://{}  admin on http://{}, envoy-config/envoy.yaml on these ports",
+        envoy.ingress(),
+        envoy.admin()
+    ))?;
+    screen.say(format_args!(
+        "All are up and in step after {:.1} s.",
+        begin.elapsed().as_secs_f32()
+    ))
+}

@@ -1,0 +1,94 @@
+//! What was allowed stops being allowed, at once and everywhere.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use credence_e2e::{Client, Failure, ISSUER, Reply, Stack, waiting};
+
+use crate::decisions::{READ, book};
+use crate::evidence::Expectations;
+use crate::screen::{Outcome, Screen, milliseconds};
+
+/// Delegations with what became of them.
+#[derive(Debug)]
+pub(crate) struct Revoked {
+    /// Of a principal who revoked everything.
+    pub(crate) of_principal: String,
+    /// The one that was revoked of two.
+    pub(crate) sibling_revoked: String,
+    /// The other one.
+    pub(crate) sibling_kept: String,
+}
+
+/// Shows the revocation of a principal and of one delegation.
+pub(crate) fn show(
+    stack: &Stack,
+    screen: &mut Screen<impl Write>,
+    expected: &mut Expectations,
+) -> Result<Revoked, Failure> {
+    screen.heading("Bob takes everything back")?;
+    let of_principal = stack.mint("bob", &["--id", "bob-root", "--tool", READ])?;
+    let mut workers = stack.envoy.connection_to_every_worker()?;
+    for (worker, client) in workers.iter_mut().enumerate() {
+        let reply = client.send(&book().delegation(&of_principal))?;
+        screen.case(&format!("before, worker {worker}"), &reply, &Outcome::delegated())?;
+        expected.decision("bob-root", "delegated");
+    }
+    stack.revoke(&["principal", "--issuer", ISSUER, "--subject", "bob"])?;
+    let returned = Instant::now();
+    for (worker, client) in workers.iter_mut().enumerate() {
+        let reply = until_denied(client, &of_principal)?;
+        let after = returned.elapsed();
+        screen.case(
+            &format!("after, worker {worker}"),
+            &reply,
+            &Outcome::denied("revoked_principal", 401),
+        )?;
+        expected.decision("bob-root", "revoked_principal");
+        let since = milliseconds(after);
+        screen.check(
+            after < AT_ONCE,
+            format_args!("denied {since} after `credence revoke principal` returned"),
+        )?;
+    }
+
+    screen.heading("Carol takes back one of two")?;
+    let root = stack.mint("carol", &["--id", "carol-root", "--tool", READ, "--max-depth", "1"])?;
+    let sibling = |id| stack.derive(&root, &stack.agent, &["--id", id, "--same-tools"]);
+    let (sibling_revoked, sibling_kept) = (sibling("carol-one")?, sibling("carol-two")?);
+    let [client, ..] = workers.as_mut_slice() else {
+        return Err(Failure::new("Envoy has no worker"));
+    };
+    for (id, chain) in [("carol-one", &sibling_revoked), ("carol-two", &sibling_kept)] {
+        screen.case(
+            &format!("before, {id}"),
+            &client.send(&book().delegation(chain))?,
+            &Outcome::delegated(),
+        )?;
+        expected.decision(id, "delegated");
+    }
+    stack.revoke(&["delegation", "--chain", &sibling_revoked])?;
+    let reply = until_denied(client, &sibling_revoked)?;
+    screen.case("after, carol-one", &reply, &Outcome::denied("revoked_delegation", 401))?;
+    expected.decision("carol-one", "revoked_delegation");
+    let reply = client.send(&book().delegation(&sibling_kept))?;
+    screen.case("after, carol-two", &reply, &Outcome::delegated())?;
+    expected.decision("carol-two", "delegated");
+    Ok(Revoked {
+        of_principal,
+        sibling_revoked,
+        sibling_kept,
+    })
+}
+
+/// Asks until the answer is no.
+fn until_denied(client: &mut Client, chain: &str) -> Result<Reply, Failure> {
+    let request = book().delegation(chain);
+    waiting::until("a revoked delegation to be denied", || {
+        let reply = client.send(&request)?;
+        Ok((reply.status != 200).then_some(reply))
+    })
+}
+
+/// How soon a revocation counts everywhere.
+const AT_ONCE: Duration = Duration::from_millis(100);

@@ -1,0 +1,209 @@
+//! An HTTP client that sends exactly what it is told to, however odd.
+
+use std::io::{self, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::message::Message;
+use crate::upstream::Received;
+use crate::{AUDIENCE, Failure};
+
+/// A connection that is kept open from request to request.
+#[derive(Debug)]
+pub struct Client {
+    connection: BufReader<TcpStream>,
+}
+
+/// A request, byte for byte: nothing is escaped, sorted or made unique.
+#[derive(Debug, Clone)]
+pub struct Request {
+    method: String,
+    target: String,
+    version: String,
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    body: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// In the order they came.
+    pub headers: Vec<(String, String)>,
+    /// As sent.
+    pub body: Vec<u8>,
+    /// From the first byte sent to the last received.
+    pub latency: Duration,
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn connect(address: SocketAddr) -> Result<Self, Failure> {
+        let connect = || {
+            let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
+            stream.set_nodelay(true)?;
+            io::Result::Ok(stream)
+        };
+        let stream = connect().map_err(Failure::of(format_args!("connecting to {address}")))?;
+        Ok(Self {
+            connection: BufReader::new(stream),
+        })
+    }
+
+    /// Sends a request and waits for the whole reply.
+    ///
+    /// # Errors
+    /// If there is no whole reply within 20 seconds.
+    pub fn send(&mut self, request: &Request) -> Result<Reply, Failure> {
+        let attempt = || format!("{} {}", request.method, request.target);
+        let begin = Instant::now();
+        self.connection
+            .get_mut()
+            .write_all(&request.encode())
+            .map_err(Failure::of(attempt()))?;
+        let message = Message::read_response(&mut self.connection).map_err(Failure::of(attempt()))?;
+        let latency = begin.elapsed();
+        let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| Failure::new(format!("{}: no status in {:?}", attempt(), message.start)))?;
+        Ok(Reply {
+            status,
+            headers: message.headers,
+            body: message.body,
+            latency,
+        })
+    }
+}
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+// === impl Request ===
+
+impl Request {
+    /// A request for the host of [`AUDIENCE`].
+    pub fn new(method: &str, target: &str) -> Self {
+        let host = AUDIENCE.trim_start_matches("https://");
+        Self {
+            method: method.to_owned(),
+            target: target.to_owned(),
+            version: "HTTP/1.1".to_owned(),
+            headers: vec![(b"host".to_vec(), host.into())],
+            body: Vec::new(),
+        }
+    }
+
+    /// A GET.
+    pub fn get(target: &str) -> Self {
+        Self::new("GET", target)
+    }
+
+    /// A POST without a body.
+    pub fn post(target: &str) -> Self {
+        Self::new("POST", target).header("content-length", "0")
+    }
+
+    /// With one header more, whether or not there is one of that name.
+    #[must_use]
+    pub fn header(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
+        self.headers.push((name.as_ref().to_vec(), value.as_ref().to_vec()));
+        self
+    }
+
+    /// Without any header of that name.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(other, _)| other != name.as_bytes());
+        self
+    }
+
+    /// In another version of the protocol, such as `HTTP/1.0`.
+    #[must_use]
+    pub fn version(mut self, version: &str) -> Self {
+        version.clone_into(&mut self.version);
+        self
+    }
+
+    /// With a JSON body.
+    #[must_use]
+    pub fn json(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        let length = self.body.len().to_string();
+        self.header("content-type", "application/json")
+            .header("content-length", length)
+    }
+
+    /// With a delegation.
+    #[must_use]
+    pub fn delegation(self, chain: impl AsRef<[u8]>) -> Self {
+        self.header("delegation", chain)
+    }
+
+    /// With a proof.
+    #[must_use]
+    pub fn proof(self, proof: impl AsRef<[u8]>) -> Self {
+        self.header("delegation-proof", proof)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = format!("{} {} {}\r\n", self.method, self.target, self.version).into_bytes();
+        for (name, value) in &self.headers {
+            bytes.extend([name, &b": "[..], value, b"\r\n"].concat());
+        }
+        bytes.extend(b"\r\n");
+        bytes.extend(&self.body);
+        bytes
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// The first header of that name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The `reason` of the filter's problem document; `None` if the body is none.
+    pub fn reason(&self) -> Option<String> {
+        Some(self.problem()?.reason)
+    }
+
+    /// The `argument` that the filter's problem document blames.
+    pub fn argument(&self) -> Option<String> {
+        self.problem()?.argument
+    }
+
+    /// What the service behind Envoy received; `None` if it was not the service that answered.
+    pub fn received(&self) -> Option<Received> {
+        serde_json::from_slice(&self.body).ok().filter(|_| self.status == 200)
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    fn problem(&self) -> Option<Problem> {
+        self.header("content-type")
+            .filter(|kind| *kind == "application/problem+json")?;
+        serde_json::from_slice(&self.body).ok()
+    }
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    reason: String,
+    argument: Option<String>,
+}

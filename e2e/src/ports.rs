@@ -1,0 +1,28 @@
+//! Ports for servers that have to come back on the same one.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::net::{Ipv4Addr, TcpListener};
+
+use crate::Failure;
+
+/// A port of this machine that nobody listens on.
+///
+/// From below the range that the kernel takes ports for outgoing connections from: nobody else is handed this one while
+/// the server that uses it restarts.
+pub(crate) fn free() -> Result<u16, Failure> {
+    for _ in 0..ATTEMPTS {
+        let random = RandomState::new().build_hasher().finish();
+        let port = FIRST + u16::try_from(random % COUNT).unwrap_or_default();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure::new(format!(
+        "no free port found from {FIRST} on, in {ATTEMPTS} attempts"
+    )))
+}
+
+const FIRST: u16 = 20_000;
+const COUNT: u64 = 12_000;
+const ATTEMPTS: u32 = 100;

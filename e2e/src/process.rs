@@ -1,0 +1,157 @@
+//! A program that runs beside us, its output in a file.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, Once, PoisonError};
+use std::{fs, panic, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Failure, guardian, waiting};
+
+/// A running program; killed when dropped, or when we end in whatever way.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program. What it prints is appended to the file `log`, and shown if a test fails.
+    ///
+    /// # Errors
+    /// If it can not be started.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self, Failure> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(Failure::of(format_args!("writing {}", log.display())))?;
+        let errors = output.try_clone().map_err(Failure::of("sharing the log file"))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map_err(Failure::of(format_args!("starting {name}")))?;
+        let process = Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+        };
+        guardian::watch(process.child.id())?;
+        show_when_a_test_fails(log);
+        Ok(process)
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn output(&self) -> String {
+        fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Whether it has ended by itself, and how.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.child
+            .try_wait()
+            .map_err(Failure::of(format_args!("looking after {}", self.name)))
+    }
+
+    /// Fails, with the end of what it printed, if it is no longer running.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn check_running(&mut self) -> Result<(), Failure> {
+        match self.ended()? {
+            None => Ok(()),
+            Some(status) => Err(Failure::new(format!(
+                "{} ended: {status}. Its last words:\n{}",
+                self.name,
+                tail(&self.log)
+            ))),
+        }
+    }
+
+    /// Kills it on the spot (`kill -9`).
+    ///
+    /// # Errors
+    /// If it can not be killed.
+    pub fn kill(&mut self) -> Result<(), Failure> {
+        // Already gone is as good.
+        let _ = self.child.kill();
+        self.child
+            .wait()
+            .map_err(Failure::of(format_args!("waiting for {}", self.name)))?;
+        guardian::forget(self.child.id())
+    }
+
+    /// Asks it to stop (SIGTERM) and waits until it has.
+    ///
+    /// # Errors
+    /// If it does not stop in time.
+    pub fn stop(&mut self) -> Result<ExitStatus, Failure> {
+        let name = self.name.clone();
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| Failure::new(format!("{name} has no process id")))?;
+        kill_process(id, Signal::TERM).map_err(Failure::of(format_args!("stopping {name}")))?;
+        let status = waiting::until(format_args!("{name} to stop"), || self.ended())?;
+        guardian::forget(self.child.id())?;
+        Ok(status)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the guardian tries again.
+        let _ = self.kill();
+    }
+}
+
+/// When a test panics, the last lines of every log follow what it says.
+fn show_when_a_test_fails(log: &Path) {
+    LOGS.lock().unwrap_or_else(PoisonError::into_inner).push(log.to_owned());
+    ONCE.call_once(|| {
+        let default = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            default(panic);
+            // Only the test's own thread: a helper's panic becomes the test's.
+            if thread::current().name().is_some() {
+                for log in LOGS
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .iter()
+                    .filter(|log| log.exists())
+                {
+                    eprintln!("--- the end of {}\n{}", log.display(), tail(log));
+                }
+            }
+        }));
+    });
+}
+
+static LOGS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static ONCE: Once = Once::new();
+
+fn tail(log: &Path) -> String {
+    let text = fs::read(log)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines
+        .get(lines.len().saturating_sub(TAIL_LINES)..)
+        .unwrap_or_default()
+        .join("\n")
+}
+
+const TAIL_LINES: usize = 30;

@@ -1,0 +1,303 @@
+//! Everything together: service, control plane, Envoy with the filter, an issuer and an agent.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use crate::artefacts::Artefacts;
+use crate::audit::Record;
+use crate::command::{Credence, Key};
+use crate::configuration::{self, Replacement, Values};
+use crate::control_plane::ControlPlane;
+use crate::envoy::Envoy;
+use crate::upstream::Upstream;
+use crate::{Client, Failure, Reply, Request, guardian, waiting};
+
+/// The service's name, as envoy-config/envoy.yaml has it.
+pub const AUDIENCE: &str = "https://payments.example";
+
+/// The issuer that the filter believes, as envoy-config/envoy.yaml has it.
+pub const ISSUER: &str = "https://id.example.com";
+
+/// A running stack. Everything in it ends when it is dropped, or when the process does.
+#[derive(Debug)]
+pub struct Stack {
+    /// Envoy, in front of the service.
+    pub envoy: Envoy,
+    /// What the filter follows and reports to.
+    pub control_plane: ControlPlane,
+    /// The service.
+    pub upstream: Upstream,
+    /// The `credence` command.
+    pub credence: Credence,
+    /// The key that the filter believes.
+    pub issuer: Key,
+    /// An agent's key.
+    pub agent: Key,
+    envoy_program: PathBuf,
+    configuration: String,
+    // Last: files are removed once nobody uses them.
+    folder: TempDir,
+}
+
+/// What may be different from stack to stack.
+#[derive(Debug, Clone, Default)]
+pub struct StackOptions {
+    /// Changes to envoy-config/envoy.yaml.
+    pub replacements: Vec<Replacement>,
+    /// The log that the filter pins; that of the control plane if not given.
+    pub log_id: Option<String>,
+    /// Further options of `credence serve`.
+    pub serve_options: Vec<String>,
+    /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
+    pub unsynced: bool,
+}
+
+impl StackOptions {
+    /// Makes the filter forgive a silent control plane for 2 seconds only, and agents' clocks for 1, so that nobody
+    /// waits for longer.
+    #[must_use]
+    pub fn quick() -> Self {
+        let replacements = vec![
+            Replacement::once("max_staleness: 5s", "max_staleness: 2s"),
+            Replacement::once("pop_clock_skew: 5s", "pop_clock_skew: 1s"),
+        ];
+        Self {
+            replacements,
+            ..Self::default()
+        }
+    }
+
+    /// With one more change to envoy-config/envoy.yaml.
+    #[must_use]
+    pub fn replacing(mut self, text: &str, by: &str) -> Self {
+        self.replacements.push(Replacement::once(text, by));
+        self
+    }
+}
+
+impl Stack {
+    /// Starts everything and waits until every worker can decide.
+    ///
+    /// # Errors
+    /// If something does not start, with its last words.
+    pub fn start(options: &StackOptions) -> Result<Self, Failure> {
+        let artefacts = Artefacts::from_environment()?;
+        let folder = new_folder()?;
+        let credence = Credence::new(&artefacts.credence, folder.path());
+        let issuer = credence.keygen("issuer")?;
+        let agent = credence.keygen("agent")?;
+        let upstream = Upstream::start()?;
+        let control_plane = ControlPlane::start(&artefacts.credence, folder.path(), &options.serve_options)?;
+        let values = Values {
+            service_port: upstream.address().port(),
+            control_plane_port: control_plane.grpc().port(),
+            filter: &artefacts.filter,
+            log_id: options.log_id.as_deref().unwrap_or(control_plane.log_id()),
+            anchor: &issuer.x,
+        };
+        let configuration = configuration::render(&values, &options.replacements)?;
+        let envoy = Envoy::start(&artefacts.envoy, &configuration, folder.path())?;
+        let envoy_program = artefacts.envoy;
+        let stack = Self {
+            envoy,
+            control_plane,
+            upstream,
+            credence,
+            issuer,
+            agent,
+            envoy_program,
+            configuration,
+            folder,
+        };
+        if !options.unsynced {
+            stack.wait_until_synced()?;
+        }
+        Ok(stack)
+    }
+
+    /// Starts Envoy with a configuration that it should refuse, and returns what it says.
+    ///
+    /// # Errors
+    /// If it runs all the same.
+    pub fn refuse(replacements: &[Replacement]) -> Result<String, Failure> {
+        let artefacts = Artefacts::from_environment()?;
+        let folder = new_folder()?;
+        let values = Values {
+            service_port: 9,
+            control_plane_port: 9,
+            filter: &artefacts.filter,
+            log_id: "0123456789abcdef0123456789abcdef",
+            anchor: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        };
+        Envoy::refuse(
+            &artefacts.envoy,
+            &configuration::render(&values, replacements)?,
+            folder.path(),
+        )
+    }
+
+    /// Sends a request over a new connection.
+    ///
+    /// # Errors
+    /// If there is no reply.
+    pub fn send(&self, request: &Request) -> Result<Reply, Failure> {
+        Client::connect(self.envoy.ingress())?.send(request)
+    }
+
+    /// `credence mint`: a root for `subject`, held by the agent, meant for the service, with these further options.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn mint(&self, subject: &str, options: &[&str]) -> Result<String, Failure> {
+        let common = [
+            "mint",
+            "--key",
+            self.issuer.path(),
+            "--issuer",
+            ISSUER,
+            "--subject",
+            subject,
+        ];
+        let held = ["--holder", self.agent.path(), "--audience", AUDIENCE];
+        self.credence.run(common.iter().chain(&held).chain(options))
+    }
+
+    /// `credence derive`: hands the agent's delegation on to `holder`, with these further options.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn derive(&self, parent: &str, holder: &Key, options: &[&str]) -> Result<String, Failure> {
+        let common = [
+            "derive",
+            "--parent",
+            parent,
+            "--key",
+            self.agent.path(),
+            "--holder",
+            holder.path(),
+        ];
+        self.credence.run(common.iter().chain(options))
+    }
+
+    /// `credence prove`: `holder` proves the use of the chain for charging `amount` to `account`.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn prove_charge(&self, chain: &str, holder: &Key, account: &str, amount: &str) -> Result<String, Failure> {
+        let account = format!("account={account}");
+        let amount = format!("amount={amount}");
+        self.credence.run([
+            "prove",
+            "--chain",
+            chain,
+            "--key",
+            holder.path(),
+            "--audience",
+            AUDIENCE,
+            "--tool",
+            "payments.charge",
+            "--arg",
+            &account,
+            "--arg-json",
+            &amount,
+        ])
+    }
+
+    /// `credence revoke` with these arguments.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn revoke(&self, what: &[&str]) -> Result<String, Failure> {
+        let (url, token) = (self.control_plane.url(), self.control_plane.token_file());
+        let token = token.to_string_lossy();
+        let access = ["--control-plane", url.as_str(), "--token-file", &token];
+        self.credence.run(["revoke"].iter().chain(what).chain(&access))
+    }
+
+    /// `credence audit query`: everything recorded so far, oldest first.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn records(&self) -> Result<Vec<Record>, Failure> {
+        let (url, token) = (self.control_plane.url(), self.control_plane.token_file());
+        let token = token.to_string_lossy();
+        let access = ["--control-plane", url.as_str(), "--token-file", &token];
+        let query = ["audit", "query", "--json", "--limit", "1000000"];
+        let printed = self.credence.run(query.iter().chain(&access))?;
+        let read = |line| serde_json::from_str(line).map_err(Failure::of(format_args!("reading the record {line}")));
+        let mut records: Vec<Record> = printed.lines().map(read).collect::<Result<_, _>>()?;
+        records.reverse();
+        Ok(records)
+    }
+
+    /// The id of the delegations by which it is found out how far the filter is.
+    pub const PROBE: &str = "probe";
+
+    /// Waits until the filter accepts proofs: for a while after its start it can not know which were used before.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_until_proofs_count(&self) -> Result<(), Failure> {
+        let tool =
+            r#"payments.charge={"account":{"constraint_type":"wildcard"},"amount":{"constraint_type":"wildcard"}}"#;
+        let chain = self.mint(Self::PROBE, &["--id", Self::PROBE, "--tool", tool])?;
+        waiting::until("the filter to accept proofs", || {
+            let proof = self.prove_charge(&chain, &self.agent, "acme", "1")?;
+            let reply = self.send(
+                &Request::post("/v1/accounts/acme/charges?amount=1")
+                    .delegation(&chain)
+                    .proof(proof),
+            )?;
+            match (reply.status, reply.reason().as_deref()) {
+                (200, _) => Ok(Some(())),
+                (401, Some("proof_predates_memory")) => Ok(None),
+                (status, reason) => Err(Failure::new(format!("a good proof got {status} {reason:?}"))),
+            }
+        })
+    }
+
+    /// Waits until every worker's filter is in step with the revocation log.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_until_synced(&self) -> Result<(), Failure> {
+        self.wait_for_every_worker("to be in step with the revocation log", |reply| reply.status != 503)
+    }
+
+    /// Waits until every worker's filter no longer trusts its view of the revocation log.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_until_stale(&self) -> Result<(), Failure> {
+        self.wait_for_every_worker("to miss the control plane", |reply| reply.status == 503)
+    }
+
+    /// Asks each worker until its reply to a delegation that is none is as wanted. Whether the filter can decide at
+    /// all comes before the delegation, and none of this is recorded one by one.
+    fn wait_for_every_worker(&self, what: &str, is_as_wanted: impl Fn(&Reply) -> bool) -> Result<(), Failure> {
+        let request = Request::get("/v1/catalog/probe").delegation(Self::PROBE);
+        for (worker, client) in self.envoy.connection_to_every_worker()?.iter_mut().enumerate() {
+            waiting::until(format_args!("worker {worker} {what}"), || {
+                Ok(is_as_wanted(&client.send(&request)?).then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Kills Envoy and starts it anew, with the same configuration and an empty memory.
+    ///
+    /// # Errors
+    /// If it does not start, with its last words.
+    pub fn restart_envoy(&mut self) -> Result<(), Failure> {
+        self.envoy.kill()?;
+        self.envoy = Envoy::start(&self.envoy_program, &self.configuration, self.folder.path())?;
+        self.wait_until_synced()
+    }
+}
+
+fn new_folder() -> Result<TempDir, Failure> {
+    let folder = TempDir::with_prefix("credence-e2e-").map_err(Failure::of("making a folder for a run"))?;
+    guardian::own(folder.path())?;
+    Ok(folder)
+}
