@@ -38,11 +38,13 @@ impl ControlPlane {
             process,
         };
         this.wait_until_ready()?;
-        let output = this.process.output();
-        let log_id = output.lines().find_map(|line| line.strip_prefix("log_id: "));
-        this.log_id = log_id
-            .ok_or_else(|| Failure::new(format!("no log_id in {output:?}")))?
-            .to_owned();
+        this.log_id = waiting::until("the control plane to say its log_id", || {
+            let output = this.process.output();
+            Ok(output
+                .lines()
+                .find_map(|line| line.strip_prefix("log_id: "))
+                .map(str::to_owned))
+        })?;
         Ok(this)
     }
 

@@ -13,6 +13,7 @@ pub mod control_plane;
 pub mod envoy;
 pub mod failure;
 pub mod forge;
+pub mod grants;
 mod guardian;
 mod message;
 mod ports;

@@ -10,6 +10,7 @@ use crate::command::{Credence, Key};
 use crate::configuration::{self, Replacement, Values};
 use crate::control_plane::ControlPlane;
 use crate::envoy::Envoy;
+use crate::grants::CHARGE;
 use crate::upstream::Upstream;
 use crate::{Client, Failure, Reply, Request, guardian, waiting};
 
@@ -239,9 +240,7 @@ impl Stack {
     /// # Errors
     /// If that takes too long.
     pub fn wait_until_proofs_count(&self) -> Result<(), Failure> {
-        let tool =
-            r#"payments.charge={"account":{"constraint_type":"wildcard"},"amount":{"constraint_type":"wildcard"}}"#;
-        let chain = self.mint(Self::PROBE, &["--id", Self::PROBE, "--tool", tool])?;
+        let chain = self.mint(Self::PROBE, &["--id", Self::PROBE, "--tool", CHARGE])?;
         waiting::until("the filter to accept proofs", || {
             let proof = self.prove_charge(&chain, &self.agent, "acme", "1")?;
             let reply = self.send(

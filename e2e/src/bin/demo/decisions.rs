@@ -3,13 +3,11 @@
 use std::io::Write;
 
 use credence_e2e::forge::{self, Claims, Forger};
-use credence_e2e::{AUDIENCE, Failure, ISSUER, Request, Stack};
+use credence_e2e::grants::READ;
+use credence_e2e::{AUDIENCE, Client, Failure, ISSUER, Request, Stack};
 
 use crate::evidence::Expectations;
 use crate::screen::{Outcome, Screen};
-
-/// Allows any item of the catalogue.
-pub(crate) const READ: &str = "catalog.read={\"item\":{\"constraint_type\":\"wildcard\"}}";
 
 const READ_BOOK: &str = r#"catalog.read={"item":{"constraint_type":"exact","value":"book"}}"#;
 const READ_ANYTHING: &str = r#"{"catalog.read":{"item":{"constraint_type":"wildcard"}}}"#;
@@ -26,7 +24,7 @@ fn show_allowed(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut E
     screen.heading("Alice lets her agent act")?;
     let root = stack.mint("alice", &["--id", "alice-root", "--tool", READ, "--max-depth", "2"])?;
     // One connection is one worker, and each worker remembers for itself.
-    let mut client = credence_e2e::Client::connect(stack.envoy.ingress())?;
+    let mut client = Client::connect(stack.envoy.ingress())?;
     for name in ["root delegation", "the same again, remembered"] {
         let reply = client.send(&book().delegation(&root))?;
         screen.case(name, &reply, &Outcome::delegated())?;

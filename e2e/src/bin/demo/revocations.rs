@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use credence_e2e::grants::READ;
 use credence_e2e::{Client, Failure, ISSUER, Reply, Stack, waiting};
 
-use crate::decisions::{READ, book};
+use crate::decisions::book;
 use crate::evidence::Expectations;
 use crate::screen::{Outcome, Screen, milliseconds};
 

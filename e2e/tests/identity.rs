@@ -1,0 +1,136 @@
+//! Whom the service is told it serves: what was proven, and never what a client says of itself.
+
+use std::sync::LazyLock;
+
+use credence_e2e::grants::{CHARGE, READ};
+use credence_e2e::upstream::Received;
+use credence_e2e::{ISSUER, Request, Stack, StackOptions};
+
+/// One for all tests; it ends with the process.
+fn stack() -> &'static Stack {
+    static STACK: LazyLock<Stack> = LazyLock::new(|| Stack::start(&StackOptions::quick()).unwrap());
+    &STACK
+}
+
+/// A request that claims to be somebody in every way there is.
+fn impostor(target: &str) -> Request {
+    [
+        "x-delegation-subject",
+        "X-Delegation-Subject",
+        "x_delegation_subject",
+        "x-delegation_issuer",
+        "X_DELEGATION-AGENT",
+        "x-delegation-proof",
+        "x-delegation-anything",
+        "x-delegation-",
+        "x-delegation-subject",
+    ]
+    .into_iter()
+    .fold(Request::get(target), |request, name| request.header(name, "mallory"))
+}
+
+#[track_caller]
+fn received(stack: &Stack, request: &Request) -> Received {
+    let reply = stack.send(request).unwrap();
+    reply
+        .received()
+        .unwrap_or_else(|| panic!("{} {}", reply.status, reply.text()))
+}
+
+#[test]
+fn a_public_path_hears_of_nobody() {
+    let received = received(stack(), &impostor("/healthz"));
+    assert_eq!(received.identity_headers(), Vec::<&str>::new(), "{received:?}");
+    assert!(
+        !received.headers.iter().any(|(_, value)| value.contains("mallory")),
+        "{received:?}"
+    );
+}
+
+#[test]
+fn an_allowed_request_hears_of_the_principal_and_nobody_else() {
+    let chain = stack().mint("alice", &["--id", "the-leaf", "--tool", READ]).unwrap();
+    let received = received(stack(), &impostor("/v1/catalog/book").delegation(chain));
+    for (name, value) in [
+        ("x-delegation-issuer", ISSUER),
+        ("x-delegation-subject", "alice"),
+        ("x-delegation-tool", "catalog.read"),
+        ("x-delegation-id", "the-leaf"),
+        ("x-delegation-proof", "none"),
+    ] {
+        assert_eq!(received.header(name), Some(value), "{received:?}");
+    }
+    // A bearer has proven nothing about himself.
+    assert_eq!(received.identity_headers().len(), 5, "{received:?}");
+}
+
+#[test]
+fn the_agent_is_the_key_that_signed_the_proof() {
+    stack().wait_until_proofs_count().unwrap();
+    let chain = stack().mint("alice", &["--tool", CHARGE]).unwrap();
+    let proof = stack().prove_charge(&chain, &stack().agent, "acme", "1").unwrap();
+    let request = Request::post("/v1/accounts/acme/charges?amount=1")
+        .delegation(&chain)
+        .proof(proof);
+    let received = received(stack(), &request);
+    assert_eq!(received.header("x-delegation-proof"), Some("pop"));
+    let agent = credence_e2e::forge::Forger::from_file(&stack().agent.file).unwrap();
+    let thumbprint = agent.thumbprint_uri();
+    assert!(
+        thumbprint.ends_with(received.header("x-delegation-agent").unwrap()),
+        "{received:?}"
+    );
+}
+
+#[test]
+fn a_name_can_not_break_out_of_its_header() {
+    let name = "zoë\r\nx-admin: yes, \"%41\"";
+    let chain = stack().mint(name, &["--tool", READ]).unwrap();
+    let received = received(stack(), &Request::get("/v1/catalog/book").delegation(chain));
+    let encoded = "zo%C3%AB%0D%0Ax-admin:%20yes%2C%20%22%2541%22";
+    assert_eq!(received.header("x-delegation-subject"), Some(encoded), "{received:?}");
+    assert_eq!(received.header("x-admin"), None);
+}
+
+#[test]
+fn headers_that_only_look_alike_are_left_alone() {
+    let request = Request::get("/healthz")
+        .header("x-delegations", "1")
+        .header("my-x-delegation-a", "2");
+    let received = received(stack(), &request);
+    assert_eq!(
+        (received.header("x-delegations"), received.header("my-x-delegation-a")),
+        (Some("1"), Some("2"))
+    );
+}
+
+#[test]
+fn neither_delegation_nor_proof_reaches_the_service() {
+    let chain = stack().mint("alice", &["--tool", READ]).unwrap();
+    let received = received(
+        stack(),
+        &Request::get("/v1/catalog/book").delegation(chain).proof("whatever"),
+    );
+    assert_eq!(
+        (received.header("delegation"), received.header("delegation-proof")),
+        (None, None)
+    );
+}
+
+#[test]
+fn a_rule_may_forward_the_delegation_but_never_the_proof() {
+    let options = StackOptions::quick().replacing(
+        "                                proof: none\n",
+        "                                proof: none\n                                forward: true\n",
+    );
+    let stack = Stack::start(&options).unwrap();
+    let chain = stack.mint("alice", &["--tool", READ]).unwrap();
+    let received = received(
+        &stack,
+        &Request::get("/v1/catalog/book").delegation(&chain).proof("whatever"),
+    );
+    assert_eq!(
+        (received.header("delegation"), received.header("delegation-proof")),
+        (Some(chain.as_str()), None)
+    );
+}

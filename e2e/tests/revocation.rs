@@ -1,0 +1,291 @@
+//! What is revoked is denied: at once, on every worker, and whatever happens to the control plane.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use credence_e2e::grants::READ;
+use credence_e2e::{Client, Failure, ISSUER, Reply, Request, Stack, StackOptions, waiting};
+
+/// One for all tests that leave the control plane alone; it ends with the process.
+fn stack() -> &'static Stack {
+    static STACK: LazyLock<Stack> = LazyLock::new(|| Stack::start(&StackOptions::quick()).unwrap());
+    &STACK
+}
+
+fn book(chain: &str) -> Request {
+    Request::get("/v1/catalog/book").delegation(chain)
+}
+
+#[track_caller]
+fn assert_allowed(reply: &Reply) {
+    assert_eq!((reply.status, reply.reason()), (200, None), "{}", reply.text());
+}
+
+#[track_caller]
+fn assert_denied(reply: &Reply, status: u16, reason: &str) {
+    assert_eq!(
+        (reply.status, reply.reason().as_deref()),
+        (status, Some(reason)),
+        "{}",
+        reply.text()
+    );
+}
+
+/// Asks until the answer is no.
+fn until_denied(client: &mut Client, chain: &str) -> Reply {
+    let reply = waiting::until("a revoked delegation to be denied", || {
+        let reply = client.send(&book(chain))?;
+        Ok((reply.status != 200).then_some(reply))
+    });
+    reply.unwrap()
+}
+
+/// Has every worker remember the chain, revokes, and sees every worker deny within 100 ms of the command's return.
+fn assert_revoked_at_once(chain: &str, what: &[&str], reason: &str) {
+    let mut workers = stack().envoy.connection_to_every_worker().unwrap();
+    for client in &mut workers {
+        assert_allowed(&client.send(&book(chain)).unwrap());
+    }
+    stack().revoke(what).unwrap();
+    let returned = Instant::now();
+    for client in &mut workers {
+        assert_denied(&until_denied(client, chain), 401, reason);
+        let after = returned.elapsed();
+        assert!(after < Duration::from_millis(100), "{after:?}");
+    }
+}
+
+mod a_revocation {
+    use super::*;
+
+    #[test]
+    fn of_a_principal_voids_what_was_granted_and_not_what_will_be() {
+        let chain = stack().mint("bob", &["--tool", READ]).unwrap();
+        assert_revoked_at_once(
+            &chain,
+            &["principal", "--issuer", ISSUER, "--subject", "bob"],
+            "revoked_principal",
+        );
+        let said = stack()
+            .revoke(&["principal", "--issuer", ISSUER, "--subject", "bob", "--json"])
+            .unwrap();
+        let epoch = said
+            .split(r#""epoch":"#)
+            .nth(1)
+            .unwrap()
+            .split([',', '}'])
+            .next()
+            .unwrap()
+            .trim();
+        let anew = stack().mint("bob", &["--tool", READ, "--epoch", epoch]).unwrap();
+        let mut workers = stack().envoy.connection_to_every_worker().unwrap();
+        for client in &mut workers {
+            let reply = waiting::until("the new epoch", || {
+                Ok(Some(client.send(&book(&anew))?).filter(|reply| reply.status == 200))
+            });
+            assert_allowed(&reply.unwrap());
+        }
+        for other in ["bobby", "Bob"] {
+            let chain = stack().mint(other, &["--tool", READ]).unwrap();
+            assert_allowed(&stack().send(&book(&chain)).unwrap());
+        }
+    }
+
+    #[test]
+    fn that_disables_a_principal_lasts_until_he_is_enabled() {
+        let name = ["principal", "--issuer", ISSUER, "--subject", "dora"];
+        let disable = [&name[..], &["--disable"]].concat();
+        let chain = stack().mint("dora", &["--tool", READ]).unwrap();
+        assert_revoked_at_once(&chain, &disable, "disabled_principal");
+        stack().revoke(&[&name[..], &["--enable"]].concat()).unwrap();
+        let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+        let reply = waiting::until("the enabling", || {
+            let reply = client.send(&book(&chain))?;
+            Ok((reply.reason().as_deref() != Some("disabled_principal")).then_some(reply))
+        });
+        // What was granted before stays void.
+        assert_denied(&reply.unwrap(), 401, "revoked_principal");
+    }
+
+    #[test]
+    fn of_one_delegation_leaves_its_siblings() {
+        let root = stack().mint("carol", &["--tool", READ, "--max-depth", "1"]).unwrap();
+        let sibling = || stack().derive(&root, &stack().agent, &["--same-tools"]).unwrap();
+        let (one, two) = (sibling(), sibling());
+        assert_revoked_at_once(&one, &["delegation", "--chain", &one], "revoked_delegation");
+        assert_allowed(&stack().send(&book(&two)).unwrap());
+        assert_allowed(&stack().send(&book(&root)).unwrap());
+        // And that of the root takes all that was derived from it.
+        assert_revoked_at_once(
+            &two,
+            &["delegation", "--chain", &two, "--token", "1"],
+            "revoked_delegation",
+        );
+    }
+
+    #[test]
+    fn of_a_key_voids_every_chain_it_occurs_in() {
+        let helper = stack().credence.keygen("leaked").unwrap();
+        let root = stack().mint("erin", &["--tool", READ, "--max-depth", "2"]).unwrap();
+        let chain = stack().derive(&root, &helper, &["--same-tools"]).unwrap();
+        assert_revoked_at_once(&chain, &["key", "--key", helper.path()], "revoked_key");
+        assert_allowed(&stack().send(&book(&root)).unwrap());
+    }
+
+    #[test]
+    fn of_an_issuer_voids_what_it_issued_up_to_then() {
+        let stack = Stack::start(&StackOptions::quick()).unwrap();
+        let a_minute_ago = (credence_e2e::forge::now() - 60).to_string();
+        let old = stack
+            .mint("frank", &["--tool", READ, "--issued-at", &a_minute_ago])
+            .unwrap();
+        let new = stack.mint("frank", &["--tool", READ]).unwrap();
+        stack
+            .revoke(&["issuer", "--issuer", ISSUER, "--issued-up-to", &a_minute_ago])
+            .unwrap();
+        for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+            assert_denied(&until_denied(client, &old), 401, "revoked_issuer");
+            assert_allowed(&client.send(&book(&new)).unwrap());
+        }
+    }
+}
+
+mod a_control_plane {
+    use super::*;
+
+    #[test]
+    fn that_crashes_is_missed_after_max_staleness_and_has_forgotten_nothing() {
+        let mut stack = Stack::start(&StackOptions::quick()).unwrap();
+        let bob = stack.mint("bob", &["--tool", READ]).unwrap();
+        let alice = stack.mint("alice", &["--tool", READ]).unwrap();
+        assert_allowed(&stack.send(&book(&bob)).unwrap());
+
+        stack
+            .revoke(&["principal", "--issuer", ISSUER, "--subject", "bob"])
+            .unwrap();
+        stack.control_plane.kill().unwrap();
+        let begin = Instant::now();
+        // Both a moment after the crash and until the lease ends: what is revoked is denied.
+        assert_denied(
+            &until_denied(&mut Client::connect(stack.envoy.ingress()).unwrap(), &bob),
+            401,
+            "revoked_principal",
+        );
+        assert_allowed(&stack.send(&book(&alice)).unwrap());
+        stack.wait_until_stale().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+        let reply = stack.send(&book(&alice)).unwrap();
+        assert_denied(&reply, 503, "stale");
+        assert_eq!(reply.header("retry-after"), Some("1"));
+        // What needs no delegation needs no control plane.
+        assert_allowed(&stack.send(&Request::get("/healthz")).unwrap());
+
+        stack.control_plane.restart().unwrap();
+        stack.wait_until_synced().unwrap();
+        for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+            assert_allowed(&client.send(&book(&alice)).unwrap());
+            assert_denied(&client.send(&book(&bob)).unwrap(), 401, "revoked_principal");
+        }
+
+        // The streams that came back carry what is revoked from now on.
+        stack
+            .revoke(&["principal", "--issuer", ISSUER, "--subject", "alice"])
+            .unwrap();
+        for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+            assert_denied(&until_denied(client, &alice), 401, "revoked_principal");
+        }
+
+        // And an Envoy that has seen nothing of all this learns it before it decides.
+        stack.restart_envoy().unwrap();
+        for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+            assert_denied(&client.send(&book(&bob)).unwrap(), 401, "revoked_principal");
+            assert_denied(&client.send(&book(&alice)).unwrap(), 401, "revoked_principal");
+        }
+    }
+
+    #[test]
+    fn that_is_restarted_as_planned_costs_no_request() {
+        // Filters that have met nobody for 2.5 s may wait for another 5 before they try again.
+        let options = StackOptions {
+            serve_options: ["--drain-promise", "9s"].map(str::to_owned).to_vec(),
+            ..StackOptions::quick()
+        };
+        let mut stack = Stack::start(&options).unwrap();
+        let alice = stack.mint("alice", &["--tool", READ]).unwrap();
+        let request = book(&alice);
+        let mut workers = stack.envoy.connection_to_every_worker().unwrap();
+        let done = AtomicBool::new(false);
+        let (sent, worst) = thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let (mut sent, mut worst) = (0_u64, None);
+                while !done.load(Ordering::Relaxed) {
+                    for client in &mut workers {
+                        let reply = client.send(&request)?;
+                        sent += 1;
+                        worst = worst.or((reply.status != 200).then_some(reply));
+                    }
+                    thread::sleep(Duration::from_millis(2));
+                }
+                Ok::<_, Failure>((sent, worst))
+            });
+            let status = stack.control_plane.stop().unwrap();
+            assert!(status.success(), "{status}");
+            // Longer than filters would believe a control plane that is merely silent.
+            thread::sleep(Duration::from_millis(2_500));
+            stack.control_plane.restart().unwrap();
+            let revoked = stack.revoke(&["principal", "--issuer", ISSUER, "--subject", "bob"]);
+            assert!(
+                revoked.is_err(),
+                "a revocation was acknowledged within the promised quiet: {revoked:?}"
+            );
+            waiting::until("revocations to be accepted again", || {
+                Ok(stack
+                    .revoke(&["principal", "--issuer", ISSUER, "--subject", "bob"])
+                    .ok())
+            })
+            .unwrap();
+            done.store(true, Ordering::Relaxed);
+            load.join().unwrap().unwrap()
+        });
+        assert!(worst.is_none(), "of {sent}: {worst:?}");
+        stack
+            .revoke(&["principal", "--issuer", ISSUER, "--subject", "alice"])
+            .unwrap();
+        for client in &mut workers {
+            assert_denied(&until_denied(client, &alice), 401, "revoked_principal");
+        }
+    }
+
+    #[test]
+    fn of_another_log_is_never_believed() {
+        let options = StackOptions {
+            log_id: Some("f".repeat(32)),
+            unsynced: true,
+            ..StackOptions::quick()
+        };
+        let stack = Stack::start(&options).unwrap();
+        let alice = stack.mint("alice", &["--tool", READ]).unwrap();
+        waiting::until("the control plane to turn every filter away", || {
+            let mut client = Client::connect(stack.control_plane.http())?;
+            let metrics = client.send(&Request::get("/metrics"))?.text();
+            let ended = metrics
+                .lines()
+                .filter(|line| line.contains("watch_ended") && line.contains("FAILED_PRECONDITION"));
+            let count: u64 = ended
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+                .sum();
+            Ok((count >= 3).then_some(()))
+        })
+        .unwrap();
+        for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+            assert_denied(&client.send(&book(&alice)).unwrap(), 503, "not_ready");
+        }
+        assert!(
+            stack.envoy.log().contains("log_id"),
+            "the log does not say what to do:\n{}",
+            stack.envoy.log()
+        );
+    }
+}
