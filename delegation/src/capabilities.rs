@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::constraint::{Constraint, ConstraintError, Fault};
+use crate::constraint::{Budget, Constraint, ConstraintError, Fault};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::value::Arguments;
@@ -76,16 +76,24 @@ impl Capabilities {
             })?;
             pairs.push((tool, parent, map));
         }
-        for check in [
-            ConstraintMap::check_names,
-            ConstraintMap::check_presence,
-            ConstraintMap::check_constraints,
-        ] {
+        for check in [ConstraintMap::check_names, ConstraintMap::check_presence] {
             for &(tool, parent, map) in &pairs {
                 check(parent, tool, map)?;
             }
         }
+        let mut budget = Budget::PER_TOKEN;
+        for (tool, parent, map) in pairs {
+            parent.check_constraints(tool, map, &mut budget)?;
+        }
         Ok(())
+    }
+
+    /// Bytes on the heap, tree nodes estimated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let tools = self.tools.iter();
+        tools
+            .map(|(tool, map)| map.bytes().saturating_add(tool.capacity()))
+            .fold(0, usize::saturating_add)
     }
 }
 
@@ -134,6 +142,19 @@ impl ConstraintMap {
         }
     }
 
+    fn bytes(&self) -> usize {
+        let entries = self.entries.iter().map(|(name, entry)| {
+            let parts = [
+                NODE_BYTES,
+                size_of::<Entry>(),
+                name.capacity(),
+                entry.constraint.heap_bytes(),
+            ];
+            parts.into_iter().fold(0, usize::saturating_add)
+        });
+        entries.fold(NODE_BYTES.saturating_add(size_of::<Self>()), usize::saturating_add)
+    }
+
     /// Step 4p2: the rules of section 4.5 for which arguments a child may name and drop.
     fn check_names(&self, tool: &str, child: &Self) -> Result<(), Denial> {
         let deny = |what: String| Err(Step::S4p2.deny(Cause::Attenuation(what)));
@@ -172,12 +193,12 @@ impl ConstraintMap {
 
     /// Step 4p4: every constraint is at least as tight as the parent's. An argument that the parent admits under `*`
     /// had no constraint, so any is tighter.
-    fn check_constraints(&self, tool: &str, child: &Self) -> Result<(), Denial> {
+    fn check_constraints(&self, tool: &str, child: &Self, budget: &mut Budget) -> Result<(), Denial> {
         for (name, entry) in &child.entries {
             if self
                 .entries
                 .get(name)
-                .is_some_and(|parent| !parent.constraint.subsumes(&entry.constraint))
+                .is_some_and(|parent| !parent.constraint.subsumes_within(&entry.constraint, budget))
             {
                 let what = format!("the constraint on \"{name}\" of \"{tool}\" is not within the parent's");
                 return Err(Step::S4p4.deny(Cause::Attenuation(what)));
@@ -186,6 +207,9 @@ impl ConstraintMap {
         Ok(())
     }
 }
+
+/// What a map keeps for an entry besides the entry itself: its name's header, and its share of half-empty nodes.
+const NODE_BYTES: usize = 64;
 
 /// The capabilities in an `authorization_details` array: the one entry of our type, or none.
 ///

@@ -48,6 +48,14 @@ impl<'a> Jws<'a> {
     /// never looked at.
     pub(crate) fn header(&self, typ: &'static str) -> Result<Header, Cause> {
         let malformed = |what: &str| Cause::Malformed(format!("JWS header: {what}"));
+        if self.header.len() > HEADER_BYTES {
+            let (size, limit) = (self.header.len(), HEADER_BYTES);
+            return Err(Cause::TooLarge {
+                what: "a JWS header",
+                size,
+                limit,
+            });
+        }
         let bytes = self.decoded_header().ok_or_else(|| malformed("not base64url"))?;
         let json = Json::parse(&bytes).map_err(|e| malformed(&e.to_string()))?;
         let header = json.as_object().ok_or_else(|| malformed("not a JSON object"))?;
@@ -72,6 +80,10 @@ impl<'a> Jws<'a> {
             .is_some_and(|signature| key.verifies(self.signing_input.as_bytes(), &signature))
     }
 }
+
+/// Encoded bytes of a header. It is read before any signature has verified, and nothing in it but `alg`, `typ` and
+/// `crit` counts.
+const HEADER_BYTES: usize = 4096;
 
 /// Signs `payload` as a JWS of media type `typ`.
 pub(crate) fn sign(key: &SigningKey, typ: &str, payload: &str) -> String {

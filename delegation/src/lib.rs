@@ -33,6 +33,7 @@ mod capabilities;
 mod chain;
 pub mod constraint;
 mod denial;
+mod glance;
 pub mod inspect;
 pub mod json;
 mod jws;

@@ -177,6 +177,19 @@ impl Claims {
         Ok((claims, link))
     }
 
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let audience = self
+            .audience
+            .iter()
+            .flatten()
+            .map(|name| size_of::<String>().saturating_add(name.capacity()));
+        audience
+            .chain([self.id.capacity(), self.hash.capacity()])
+            .chain(self.capabilities.as_ref().map(Capabilities::heap_bytes))
+            .fold(size_of::<Self>(), usize::saturating_add)
+    }
+
     /// Checks a derived token against its parent: steps 4c to 4q.
     pub(crate) fn check_link(&self, link: &Link, parent: &Self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let ensure = |holds: bool, step: Step, what: &'static str| {

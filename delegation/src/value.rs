@@ -71,6 +71,28 @@ impl Value {
         Self::Object(members)
     }
 
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>().saturating_add(self.heap_bytes())
+    }
+
+    /// Bytes on the heap, not counting the value itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Null | Self::Bool(_) | Self::Number(_) => 0,
+            Self::String(text) => text.capacity(),
+            Self::Array(elements) => elements.iter().map(Self::bytes).fold(0, usize::saturating_add),
+            Self::Object(members) => members
+                .iter()
+                .map(|(name, value)| {
+                    size_of::<String>()
+                        .saturating_add(name.capacity())
+                        .saturating_add(value.bytes())
+                })
+                .fold(0, usize::saturating_add),
+        }
+    }
+
     /// The JCS serialisation (RFC 8785).
     #[must_use]
     pub fn canonical(&self) -> String {

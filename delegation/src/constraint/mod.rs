@@ -5,6 +5,8 @@ mod check;
 mod parse;
 mod subsume;
 
+pub(crate) use subsume::Budget;
+
 use crate::number::Double;
 use crate::value::Value;
 
@@ -55,6 +57,7 @@ impl Set {
     fn new(mut values: Vec<Value>) -> Self {
         values.sort_unstable();
         values.dedup();
+        values.shrink_to_fit();
         Self { values }
     }
 
@@ -64,6 +67,23 @@ impl Set {
 
     fn contains_all(&self, other: &Self) -> bool {
         other.values.iter().all(|value| self.contains(value))
+    }
+}
+
+impl Constraint {
+    /// Bytes on the heap, not counting the constraint itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Exact(value) => value.heap_bytes(),
+            Self::OneOf(set) | Self::NotOneOf(set) | Self::Contains(set) | Self::Subset(set) => {
+                set.values.iter().map(Value::bytes).fold(0, usize::saturating_add)
+            }
+            Self::All(clauses) | Self::Any(clauses) => clauses
+                .iter()
+                .map(|clause| size_of::<Self>().saturating_add(clause.heap_bytes()))
+                .fold(0, usize::saturating_add),
+            Self::Range(_) | Self::Wildcard => 0,
+        }
     }
 }
 

@@ -9,10 +9,18 @@ impl Constraint {
     /// parent. The rules are the draft's table; every pair that it does not list is refused, even where the sets
     /// happen to nest.
     ///
-    /// Each pair of clauses at the same depth is compared at most once, so the cost is bounded by the product of the
-    /// two sizes.
+    /// Each pair of clauses at the same depth is compared at most once, so that the cost is bounded by the product of
+    /// the two sizes.
     #[must_use]
     pub fn subsumes(&self, child: &Self) -> bool {
+        self.subsumes_within(child, &mut Budget(u32::MAX))
+    }
+
+    /// The same, and no when the comparisons run out: a chain that is too costly to compare is denied.
+    pub(crate) fn subsumes_within(&self, child: &Self, budget: &mut Budget) -> bool {
+        if !budget.spend() {
+            return false;
+        }
         match (self, child) {
             (Self::Wildcard, _) => true,
             (Self::Exact(parent), Self::Exact(child)) => parent == child,
@@ -25,10 +33,10 @@ impl Constraint {
             (Self::Subset(parent), Self::Subset(child)) => parent.contains_all(child),
             (Self::All(parent), Self::All(child)) => parent
                 .iter()
-                .all(|clause| child.iter().any(|narrower| clause.subsumes(narrower))),
+                .all(|clause| child.iter().any(|narrower| clause.subsumes_within(narrower, budget))),
             (Self::Any(parent), Self::Any(child)) => child
                 .iter()
-                .all(|clause| parent.iter().any(|wider| wider.subsumes(clause))),
+                .all(|clause| parent.iter().any(|wider| wider.subsumes_within(clause, budget))),
             (
                 Self::Exact(_)
                 | Self::Range(_)
@@ -40,6 +48,24 @@ impl Constraint {
                 | Self::Any(_),
                 _,
             ) => false,
+        }
+    }
+}
+
+/// Comparisons of constraints that are left.
+pub(crate) struct Budget(u32);
+
+impl Budget {
+    /// What one derived token may cost: many times what any sensible one does, and well under a millisecond.
+    pub(crate) const PER_TOKEN: Self = Self(10_000);
+
+    fn spend(&mut self) -> bool {
+        match self.0.checked_sub(1) {
+            Some(left) => {
+                self.0 = left;
+                true
+            }
+            None => false,
         }
     }
 }

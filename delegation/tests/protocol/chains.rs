@@ -371,6 +371,61 @@ fn step_4p_never_lets_a_child_widen() {
 }
 
 #[test]
+fn a_chain_that_is_too_costly_to_compare_is_denied() {
+    let chain = |clauses: usize| {
+        let clauses: Vec<_> = (0..clauses)
+            .map(|i| format!(r#"{{"constraint_type":"not_one_of","excluded":[{i}]}}"#))
+            .collect();
+        let tools = format!(
+            r#"{{"t":{{"a":{{"constraint_type":"all","constraints":[{}]}}}}}}"#,
+            clauses.join(",")
+        );
+        let root = root().tools(&tools).signed(&anchor());
+        let child = child(&root).tools(&tools).signed(&alice());
+        [root, child]
+    };
+    let [root, child] = chain(100);
+    assert!(verify(&[&root, &child]).is_ok(), "5,051 comparisons");
+    let [root, child] = chain(200);
+    assert_eq!(denied_at(&[&root, &child]), "4p4");
+}
+
+#[test]
+fn a_chain_knows_how_much_memory_it_takes() {
+    let bytes = |tools: &str| verify(&[&root().tools(tools).signed(&anchor())]).unwrap().bytes();
+    let excluding = |numbers: Vec<String>| {
+        bytes(&format!(
+            r#"{{"t":{{"a":{{"constraint_type":"not_one_of","excluded":[{}]}}}}}}"#,
+            numbers.join(",")
+        ))
+    };
+    let (one, thousand) = (
+        excluding(vec!["0".into()]),
+        excluding((0..1000).map(|i| i.to_string()).collect()),
+    );
+    assert!(thousand - one >= 999 * size_of::<credence_delegation::Value>());
+}
+
+#[test]
+fn an_expired_token_does_not_tell_whom_we_trust() {
+    let expired = || root().with("exp", (NOW - 1).to_string());
+    let known = denied_at(&[&expired().signed(&mallory())]);
+    let unknown = denied_at(&[&expired().with("iss", "\"https://other.example\"").signed(&mallory())]);
+    assert_eq!(known, unknown);
+}
+
+#[test]
+fn a_large_header_is_not_read() {
+    let nested = "[".repeat(4000);
+    let header = format!(r#"{{"alg":"Ed25519","typ":"aat+jwt","x":{nested}"#);
+    let denial = verify(&[&sign(&anchor(), &header, &root().json())]).unwrap_err();
+    assert_eq!(
+        (denial.step.name(), denial.cause.to_string().contains("limit is 4096")),
+        ("3a", true)
+    );
+}
+
+#[test]
 fn an_empty_set_of_capabilities_stays_empty_and_is_no_leaf() {
     let root = root().signed(&anchor());
     let none = child(&root).with("authorization_details", "[]").signed(&alice());

@@ -1,0 +1,81 @@
+//! A bounded scan of a payload that nobody has verified.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::time::UnixTime;
+
+/// What the scan finds. Used to deny, and to pick the anchors to try; never carried into a decision.
+#[derive(Default)]
+pub(crate) struct Glance<'a> {
+    pub(crate) id: Option<Cow<'a, str>>,
+    pub(crate) issuer: Option<Cow<'a, str>>,
+    expires_at: Option<i64>,
+}
+
+impl Glance<'_> {
+    pub(crate) fn expired(&self, now: UnixTime) -> bool {
+        self.expires_at.is_some_and(|expires_at| expires_at <= now.0)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Glance<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct GlanceVisitor;
+        impl<'de> Visitor<'de> for GlanceVisitor {
+            type Value = Glance<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of claims")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Glance<'de>, A::Error> {
+                let mut glance = Glance::default();
+                while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
+                    match name.as_ref() {
+                        "jti" => glance.id = string(map.next_value()?),
+                        "iss" => glance.issuer = string(map.next_value()?),
+                        "exp" => glance.expires_at = map.next_value::<&RawValue>()?.get().parse().ok(),
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(glance)
+            }
+        }
+        fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+            let text = raw.get();
+            let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+            if inner.contains('\\') {
+                serde_json::from_str(text).ok().map(Cow::Owned)
+            } else {
+                Some(Cow::Borrowed(inner))
+            }
+        }
+        deserializer.deserialize_map(GlanceVisitor)
+    }
+}
+
+/// A name, borrowed unless it has escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
