@@ -25,11 +25,11 @@ impl Backoff {
         share_of(ceiling, random)
     }
 
-    /// The wait when nothing but an operator can cure the failure: drawn from the upper half of `MAX`, so that such a
-    /// client stays a rare visitor, and still notices the cure within `MAX`.
+    /// The wait when nothing but an operator can cure the failure: drawn from the upper half of `MAX_LASTING`, so that such a
+    /// client stays a rare visitor, and still notices the cure within it.
     pub fn after_lasting_failure(&mut self, random: u64) -> Duration {
         self.failures = u32::MAX;
-        let half = MAX.checked_div(2).unwrap_or(MAX);
+        let half = MAX_LASTING.checked_div(2).unwrap_or(MAX_LASTING);
         half.saturating_add(share_of(half, random))
     }
 
@@ -50,8 +50,12 @@ fn share_of(duration: Duration, random: u64) -> Duration {
 /// The longest possible wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(100);
 
-/// The longest possible wait after any failure.
-pub const MAX: Duration = Duration::from_secs(5);
+/// The longest possible wait after any failure that may pass by itself: how long a proxy may still answer 503 after the
+/// control plane is back.
+pub const MAX: Duration = Duration::from_secs(1);
+
+/// The longest possible wait after a failure that only an operator can cure.
+pub const MAX_LASTING: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +67,7 @@ mod tests {
         let ceilings: Vec<u128> = (0..8)
             .map(|_| backoff.after_failure(u64::MAX).as_millis().saturating_add(1))
             .collect();
-        assert_eq!(ceilings, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(ceilings, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
     }
 
     #[test]
@@ -85,8 +89,8 @@ mod tests {
     #[test]
     fn a_lasting_failure_waits_at_least_half_the_maximum() {
         let mut backoff = Backoff::default();
-        assert_eq!(backoff.after_lasting_failure(0), MAX / 2);
-        assert!(backoff.after_lasting_failure(u64::MAX) < MAX);
+        assert_eq!(backoff.after_lasting_failure(0), MAX_LASTING / 2);
+        assert!(backoff.after_lasting_failure(u64::MAX) < MAX_LASTING);
         assert!(
             backoff.after_failure(u64::MAX) > MAX / 2,
             "and the failures after it stay slow"

@@ -260,6 +260,7 @@ reasons! {
     ArgumentNotAllowed "argument_not_allowed" Scope "The delegation does not allow this value of the argument.",
     ArgumentNotGranted "argument_not_granted" Scope "The delegation does not grant this argument.",
     ArgumentMissing "argument_missing" Scope "A required argument is missing.",
+    BodyUnmapped "body_unmapped" Scope "The request has a body, which is no argument of this tool.",
     ArgumentUnknown "argument_unknown" Scope "The query has a member that is no argument of this tool.",
     ArgumentRepeated "argument_repeated" Scope "An argument is given more than once.",
     ArgumentMalformed "argument_malformed" Scope "An argument is not of its type.",

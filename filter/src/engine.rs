@@ -58,12 +58,21 @@ pub struct Verdict<'p> {
 pub struct Findings {
     /// The chain, if one was verified, now or earlier.
     pub chain: Option<Rc<CachedChain>>,
-    /// Whether the chain came from the cache.
-    pub cached: bool,
+    /// Whether the chain was looked up, and whether the cache had it.
+    pub lookup: Option<Lookup>,
     /// Who was proven to be asking.
     pub agent: Option<Agent>,
     /// The arguments in canonical form, once they were read.
     pub arguments: Option<String>,
+}
+
+/// How a look-up in the cache went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// The chain had been verified before.
+    Hit,
+    /// It had to be verified.
+    Miss,
 }
 
 /// Who was proven to be asking. Identity is what was proven, so a bearer has none.
@@ -209,6 +218,9 @@ impl<'r> Attempt<'_, 'r> {
         let presented = self.presented()?;
         let proof = self.proof()?;
         let certificate = self.certificate(world)?;
+        if self.request.has_body && !self.requirement.ignore_body && !self.request.leaves_http {
+            return Err(Reason::BodyUnmapped.into());
+        }
         if !world.can_record() {
             return Err(Reason::AuditFull.into());
         }
@@ -245,12 +257,13 @@ impl<'r> Attempt<'_, 'r> {
         let arguments = mapping.read(self.request, &routed.target, &routed.captures)?;
         self.findings.arguments = Some(arguments.canonical());
         chain.permits(tool, &arguments)?;
+        let identity = Identity::new(chain, agent, tool)?;
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
         if let Some(proof) = proof {
             proof.covers(tool, &arguments)?;
             self.remember(&proof, &cached, now, world)?;
         }
-        Identity::new(chain, agent, tool)
+        Ok(identity)
     }
 
     fn presented(&self) -> Result<&'r str, Denial> {
@@ -298,10 +311,11 @@ impl<'r> Attempt<'_, 'r> {
         let key = self.cache.key(presented.as_bytes());
         let chain = match self.cache.find(key) {
             Some(chain) => {
-                self.findings.cached = true;
+                self.findings.lookup = Some(Lookup::Hit);
                 chain
             }
             None => {
+                self.findings.lookup = Some(Lookup::Miss);
                 let limits = &self.policy.limits.verification;
                 let chain = Chain::parse_joined(presented, limits)?.verify(&VerificationContext {
                     anchors: &self.policy.trust_anchors,
@@ -309,10 +323,11 @@ impl<'r> Attempt<'_, 'r> {
                     limits,
                     now,
                 })?;
-                if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) {
+                let subject = chain.principal().subject.as_deref().unwrap_or_default();
+                if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
                     return Err(Reason::DelegationTooLarge.into());
                 }
-                self.cache.insert(key, presented.len(), chain)
+                self.cache.insert(key, chain)
             }
         };
         self.findings.chain = Some(Rc::clone(&chain));
@@ -355,7 +370,6 @@ impl<'r> Attempt<'_, 'r> {
     ) -> Result<(), Denial> {
         let holder = cached.chain.leaf().holder().thumbprint();
         let used = UsedProof {
-            audience: &self.requirement.audience,
             holder: &holder,
             id: proof.id(),
             issued_at: proof.issued_at(),
@@ -372,8 +386,8 @@ impl<'r> Attempt<'_, 'r> {
     }
 }
 
-/// Bytes of a token's `jti`. Every id of a chain goes into its audit event, and whoever derives a token chooses one:
-/// a chain of the longest must still leave an event that fits.
+/// Bytes of a token's `jti` and of a root's `sub`. All of them go into the audit event, and whoever mints or derives a
+/// token chooses them: a chain of the longest must still leave an event that fits.
 pub const MAX_ID_BYTES: usize = 256;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Every way a request can come out, in the order the engine asks its questions.
 
+use credence_delegation::mint::{self, RootGrant};
 use credence_delegation::revocation::{PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
 
@@ -99,6 +100,11 @@ fn engine(world: &mut TestWorld) -> Engine {
                   "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
                 {{"name": "catalog", "match": {{"methods": ["GET"], "path": "/catalog/{{item}}"}}, "tool": "read",
                   "args": {{"item": {{"path": "item"}}}}, "proof": "none"}},
+                {{"name": "charge-v2", "match": {{"methods": ["POST"], "path": "/v2/accounts/{{account}}/charges"}},
+                  "audience": ["{AUDIENCE}", "https://pay.internal"],
+                  "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
+                {{"name": "upload", "match": {{"path": "/uploads/{{item}}"}}, "tool": "read",
+                  "args": {{"item": {{"path": "item"}}}}, "proof": "none", "ignore_body": true}},
                 {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
                 {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
             ]
@@ -106,14 +112,14 @@ fn engine(world: &mut TestWorld) -> Engine {
         key(1).public().to_jwk()
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
-    let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 30, 5).unwrap();
+    let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
     Engine::new(policy, [6; 16], replay)
 }
 
 /// What became of a request: `allow`, or the reason's code.
 fn decide(engine: &mut Engine, world: &mut TestWorld, request: &[(&str, &str)]) -> &'static str {
     let serialized = serialize(request);
-    let request = Request::parse(&serialized, &HeaderNames::default()).unwrap();
+    let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
     match engine.decide(&request, world).decision {
         Decision::Allow(_) => "allow",
         Decision::Deny(denial) => denial.reason.code(),
@@ -168,7 +174,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let mut engine = engine(world);
     let delegation = delegation();
     let serialized = serialize(&read(&delegation));
-    let request = Request::parse(&serialized, &HeaderNames::default()).unwrap();
+    let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
     let verdict = engine.decide(&request, world);
     let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else {
         panic!("{verdict:?}")
@@ -177,11 +183,11 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
     assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
     assert_eq!(
-        (verdict.findings.agent, verdict.findings.cached),
-        (Some(Agent::Bearer), false)
+        (verdict.findings.agent, verdict.findings.lookup),
+        (Some(Agent::Bearer), Some(Lookup::Miss))
     );
     assert!(
-        engine.decide(&request, world).findings.cached,
+        engine.decide(&request, world).findings.lookup == Some(Lookup::Hit),
         "the second time it is known"
     );
 }
@@ -374,6 +380,37 @@ fn a_proof_is_the_leaf_holders_recent_and_counts_once() {
 }
 
 #[test]
+fn a_proof_counts_once_whatever_rule_it_is_shown_to() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let proof = proof(&delegation, 2, "p1", "pay", PAID, NOW);
+    assert_eq!(decide(&mut engine, world, &pay(&delegation, &proof)), "allow");
+    let mut other_rule = pay(&delegation, &proof);
+    other_rule[2] = (":path", "/v2/accounts/a1/charges?amount=50");
+    assert_eq!(decide(&mut engine, world, &other_rule), "proof_replayed");
+}
+
+#[test]
+fn a_body_that_no_rule_maps_is_denied() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let serialized = serialize(&read(&delegation));
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    let verdict = engine.decide(&request, world);
+    assert!(matches!(verdict.decision, Decision::Deny(denial) if denial.reason == Reason::BodyUnmapped));
+    let mut uploads = read(&delegation);
+    uploads[2] = (":path", "/uploads/shoes");
+    let serialized = serialize(&uploads);
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    assert!(
+        matches!(engine.decide(&request, world).decision, Decision::Allow(_)),
+        "unless it is to be ignored"
+    );
+}
+
+#[test]
 fn a_denied_request_uses_no_proof_up() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
@@ -433,6 +470,21 @@ fn what_can_not_be_recorded_is_not_done() {
     };
     let mut engine = engine(world);
     assert_eq!(decide(&mut engine, world, &read(&delegation())), "audit_full");
+}
+
+#[test]
+fn a_name_too_long_for_the_record_is_denied() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let root = RootGrant {
+        grant: grant("root", 2, TOOLS),
+        issuer: ISSUER.into(),
+        subject: Some("x".repeat(257)),
+        epoch: Some(0),
+        agent_name: None,
+    };
+    let long = mint::root(&root, &key(1), &Default::default()).unwrap();
+    assert_eq!(decide(&mut engine, world, &read(&long)), "delegation_too_large");
 }
 
 #[test]

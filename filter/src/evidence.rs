@@ -6,20 +6,22 @@ use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
+use crate::audit::Standing;
 use crate::clock::UnixNanos;
-use crate::config::{Access, ProofKind, RecordedArguments};
-use crate::decision::{Allowance, Decision};
-use crate::engine::{Agent, Verdict};
+use crate::config::{Access, RecordedArguments};
+use crate::decision::{Allowance, Class, Decision};
+use crate::engine::{Agent, Lookup, Verdict};
 use crate::identity::hex;
 use crate::request::Request;
 
 /// How a decision is to be recorded.
 #[derive(Debug, PartialEq)]
 pub enum Record {
-    /// As an event of its own: a decision on a verified chain.
-    Event(Box<v1::Event>),
-    /// As one more of its kind in this second: a denial before any signature had verified, so that a flood of garbage
-    /// can not write the ledger full.
+    /// As an event of its own: a decision on a verified chain. The standing says who could cause it.
+    Event(Box<v1::Event>, Standing),
+    /// As one more of its kind in this second: a denial before any signature had verified, or of somebody who showed
+    /// another's chain and could not prove to be its holder. Anybody can cause these, and a flood of them must not
+    /// write the ledger full, nor in another's name.
     Count,
     /// Not at all: nothing was delegated and nothing denied.
     Nothing,
@@ -62,12 +64,17 @@ impl Recorder {
         let Access::Delegated(requirement) = &rule.access else {
             return Record::Count;
         };
-        let cache = if verdict.findings.cached {
-            v1::CacheLevel::L1
-        } else {
-            v1::CacheLevel::None
+        let proven = matches!(verdict.findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)));
+        let standing = match &verdict.decision {
+            Decision::Deny(denial) if !proven && denial.reason.class() == Class::Proof => return Record::Count,
+            Decision::Deny(_) if !proven => Standing::Unverified,
+            Decision::Deny(_) | Decision::Allow(_) => Standing::Verified,
         };
-        Record::Event(Box::new(v1::Event {
+        let cache = match verdict.findings.lookup {
+            Some(Lookup::Hit) => v1::CacheLevel::L1,
+            Some(Lookup::Miss) | None => v1::CacheLevel::None,
+        };
+        let event = v1::Event {
             time_unix_nano: began.as_nanos(),
             request_id: bounded(request.request_id.unwrap_or_default()),
             trace_id: trace_id(request.traceparent.unwrap_or_default()),
@@ -82,10 +89,11 @@ impl Recorder {
                 Some(Agent::Certificate(digest)) => hex(&digest),
                 Some(Agent::Bearer) | None => String::new(),
             },
-            proof: match requirement.proof {
-                ProofKind::Pop => v1::ProofKind::Pop,
-                ProofKind::Mtls => v1::ProofKind::Mtls,
-                ProofKind::None => v1::ProofKind::None,
+            proof: match verdict.findings.agent {
+                Some(Agent::Key(_)) => v1::ProofKind::Pop,
+                Some(Agent::Certificate(_)) => v1::ProofKind::Mtls,
+                Some(Agent::Bearer) => v1::ProofKind::None,
+                None => v1::ProofKind::Unspecified,
             }
             .into(),
             delegation_ids: cached.chain.tokens().map(|token| token.id().to_owned()).collect(),
@@ -95,7 +103,8 @@ impl Recorder {
             path_template: rule.path_template.clone(),
             cache: cache.into(),
             decision_ns,
-        }))
+        };
+        Record::Event(Box::new(event), standing)
     }
 
     /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time, so that

@@ -43,15 +43,11 @@ pub struct ReplayMemory {
     born: UnixTime,
     /// Seconds that a holder's clock may be ahead of ours.
     skew: u64,
-    /// Seconds after its `iat` that a proof is accepted.
-    window: u64,
 }
 
 /// A proof that passed every other check.
 #[derive(Debug, Clone, Copy)]
 pub struct UsedProof<'a> {
-    /// The audience the proof was accepted for: two plugins with different audiences do not share proofs.
-    pub audience: &'a [String],
     /// The key that signed it.
     pub holder: &'a Thumbprint,
     /// Its `jti`.
@@ -86,7 +82,6 @@ impl ReplayMemory {
         store: &mut impl SharedStore,
         secret: [u8; 16],
         now: UnixTime,
-        window: u64,
         skew: u64,
     ) -> Result<Self, StoreFailure> {
         let mut founding = secret.to_vec();
@@ -100,7 +95,6 @@ impl ReplayMemory {
             secret: *secret,
             born,
             skew,
-            window,
         })
     }
 
@@ -138,17 +132,14 @@ impl ReplayMemory {
         holder.write(proof.holder.as_bytes());
         let group = holder.finish128().h1 % GROUPS;
 
+        // Not the audience: a holder uses no id twice, whomever he shows it to (draft section 7.2).
         let mut whole = SipHasher24::new_with_key(&self.secret);
-        for name in proof.audience {
-            whole.write(&(name.len() as u64).to_le_bytes());
-            whole.write(name.as_bytes());
-        }
         whole.write(proof.holder.as_bytes());
         whole.write(proof.id.as_bytes());
         let hash = whole.finish128();
         let bucket = hash.h1 % BUCKETS_PER_GROUP;
 
-        let last_second = proof.issued_at.plus(self.window).0;
+        let last_second = proof.issued_at.plus(MAX_PROOF_WINDOW).0;
         let record = Record {
             tag: hash.h2,
             last_second: u32::try_from(last_second).unwrap_or(u32::MAX),
@@ -163,10 +154,10 @@ impl ReplayMemory {
 /// One used proof in a bucket: 12 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
-    /// 64 bits of a keyed hash of audience, holder and `jti`. Two proofs of one bucket with the same tag, a chance of
+    /// 64 bits of a keyed hash of holder and `jti`. Two proofs of one bucket with the same tag, a chance of
     /// 2^-58 in a full one, make the second look used.
     tag: u64,
-    /// The last Unix second the proof can be accepted in.
+    /// The last Unix second the proof can be accepted in, by any configuration.
     last_second: u32,
 }
 
@@ -213,8 +204,12 @@ fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, Replay
 const FOUNDING_KEY: &[u8] = b"credence/replay/founding/1";
 const BUCKET_PREFIX: &[u8] = b"credence/replay/1/";
 
-/// A holder has 1024 buckets of 64 proofs: some 65,000 within the window, a thousand a second at ± 30 s. All 64 groups
-/// full take 50 MB of the Envoy process.
+/// The longest proof window that can be configured, in seconds. Every proof is remembered for as long, whatever its
+/// own configuration's window, because the configurations of a process share the memory and may differ.
+pub const MAX_PROOF_WINDOW: u64 = 60;
+
+/// A holder has 1024 buckets of 64 proofs: some 65,000 within a minute, a thousand a second. All 64 groups full take
+/// 50 MB of the Envoy process.
 const GROUPS: u64 = 64;
 const BUCKETS_PER_GROUP: u64 = 1024;
 const RECORDS_PER_BUCKET: usize = 64;
@@ -231,7 +226,7 @@ mod tests {
     const NOW: UnixTime = UnixTime(1_100);
 
     fn memory(store: &mut Store) -> ReplayMemory {
-        ReplayMemory::join(store, [1; 16], BORN, 30, 5).unwrap()
+        ReplayMemory::join(store, [1; 16], BORN, 5).unwrap()
     }
 
     fn remember(
@@ -243,7 +238,6 @@ mod tests {
     ) -> Result<(), ReplayError> {
         let holder = samples::key(3).public().thumbprint();
         let proof = UsedProof {
-            audience: &["a".to_owned()],
             holder: &holder,
             id,
             issued_at: iat,
@@ -256,7 +250,7 @@ mod tests {
         let store = &mut Store::default();
         let one = memory(store);
         // Another worker has another secret in mind and comes later; it uses what is there.
-        let other = ReplayMemory::join(store, [2; 16], UnixTime(1_050), 30, 5).unwrap();
+        let other = ReplayMemory::join(store, [2; 16], UnixTime(1_050), 5).unwrap();
         assert_eq!(remember(&one, store, "p", NOW, NOW), Ok(()));
         assert_eq!(remember(&other, store, "p", NOW, NOW), Err(ReplayError::Replayed));
         assert_eq!(remember(&other, store, "q", NOW, NOW), Ok(()));
@@ -268,11 +262,11 @@ mod tests {
         let memory = memory(store);
         remember(&memory, store, "p", NOW, NOW).unwrap();
         assert_eq!(
-            remember(&memory, store, "p", NOW, NOW.plus(30)),
+            remember(&memory, store, "p", NOW, NOW.plus(60)),
             Err(ReplayError::Replayed)
         );
         assert_eq!(
-            remember(&memory, store, "p", NOW, NOW.plus(31)),
+            remember(&memory, store, "p", NOW, NOW.plus(61)),
             Ok(()),
             "by then its iat denies it"
         );
@@ -320,7 +314,7 @@ mod tests {
     fn what_is_not_ours_in_the_store_denies() {
         let store = &mut Store::default();
         store.write(FOUNDING_KEY, b"short", None).unwrap();
-        assert!(ReplayMemory::join(store, [1; 16], BORN, 30, 5).is_err());
+        assert!(ReplayMemory::join(store, [1; 16], BORN, 5).is_err());
         assert_eq!(
             updated(&[0; 13], &Record { tag: 1, last_second: 9 }, NOW),
             Err(ReplayError::Store(StoreFailure))

@@ -27,6 +27,11 @@ pub struct Request<'a> {
     pub traceparent: Option<&'a [u8]>,
     /// Asks to leave HTTP: a CONNECT, or an upgrade such as a WebSocket.
     pub leaves_http: bool,
+    /// Whether a body, or trailers, follow.
+    pub has_body: bool,
+    /// The names, as they arrived, of headers by which a request asks to be taken for another than the one that was
+    /// decided upon.
+    pub overrides: Vec<&'a [u8]>,
     /// The names, as they arrived, of headers that only this filter may set: to be removed before anything else.
     /// A name occurs as often as it was sent.
     pub forged: Vec<&'a [u8]>,
@@ -38,7 +43,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// [`HeaderMapError`] if the buffer is not what it should be: an unexpected answer of the host, so deny.
-    pub fn parse(serialized: &'a [u8], names: &HeaderNames) -> Result<Self, HeaderMapError> {
+    pub fn parse(serialized: &'a [u8], names: &HeaderNames, has_body: bool) -> Result<Self, HeaderMapError> {
         let headers = HeaderMap::parse(serialized)?;
         let mut request = Self {
             method: b"",
@@ -50,6 +55,8 @@ impl<'a> Request<'a> {
             request_id: None,
             traceparent: None,
             leaves_http: false,
+            has_body,
+            overrides: Vec::new(),
             forged: Vec::new(),
             headers,
         };
@@ -65,6 +72,10 @@ impl<'a> Request<'a> {
                 _ if name == names.delegation.as_bytes() => request.delegation.add(value),
                 _ if name == names.proof.as_bytes() => request.proof.add(value),
                 _ if is_ours(name) => request.forged.push(name),
+                // Another spelling of a name that some service behind us may read as the name itself.
+                _ if folds_to(name, names.delegation.as_bytes()) => request.delegation = Field::Repeated,
+                _ if folds_to(name, names.proof.as_bytes()) => request.proof = Field::Repeated,
+                _ if OVERRIDES.iter().any(|known| folds_to(name, known)) => request.overrides.push(name),
                 _ => {}
             }
         }
@@ -158,11 +169,33 @@ pub fn is_ours(name: &[u8]) -> bool {
         .is_some_and(|(prefix, _)| folds_to(prefix, OUR_PREFIX))
 }
 
+/// The names of the headers, in a serialized map, that only this filter may set.
+///
+/// # Errors
+/// [`HeaderMapError`] if the buffer is not what it should be.
+pub fn forged_names(serialized: &[u8]) -> Result<Vec<&[u8]>, HeaderMapError> {
+    let headers = HeaderMap::parse(serialized)?;
+    Ok(headers
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|name| is_ours(name))
+        .collect())
+}
+
 /// Whether two header names are the same when case does not count and `_` is `-`.
 pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
     let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == other.len() && name.iter().map(fold).eq(other.iter().map(fold))
 }
+
+/// Headers by which widespread frameworks let a request change its method or path after the fact.
+const OVERRIDES: [&[u8]; 5] = [
+    b"x-http-method-override",
+    b"x-http-method",
+    b"x-method-override",
+    b"x-original-url",
+    b"x-rewrite-url",
+];
 
 /// Headers that start so are removed from every request before anything else, and set only by this filter.
 pub const OUR_PREFIX: &[u8] = b"x-delegation-";
@@ -310,7 +343,7 @@ pub(crate) mod tests {
             delegation: "authority-chain".to_owned(),
             proof: "holder-proof".to_owned(),
         };
-        let request = Request::parse(&buffer, &names).unwrap();
+        let request = Request::parse(&buffer, &names, false).unwrap();
         assert_eq!(
             (request.delegation, request.proof),
             (Field::Once(b"b"), Field::Once(b"c"))
@@ -434,8 +467,35 @@ pub(crate) mod tests {
         assert_eq!(parse(&huge).unwrap_err(), HeaderMapError::Malformed);
     }
 
+    #[test]
+    fn another_spelling_of_our_names_counts_as_a_second_header() {
+        let buffer = serialize(&[
+            ("delegation", "a"),
+            ("delegation-proof", "p"),
+            ("delegation_proof", "q"),
+        ]);
+        let request = parse(&buffer).unwrap();
+        assert_eq!(
+            (request.delegation, request.proof),
+            (Field::Once(b"a"), Field::Repeated)
+        );
+    }
+
+    #[test]
+    fn headers_that_change_the_request_after_the_fact_are_found() {
+        let buffer = serialize(&[
+            ("x-http-method-override", "DELETE"),
+            ("x_original_url", "/"),
+            ("x-original", ""),
+        ]);
+        assert_eq!(
+            parse(&buffer).unwrap().overrides,
+            [&b"x-http-method-override"[..], b"x_original_url"]
+        );
+    }
+
     fn parse(buffer: &[u8]) -> Result<Request<'_>, HeaderMapError> {
         // Borrowed names live as long as the call only; what is read borrows from the buffer alone.
-        Request::parse(buffer, &HeaderNames::default())
+        Request::parse(buffer, &HeaderNames::default(), false)
     }
 }

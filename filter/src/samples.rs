@@ -66,7 +66,20 @@ pub(crate) fn value(json: &str) -> Value {
 }
 
 pub(crate) fn verified_chain() -> VerifiedChain {
-    let token = root(grant("root", 2, r#"{"pay":{}}"#));
+    verified(&root(grant("root", 2, r#"{"pay":{}}"#)))
+}
+
+/// A chain that takes memory: its constraint excludes so many numbers.
+pub(crate) fn chain_excluding(numbers: usize) -> VerifiedChain {
+    let numbers: Vec<_> = (0..numbers).map(|number| number.to_string()).collect();
+    let tools = format!(
+        r#"{{"pay":{{"amount":{{"constraint_type":"not_one_of","excluded":[{}]}}}}}}"#,
+        numbers.join(",")
+    );
+    verified(&root(grant("root", 2, &tools)))
+}
+
+fn verified(token: &str) -> VerifiedChain {
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: key(1).public(),
@@ -80,7 +93,7 @@ pub(crate) fn verified_chain() -> VerifiedChain {
         limits: &limits,
         now: UnixTime(NOW),
     };
-    Chain::parse_joined(&token, &limits).unwrap().verify(&context).unwrap()
+    Chain::parse_joined(token, &limits).unwrap().verify(&context).unwrap()
 }
 
 /// Shared data as the host has it, with faults on demand.

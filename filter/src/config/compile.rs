@@ -9,6 +9,7 @@ use credence_delegation::{Algorithm, Algorithms, PublicKey, TrustAnchor, TrustAn
 use super::error::Problems;
 use super::{Access, Audit, ConfigError, ControlPlane, Limits, Policy, Requirement, Rule, duration, file};
 use crate::arguments::{ArgumentMapping, ArgumentSource, Source};
+use crate::replay::MAX_PROOF_WINDOW;
 use crate::request::{HeaderNames, folds_to, is_ours};
 use crate::route::{HostPattern, PathTemplate, Pattern, Routes};
 
@@ -295,6 +296,7 @@ impl RuleCompiler<'_> {
             ("tool", rule.tool.is_some()),
             ("args", rule.args.is_some()),
             ("ignore_query", rule.ignore_query.is_some()),
+            ("ignore_body", rule.ignore_body.is_some()),
             ("audience", rule.audience.is_some()),
             ("proof", rule.proof.is_some()),
             ("forward", rule.forward.is_some()),
@@ -334,6 +336,7 @@ impl RuleCompiler<'_> {
             arguments,
             audience,
             proof,
+            ignore_body: rule.ignore_body.unwrap_or_default(),
             forward: rule.forward.unwrap_or_default(),
         }
     }
@@ -571,7 +574,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         0..=(256 << 20),
         problems,
     );
-    let pop_window = seconds("pop_window", times.pop_window, 30, 1..=300, problems);
+    let pop_window = seconds("pop_window", times.pop_window, 30, 1..=MAX_PROOF_WINDOW, problems);
     let proof_clock_skew = seconds(
         "pop_clock_skew",
         times.pop_clock_skew,

@@ -85,6 +85,8 @@ pub(super) struct Rule {
     #[serde(default, deserialize_with = "present")]
     pub(super) ignore_query: Option<Vec<String>>,
     #[serde(default, deserialize_with = "present")]
+    pub(super) ignore_body: Option<bool>,
+    #[serde(default, deserialize_with = "present")]
     pub(super) audience: Option<Vec<String>>,
     #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<ProofKind>,

@@ -125,6 +125,8 @@ pub struct Requirement {
     pub audience: Vec<String>,
     /// How the agent proves that it is the holder.
     pub proof: ProofKind,
+    /// Whether a request may have a body, which no delegation constrains.
+    pub ignore_body: bool,
     /// Whether the service behind us gets to see the delegation (never the proof).
     pub forward: bool,
 }

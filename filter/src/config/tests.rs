@@ -663,6 +663,7 @@ fn every_field_is_documented() {
         "type",
         "optional",
         "ignore_query",
+        "ignore_body",
         "proof",
         "public",
         "forward",

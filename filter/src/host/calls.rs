@@ -37,6 +37,8 @@ pub enum LogLevel {
 pub enum MapType {
     /// The request's headers.
     RequestHeaders = 0,
+    /// The request's trailers.
+    RequestTrailers = 1,
     /// The response's headers.
     ResponseHeaders = 2,
 }

@@ -47,6 +47,11 @@ pub fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Flow> {
     with_plugin(|plugin| plugin.on_request_headers(root, StreamId(context), end_of_stream))
 }
 
+/// See [`Plugin::on_request_trailers`]. `None` if the plugin is busy, which Envoy does not do.
+pub fn on_request_trailers() -> Option<Flow> {
+    with_plugin(|plugin| plugin.on_request_trailers())
+}
+
 /// See [`Plugin::on_grpc_message`].
 pub fn on_grpc_message(token: u32, message: Vec<u8>) {
     deliver(Event::GrpcMessage(GrpcToken(token), message));
@@ -210,6 +215,11 @@ mod tests {
 
         fn on_request_headers(&mut self, root: RootId, stream: StreamId, _end_of_stream: bool) -> Flow {
             self.note(&format!("headers {} {}", root.0, stream.0));
+            Flow::Continue
+        }
+
+        fn on_request_trailers(&mut self) -> Flow {
+            self.note("trailers");
             Flow::Continue
         }
 

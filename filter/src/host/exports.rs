@@ -72,6 +72,17 @@ extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_strea
     }
 }
 
+/// A request's trailers are complete. Costs nothing where there are none.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_request_trailers(context: u32, _trailers: u32) -> u32 {
+    calls::enter(context);
+    match dispatch::on_request_trailers() {
+        Some(Flow::Continue) => CONTINUE,
+        // It stays where it is, and ends with its timeout.
+        Some(Flow::Pause) | None => PAUSE,
+    }
+}
+
 /// A message has arrived on a gRPC stream.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, size: usize) {
@@ -116,4 +127,5 @@ const NO: u32 = 0;
 const YES: u32 = 1;
 
 const CONTINUE: u32 = 0;
-const PAUSE: u32 = 1;
+/// StopAllIterationAndWatermark: whatever else of the request arrives does not make it go on.
+const PAUSE: u32 = 4;

@@ -33,6 +33,9 @@ pub trait Plugin {
     /// A request's headers are complete.
     fn on_request_headers(&mut self, root: RootId, stream: StreamId, end_of_stream: bool) -> Flow;
 
+    /// A request's trailers are complete.
+    fn on_request_trailers(&mut self) -> Flow;
+
     /// A message has arrived on a gRPC stream.
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]);
 

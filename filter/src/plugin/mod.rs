@@ -30,10 +30,15 @@ use root::Root;
 #[derive(Default)]
 pub(crate) struct Vm {
     /// One for each cluster and log that a configuration names.
-    watches: Vec<WatchLine>,
+    watches: BTreeMap<WatchId, WatchLine>,
+    next_watch: u32,
     roots: BTreeMap<RootId, Root>,
     metrics: Metrics,
 }
+
+/// A watch of this VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WatchId(u32);
 
 /// A revocation view and the stream that keeps it fresh.
 struct WatchLine {
@@ -74,19 +79,32 @@ impl Plugin for Vm {
         }
     }
 
-    fn on_request_headers(&mut self, id: RootId, _stream: StreamId, _end_of_stream: bool) -> Flow {
+    fn on_request_headers(&mut self, id: RootId, _stream: StreamId, end_of_stream: bool) -> Flow {
         let Some(root) = self.roots.get_mut(&id) else {
             return root::refuse();
         };
-        let Some(watch_line) = self.watches.get(root.watch) else {
+        let Some(watch_line) = self.watches.get(&root.watch) else {
             return root::refuse();
         };
-        root.on_request_headers(&watch_line.watch, &mut self.metrics)
+        root.on_request_headers(!end_of_stream, &watch_line.watch, &mut self.metrics)
+    }
+
+    fn on_request_trailers(&mut self) -> Flow {
+        match root::strip_trailers() {
+            Ok(()) => Flow::Continue,
+            Err(error) => {
+                calls::log(
+                    LogLevel::Error,
+                    &format!("credence: a request was held for its trailers: {error}"),
+                );
+                Flow::Pause
+            }
+        }
     }
 
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
         let Ok((now, random)) = instant() else { return };
-        if let Some(WatchLine { watch, line, .. }) = self.watches.iter_mut().find(|watch| watch.line.is(token)) {
+        if let Some(WatchLine { watch, line, .. }) = self.watches.values_mut().find(|watch| watch.line.is(token)) {
             let actions = watch.on_message(now, message, random);
             line.carry_out(watch, actions, now, random);
         } else if let Some(root) = self.roots.values_mut().find(|root| root.line.is(token)) {
@@ -98,7 +116,7 @@ impl Plugin for Vm {
         // Our side has to be closed exactly once, here; of a stream that never opened there is nothing to close.
         let _ = calls::grpc_close(token);
         let Ok((now, random)) = instant() else { return };
-        if let Some(WatchLine { watch, line, .. }) = self.watches.iter_mut().find(|watch| watch.line.is(token)) {
+        if let Some(WatchLine { watch, line, .. }) = self.watches.values_mut().find(|watch| watch.line.is(token)) {
             line.forget();
             let actions = watch.on_close(now, status, random);
             line.carry_out(watch, actions, now, random);
@@ -112,7 +130,7 @@ impl Plugin for Vm {
     fn on_drain(&mut self, id: RootId) -> bool {
         let Ok((now, random)) = instant() else { return true };
         // A stream ends with its root context: another configuration's next tick opens one of its own.
-        for WatchLine { watch, line, .. } in self.watches.iter_mut().filter(|watch| watch.line.is_of(id)) {
+        for WatchLine { watch, line, .. } in self.watches.values_mut().filter(|watch| watch.line.is_of(id)) {
             line.hang_up(watch, now, random);
         }
         let Some(root) = self.roots.get_mut(&id) else {
@@ -130,32 +148,35 @@ impl Vm {
     fn add_root(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
         let node = text_property(&["xds", "node", "id"])?;
         let plugin = text_property(&["plugin_root_id"])?;
-        let watch = match self
-            .watches
-            .iter()
-            .position(|watch| watch.control_plane == policy.control_plane)
-        {
-            Some(watch) => watch,
-            None => {
-                let settings = Settings {
-                    log_id: policy.control_plane.log_id.clone(),
-                    node: node.clone(),
-                    max_subjects: DEFAULT_MAX_SUBJECTS,
-                    max_staleness: policy.control_plane.max_staleness,
-                    ping_interval: policy.control_plane.ping_interval,
-                };
-                self.watches.push(WatchLine {
-                    control_plane: policy.control_plane.clone(),
-                    watch: Watch::new(settings, calls::random()?),
-                    line: Line::new(&policy.control_plane.cluster, "credence.v1.RevocationService", "Watch"),
-                });
-                self.watches.len().saturating_sub(1)
-            }
-        };
+        let watch = self.watch_for(&policy.control_plane, &node)?;
         let root = Root::new(id, policy, watch, audit::Settings { node, plugin }, &mut self.metrics)?;
         self.roots.insert(id, root);
         calls::set_tick_period(TICK_MS)?;
         Ok(())
+    }
+
+    /// The watch of this cluster and log: the one that another configuration has, or a new one.
+    fn watch_for(&mut self, control_plane: &ControlPlane, node: &str) -> Result<WatchId, HostError> {
+        let mut watches = self.watches.iter();
+        if let Some((id, _)) = watches.find(|(_, watch)| watch.control_plane == *control_plane) {
+            return Ok(*id);
+        }
+        let settings = Settings {
+            log_id: control_plane.log_id.clone(),
+            node: node.to_owned(),
+            max_subjects: DEFAULT_MAX_SUBJECTS,
+            max_staleness: control_plane.max_staleness,
+            ping_interval: control_plane.ping_interval,
+        };
+        let id = WatchId(self.next_watch);
+        self.next_watch = self.next_watch.wrapping_add(1);
+        let watch = WatchLine {
+            control_plane: control_plane.clone(),
+            watch: Watch::new(settings, calls::random()?),
+            line: Line::new(&control_plane.cluster, "credence.v1.RevocationService", "Watch"),
+        };
+        self.watches.insert(id, watch);
+        Ok(id)
     }
 
     /// `true` once a drained configuration has nothing left to do, and is gone.
@@ -165,7 +186,7 @@ impl Vm {
         let Some(root) = self.roots.get_mut(&id) else {
             return Ok(false);
         };
-        if let Some(WatchLine { watch, line, .. }) = self.watches.get_mut(root.watch) {
+        if let Some(WatchLine { watch, line, .. }) = self.watches.get_mut(&root.watch) {
             if !root.is_draining() && line.is_free_for(id) {
                 line.belongs_to(id);
                 let actions = watch.on_tick(now, random);
@@ -177,6 +198,10 @@ impl Vm {
         self.metrics.flush(&mut HostMetrics)?;
         if is_finished {
             self.roots.remove(&id);
+            // A view that no configuration relies on may be large.
+            let roots = &self.roots;
+            self.watches
+                .retain(|watch, _| roots.values().any(|root| root.watch == *watch));
         }
         Ok(is_finished)
     }
@@ -188,7 +213,7 @@ enum StartError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
-    Ring(#[from] crate::audit::RingError),
+    Ring(#[from] audit::RingError),
     #[error("the memory of used proofs in Envoy's shared data is not ours: give this plugin a vm_id of its own")]
     ReplayMemory,
 }

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::StartError;
 use super::line::{Deed, Line, Speaker};
 use super::world::{HostStore, RequestWorld};
+use super::{StartError, WatchId};
 use crate::answer::Answer;
-use crate::audit::{self, Limits, Reporter, Ring, Standing};
+use crate::audit::{self, Limits, Reporter, Ring};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::{Access, Overflow, Policy};
 use crate::decision::{Allowance, Decision, Denial, Reason};
-use crate::engine::{Engine, Verdict};
+use crate::engine::{Engine, Lookup, Verdict};
 use crate::evidence::{Record, Recorder};
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
 use crate::host::{Flow, RootId};
 use crate::metrics::{self, Counter, DecisionCounters, Gauge, Metrics};
 use crate::replay::ReplayMemory;
-use crate::request::{Field, HeaderNames, Request};
+use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
 use crate::revocation::Watch;
 
 /// A root context.
@@ -27,7 +27,7 @@ pub(super) struct Root {
     recorder: Recorder,
     evidence: Evidence,
     /// Which of the VM's watches this configuration relies on.
-    pub(super) watch: usize,
+    pub(super) watch: WatchId,
     /// The audit stream.
     pub(super) line: Line,
     headers: HeaderNames,
@@ -70,13 +70,12 @@ impl Root {
     pub(super) fn new(
         id: RootId,
         policy: Policy,
-        watch: usize,
+        watch: WatchId,
         settings: audit::Settings,
         metrics: &mut Metrics,
     ) -> Result<Self, StartError> {
         let now = UnixTime(calls::unix_time()?.second());
-        let (window, skew) = (policy.limits.verification.proof_window, policy.limits.proof_clock_skew);
-        let replay = ReplayMemory::join(&mut HostStore, calls::random()?, now, window, skew)
+        let replay = ReplayMemory::join(&mut HostStore, calls::random()?, now, policy.limits.proof_clock_skew)
             .map_err(|_| StartError::ReplayMemory)?;
         let ring = Ring::new(Limits {
             max_entries: policy.audit.ring_entries,
@@ -110,21 +109,26 @@ impl Root {
     }
 
     /// Decides a request, and does what was decided.
-    pub(super) fn on_request_headers(&mut self, watch: &Watch, metrics: &mut Metrics) -> Flow {
-        match self.decide(watch, metrics) {
+    pub(super) fn on_request_headers(&mut self, has_body: bool, watch: &Watch, metrics: &mut Metrics) -> Flow {
+        match self.decide(has_body, watch, metrics) {
             Ok(flow) => flow,
             Err(error) => {
                 calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
+                let reason = Reason::HostFailure.code();
+                count_decision(&mut self.decisions, metrics, None, metrics::Verdict::Deny, reason);
+                // Without a clock it goes into the ledger's first second of all, but it does go there.
+                let began = calls::unix_time().unwrap_or_default();
+                self.evidence.ring.count(NO_RULE, reason, began);
                 refuse()
             }
         }
     }
 
-    fn decide(&mut self, watch: &Watch, metrics: &mut Metrics) -> Result<Flow, HostError> {
+    fn decide(&mut self, has_body: bool, watch: &Watch, metrics: &mut Metrics) -> Result<Flow, HostError> {
         let began = calls::unix_time()?;
         let now = calls::monotonic()?;
         let serialized = calls::header_map_bytes(MapType::RequestHeaders)?;
-        let request = match Request::parse(&serialized, &self.headers) {
+        let request = match Request::parse(&serialized, &self.headers, has_body) {
             Ok(request) => request,
             Err(error) => {
                 let denial = Denial::from(error);
@@ -163,20 +167,17 @@ impl Root {
             Decision::Deny(denial) => (Flow::Pause, metrics::Verdict::Deny, denial.reason.code()),
         };
         count_decision(&mut self.decisions, metrics, verdict.rule_index, way, reason);
-        if verdict.findings.chain.is_some() {
-            let looked_up = if verdict.findings.cached {
-                self.figures.cache_hits
-            } else {
-                self.figures.cache_misses
-            };
-            metrics.add(looked_up, 1);
+        match verdict.findings.lookup {
+            Some(Lookup::Hit) => metrics.add(self.figures.cache_hits, 1),
+            Some(Lookup::Miss) => metrics.add(self.figures.cache_misses, 1),
+            None => {}
         }
         let took = calls::monotonic()?.since(now);
         let decision_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let Evidence { ring, reporter } = &mut self.evidence;
         match self.recorder.record(&verdict, &request, began, decision_ns) {
-            Record::Event(event) => {
-                ring.push(&event, Standing::Verified, began);
+            Record::Event(event, standing) => {
+                ring.push(&event, standing, began);
             }
             Record::Count => ring.count(verdict.rule.map_or(NO_RULE, |rule| &rule.name), reason, began),
             Record::Nothing => {}
@@ -321,21 +322,44 @@ fn strip(request: &Request<'_>) -> Result<(), HostError> {
 
 /// Makes the request what its decision says the service behind us shall see.
 fn apply(verdict: &Verdict<'_>, request: &Request<'_>, names: &HeaderNames) -> Result<(), HostError> {
-    let (Decision::Allow(Allowance::Delegated(identity)), Some(rule)) = (&verdict.decision, verdict.rule) else {
+    let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
+    let (allowance, access) = match (&verdict.decision, verdict.rule) {
+        (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
+        (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
+    };
+    if request.proof != Field::Absent {
+        // Nobody behind us gets to spend it.
+        remove(names.proof.as_bytes())?;
+    }
+    let Allowance::Delegated(identity) = allowance else {
         return Ok(());
     };
+    request.overrides.iter().try_for_each(|name| remove(name))?;
     for (name, value) in &identity.headers {
         calls::set_header(MapType::RequestHeaders, name.as_bytes(), value.as_bytes())?;
     }
-    if request.proof != Field::Absent {
-        calls::remove_header(MapType::RequestHeaders, names.proof.as_bytes())?;
+    match access {
+        Access::Delegated(requirement) if requirement.forward => Ok(()),
+        Access::Delegated(_) | Access::Public => remove(names.delegation.as_bytes()),
     }
-    let forwards = matches!(&rule.access, Access::Delegated(requirement) if requirement.forward);
-    if forwards {
-        Ok(())
-    } else {
-        calls::remove_header(MapType::RequestHeaders, names.delegation.as_bytes())
+}
+
+/// Removes what only this filter may set from a request's trailers, which somebody further on may merge into its headers.
+pub(super) fn strip_trailers() -> Result<(), TrailerError> {
+    let serialized = calls::header_map_bytes(MapType::RequestTrailers)?;
+    for name in forged_names(&serialized)? {
+        calls::remove_header(MapType::RequestTrailers, name)?;
     }
+    Ok(())
+}
+
+/// Why a request's trailers can not be made safe.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrailerError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Map(#[from] HeaderMapError),
 }
 
 fn answer(denial: &Denial, is_grpc: bool) -> Result<(), HostError> {
