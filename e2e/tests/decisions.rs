@@ -482,6 +482,13 @@ mod a_request {
     }
 
     #[test]
+    fn may_have_no_body_that_no_delegation_constrains() {
+        let chain = stack().mint("alice", &["--tool", READ]).unwrap();
+        let with_body = book().delegation(&chain).json(r#"{"item":"another"}"#);
+        assert_denied(&stack().send(&with_body).unwrap(), 403, "body_unmapped");
+    }
+
+    #[test]
     fn whose_dot_segments_envoy_resolves_is_decided_as_the_service_sees_it() {
         let chain = stack().mint("alice", &["--tool", READ_BOOK]).unwrap();
         let reply = stack()

@@ -48,6 +48,25 @@ fn a_public_path_hears_of_nobody() {
 }
 
 #[test]
+fn nobody_behind_the_filter_gets_to_spend_a_proof() {
+    let received = received(stack(), &Request::get("/healthz").proof("a-proof-for-somewhere-else"));
+    assert_eq!(received.header("delegation-proof"), None, "{received:?}");
+}
+
+#[test]
+fn an_allowed_request_can_not_become_another_one() {
+    let chain = stack().mint("alice", &["--tool", READ]).unwrap();
+    let request = Request::get("/v1/catalog/book")
+        .delegation(chain)
+        .header("x-http-method-override", "DELETE")
+        .header("X_Original_URL", "/v1/accounts/a1/charges");
+    let received = received(stack(), &request);
+    for name in ["x-http-method-override", "x_original_url"] {
+        assert_eq!(received.header(name), None, "{received:?}");
+    }
+}
+
+#[test]
 fn an_allowed_request_hears_of_the_principal_and_nobody_else() {
     let chain = stack().mint("alice", &["--id", "the-leaf", "--tool", READ]).unwrap();
     let received = received(stack(), &impostor("/v1/catalog/book").delegation(chain));
