@@ -54,6 +54,7 @@ pub(crate) struct Claimed {
     pub(crate) id: Option<String>,
     pub(crate) issuer: Option<String>,
     pub(crate) subject: Option<String>,
+    pub(crate) issued_at: Option<UnixTime>,
     pub(crate) expires_at: Option<UnixTime>,
     pub(crate) depth: Option<u32>,
     pub(crate) tools: Option<Value>,
@@ -69,11 +70,13 @@ impl Claimed {
             .as_object()
             .ok_or_else(|| unreadable("its claims are not a JSON object".to_owned()))?;
         let text = |name| claims.member(name).and_then(Json::as_str).map(str::to_owned);
+        let time = |name| claims.member(name).and_then(Json::as_integer).map(UnixTime);
         Ok(Self {
             id: text("jti"),
             issuer: text("iss"),
             subject: text("sub"),
-            expires_at: claims.member("exp").and_then(Json::as_integer).map(UnixTime),
+            issued_at: time("iat"),
+            expires_at: time("exp"),
             depth: claims
                 .member("del_depth")
                 .and_then(Json::as_integer)
@@ -88,6 +91,30 @@ impl Claimed {
             Some(expires_at) if expires_at <= now => Err(Failure::operation(format!(
                 "the chain's last token expired at {}; ask whoever gave it to you for a new one",
                 clock::rfc3339(expires_at)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a time of issue before the token's own by more than `skew` seconds: nothing made with the token can be
+    /// older than it. `option` is the time that `--issued-at` gave; the clock's is taken otherwise.
+    pub(crate) fn check_not_older(&self, option: Option<i64>, skew: u64) -> Result<(), Failure> {
+        let made_at = option.map_or_else(clock::now, UnixTime);
+        match self.issued_at {
+            Some(issued_at) if issued_at > made_at.plus(skew) => Err(Failure::operation(format!(
+                "the chain's last token was issued at {}, {}",
+                clock::rfc3339(issued_at),
+                match option {
+                    Some(_) => format!(
+                        "after the --issued-at {} ({}); give an --issued-at that is not before the token's, or none",
+                        made_at.0,
+                        clock::rfc3339(made_at)
+                    ),
+                    None => format!(
+                        "but by the clock of this machine it is {}; set the clock, or give the time as --issued-at",
+                        clock::rfc3339(made_at)
+                    ),
+                }
             ))),
             _ => Ok(()),
         }

@@ -1,11 +1,12 @@
 //! Talking to a running control plane's HTTP API.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use credence_delegation::json::Json;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Timeout};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -57,6 +58,7 @@ impl ControlPlaneOptions {
             })?;
         let agent = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
             // The token goes to the control plane and nowhere else.
             .max_redirects(0)
@@ -71,7 +73,7 @@ impl ControlPlaneOptions {
 }
 
 impl Client {
-    /// Sends a JSON text; gives back the answer's.
+    /// Asks for a change that may be asked for again, with a JSON text; gives back the answer's.
     pub(crate) fn post(&self, path: &str, json: &str) -> Result<String, Failure> {
         let response = self
             .agent
@@ -79,7 +81,7 @@ impl Client {
             .header("authorization", self.authorization.as_str())
             .content_type("application/json")
             .send(json);
-        self.answer(response)
+        self.answer(response, |error| self.change_unconfirmed(error))
     }
 
     /// Asks with these query parameters; gives back the answer's JSON text.
@@ -90,18 +92,36 @@ impl Client {
             .header("authorization", self.authorization.as_str())
             .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
             .call();
-        self.answer(response)
+        self.answer(response, |error| self.unreachable(error))
     }
 
-    fn answer(&self, response: Result<Response<Body>, ureq::Error>) -> Result<String, Failure> {
-        let unreachable = |error: ureq::Error| {
-            Failure::operation(format!(
-                "the control plane at {} can not be reached: {error}; start it with `credence serve`, or name another \
-                 one with --control-plane",
-                self.url
-            ))
-        };
-        let mut response = response.map_err(unreachable)?;
+    fn unreachable(&self, error: &ureq::Error) -> Failure {
+        Failure::operation(format!(
+            "the control plane at {} can not be reached: {error}; start it with `credence serve`, or name another one \
+             with --control-plane",
+            self.url
+        ))
+    }
+
+    /// Why nobody can say that a change was made: it was certainly not made only where nothing was ever sent.
+    fn change_unconfirmed(&self, error: &ureq::Error) -> Failure {
+        if certainly_not_sent(error) {
+            return self.unreachable(error);
+        }
+        Failure::operation(format!(
+            "the outcome is unknown: the control plane at {} was asked but gave no answer ({error}); what was asked for \
+             may be in force already, may still come into force, or may be lost. Run the same command again until it \
+             succeeds: repeating it is harmless",
+            self.url
+        ))
+    }
+
+    fn answer(
+        &self,
+        response: Result<Response<Body>, ureq::Error>,
+        unanswered: impl Fn(&ureq::Error) -> Failure,
+    ) -> Result<String, Failure> {
+        let mut response = response.map_err(|error| unanswered(&error))?;
         let retry_after = response
             .headers()
             .get("retry-after")
@@ -113,7 +133,7 @@ impl Client {
             .with_config()
             .limit(MAX_ANSWER_BYTES)
             .read_to_string()
-            .map_err(unreachable)?;
+            .map_err(|error| unanswered(&error))?;
         if status.is_success() {
             return Ok(text);
         }
@@ -134,8 +154,60 @@ impl Client {
     }
 }
 
+/// Whether a request failed before any of it left this machine.
+fn certainly_not_sent(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Timeout(which) => matches!(which, Timeout::Resolve | Timeout::Connect),
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::AddrNotAvailable
+        ),
+        ureq::Error::Http(_)
+        | ureq::Error::BadUri(_)
+        | ureq::Error::HostNotFound
+        | ureq::Error::InvalidProxyUrl
+        | ureq::Error::ConnectProxyFailed(_)
+        | ureq::Error::ConnectionFailed => true,
+        _ => false,
+    }
+}
+
+/// What reaching the control plane may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What a request may take: a revocation waits for the disk.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of an answer: a page of a thousand audit events stays far below.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_unconfirmed_unless_it_was_certainly_not_sent() {
+        let client = Client {
+            agent: Agent::new_with_defaults(),
+            url: "http://127.0.0.1:7070".to_owned(),
+            authorization: Zeroizing::default(),
+        };
+        let said = |error: ureq::Error| client.change_unconfirmed(&error).to_string();
+        for which in [Timeout::Global, Timeout::RecvResponse, Timeout::RecvBody] {
+            let said = said(ureq::Error::Timeout(which));
+            assert!(said.starts_with("the outcome is unknown"), "{said}");
+            assert!(said.ends_with("repeating it is harmless"), "{said}");
+        }
+        assert!(said(ureq::Error::Io(ErrorKind::ConnectionReset.into())).contains("unknown"));
+        for error in [
+            ureq::Error::Timeout(Timeout::Connect),
+            ureq::Error::Io(ErrorKind::ConnectionRefused.into()),
+            ureq::Error::HostNotFound,
+        ] {
+            assert!(said(error).contains("can not be reached"));
+        }
+    }
+}

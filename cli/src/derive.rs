@@ -32,6 +32,7 @@ impl Derive {
         let chain = ChainText::read(&self.parent)?;
         let parent = Claimed::read(chain.leaf())?;
         parent.check_not_expired(self.grant.issued_at())?;
+        parent.check_not_older(self.grant.issued_at, 0)?;
         let tools = match self.grant.tools()? {
             Some(tools) => tools,
             None if self.same_tools => parent

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use credence_delegation::json::Json;
 use credence_delegation::mint::{Grant, MintError};
 use credence_delegation::{Step, UnixTime, Value};
+use credence_filter::engine::MAX_ID_BYTES;
 use sha2::{Digest, Sha256};
 
 use crate::clock::Span;
@@ -59,7 +60,7 @@ pub(crate) struct GrantOptions {
 
     /// When the token is issued, in seconds since the Unix epoch; now if not given.
     #[arg(long, value_name = "UNIX")]
-    issued_at: Option<i64>,
+    pub(crate) issued_at: Option<i64>,
 }
 
 /// The parent's side of what a derived token defaults to.
@@ -87,8 +88,10 @@ impl GrantOptions {
             Some(ttl) => issued_at.plus(ttl.seconds),
             None => issued_at.plus(DEFAULT_TTL.seconds).min(bounds.expires_at),
         };
+        let id = self.id.clone().map_or_else(|| random::id(issued_at), Ok)?;
+        check_name("--id", &id)?;
         Ok(Grant {
-            id: self.id.clone().map_or_else(|| random::id(issued_at), Ok)?,
+            id,
             issued_at,
             expires_at,
             holder: keys::public_key(&self.holder)?,
@@ -127,6 +130,18 @@ impl GrantOptions {
         }
         Ok((!members.is_empty()).then(|| Value::object(members)))
     }
+}
+
+/// Refuses a name, given as this option, that is valid but longer than what filters take.
+pub(crate) fn check_name(option: &str, name: &str) -> Result<(), Failure> {
+    if name.len() <= MAX_ID_BYTES {
+        return Ok(());
+    }
+    Err(Failure::operation(format!(
+        "{option} has {} bytes, and filters deny every request under a name of more than {MAX_ID_BYTES}; give a \
+         shorter one",
+        name.len()
+    )))
 }
 
 /// Says what a refusal to mint, derive or prove means for whoever typed the command.

@@ -19,22 +19,35 @@ pub(crate) fn signing_key(path: &Path) -> Result<SigningKey, Failure> {
     })
 }
 
-/// Reads a public key: a JWK itself, or the file of one. Of a private key's file the public half is taken.
+/// Reads a public key: a JWK itself, or the file of one. Of a private key the public half is taken.
 pub(crate) fn public_key(jwk_or_file: &str) -> Result<PublicKey, Failure> {
     if jwk_or_file.trim_start().starts_with('{') {
-        return PublicKey::from_jwk_text(jwk_or_file.as_bytes())
-            .map_err(|error| Failure::input(format!("the JWK on the command line: {error}")));
+        let (key, private) = public_half(jwk_or_file.as_bytes())
+            .map_err(|error| Failure::input(format!("the JWK on the command line: {error}")))?;
+        if private {
+            eprintln!(
+                "credence: warning: the JWK on the command line is a private key. Only its public half is used, but \
+                 command lines are seen by other users of the machine and kept in the shell's history: give the key's \
+                 file instead, and consider this key known to others"
+            );
+        }
+        return Ok(key);
     }
     // A chain's file is given as @FILE, so that a key's may be too.
     let path = jwk_or_file.strip_prefix('@').unwrap_or(jwk_or_file);
     let text = files::read(Path::new(path), "a JWK")?;
-    let key = match PublicKey::from_jwk_text(&text) {
-        Err(KeyError::Private(_)) => SigningKey::from_jwk_text(&text).map(|key| key.public()),
-        public => public,
-    };
-    key.map_err(|error| {
+    let (key, _) = public_half(&text).map_err(|error| {
         Failure::input(format!(
             "the key file {path}: {error}; give a file with one Ed25519 JWK"
         ))
-    })
+    })?;
+    Ok(key)
+}
+
+/// The public key of a JWK, and whether the JWK is a private one.
+fn public_half(jwk: &[u8]) -> Result<(PublicKey, bool), KeyError> {
+    match PublicKey::from_jwk_text(jwk) {
+        Err(KeyError::Private(_)) => Ok((SigningKey::from_jwk_text(jwk)?.public(), true)),
+        public => Ok((public?, false)),
+    }
 }

@@ -38,6 +38,9 @@ impl Mint {
         let tools = self.grant.tools()?.ok_or_else(|| {
             Failure::input("a token grants at least one tool: give --tool NAME[=CONSTRAINTS] or --tools FILE")
         })?;
+        if let Some(subject) = &self.subject {
+            grant::check_name("--subject", subject)?;
+        }
         let key = keys::signing_key(&self.grant.key)?;
         let root = RootGrant {
             grant: self.grant.grant(tools, Bounds::ROOT)?,

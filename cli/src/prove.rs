@@ -56,7 +56,10 @@ impl Prove {
             .map_err(|error| Failure::input(error.to_string()))?;
         let key = keys::signing_key(&self.key)?;
         let issued_at = self.issued_at.map_or_else(clock::now, UnixTime);
-        Claimed::read(chain.leaf())?.check_not_expired(issued_at)?;
+        let limits = Limits::default();
+        let leaf = Claimed::read(chain.leaf())?;
+        leaf.check_not_expired(issued_at)?;
+        leaf.check_not_older(self.issued_at, limits.iat_skew)?;
         let invocation = Invocation {
             id: self.id.clone().map_or_else(|| random::id(issued_at), Ok)?,
             issued_at,
@@ -65,8 +68,7 @@ impl Prove {
             audience: self.audience.clone(),
             nonce: self.nonce.clone(),
         };
-        let proof =
-            mint::prove(chain.leaf(), &invocation, &key, &Limits::default()).map_err(|error| grant::explain(&error))?;
+        let proof = mint::prove(chain.leaf(), &invocation, &key, &limits).map_err(|error| grant::explain(&error))?;
         writeln!(out, "{proof}")?;
         Ok(Outcome::Done)
     }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use credence_delegation::json::{Json, Object};
+use credence_delegation::json::Json;
 use credence_delegation::{Thumbprint, UnixTime};
 use serde_json::json;
 
@@ -79,8 +79,8 @@ struct Issuer {
     issuer: String,
 
     /// The last second that is void, in seconds since the Unix epoch; now if not given.
-    #[arg(long, value_name = "UNIX")]
-    issued_up_to: Option<i64>,
+    #[arg(long, value_name = "UNIX", value_parser = unix_seconds, allow_negative_numbers = true)]
+    issued_up_to: Option<u32>,
 
     /// Print the control plane's answer as JSON.
     #[arg(long)]
@@ -160,7 +160,9 @@ impl Key {
 
 impl Issuer {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let up_to = self.issued_up_to.map_or_else(clock::now, UnixTime);
+        let up_to = self
+            .issued_up_to
+            .map_or_else(clock::now, |seconds| UnixTime(i64::from(seconds)));
         let request = json!({"issuer": {"issuer": self.issuer, "issued_up_to": up_to.0}}).to_string();
         let issuer = words::printable(&self.issuer);
         let done = format!(
@@ -175,13 +177,35 @@ impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client()?;
         let Named { issuer, subjects, id } = self.named()?;
-        for subject in subjects {
+        let mut confirmed = Vec::new();
+        for (index, subject) in subjects.iter().enumerate() {
             let mut delegation = named(&issuer, subject.as_deref());
             delegation["id"] = json!(id);
             let request = json!({ "delegation": delegation }).to_string();
-            let name = principal_name(&issuer, subject.as_deref());
-            let done = format!("revoked the delegation {} of {name}", words::printable(&id));
-            post(&client, &request, &done, self.json, out)?;
+            match client.post("/v1/revocations", &request) {
+                Ok(answer) => confirmed.push(answer),
+                Err(failure) => {
+                    let (done, open) = subjects.split_at(index);
+                    return Err(half_done(&failure, &issuer, &id, done, open));
+                }
+            }
+        }
+        if self.json {
+            for answer in &confirmed {
+                writeln!(out, "{}", answer.trim())?;
+            }
+        } else {
+            let positions = confirmed
+                .iter()
+                .map(|answer| position(answer))
+                .collect::<Result<Vec<_>, _>>()?;
+            let subjects = subjects.iter().map(Option::as_deref);
+            let names: Vec<_> = subjects
+                .zip(positions)
+                .map(|(subject, position)| principal_name(&issuer, subject) + &position)
+                .collect();
+            let id = words::printable(&id);
+            writeln!(out, "revoked the delegation {id} of {}", names.join(" and of "))?;
         }
         Ok(Outcome::Done)
     }
@@ -258,25 +282,56 @@ fn post(client: &Client, request: &str, done: &str, json: bool, out: &mut impl W
         writeln!(out, "{}", answer.trim())?;
         return Ok(Outcome::Done);
     }
-    let answer = Json::parse(answer.as_bytes())
-        .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
-    let position = answer.as_object().map(position).unwrap_or_default();
-    writeln!(out, "{done}{position}")?;
+    writeln!(out, "{done}{}", position(&answer)?)?;
     Ok(Outcome::Done)
 }
 
-/// Where in the log it stands.
-fn position(answer: &Object<'_>) -> String {
+/// Says how far a revocation under several readings of the principal came.
+fn half_done(failure: &Failure, issuer: &str, id: &str, done: &[Option<String>], open: &[Option<String>]) -> Failure {
+    let names = |subjects: &[Option<String>]| {
+        let names = subjects
+            .iter()
+            .map(|subject| principal_name(issuer, subject.as_deref()));
+        names.collect::<Vec<_>>().join(" and of ")
+    };
+    let done = match done {
+        [] => "nothing".to_owned(),
+        done => format!("that of {}", names(done)),
+    };
+    Failure::operation(format!(
+        "{failure}. Of the delegation {}: revoked: {done}; not known to be revoked: that of {}. Repeat the command: \
+         what is revoked stays revoked",
+        words::printable(id),
+        names(open)
+    ))
+}
+
+/// Where in the log it stands, from the control plane's answer.
+fn position(answer: &str) -> Result<String, Failure> {
+    let answer = Json::parse(answer.as_bytes())
+        .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
+    let member = |name| answer.as_object().and_then(|answer| answer.member(name));
     let mut text = String::new();
-    if let Some(seq) = answer.member("seq") {
+    if let Some(seq) = member("seq") {
         text += &format!(" (entry {} of the log", words::value(seq));
-        if let Some(epoch) = answer.member("epoch") {
+        if let Some(epoch) = member("epoch") {
             text += &format!(", epoch {}", words::value(epoch));
         }
-        if answer.member("changed").and_then(Json::as_bool) == Some(false) {
+        if member("changed").and_then(Json::as_bool) == Some(false) {
             text += ", in force already";
         }
         text.push(')');
     }
-    text
+    Ok(text)
+}
+
+/// A time as the revocation log keeps it.
+fn unix_seconds(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "write whole seconds since the Unix epoch, from 0 to {}, which is {}",
+            u32::MAX,
+            clock::rfc3339(UnixTime(i64::from(u32::MAX)))
+        )
+    })
 }

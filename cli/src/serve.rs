@@ -1,5 +1,7 @@
 //! `credence serve`
 
+mod log_output;
+
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,11 +9,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use credence_control_plane::{Config, ControlPlane, InitOptions, Running};
+use credence_control_plane::{Config, ControlPlane, InitOptions, Limits, Running};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use zeroize::Zeroizing;
 
+use self::log_output::Flush;
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome};
 use crate::{files, random};
@@ -52,6 +55,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     drain_promise: Span,
 
+    /// How many subjects (principals, keys, issuers, delegations) the log may hold. Filters need room for as many.
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_subjects)]
+    max_subjects: usize,
+
+    /// How much disk the ledger may use, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
+    ledger_bytes: u64,
+
     /// What to log, such as info or credence_control_plane=debug.
     #[arg(long, value_name = "FILTER", env = "CREDENCE_LOG", default_value = "info")]
     log: String,
@@ -69,7 +80,8 @@ enum LogFormat {
 
 impl Serve {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        self.start_logging()?;
+        self.refuse_token_in_data()?;
+        let _flushed_at_the_end = self.start_logging()?;
         if self.init && !self.operator_token_file.exists() {
             create_token(&self.operator_token_file)?;
         }
@@ -88,9 +100,14 @@ impl Serve {
             .await
             .map_err(|error| Failure::operation(error.to_string()))?;
         announce(&running, out)?;
+        running.announce_ready();
         tokio::select! {
             _ = terminated.recv() => {}
             _ = interrupted.recv() => {}
+            failure = running.failed() => {
+                tracing::error!(%failure, "the process ends");
+                return Err(Failure::operation(failure.to_string()));
+            }
         }
         tokio::select! {
             () = running.shutdown() => Ok(Outcome::Done),
@@ -105,20 +122,60 @@ impl Serve {
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.drain_promise = Duration::from_secs(self.drain_promise.seconds);
+        config.limits.max_subjects = self.max_subjects;
+        config.limits.ledger_bytes = self.ledger_bytes;
         config
     }
 
-    fn start_logging(&self) -> Result<(), Failure> {
+    /// A file in the folder that is to hold the new log would make it look like somebody else's.
+    fn refuse_token_in_data(&self) -> Result<(), Failure> {
+        if self.init && settled(&self.operator_token_file)?.starts_with(settled(&self.data)?) {
+            return Err(Failure::input(format!(
+                "--operator-token-file {} lies in the data folder {}, which --init creates and which must hold nothing \
+                 else. Name a file beside it, such as {}.token",
+                self.operator_token_file.display(),
+                self.data.display(),
+                self.data.display()
+            )));
+        }
+        Ok(())
+    }
+
+    fn start_logging(&self) -> Result<Flush, Failure> {
         let filter = EnvFilter::try_new(&self.log)
             .map_err(|error| Failure::input(format!("--log {}: {error}; write such as info or debug", self.log)))?;
+        let (output, flush) = log_output::start(std::io::stderr())
+            .map_err(|error| Failure::operation(format!("the log's thread can not be started: {error}")))?;
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr);
+            .log_internal_errors(false)
+            .with_writer(output);
         match self.log_format {
             LogFormat::Text => log.with_ansi(false).init(),
             LogFormat::Json => log.json().init(),
         }
-        Ok(())
+        // The usual hook writes to standard error itself, and would wait there for a reader.
+        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread broke down; this is a bug")));
+        Ok(flush)
+    }
+}
+
+/// The path from the root, through every link in the part of it that exists.
+fn settled(path: &Path) -> Result<PathBuf, Failure> {
+    let absolute = std::path::absolute(path)?;
+    let mut missing = Vec::new();
+    let mut existing = absolute.as_path();
+    loop {
+        if let Ok(real) = existing.canonicalize() {
+            return Ok(missing.iter().rev().fold(real, |path, name| path.join(name)));
+        }
+        match (existing.parent(), existing.file_name()) {
+            (Some(parent), Some(name)) => {
+                missing.push(name);
+                existing = parent;
+            }
+            _ => return Ok(absolute.clone()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command};
 
@@ -192,6 +192,8 @@ fn each_kind_of_subject_is_revoked_and_the_entry_is_named() {
     assert!(revoked(&["principal", "--issuer", ISSUER, "--enable"]).starts_with("enabled"));
     assert!(revoked(&["key", "--key", "agent.pub"]).starts_with("revoked the key "));
     assert!(revoked(&["key", "--key", "agent.jwk"]).contains("in force already"));
+    let private = std::fs::read_to_string(bench.path("agent.jwk")).unwrap();
+    assert!(revoked(&["key", "--key", private.trim()]).contains("in force already"));
     assert!(
         revoked(&["issuer", "--issuer", ISSUER])
             .contains("revoked every root token that https://id.example.com issued up to 2")
@@ -230,19 +232,104 @@ fn a_delegation_is_named_by_its_chain_under_both_readings_of_its_principal() {
         .succeeded();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     let said = served.run(&["revoke", "delegation", "--chain", &chain]).succeeded();
-    let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines.len(), 2, "{said}");
-    assert!(
-        lines[0].starts_with("revoked the delegation t-1 of https://id.example.com "),
-        "{said}"
+    assert_eq!(
+        said,
+        "revoked the delegation t-1 of https://id.example.com (entry 1 of the log) and of alice at \
+         https://id.example.com (entry 2 of the log)"
     );
-    assert!(
-        lines[1].starts_with("revoked the delegation t-1 of alice at https://id.example.com "),
-        "{said}"
-    );
+    let json = served
+        .run(&["revoke", "delegation", "--chain", &chain, "--json"])
+        .succeeded();
+    let unchanged = json.lines().filter(|line| line.contains(r#""changed":false"#));
+    assert_eq!(unchanged.count(), 2, "{json}");
     served
         .run(&["revoke", "delegation", "--chain", &chain, "--token", "2"])
         .failed(2, &["numbered from 1 to 1"]);
+}
+
+/// A control plane that says no more than it is told to: one connection an answer, none of which is kept open.
+fn scripted(answers: &'static [&'static str]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut connection, _) = listener.accept().unwrap();
+            // The request is there in whole once its JSON has ended.
+            let mut request = Vec::new();
+            while !request.ends_with(b"}}") {
+                let mut byte = [0];
+                connection.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            connection.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+const DONE: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"seq\":1,\"changed\":true}";
+const BUSY: &str = "HTTP/1.1 503 Busy\r\nconnection: close\r\n\r\n{\"detail\":\"busy\"}";
+const NO_ANSWER: &str = "";
+
+#[test]
+fn a_revocation_that_is_half_done_says_which_half() {
+    let bench = Workbench::new();
+    bench.keys(&["issuer", "agent"]);
+    bench.file("token", &"x".repeat(40));
+    let mint = [
+        "mint",
+        "--key",
+        "issuer.jwk",
+        "--issuer",
+        ISSUER,
+        "--holder",
+        "agent.pub",
+    ];
+    let more = ["--subject", "alice", "--tool", "t", "--id", "t-1"];
+    let chain = bench.run(&[&mint[..], &more].concat()).succeeded();
+    let revoke = |url: &str| {
+        let revoke = ["revoke", "delegation", "--chain", &chain, "--token-file", "token"];
+        bench.run(&[&revoke[..], &["--control-plane", url]].concat())
+    };
+    let busy = "credence: the control plane refused (503): busy. Of the delegation t-1: ";
+    for (answers, outcome) in [
+        (
+            &[BUSY][..],
+            "revoked: nothing; not known to be revoked: that of https://id.example.com and of alice at \
+             https://id.example.com. Repeat the command",
+        ),
+        (
+            &[DONE, BUSY],
+            "revoked: that of https://id.example.com; not known to be revoked: that of alice at \
+             https://id.example.com. Repeat the command",
+        ),
+    ] {
+        revoke(&scripted(answers)).failed(1, &[&format!("{busy}{outcome}")]);
+    }
+}
+
+#[test]
+fn a_revocation_without_an_answer_has_an_unknown_outcome() {
+    let bench = Workbench::new();
+    bench.file("token", &"x".repeat(40));
+    let url = scripted(&[NO_ANSWER]);
+    let revoke = ["revoke", "issuer", "--issuer", ISSUER, "--token-file", "token"];
+    bench.run(&[&revoke[..], &["--control-plane", &url]].concat()).failed(
+        1,
+        &["the outcome is unknown", "gave no answer", "repeating it is harmless"],
+    );
+}
+
+#[test]
+fn a_time_that_the_log_can_not_keep_is_refused_with_the_range() {
+    let bench = Workbench::new();
+    bench.file("token", &"x".repeat(40));
+    for time in ["-1", "4294967296", "1700000000000", "now"] {
+        let revoke = ["revoke", "issuer", "--issuer", ISSUER, "--token-file", "token"];
+        bench
+            .run(&[&revoke[..], &["--issued-up-to", time]].concat())
+            .failed(2, &["--issued-up-to", "from 0 to 4294967295"]);
+    }
 }
 
 #[test]

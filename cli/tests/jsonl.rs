@@ -138,6 +138,8 @@ fn algs_apply_to_anchors_and_holders() {
     for (algorithms, expected) in [
         (r#"["EdDSA"]"#, r#""step":"3a""#),
         (r#"[]"#, r#""step":"3a""#),
+        (r#"["none","ES256"]"#, r#""step":"3a""#),
+        (r#"["none","Ed25519"]"#, r#""decision":"allow""#),
         (r#"["EdDSA","Ed25519"]"#, r#""decision":"allow""#),
     ] {
         let ran = case.asked(&case.with("policy", &format!(r#"{{"proof":"none","algs":{algorithms}}}"#)));
@@ -171,78 +173,258 @@ fn chains_that_are_empty_or_not_tokens_are_denied_and_not_refused() {
 }
 
 #[test]
-fn a_line_that_is_no_case_is_named_and_the_others_are_answered() {
+fn a_line_that_is_no_case_is_denied_by_its_name_and_the_others_are_answered() {
     let case = Case::allowed();
-    let anchor = |jwk: &str| format!(r#"[{{"iss":"i","jwk":{jwk}}}]"#);
     let good = case.line(|_| None);
-    for (bad, said) in [
-        ("hello\n".to_owned(), "line 2: not valid JSON"),
-        ("[]\n".to_owned(), "line 2: a case must be an object"),
+    let nested = format!(r#"{{"id":{}1{}}}"#, "[".repeat(81), "]".repeat(81));
+    for (bad, id, said) in [
+        ("hello\n".to_owned(), "null", "not valid JSON"),
+        ("[]\n".to_owned(), "null", "a case must be an object"),
+        (
+            good.replacen("{\"id\":\"one\",", "{\"id\":\"one\",,", 1),
+            r#""one""#,
+            "not valid JSON",
+        ),
         (
             good.replacen('{', r#"{"id":"two","#, 1),
+            "null",
             "the member \"id\" occurs twice",
         ),
         (
-            good.replacen('{', r#"{"audiences":[],"#, 1),
-            "a case has an unknown member \"audiences\"",
+            case.with("args", r#"{"id":1,"id":2}"#),
+            r#""one""#,
+            "the member \"id\" occurs twice",
         ),
-        (case.without("now"), "now must be there"),
-        (case.without("audience"), "audience must be there"),
-        (case.with("now", "1.5"), "now must be whole seconds"),
-        (case.with("id", "1"), "id must be a string"),
-        (case.with("chain", "[1]"), "chain must be an array of strings"),
-        (case.with("args", "[]"), "args must be an object"),
-        (case.with("proof", "false"), "proof must be a string"),
+        (case.with("args", &nested), r#""one""#, "nested deeper than 80 levels"),
+        (case.with("args", r#"{"id":"\ud800"}"#), r#""one""#, "not valid JSON"),
+        (case.with("id", "[]"), "null", "id must be a string, a number"),
+        (case.without("id"), "null", "id must be there"),
+        (case.without("now"), r#""one""#, "now must be there"),
+        (case.without("audience"), r#""one""#, "audience must be there"),
+        (case.without("anchors"), r#""one""#, "anchors must be there"),
+        (case.with("now", "1.5"), r#""one""#, "now must be whole seconds"),
+        (case.with("now", "1e300"), r#""one""#, "now must be whole seconds"),
         (
-            case.with("policy", r#"{"require_pop_audience":true}"#),
-            "policy has an unknown member \"require_pop_audience\"",
+            case.with("now", "1700000000.00000001"),
+            r#""one""#,
+            "now must be whole seconds",
         ),
+        (
+            case.with("now", "\"1700000000\""),
+            r#""one""#,
+            "now must be whole seconds",
+        ),
+        (
+            case.with("chain", "[1]"),
+            r#""one""#,
+            "chain must be an array of strings",
+        ),
+        (case.with("tool", "null"), r#""one""#, "tool must be a string"),
+        (case.with("args", "[]"), r#""one""#, "args must be an object"),
+        (case.with("proof", "false"), r#""one""#, "proof must be a string"),
+        (case.with("policy", "[]"), r#""one""#, "policy must be an object"),
         (
             case.with("policy", r#"{"require_pop_aud":1}"#),
+            r#""one""#,
             "policy.require_pop_aud must be true or false",
         ),
         (
-            case.with("policy", r#"{"proof":null}"#),
-            "policy.proof must be \"none\"",
-        ),
-        (
-            case.with("policy", r#"{"nonce":null}"#),
-            "policy.nonce must be a string",
-        ),
-        (
-            case.with("policy", r#"{"algs":["none"]}"#),
-            "policy.algs must be an array of \"Ed25519\" or \"EdDSA\"",
-        ),
-        (
             case.with("policy", r#"{"algs":"Ed25519"}"#),
+            r#""one""#,
             "policy.algs must be an array",
         ),
-        (case.with("anchors", &anchor("{}")), "anchors[0].jwk: the JWK needs"),
         (
             case.with("anchors", r#"[{"issuer":"i"}]"#),
-            "anchors[0] has an unknown member \"issuer\"",
+            r#""one""#,
+            "anchors[0].iss must be a string",
         ),
         (
             case.with("anchors", r#"[{"iss":"i"}]"#),
+            r#""one""#,
             "anchors[0].jwk must be a public JWK",
         ),
     ] {
         let ran = case.asked(&format!("{good}{bad}{good}"));
         assert_eq!(ran.code, 2, "{said}: {ran:?}");
-        assert_eq!(ran.stdout, format!("{ALLOWED}{ALLOWED}"), "{said}");
+        let answers: Vec<_> = ran.stdout.lines().collect();
+        assert_eq!(answers.len(), 3, "{said}: {ran:?}");
+        assert_eq!((answers[0], answers[2]), (ALLOWED.trim(), ALLOWED.trim()));
+        let denied = format!(r#"{{"id":{id},"decision":"deny","step":null,"reason":"not a case: "#);
+        assert!(answers[1].starts_with(&denied), "{said}: {ran:?}");
         assert!(
-            ran.stderr.contains("line 2: ") && ran.stderr.contains(said),
+            answers[1].contains(&said.replace('"', "\\\"")),
+            "{said:?} is not in {}",
+            answers[1]
+        );
+        assert!(
+            ran.stderr.contains("line 2: not a case: ") && ran.stderr.contains(said),
             "{said:?} is not in {}",
             ran.stderr
         );
+        assert!(ran.stderr.contains("1 line is not a case"), "{}", ran.stderr);
     }
 }
 
 #[test]
-fn an_endless_line_is_passed_over() {
+fn a_line_that_is_not_text_is_denied_by_its_name() {
+    let case = Case::allowed();
+    let mut line = case.line(|_| None).into_bytes();
+    let place = line.len() - 3;
+    line.splice(place..place, *b",\"title\":\"\xff\"");
+    let ran = case.bench.run_with_bytes(&["verify", "--jsonl"], &line);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
+    assert!(ran.stdout.contains("not UTF-8"), "{ran:?}");
+}
+
+#[test]
+fn what_stands_beside_the_question_is_ignored() {
     let case = Case::allowed();
     let good = case.line(|_| None);
-    let ran = case.asked(&format!("{}\n{good}", "x".repeat(17 << 20)));
-    assert_eq!((ran.code, ran.stdout.as_str()), (2, ALLOWED));
-    assert!(ran.stderr.contains("line 1: longer than"), "{}", ran.stderr);
+    let noted = good.replacen('{', r#"{"title":"t","expected":{"verdict":"DENY"},"notes":[1],"#, 1);
+    let ran = case.asked(&noted);
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, ALLOWED, ""));
+}
+
+#[test]
+fn a_name_is_any_scalar_and_comes_back_as_it_was_written() {
+    let case = Case::allowed();
+    for id in ["7", "1.50", "9007199254740993", "null", "true", r#""a\\b""#] {
+        let ran = case.asked(&case.with("id", id));
+        assert_eq!((ran.code, ran.stdout), (0, ALLOWED.replace(r#""one""#, id)));
+    }
+    // Some readers of lines end one here.
+    let ran = case.asked(&case.with("id", "\"a\u{85}b\u{2028}c\u{2029}d\""));
+    assert_eq!(ran.stdout, ALLOWED.replace("one", "a\\u0085b\\u2028c\\u2029d"));
+}
+
+#[test]
+fn now_is_a_number_of_whole_seconds_however_it_is_written() {
+    let case = Case::allowed();
+    for now in ["1700000000.0", "1.7e9", "17000000000e-1"] {
+        assert_eq!(case.asked(&case.with("now", now)).stdout, ALLOWED, "{now}");
+    }
+}
+
+#[test]
+fn arguments_may_be_left_out() {
+    let case = Case::allowed();
+    for line in [case.without("args"), case.with("args", "null")] {
+        let (empty, left_out) = (case.asked(&case.with("args", "{}")), case.asked(&line));
+        assert!(empty.stdout.contains(r#""step":"6b""#), "{empty:?}");
+        assert_eq!((left_out.code, left_out.stdout), (0, empty.stdout));
+    }
+}
+
+#[test]
+fn what_a_policy_does_not_say_has_its_default() {
+    let case = Case::allowed();
+    let nothing = r#"{"proof":"none","require_pop_aud":null,"require_chain_aud":null,"nonce":null,"algs":null}"#;
+    assert_eq!(case.asked(&case.with("policy", nothing)).stdout, ALLOWED);
+    for policy in [
+        "null",
+        "{}",
+        r#"{"proof":null}"#,
+        r#"{"proof":"pop"}"#,
+        r#"{"proof":"required"}"#,
+    ] {
+        let ran = case.asked(&case.with("policy", policy));
+        assert!(ran.stdout.contains(r#""step":"7a""#), "{policy}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_unknown_denies() {
+    let case = Case::allowed();
+    for (policy, reason) in [
+        (
+            r#"{"proof":"none","require_pop_audience":true}"#,
+            r#"policy has an unknown member \"require_pop_audience\"; it may have require_pop_aud,"#,
+        ),
+        (
+            r#"{"proof":"None"}"#,
+            r#"policy.proof is \"None\", which is unknown; it may be \"none\", \"pop\" or \"required\""#,
+        ),
+    ] {
+        let ran = case.asked(&case.with("policy", policy));
+        let denied = format!(r#"{{"id":"one","decision":"deny","step":null,"reason":"{reason}"#);
+        assert!(ran.stdout.starts_with(&denied), "{ran:?}");
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_anchor_that_can_not_be_used_is_not_trusted() {
+    let case = Case::allowed();
+    let good = case.members[1].1.trim_matches(['[', ']']).to_owned();
+    let anchor = |jwk: &str| format!(r#"{{"iss":"{ISSUER}","jwk":{jwk}}}"#);
+    for (bad, said) in [
+        (
+            anchor(r#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#),
+            "unsupported key: kty \"RSA\"",
+        ),
+        (
+            anchor(r#"{"kty":"EC","crv":"P-256","x":"A","y":"A"}"#),
+            "unsupported key: kty \"EC\"",
+        ),
+        (anchor("{}"), "the JWK needs"),
+        (anchor("7"), "a JWK is a JSON object"),
+        (
+            good.replacen('{', r#"{"algorithms":["EdDSA"],"#, 1),
+            "it has an unknown member \"algorithms\"",
+        ),
+    ] {
+        let alone = case.asked(&case.with("anchors", &format!("[{bad}]")));
+        assert!(alone.code == 0 && alone.stdout.contains(r#""step":"3k""#), "{alone:?}");
+        let said = format!("line 1: anchors[0] is not trusted: {said}");
+        assert!(alone.stderr.contains(&said), "{said} is not in {}", alone.stderr);
+        let with_another = case.asked(&case.with("anchors", &format!("[{bad},{good}]")));
+        assert_eq!((with_another.code, with_another.stdout.as_str()), (0, ALLOWED));
+    }
+}
+
+#[test]
+fn nobody_is_trusted_without_anchors() {
+    let case = Case::allowed();
+    let ran = case.asked(&case.with("anchors", "[]"));
+    assert!(ran.code == 0 && ran.stdout.contains(r#""step":"3k""#), "{ran:?}");
+}
+
+#[test]
+fn a_chain_may_be_one_string() {
+    let case = Case::allowed();
+    let token = case.members[2].1.trim_matches(['[', ']']).to_owned();
+    assert_eq!(case.asked(&case.with("chain", &token)).stdout, ALLOWED);
+    let twice = format!("\"{0}~{0}\"", token.trim_matches('"'));
+    let ran = case.asked(&case.with("chain", &twice));
+    assert!(ran.stdout.contains(r#""step":"2c""#), "{ran:?}");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line_and_of_that_only() {
+    let case = Case::allowed();
+    let good = case.line(|_| None);
+    let ran = case.asked(&format!("\u{feff}{good}"));
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ALLOWED));
+    let ran = case.asked(&format!("{good}\u{feff}{good}"));
+    assert_eq!((ran.code, ran.stdout.lines().count()), (2, 2));
+    assert_eq!(case.asked("\u{feff}\n\n \t\r\n").stdout, "");
+}
+
+#[test]
+fn an_endless_line_is_denied_and_passed_over() {
+    let case = Case::allowed();
+    let good = case.line(|_| None);
+    let long = case.with("tool", &format!("\"{}\"", "x".repeat(17 << 20)));
+    let ran = case.asked(&format!("{}\n{long}{good}", "x".repeat(17 << 20)));
+    let denied = |id: &str| {
+        format!(
+            "{{\"id\":{id},\"decision\":\"deny\",\"step\":null,\"reason\":\"not a case: longer than 16777216 bytes; \
+             split the case or leave out what it repeats\"}}\n"
+        )
+    };
+    assert_eq!(ran.stdout, denied("null") + &denied("\"one\"") + ALLOWED);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("line 1: not a case: longer than"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 lines are not cases"), "{}", ran.stderr);
 }

@@ -171,6 +171,81 @@ fn nothing_is_made_with_an_expired_token() {
 }
 
 #[test]
+fn nothing_is_made_before_the_token_it_is_made_with() {
+    let bench = bench();
+    let root = mint(
+        &bench,
+        &["--tool", "t", "--max-depth", "2", "--issued-at", "4000000000"],
+    )
+    .succeeded();
+    let chain = derive(&bench, &root, &["--same-tools", "--issued-at", "4000000000"]).succeeded();
+    let given = [
+        "issued at 2096-10-02T07:06:40Z, after the --issued-at 1700000000 (2023-11-14T22:13:20Z)",
+        "give an --issued-at that is not before the token's, or none",
+    ];
+    let clock = [
+        "by the clock of this machine it is 2",
+        "set the clock, or give the time as --issued-at",
+    ];
+    for (chain, key) in [(&root, "agent.jwk"), (&chain, "helper.jwk")] {
+        let derive = [
+            "derive",
+            "--parent",
+            chain,
+            "--key",
+            key,
+            "--holder",
+            "helper.pub",
+            "--same-tools",
+        ];
+        let prove = ["prove", "--chain", chain, "--key", key, "--tool", "t"];
+        for command in [&derive[..], &prove] {
+            bench
+                .run(&[command, &["--issued-at", "1700000000"]].concat())
+                .failed(1, &given);
+            bench.run(command).failed(1, &clock);
+        }
+    }
+    // Clocks differ a little, and verifiers allow for it; but no token is older than its parent.
+    let early = ["--issued-at", "3999999980"];
+    bench
+        .run(
+            &[
+                &["prove", "--chain", &root, "--key", "agent.jwk", "--tool", "t"][..],
+                &early,
+            ]
+            .concat(),
+        )
+        .succeeded();
+    derive(&bench, &root, &[&["--same-tools"], &early[..]].concat()).failed(1, &["after the --issued-at"]);
+}
+
+#[test]
+fn a_name_that_filters_deny_is_not_handed_out() {
+    let bench = bench();
+    let (longest, longer) = ("é".repeat(128), "x".repeat(257));
+    let root = mint(
+        &bench,
+        &[
+            "--tool",
+            "t",
+            "--max-depth",
+            "1",
+            "--id",
+            &longest,
+            "--subject",
+            &longest,
+        ],
+    )
+    .succeeded();
+    let said =
+        |option: &str| format!("{option} has 257 bytes, and filters deny every request under a name of more than 256");
+    mint(&bench, &["--tool", "t", "--id", &longer]).failed(1, &[&said("--id"), "give a shorter one"]);
+    mint(&bench, &["--tool", "t", "--subject", &longer]).failed(1, &[&said("--subject")]);
+    derive(&bench, &root, &["--same-tools", "--id", &longer]).failed(1, &[&said("--id")]);
+}
+
+#[test]
 fn a_key_file_says_what_is_wrong_with_it() {
     let bench = bench();
     let with_key = |key: &str| {
@@ -203,12 +278,40 @@ fn a_key_file_says_what_is_wrong_with_it() {
         ])
     };
     with_holder(r#"{"kty":"RSA"}"#).failed(2, &["kty \"RSA\"", "Ed25519"]);
+}
+
+#[test]
+fn a_private_key_on_the_command_line_is_taken_by_its_public_half_with_a_warning() {
+    let bench = bench();
     let private = std::fs::read_to_string(bench.path("agent.jwk")).unwrap();
-    let said = with_holder(private.trim());
-    said.failed(2, &["private member \"d\""]);
+    let holder_is = |holder: &str| {
+        bench.run(&[
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--issuer",
+            "https://id.example.com",
+            "--holder",
+            holder,
+            "--tool",
+            "t",
+            "--id",
+            "1",
+            "--issued-at",
+            "1700000000",
+        ])
+    };
+    let (inline, file) = (holder_is(private.trim()), holder_is("agent.jwk"));
+    assert_eq!((inline.code, &inline.stdout), (0, &file.stdout));
+    assert!(
+        inline
+            .stderr
+            .contains("warning: the JWK on the command line is a private key")
+    );
+    assert_eq!(file.stderr, "");
     let secret = private.split('"').nth(7).unwrap();
     assert!(
-        secret.len() == 43 && !said.stderr.contains(secret),
+        secret.len() == 43 && !inline.stderr.contains(secret),
         "the private key is printed"
     );
 }
@@ -277,6 +380,10 @@ fn a_single_verification_needs_its_question() {
     verify("https://id.example.com", &[]).failed(2, &["write ISSUER=JWK"]);
     verify("https://id.example.com=issuer.pub", &["--algorithm", "RS256"]).failed(2, &["Ed25519 and EdDSA"]);
     assert_eq!(verify("https://id.example.com=issuer.pub", &[]).code, 0);
+    let jwk = std::fs::read_to_string(bench.path("issuer.pub")).unwrap();
+    let named = jwk.trim().replacen('{', r#"{"kid":"a={b}=","#, 1);
+    assert_eq!(verify(&format!("https://id.example.com={named}"), &[]).code, 0);
+    verify("=issuer.pub", &[]).failed(2, &["write ISSUER=JWK"]);
     assert_eq!(verify("https://id.example.com=agent.pub", &[]).code, 1);
     assert_eq!(verify("https://other.example.com=issuer.pub", &[]).code, 1);
 }

@@ -2,22 +2,25 @@
 
 use credence_delegation::Denial;
 
+use super::id::CaseId;
+
 /// One decision. A stable interface: scripts read it.
 #[derive(Debug, serde::Serialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct Answer {
     /// The case's name, where cases have names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<&'a str>,
+    id: Option<CaseId>,
     /// `allow` or `deny`.
     pub(super) decision: &'static str,
-    /// The draft's step that denied, such as `4p1`.
+    /// The draft's step that denied, such as `4p1`; none where the question itself could not be put.
     pub(super) step: Option<&'static str>,
     /// What was wrong, for people.
     pub(super) reason: Option<String>,
 }
 
-impl<'a> Answer<'a> {
-    pub(super) fn new(id: Option<&'a str>, decision: &Result<(), Denial>) -> Self {
+impl Answer {
+    /// What was decided.
+    pub(super) fn decided(id: Option<CaseId>, decision: &Result<(), Denial>) -> Self {
         match decision {
             Ok(()) => Self {
                 id,
@@ -34,8 +37,25 @@ impl<'a> Answer<'a> {
         }
     }
 
+    /// The denial of what is no question that we understand.
+    pub(super) fn refused(id: CaseId, reason: String) -> Self {
+        Self {
+            id: Some(id),
+            decision: "deny",
+            step: None,
+            reason: Some(reason),
+        }
+    }
+
     /// One line of JSON, without its end.
     pub(super) fn to_json(&self) -> std::io::Result<String> {
-        serde_json::to_string(self).map_err(std::io::Error::from)
+        let mut line = serde_json::to_string(self).map_err(std::io::Error::from)?;
+        // JSON may have these as they are, in strings; but some readers of lines would end a line there.
+        for (character, escaped) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
+            if line.contains(character) {
+                line = line.replace(character, escaped);
+            }
+        }
+        Ok(line)
     }
 }

@@ -1,136 +1,202 @@
 //! One line of `credence verify --jsonl`: a named question as a JSON object.
 //!
-//! Whatever is not known is refused: a policy that was meant to deny and is spelt wrongly must not allow.
+//! What stands beside the question, such as a title or a note, is ignored. What would change its answer is not: a
+//! policy that was meant to deny and is spelt wrongly must not allow.
 
 use credence_delegation::json::{Json, JsonError, Object};
 use credence_delegation::{Algorithm, Algorithms, Arguments, PublicKey, TrustAnchor, TrustAnchors, UnixTime};
 
+use super::id::CaseId;
+use super::lines::MAX_LINE_BYTES;
 use super::question::{Policy, ProofPolicy, Question};
 
 /// A question with a name.
 #[derive(Debug)]
 pub(super) struct Case {
-    pub(super) id: String,
+    pub(super) id: CaseId,
     pub(super) question: Question,
+    /// Which anchors count for nothing, and why, for people.
+    pub(super) skipped_anchors: Vec<String>,
 }
 
-/// Why a line is not a case.
+/// Why a line is answered without a decision.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CaseError {
+    #[error("longer than {MAX_LINE_BYTES} bytes; split the case or leave out what it repeats")]
+    TooLong,
     #[error("{0}; write one JSON object a line")]
     Json(#[from] JsonError),
     #[error("{place} must be {expected}")]
     Member { place: String, expected: &'static str },
-    #[error("{place} has an unknown member \"{name}\"; it may have {known}")]
-    UnknownMember { place: String, name: String, known: String },
-    #[error("{place}: {problem}")]
-    Key { place: String, problem: String },
+    /// A case, but under a policy that we do not know.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
+}
+
+/// What is asked for in a policy and unknown here.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PolicyError {
+    #[error("policy has an unknown member \"{name}\"; it may have {}", POLICY_MEMBERS.join(", "))]
+    UnknownMember { name: String },
+    #[error("policy.proof is \"{found}\", which is unknown; it may be \"none\", \"pop\" or \"required\"")]
+    UnknownProof { found: String },
 }
 
 impl Case {
+    /// Reads one line without its end.
     pub(super) fn parse(line: &[u8]) -> Result<Self, CaseError> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(CaseError::TooLong);
+        }
         let json = Json::parse(line)?;
         let case = object(&json, "a case")?;
-        known_members(case, "a case", &MEMBERS)?;
-        let policy = match case.member("policy") {
-            None => None,
-            Some(policy) => Some(object(policy, "policy")?),
+        let policy = match given(case, "policy") {
+            None => &Object::default(),
+            Some(policy) => object(policy, "policy")?,
         };
-        let algorithms = policy.map(algorithms).transpose()?.unwrap_or_default();
-        let arguments = object(required(case, "args")?, "args")?;
+        let algorithms = algorithms(policy)?;
+        let (anchors, skipped_anchors) = anchors(required(case, "anchors")?, &algorithms)?;
         Ok(Self {
-            id: text(required(case, "id")?, "id")?.to_owned(),
+            id: CaseId::from_json(required(case, "id")?)
+                .ok_or_else(|| wrong("id", "a string, a number, true, false or null"))?,
             question: Question {
-                anchors: anchors(required(case, "anchors")?, &algorithms)?,
+                anchors,
                 holder_algorithms: algorithms,
-                chain: texts(required(case, "chain")?, "chain")?,
-                proof: match case.member("proof") {
-                    None | Some(Json::Null) => None,
+                chain: chain(required(case, "chain")?)?,
+                proof: match given(case, "proof") {
+                    None => None,
                     Some(proof) => Some(text(proof, "proof")?.to_owned()),
                 },
                 tool: text(required(case, "tool")?, "tool")?.to_owned(),
-                arguments: Arguments::from_json(arguments),
-                now: required(case, "now")?
-                    .as_integer()
-                    .map(UnixTime)
-                    .ok_or_else(|| wrong("now", "whole seconds since the Unix epoch"))?,
+                arguments: match given(case, "args") {
+                    None => Ok(Arguments::new()),
+                    Some(arguments) => Arguments::from_json(object(arguments, "args")?),
+                },
+                now: time(required(case, "now")?).ok_or_else(|| wrong("now", "whole seconds since the Unix epoch"))?,
                 audience: match required(case, "audience")? {
                     Json::String(one) => vec![one.clone().into_owned()],
-                    several => texts(several, "audience")?,
+                    several => texts(several).ok_or_else(|| wrong("audience", "an array of strings"))?,
                 },
-                policy: policy.map(read_policy).transpose()?.unwrap_or(DEFAULT_POLICY),
+                // Last: what is no case at all is said to be none, whatever its policy.
+                policy: read_policy(policy)?,
             },
+            skipped_anchors,
         })
     }
 }
 
-fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<TrustAnchors, CaseError> {
+/// The anchors that can be used, and why the others can not. Those are left out rather than the case refused: an issuer
+/// without any is not trusted.
+fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Vec<String>), CaseError> {
     let list = json
         .as_array()
         .ok_or_else(|| wrong("anchors", "an array of {\"iss\",\"jwk\"} objects"))?;
     let mut anchors = Vec::with_capacity(list.len());
+    let mut skipped = Vec::new();
     for (index, json) in list.iter().enumerate() {
         let place = format!("anchors[{index}]");
         let anchor = object(json, &place)?;
-        known_members(anchor, &place, &["iss", "jwk"])?;
         let member = |name: &str, expected| {
-            anchor.member(name).ok_or_else(|| CaseError::Member {
-                place: format!("{place}.{name}"),
-                expected,
-            })
+            anchor
+                .member(name)
+                .ok_or_else(|| wrong(format!("{place}.{name}"), expected))
         };
-        let key = PublicKey::from_jwk(member("jwk", "a public JWK")?).map_err(|error| CaseError::Key {
-            place: format!("{place}.jwk"),
-            problem: error.to_string(),
-        })?;
-        anchors.push(TrustAnchor {
-            issuer: text(member("iss", "a string")?, &format!("{place}.iss"))?.to_owned(),
-            key,
-            algorithms: algorithms.clone(),
-            asserts_subjects: false,
-        });
+        let issuer = text(member("iss", "a string")?, &format!("{place}.iss"))?;
+        let jwk = member("jwk", "a public JWK")?;
+        // A member that we do not know may restrict what the anchor is trusted for.
+        if let Some((name, _)) = anchor.iter().find(|(name, _)| !ANCHOR_MEMBERS.contains(name)) {
+            let known = ANCHOR_MEMBERS.join(", ");
+            skipped.push(format!(
+                "{place} is not trusted: it has an unknown member \"{name}\"; it may have {known}"
+            ));
+            continue;
+        }
+        match PublicKey::from_jwk(jwk) {
+            Ok(key) => anchors.push(TrustAnchor {
+                issuer: issuer.to_owned(),
+                key,
+                algorithms: algorithms.clone(),
+                asserts_subjects: false,
+            }),
+            Err(error) => skipped.push(format!("{place} is not trusted: {error}")),
+        }
     }
-    Ok(TrustAnchors::new(anchors))
+    Ok((TrustAnchors::new(anchors), skipped))
 }
 
 fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
-    known_members(policy, "policy", &POLICY_MEMBERS)?;
-    let flag = |name: &str| match policy.member(name) {
+    let flag = |name: &str| match given(policy, name) {
         None => Ok(false),
         Some(flag) => flag
             .as_bool()
             .ok_or_else(|| wrong(format!("policy.{name}"), "true or false")),
     };
-    Ok(Policy {
-        proof: match policy.member("proof").map(Json::as_str) {
+    let read = Policy {
+        proof: match given(policy, "proof") {
             None => ProofPolicy::Required,
-            Some(Some("none")) => ProofPolicy::Ignored,
-            Some(_) => return Err(wrong("policy.proof", "\"none\", or left out where a proof is required")),
+            Some(proof) => match text(proof, "policy.proof")? {
+                "none" => ProofPolicy::Ignored,
+                "pop" | "required" => ProofPolicy::Required,
+                found => {
+                    let found = found.to_owned();
+                    return Err(PolicyError::UnknownProof { found }.into());
+                }
+            },
         },
         require_proof_audience: flag("require_pop_aud")?,
         require_chain_audience: flag("require_chain_aud")?,
-        nonce: match policy.member("nonce") {
+        nonce: match given(policy, "nonce") {
             None => None,
             Some(nonce) => Some(text(nonce, "policy.nonce")?.to_owned()),
         },
-    })
+    };
+    match policy.iter().find(|(name, _)| !POLICY_MEMBERS.contains(name)) {
+        None => Ok(read),
+        Some((name, _)) => {
+            let name = name.to_owned();
+            Err(PolicyError::UnknownMember { name }.into())
+        }
+    }
 }
 
+/// The algorithms that are named and that we have: one that we do not have verifies nothing anyway.
 fn algorithms(policy: &Object<'_>) -> Result<Algorithms, CaseError> {
-    const EXPECTED: &str = "an array of \"Ed25519\" or \"EdDSA\"";
-    match policy.member("algs") {
-        None => Ok(Algorithms::default()),
-        Some(list) => list
-            .as_array()
-            .and_then(|names| {
-                names
-                    .iter()
-                    .map(|name| name.as_str().and_then(Algorithm::from_name))
-                    .collect()
-            })
-            .map(|algorithms: Vec<_>| Algorithms::new(algorithms))
-            .ok_or_else(|| wrong("policy.algs", EXPECTED)),
+    let Some(list) = given(policy, "algs") else {
+        return Ok(Algorithms::default());
+    };
+    let names = texts(list).ok_or_else(|| wrong("policy.algs", "an array of strings, such as [\"Ed25519\"]"))?;
+    Ok(Algorithms::new(
+        names.iter().filter_map(|name| Algorithm::from_name(name)),
+    ))
+}
+
+/// The tokens, root first: in an array, or joined by `~` as the `delegation` header has them.
+fn chain(json: &Json<'_>) -> Result<Vec<String>, CaseError> {
+    match json {
+        Json::String(joined) => Ok(joined.split('~').map(str::to_owned).collect()),
+        tokens => texts(tokens).ok_or_else(|| {
+            wrong(
+                "chain",
+                "an array of strings, or one string of tokens that are joined by `~`",
+            )
+        }),
     }
+}
+
+/// A number of whole seconds, however it is written: 1704067500, 1704067500.0 or 1.7040675e9.
+fn time(json: &Json<'_>) -> Option<UnixTime> {
+    let Json::Number(number) = json else { return None };
+    if let Some(seconds) = number.integer() {
+        return Some(UnixTime(seconds));
+    }
+    // As a double it may only be one that is exact.
+    let seconds = number.admissible()?.value();
+    (seconds.fract() == 0.0 && seconds.abs() <= MAX_EXACT_INTEGER).then_some(UnixTime(seconds as i64))
+}
+
+/// A member that is there and not `null`.
+fn given<'a, 'j>(object: &'a Object<'j>, name: &str) -> Option<&'a Json<'j>> {
+    object.member(name).filter(|json| **json != Json::Null)
 }
 
 fn required<'a, 'j>(case: &'a Object<'j>, name: &str) -> Result<&'a Json<'j>, CaseError> {
@@ -145,21 +211,11 @@ fn text<'a>(json: &'a Json<'_>, place: &str) -> Result<&'a str, CaseError> {
     json.as_str().ok_or_else(|| wrong(place, "a string"))
 }
 
-fn texts(json: &Json<'_>, place: &str) -> Result<Vec<String>, CaseError> {
-    json.as_array()
-        .and_then(|list| list.iter().map(|one| one.as_str().map(str::to_owned)).collect())
-        .ok_or_else(|| wrong(place, "an array of strings"))
-}
-
-fn known_members(object: &Object<'_>, place: &str, known: &[&str]) -> Result<(), CaseError> {
-    match object.iter().find(|(name, _)| !known.contains(name)) {
-        None => Ok(()),
-        Some((name, _)) => Err(CaseError::UnknownMember {
-            place: place.to_owned(),
-            name: name.to_owned(),
-            known: known.join(", "),
-        }),
-    }
+fn texts(json: &Json<'_>) -> Option<Vec<String>> {
+    json.as_array()?
+        .iter()
+        .map(|one| one.as_str().map(str::to_owned))
+        .collect()
 }
 
 fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
@@ -169,15 +225,8 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
     }
 }
 
-const MEMBERS: [&str; 9] = [
-    "id", "anchors", "chain", "proof", "tool", "args", "now", "audience", "policy",
-];
+const ANCHOR_MEMBERS: [&str; 2] = ["iss", "jwk"];
 const POLICY_MEMBERS: [&str; 5] = ["require_pop_aud", "require_chain_aud", "nonce", "algs", "proof"];
 
-/// The policy of a case without one.
-const DEFAULT_POLICY: Policy = Policy {
-    proof: ProofPolicy::Required,
-    require_proof_audience: false,
-    require_chain_audience: false,
-    nonce: None,
-};
+/// 2^53: up to here every whole number is a double.
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;

@@ -1,65 +1,77 @@
-//! `credence verify --jsonl`: a case a line in, an answer a line out.
+//! `credence verify --jsonl`: a case a line in, an answer a line out, whatever the line.
 
 use std::io::{BufRead, Read, Write};
 
 use super::answer::Answer;
-use super::case::Case;
+use super::case::{Case, CaseError};
+use super::id::CaseId;
 use crate::failure::{Failure, Outcome};
 use crate::words;
 
-/// Bytes of one line: far more than the limits on a chain, so that those are what an oversized case is denied by.
-const MAX_LINE_BYTES: u64 = 16 << 20;
+/// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
+/// denied by.
+pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// Answers every case. A line that is none is reported and passed over; the failure at the end counts them.
+/// What some editors and tools put before UTF-8 text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Answers every line that is not blank. A line that is no case is denied and reported; the failure at the end counts
+/// them.
 pub(super) fn answer_all(input: &mut impl BufRead, out: &mut impl Write) -> Result<Outcome, Failure> {
     let mut malformed = 0u64;
     let mut line = Vec::new();
     for number in 1u64.. {
-        line.clear();
-        let read = input
-            .by_ref()
-            .take(MAX_LINE_BYTES + 1)
-            .read_until(b'\n', &mut line)
-            .map_err(unreadable)?;
-        if read == 0 {
+        if !next_line(input, &mut line).map_err(unreadable)? {
             break;
         }
-        if line.len() as u64 > MAX_LINE_BYTES {
-            eprintln!("line {number}: longer than {MAX_LINE_BYTES} bytes; split the case or leave out what it repeats");
-            malformed += 1;
-            if line.last() != Some(&b'\n') {
-                input.skip_until(b'\n').map_err(unreadable)?;
-            }
+        let text = match number {
+            1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line),
+            _ => &line,
+        };
+        if text.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        match Case::parse(&line) {
+        let answer = match Case::parse(text) {
             Ok(case) => {
-                writeln!(
-                    out,
-                    "{}",
-                    Answer::new(Some(&case.id), &case.question.decide()).to_json()?
-                )?;
-                // Each answer at once: the cases may come from a program that waits for it.
-                out.flush()?;
+                for skipped in &case.skipped_anchors {
+                    eprintln!("line {number}: {}", words::printable(skipped));
+                }
+                Answer::decided(Some(case.id), &case.question.decide())
             }
+            Err(error @ CaseError::Policy(_)) => Answer::refused(CaseId::of_unreadable(text), error.to_string()),
             Err(error) => {
-                eprintln!("line {number}: {}", words::printable(&error.to_string()));
+                eprintln!("line {number}: not a case: {}", words::printable(&error.to_string()));
                 malformed += 1;
+                Answer::refused(CaseId::of_unreadable(text), format!("not a case: {error}"))
             }
-        }
+        };
+        writeln!(out, "{}", answer.to_json()?)?;
+        // Each answer at once: the cases may come from a program that waits for it.
+        out.flush()?;
     }
     match malformed {
         0 => Ok(Outcome::Done),
         1 => Err(Failure::input(
-            "1 line is not a case and has no answer; correct it as said above",
+            "1 line is not a case and was answered with deny; correct it as said above",
         )),
         _ => Err(Failure::input(format!(
-            "{malformed} lines are not cases and have no answer; correct them as said above"
+            "{malformed} lines are not cases and were answered with deny; correct them as said above"
         ))),
     }
+}
+
+/// Reads the next line without its end; `false` if there is none. Of a line that is too long one byte more than the
+/// limit is kept, and the rest passed over.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
+    line.clear();
+    let most = MAX_LINE_BYTES as u64 + 1;
+    let read = input.by_ref().take(most).read_until(b'\n', line)?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > MAX_LINE_BYTES {
+        input.skip_until(b'\n')?;
+    }
+    Ok(read > 0)
 }
 
 fn unreadable(error: std::io::Error) -> Failure {

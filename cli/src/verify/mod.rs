@@ -2,6 +2,7 @@
 
 mod answer;
 mod case;
+mod id;
 mod lines;
 mod question;
 
@@ -20,11 +21,13 @@ use crate::{clock, files, keys, words};
 ///
 /// A denial names the step of section 8 of draft-niyikiza-oauth-attenuating-agent-tokens-02 that failed.
 ///
-/// With --jsonl each line of standard input is a case {"id","anchors":[{"iss","jwk"}],"chain":[…],"proof","tool",
-/// "args":{},"now","audience":[…],"policy":{}} and each line of standard output its answer
-/// {"id","decision","step","reason"}. "policy" may have require_pop_aud, require_chain_aud, nonce,
-/// algs (default ["Ed25519"]) and proof ("none": no proof is looked at). A line that is not a case is named on standard
-/// error and skipped; then the exit code is 2 in the end, otherwise 0, whatever the decisions.
+/// With --jsonl each line of standard input that is not blank is a case {"id","anchors":[{"iss","jwk"}],"chain":[…],
+/// "proof","tool","args":{},"now","audience":[…],"policy":{}} and gets one line of standard output, its answer
+/// {"id","decision","step","reason"}. "policy" may have require_pop_aud, require_chain_aud, nonce, algs (default
+/// ["Ed25519"]) and proof ("none": no proof is looked at; "pop" or "required": the default); a policy with anything else
+/// is denied. Other members of a case are ignored; an anchor that can not be used is not trusted. A line that is not a
+/// case is denied without a step and named on standard error; then the exit code is 2 in the end, otherwise 0, whatever
+/// the decisions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Verify {
     /// Read cases from standard input, one JSON object a line.
@@ -34,8 +37,8 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP, required_unless_present = "jsonl")]
     chain: Option<String>,
 
-    /// Whom to trust (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is a file or the JWK
-    /// itself.
+    /// Whom to trust (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is the JWK itself or a
+    /// file whose path has no `=`.
     #[arg(long = "anchor", value_name = "ISSUER=JWK", required_unless_present = "jsonl")]
     anchors: Vec<String>,
 
@@ -93,7 +96,7 @@ impl Verify {
             return lines::answer_all(&mut io::stdin().lock(), out);
         }
         let decision = self.question()?.decide();
-        let answer = Answer::new(None, &decision);
+        let answer = Answer::decided(None, &decision);
         if self.json {
             writeln!(out, "{}", answer.to_json()?)?;
         } else {
@@ -145,9 +148,7 @@ impl Verify {
 
     fn trust_anchors(&self) -> Result<TrustAnchors, Failure> {
         let anchors = self.anchors.iter().map(|anchor| {
-            // The last `=`: an issuer's URI may have one, a JWK has none.
-            let (issuer, jwk) = anchor
-                .rsplit_once('=')
+            let (issuer, jwk) = issuer_and_jwk(anchor)
                 .ok_or_else(|| Failure::input(format!("--anchor {anchor}: write ISSUER=JWK, the JWK or its file")))?;
             Ok(TrustAnchor {
                 issuer: issuer.to_owned(),
@@ -158,6 +159,16 @@ impl Verify {
         });
         Ok(TrustAnchors::new(anchors.collect::<Result<Vec<_>, Failure>>()?))
     }
+}
+
+/// Splits ISSUER=JWK. An issuer's URI may have a `=` and so may the strings of a JWK; but a URI has no `{` (RFC 3986).
+fn issuer_and_jwk(anchor: &str) -> Option<(&str, &str)> {
+    let (issuer, jwk) = anchor
+        .match_indices('=')
+        .map(|(place, _)| (&anchor[..place], &anchor[place + 1..]))
+        .find(|(_, jwk)| jwk.trim_start().starts_with('{'))
+        .or_else(|| anchor.rsplit_once('='))?;
+    (!issuer.is_empty()).then_some((issuer, jwk))
 }
 
 fn allowed(listed: &[Algorithm]) -> Algorithms {
@@ -173,4 +184,27 @@ fn algorithm(name: &str) -> Result<Algorithm, String> {
         let names: Vec<_> = Algorithm::ALL.into_iter().map(Algorithm::name).collect();
         format!("there are {}", names.join(" and "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_s_issuer_ends_where_its_key_begins() {
+        for (anchor, parts) in [
+            ("https://i=issuer.pub", Some(("https://i", "issuer.pub"))),
+            ("https://i?a=b=issuer.pub", Some(("https://i?a=b", "issuer.pub"))),
+            (r#"https://i={"kid":"a="}"#, Some(("https://i", r#"{"kid":"a="}"#))),
+            (
+                r#"https://i?a=b= {"kid":"={","x":"="}"#,
+                Some(("https://i?a=b", r#" {"kid":"={","x":"="}"#)),
+            ),
+            ("https://i=@issuer.pub", Some(("https://i", "@issuer.pub"))),
+            ("https://i", None),
+            ("=issuer.pub", None),
+        ] {
+            assert_eq!(issuer_and_jwk(anchor), parts, "{anchor}");
+        }
+    }
 }

@@ -53,9 +53,13 @@ impl Workbench {
     }
 
     pub(crate) fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+        self.run_with_bytes(arguments, input.as_bytes())
+    }
+
+    pub(crate) fn run_with_bytes(&self, arguments: &[&str], input: &[u8]) -> Ran {
         let mut child = self.command(arguments).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let input = input.as_bytes().to_owned();
+        let input = input.to_owned();
         // From another thread: the program answers while it reads, and neither side may wait for the other.
         // It may also end without having read everything.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));

@@ -1,0 +1,149 @@
+//! Where the log goes: to standard error, by a thread of its own that nobody ever waits for.
+//!
+//! Standard error may be a pipe that is closed, or one that nobody reads. Neither may stop a revocation, so lines
+//! that find no room are dropped and counted, and errors of writing are nobody's concern.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Takes whole lines, and never blocks.
+#[derive(Debug, Clone)]
+pub(super) struct LogOutput {
+    lines: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Waits a moment for the last lines when it is dropped.
+#[derive(Debug)]
+pub(super) struct Flush(SyncSender<Message>);
+
+#[derive(Debug)]
+enum Message {
+    Line(Vec<u8>),
+    /// Everything before this has been written once it is answered.
+    Flush(SyncSender<()>),
+}
+
+/// Starts the thread that writes to `out`.
+pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<(LogOutput, Flush)> {
+    let (lines, queue) = mpsc::sync_channel(CAPACITY);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let output = LogOutput {
+        lines: lines.clone(),
+        dropped: Arc::clone(&dropped),
+    };
+    std::thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || write_all(&queue, &dropped, out))?;
+    Ok((output, Flush(lines)))
+}
+
+// === impl LogOutput ===
+
+impl Write for LogOutput {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let kept = line.get(..MAX_LINE_BYTES).unwrap_or(line);
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            self.lines.try_send(Message::Line(kept.to_vec()))
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogOutput {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        let (done, flushed) = mpsc::sync_channel(1);
+        // With a full queue nobody reads, and there is nothing to wait for.
+        if self.0.try_send(Message::Flush(done)).is_ok() {
+            let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
+        }
+    }
+}
+
+/// Writes until nobody can log any more. Whatever goes wrong with `out`, the log must not end for it.
+fn write_all(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write) {
+    while let Ok(message) = queue.recv() {
+        match message {
+            Message::Line(line) => {
+                let _ = out.write_all(&line);
+            }
+            Message::Flush(done) => {
+                let _ = out.flush();
+                let _ = done.try_send(());
+            }
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let _ = writeln!(out, "{lost} lines of this log were dropped: it was not read as fast as it was written");
+        }
+    }
+}
+
+/// Lines that may wait: what is logged in a burst, and at most a few megabytes.
+const CAPACITY: usize = 1024;
+/// A longer line is cut.
+const MAX_LINE_BYTES: usize = 8 << 10;
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_written_in_order_before_the_flush_ends() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (mut output, flush) = start(writer).unwrap();
+        output.write_all(b"one\n").unwrap();
+        output.write_all(b"two\n").unwrap();
+        drop((output, flush));
+        let mut written = String::new();
+        io::Read::read_to_string(&mut reader, &mut written).unwrap();
+        assert_eq!(written, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_never_blocks_and_says_what_was_lost() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (mut output, flush) = start(writer).unwrap();
+        for _ in 0..4 * CAPACITY {
+            output.write_all(&[b'x'; 1000]).unwrap();
+        }
+        let read = std::thread::spawn(move || {
+            let mut written = String::new();
+            io::Read::read_to_string(&mut reader, &mut written).unwrap();
+            written
+        });
+        drop((output, flush));
+        assert!(read.join().unwrap().contains("lines of this log were dropped"));
+    }
+
+    #[test]
+    fn a_log_that_was_closed_is_no_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let (mut output, flush) = start(writer).unwrap();
+        for _ in 0..10 {
+            output.write_all(b"line\n").unwrap();
+        }
+        drop((output, flush));
+    }
+}

@@ -1,0 +1,153 @@
+//! The name of a case: whatever JSON scalar it was given, echoed as it was written.
+
+use std::fmt;
+
+use credence_delegation::json::Json;
+use serde::Deserialize;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A JSON scalar.
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(transparent)]
+pub(super) struct CaseId(Box<RawValue>);
+
+impl CaseId {
+    /// The name of a case whose own can not be read: `null`.
+    pub(super) fn unknown() -> Self {
+        Self(RawValue::NULL.to_owned())
+    }
+
+    /// Takes a scalar over; `None` for an array or object.
+    pub(super) fn from_json(json: &Json<'_>) -> Option<Self> {
+        let text = match json {
+            Json::Number(number) => number.text().to_owned(),
+            Json::Array(_) | Json::Object(_) => return None,
+            // Canonical JSON escapes no more than JSON must.
+            scalar => credence_delegation::canonicalize(scalar)?,
+        };
+        RawValue::from_string(text).ok().map(Self)
+    }
+
+    /// Looks for the name in a line that is no case, so that its answer can still be told from the others. The line may
+    /// be cut short or worse; what is found counts if it was found once and can be read by itself.
+    pub(super) fn of_unreadable(line: &[u8]) -> Self {
+        let mut found = Found::Nothing;
+        // However it ends, what it came across until then is in `found`.
+        let _ = serde_json::Deserializer::from_slice(line).deserialize_map(TopLevel { found: &mut found });
+        match found {
+            Found::Once(id) => id,
+            Found::Nothing | Found::Unusable => Self::unknown(),
+        }
+    }
+}
+
+/// What a search for `id` came across.
+enum Found {
+    Nothing,
+    Once(CaseId),
+    /// It occurs twice, or is no scalar.
+    Unusable,
+}
+
+/// Walks the members of a line's object and looks at none but `id`.
+struct TopLevel<'f> {
+    found: &'f mut Found,
+}
+
+impl<'de> Visitor<'de> for TopLevel<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a case")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Name>()? {
+            if !name.is_id {
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let first = matches!(self.found, Found::Nothing);
+            *self.found = Found::Unusable;
+            let text: &RawValue = members.next_value()?;
+            let id = Json::parse(text.get().as_bytes())
+                .ok()
+                .and_then(|json| CaseId::from_json(&json));
+            if let (true, Some(id)) = (first, id) {
+                *self.found = Found::Once(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A member's name, as far as it matters.
+struct Name {
+    is_id: bool,
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Name;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a member's name")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
+                Ok(Name { is_id: name == "id" })
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_any_scalar_as_it_was_written() {
+        for text in [
+            "1",
+            "1.50",
+            "-0",
+            "1e400",
+            "9007199254740993",
+            "true",
+            "null",
+            r#""a\"b""#,
+        ] {
+            let json = Json::parse(text.as_bytes()).unwrap();
+            assert_eq!(CaseId::from_json(&json).unwrap().0.get(), text);
+        }
+        for text in ["[]", "{}"] {
+            assert!(CaseId::from_json(&Json::parse(text.as_bytes()).unwrap()).is_none());
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_case_has_the_name_that_can_be_read() {
+        for (line, id) in [
+            (r#"{"id":"a","args":{"b":1,"b":2}}"#, r#""a""#),
+            (r#"{"id":7,"#, "7"),
+            (r#"{"args":{"b":"\ud800"},"id":7}"#, "7"),
+            (r#"{"id":"a","id":"b"}"#, "null"),
+            (r#"{"id":{"b":1,"b":2}}"#, "null"),
+            (r#"{"id":"\ud800"}"#, "null"),
+            (r#"{"id":"a"#, "null"),
+            (r#"["id"]"#, "null"),
+            ("hello", "null"),
+            ("", "null"),
+        ] {
+            assert_eq!(CaseId::of_unreadable(line.as_bytes()).0.get(), id, "{line}");
+        }
+        let deep = format!(r#"{{"args":{}{},"id":1}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(CaseId::of_unreadable(deep.as_bytes()).0.get(), "1");
+    }
+}
