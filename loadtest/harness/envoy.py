@@ -117,7 +117,7 @@ class Envoy:
 
 
 def wasm_filter(name: str, module: Path, configuration: dict | None = None) -> dict:
-    """A filter from a module, in a VM of its own; the plugin configuration goes to it as JSON."""
+    """A filter from a module, in a VM of its own."""
     settings: dict = {
         "name": name,
         "root_id": name,
@@ -130,10 +130,23 @@ def wasm_filter(name: str, module: Path, configuration: dict | None = None) -> d
     }
     if configuration is not None:
         settings["configuration"] = {
-            "@type": "type.googleapis.com/google.protobuf.StringValue",
-            "value": json.dumps(configuration),
+            "@type": "type.googleapis.com/google.protobuf.Struct",
+            "value": configuration,
         }
     return {"name": name, "typed_config": {"@type": f"{TYPES}.http.wasm.v3.Wasm", "config": settings}}
+
+
+def grpc_cluster(name: str, port: int) -> dict:
+    """A cluster of one server on this machine that speaks gRPC without TLS."""
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+    options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    http2 = {"@type": f"type.googleapis.com/{options}", "explicit_http_config": {"http2_protocol_options": {}}}
+    return {
+        "name": name,
+        "connect_timeout": "1s",
+        "typed_extension_protocol_options": {options: http2},
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}]},
+    }
 
 
 def bootstrap(cases: list[Case]) -> dict:
