@@ -106,6 +106,7 @@ impl Serve {
             _ = interrupted.recv() => {}
             failure = running.failed() => {
                 tracing::error!(%failure, "the process ends");
+                end_soon();
                 return Err(Failure::operation(failure.to_string()));
             }
         }
@@ -155,7 +156,9 @@ impl Serve {
             LogFormat::Json => log.json().init(),
         }
         // The usual hook writes to standard error itself, and would wait there for a reader.
-        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread broke down; this is a bug")));
+        std::panic::set_hook(Box::new(
+            |panic| tracing::error!(%panic, "a thread broke down; this is a bug"),
+        ));
         Ok(flush)
     }
 }
@@ -199,8 +202,19 @@ fn create_token(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Sees to it that the process ends, whatever else is stuck: a thread, or whoever should read why it ends.
+fn end_soon() {
+    std::thread::spawn(|| {
+        std::thread::sleep(END_TIMEOUT);
+        std::process::exit(1);
+    });
+}
+
 fn cut_short() -> Failure {
     Failure::operation(
         "stopped at once by a second signal: filters were promised nothing and are stale until a restart",
     )
 }
+
+/// How long an orderly end may take after a part of the control plane broke down.
+const END_TIMEOUT: Duration = Duration::from_secs(3);

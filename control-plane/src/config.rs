@@ -48,8 +48,8 @@ pub struct Limits {
     pub history_entries: usize,
     /// The same in bytes of encoded records; whichever is reached first.
     pub history_bytes: usize,
-    /// Revoked subjects in the log. A revocation of a further one is refused; a known one can always be revoked
-    /// again.
+    /// Revoked subjects in the log. Single delegations and keys may use nine tenths of it, so that principals still
+    /// find room; an issuer's floor is never refused, and a known subject can always be revoked again.
     pub max_subjects: usize,
     /// Audit sources at a time, those that may still come back included; the next one gets RESOURCE_EXHAUSTED.
     pub max_sources: usize,
@@ -57,6 +57,9 @@ pub struct Limits {
     pub max_batch_entries: u32,
     /// Encoded bytes of one audit batch; more gets RESOURCE_EXHAUSTED. At most 4 MiB.
     pub max_batch_bytes: u32,
+    /// Memory for evidence on its way to the disk, in bytes, of all streams together; a stream whose batch does not
+    /// fit waits. At least 1 MiB.
+    pub ingest_bytes: usize,
     /// How long a source whose stream ended without Bye may take to come back before the ledger records that it
     /// ended with its tail unknown.
     pub source_grace: Duration,
@@ -65,13 +68,15 @@ pub struct Limits {
     pub ledger_bytes: u64,
     /// Bytes after which the ledger begins a new segment file.
     pub ledger_segment_bytes: u64,
-    /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog.
+    /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog. Fewer where
+    /// the limit on open files does not leave room for them.
     pub max_connections: usize,
     /// Bytes of an HTTP request's body; more gets 413.
     pub max_request_body: usize,
-    /// How long an HTTP request may take, reading its body included; then 408.
+    /// How long an HTTP request may take: 408 if it did not arrive whole in time, 504 once it was being carried out.
     pub request_timeout: Duration,
-    /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. Half-dead connections are found
+    /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. As long may the first bytes of a
+    /// connection take; then it is closed. Half-dead connections are found
     /// by HTTP/2 pings twice as far apart.
     pub hello_timeout: Duration,
     /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED.
@@ -126,6 +131,9 @@ impl Config {
         if limits.max_batch_entries > 100_000 {
             return refuse("max_batch_entries", limits.max_batch_entries.to_string(), "1 to 100000");
         }
+        if limits.ingest_bytes < 1 << 20 {
+            return refuse("ingest_bytes", limits.ingest_bytes.to_string(), "at least 1048576");
+        }
         let positive = [
             ("max_subscribers", limits.max_subscribers),
             ("history_entries", limits.history_entries),
@@ -133,6 +141,7 @@ impl Config {
             ("max_subjects", limits.max_subjects),
             ("max_sources", limits.max_sources),
             ("max_batch_entries", limits.max_batch_entries as usize),
+            ("ingest_bytes", limits.ingest_bytes),
             ("max_connections", limits.max_connections),
             ("max_request_body", limits.max_request_body),
         ];
@@ -163,6 +172,7 @@ impl Default for Limits {
             max_sources: 20_000,
             max_batch_entries: 1_000,
             max_batch_bytes: 1 << 20,
+            ingest_bytes: 64 << 20,
             source_grace: Duration::from_secs(60),
             ledger_bytes: 64 << 30,
             ledger_segment_bytes: 256 << 20,

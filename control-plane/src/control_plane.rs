@@ -2,31 +2,35 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use credence_wire::v1::audit_service_server::AuditServiceServer;
 use credence_wire::v1::revocation_service_server::RevocationServiceServer;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::transport::Server;
 
 use crate::audit::ledger::{Ledger, LedgerBounds};
+use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
 use crate::audit::sources::Sources;
 use crate::audit::ticket::TicketKey;
 use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
-use crate::data_folder::{DataFolder, DataFolderError, LogId, PromiseFile};
+use crate::data_folder::{DataFolder, DataFolderError, HeadFile, LogId, PromiseFile};
+use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
 use crate::http::{self, Api, OperatorToken, OperatorTokenError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
-use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
+use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, WriterOptions, unix_seconds};
 use crate::revocation::service::{WatchOptions, WatchService};
-use crate::revocation::storage::Storage;
+use crate::revocation::storage::{Head, Storage};
 use crate::revocation::view::{HistoryBounds, View};
+use crate::supervision::{Alarm, Failure, Guard};
+use crate::throttle::Throttle;
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -41,6 +45,9 @@ pub struct Running {
     lifecycle: Lifecycle,
     drain_promise: Duration,
     promise_file: PromiseFile,
+    head_keeper: Arc<HeadKeeper>,
+    alarm: Alarm,
+    announced: Arc<AtomicBool>,
     /// What is left of a promise that the previous run made.
     inherited: Inherited,
     servers: JoinSet<()>,
@@ -69,6 +76,9 @@ pub enum StartError {
     /// The ledger can not be read.
     #[error("the ledger: {0}")]
     Ledger(String),
+    /// The process may open too few files.
+    #[error(transparent)]
+    Descriptors(#[from] DescriptorError),
     /// An address can not be listened on.
     #[error("can not listen on {address} for {what}: {error}. Free the address or configure another one")]
     Listen {
@@ -103,8 +113,9 @@ impl ControlPlane {
     pub async fn start(config: Config) -> Result<Running, StartError> {
         config.check()?;
         let operator = OperatorToken::read(&config.operator_token_file)?;
-        let http_listener = listen(config.http_address, "HTTP", config.limits.max_connections).await?;
-        let grpc_listener = listen(config.grpc_address, "gRPC", config.limits.max_connections).await?;
+        let connections = descriptors::share(config.limits.max_connections)?;
+        let http_listener = listen(config.http_address, "HTTP", connections.http).await?;
+        let grpc_listener = listen(config.grpc_address, "gRPC", connections.grpc).await?;
         let http_address = address_of(&http_listener)?;
         let grpc_address = address_of(&grpc_listener)?;
 
@@ -121,11 +132,14 @@ impl ControlPlane {
             view,
             ledger,
             sources: known,
+            promise_file,
             inherited,
         } = opened;
 
         let metrics = Arc::new(Metrics::new());
         let lifecycle = Lifecycle::new();
+        let alarm = Alarm::new();
+        let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
         let reader = ledger.reader();
         let sources = Arc::new(Sources::new(limits.max_sources, known.awaited(), Instant::now()));
@@ -134,9 +148,9 @@ impl ControlPlane {
             max_subjects: limits.max_subjects,
             opens_at: inherited.opens_at,
         };
-        let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics))
+        let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
             .map_err(|error| system("starting the revocation log's thread", error))?;
-        let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics))
+        let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics), &alarm)
             .map_err(|error| system("starting the ledger's thread", error))?;
 
         let watch = WatchService::new(
@@ -153,6 +167,7 @@ impl ControlPlane {
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
+        let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.head()));
         let api = Arc::new(Api {
             log,
             ledger: ledger.clone(),
@@ -163,20 +178,19 @@ impl ControlPlane {
             max_request_body: limits.max_request_body,
             request_timeout: limits.request_timeout,
             query_places: Semaphore::new(http::MAX_QUERIES),
+            refusals: Throttle::default(),
+            announced: Arc::clone(&announced),
         });
 
         let mut servers = JoinSet::new();
-        servers.spawn(http::serve(http_listener, http::router(api), lifecycle.watch()));
-        servers.spawn(serve_grpc(
-            grpc_listener,
-            watch,
-            report,
-            limits.clone(),
-            lifecycle.watch(),
-        ));
+        let serving = http::serve(http_listener, http::router(api), lifecycle.watch());
+        servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
+        let serving = serve_grpc(grpc_listener, watch, report, limits.clone(), lifecycle.watch());
+        servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
-        chores.spawn(inherited.clear_when_kept(folder.promise()));
+        chores.spawn(inherited.clear_when_kept(promise_file.clone()));
+        chores.spawn(Arc::clone(&head_keeper).keep());
 
         let log_id = folder.log_id().clone();
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, "the control plane is serving");
@@ -186,7 +200,10 @@ impl ControlPlane {
             log_id,
             lifecycle,
             drain_promise: config.drain_promise,
-            promise_file: folder.promise(),
+            promise_file,
+            head_keeper,
+            alarm,
+            announced,
             inherited,
             servers,
             chores,
@@ -215,6 +232,18 @@ impl Running {
         &self.log_id
     }
 
+    /// Lets `/readyz` answer "ready": call it once everybody who has to know the log's name and the addresses has
+    /// been told.
+    pub fn announce_ready(&self) {
+        self.announced.store(true, Ordering::Release);
+    }
+
+    /// Resolves if a part of the control plane has ended that must not: the process should then end too, with an
+    /// error. `/readyz` has been answering 503 since.
+    pub async fn failed(&self) -> Failure {
+        self.alarm.raised().await
+    }
+
     /// Stops as planned: no more revocations are accepted, the promise is written down, every filter is told of it,
     /// evidence on its way is stored and acknowledged. Takes at most about ten seconds.
     pub async fn shutdown(mut self) {
@@ -223,6 +252,7 @@ impl Running {
             writer.stop().await;
         }
         let promise = self.promise().await;
+        Arc::clone(&self.head_keeper).note().await;
         self.lifecycle.enter(Phase::Draining { promise });
         let all_ended = async { while self.servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
@@ -280,6 +310,66 @@ impl Inherited {
     }
 }
 
+/// Notes on disk how far the log has been acknowledged: lazily, since a note that is a second old already tells
+/// damage from an interrupted write in nearly every case.
+#[derive(Debug)]
+struct HeadKeeper {
+    log: RevocationLog,
+    file: HeadFile,
+    /// The last sequence number that was noted.
+    noted: Mutex<Option<u64>>,
+}
+
+// === impl HeadKeeper ===
+
+impl HeadKeeper {
+    fn new(log: RevocationLog, file: HeadFile) -> Self {
+        Self {
+            log,
+            file,
+            noted: Mutex::new(None),
+        }
+    }
+
+    /// Notes every second, for as long as it is polled.
+    async fn keep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(HEAD_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            Arc::clone(&self).note().await;
+        }
+    }
+
+    async fn note(self: Arc<Self>) {
+        // Its panic has been reported; the next round tries again.
+        let _ = tokio::task::spawn_blocking(move || self.note_blocking()).await;
+    }
+
+    fn note_blocking(&self) {
+        // Held while writing, so that an older note never replaces a newer one.
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seq, digest) = self.log.position();
+        if *noted == Some(seq) {
+            return;
+        }
+        match self.file.write(&Head { seq, digest }) {
+            Ok(()) => *noted = Some(seq),
+            Err(error) => {
+                tracing::warn!(%error, "how far the log was acknowledged could not be noted; it will be tried again")
+            }
+        }
+    }
+}
+
+/// Runs a server that may end only when the process stops.
+async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
+    serving.await;
+    if phase.current() != Phase::Running {
+        guard.planned();
+    }
+}
+
 /// What the data folder holds.
 struct Opened {
     folder: DataFolder,
@@ -287,6 +377,7 @@ struct Opened {
     view: View,
     ledger: Ledger,
     sources: KnownSources,
+    promise_file: PromiseFile,
     inherited: Inherited,
 }
 
@@ -301,8 +392,11 @@ impl Opened {
             bytes: limits.history_bytes,
         };
         let mut view = View::new(folder.log_id(), bounds);
-        let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), |_, record| view.append(record))
-            .map_err(|error| StartError::RevocationLog(error.to_string()))?;
+        let noted = folder.head().read()?;
+        let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), |_, record| {
+            view.append(record)
+        })
+        .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         report_torn_tail("revocation log", torn);
         let mut sources = KnownSources::default();
         let bounds = LedgerBounds {
@@ -312,8 +406,10 @@ impl Opened {
         let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| sources.replay(item))
             .map_err(|error| StartError::Ledger(error.to_string()))?;
         report_torn_tail("ledger", torn);
-        let promise = folder
+        let promise_file = folder
             .promise()
+            .map_err(|error| system("preparing the promise to the filters", error))?;
+        let promise = promise_file
             .read()
             .map_err(|error| system("reading the predecessor's promise", error))?;
         if !promise.is_zero() {
@@ -331,6 +427,7 @@ impl Opened {
             view,
             ledger,
             sources,
+            promise_file,
             inherited,
         })
     }
@@ -344,15 +441,15 @@ async fn serve_grpc(
     mut phase: PhaseWatch,
 ) {
     // Batches beyond the announced limit should get our own answer where that is cheap.
-    let report_bytes = limits.max_batch_bytes as usize * 2 + SMALL_MESSAGE_BYTES;
+    let report_bytes = limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES;
     let served = Server::builder()
         .http2_keepalive_interval(Some(limits.hello_timeout * 2))
         .http2_keepalive_timeout(Some(limits.hello_timeout))
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .add_service(RevocationServiceServer::new(watch).max_decoding_message_size(SMALL_MESSAGE_BYTES))
-        .add_service(AuditServiceServer::new(report).max_decoding_message_size(report_bytes))
-        .serve_with_incoming_shutdown(connections(listener), async move {
+        .add_service(ReportServer::new(report, report_bytes))
+        .serve_with_incoming_shutdown(connections(listener, limits.hello_timeout), async move {
             phase.draining().await;
         })
         .await;
@@ -362,12 +459,15 @@ async fn serve_grpc(
 }
 
 /// The connections of a listener, without end. The listener is closed when the stream is dropped.
-fn connections(listener: BoundedListener) -> impl tokio_stream::Stream<Item = io::Result<BoundedStream>> {
+fn connections(
+    listener: BoundedListener,
+    hello_timeout: Duration,
+) -> impl tokio_stream::Stream<Item = io::Result<BoundedStream>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         while let Ok(place) = sender.reserve().await {
             tokio::select! {
-                stream = listener.accept() => place.send(Ok(stream)),
+                stream = listener.accept() => place.send(Ok(stream.expecting(PREFACE_BYTES, hello_timeout))),
                 () = sender.closed() => return,
             }
         }
@@ -401,7 +501,8 @@ fn report_torn_tail(file: &'static str, torn: Option<TornTail>) {
             file,
             offset,
             bytes,
-            "cut a write that a crash had interrupted; it had not been acknowledged to anybody"
+            "cut an incomplete end, as a crash leaves it that interrupts a write; of what is known to have been \
+             acknowledged nothing is missing"
         );
     }
 }
@@ -418,6 +519,7 @@ fn report_options(limits: &Limits) -> ReportOptions {
     ReportOptions {
         max_batch_entries: limits.max_batch_entries,
         max_batch_bytes: limits.max_batch_bytes,
+        ingest_bytes: limits.ingest_bytes,
         hello_timeout: limits.hello_timeout,
         send_timeout: limits.send_timeout,
     }
@@ -425,6 +527,9 @@ fn report_options(limits: &Limits) -> ReportOptions {
 
 /// How long streams and requests may take to end after a planned stop began.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const HEAD_INTERVAL: Duration = Duration::from_secs(1);
+/// What every HTTP/2 client says first (RFC 9113 section 3.4). Behind it, pings find whoever is not there any more.
+const PREFACE_BYTES: usize = 24;
 /// Hellos, pings, pulls and the like.
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_HEADER_LIST_BYTES: u32 = 32 << 10;

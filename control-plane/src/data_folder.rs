@@ -4,6 +4,7 @@
 //! lock                     held while a control plane runs; says which
 //! log/id                   the log's name
 //! log/revocations          the revocation log (frames)
+//! log/head                 how far the log had been acknowledged, at most about a second ago
 //! log/promise              present after a planned stop: milliseconds without raises promised to the filters
 //! log/audit-source-key     proves that an audit source was named by us
 //! ledger/                  segments of evidence (frames)
@@ -16,11 +17,12 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
-use crate::durable;
-use crate::revocation::storage;
+use crate::durable::{self, PreparedFile};
+use crate::revocation::storage::{self, Head};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
 #[derive(Debug)]
@@ -164,8 +166,16 @@ impl DataFolder {
         self.path.join(LEDGER)
     }
 
-    pub(crate) fn promise(&self) -> PromiseFile {
-        PromiseFile {
+    pub(crate) fn promise(&self) -> io::Result<PromiseFile> {
+        let log = self.path.join(LOG);
+        Ok(PromiseFile {
+            file: Arc::new(PreparedFile::open(&log, PROMISE)?),
+            log,
+        })
+    }
+
+    pub(crate) fn head(&self) -> HeadFile {
+        HeadFile {
             log: self.path.join(LOG),
         }
     }
@@ -175,6 +185,38 @@ impl DataFolder {
 #[derive(Debug, Clone)]
 pub(crate) struct PromiseFile {
     log: PathBuf,
+    file: Arc<PreparedFile>,
+}
+
+/// The file that notes how far the log has been acknowledged.
+#[derive(Debug, Clone)]
+pub(crate) struct HeadFile {
+    log: PathBuf,
+}
+
+// === impl HeadFile ===
+
+impl HeadFile {
+    /// The note is durable on return.
+    pub(crate) fn write(&self, head: &Head) -> io::Result<()> {
+        durable::write_file(&self.log, HEAD, head.to_string().as_bytes())
+    }
+
+    /// What was noted last; nothing in a new log.
+    pub(crate) fn read(&self) -> Result<Option<Head>, DataFolderError> {
+        let path = self.log.join(HEAD);
+        match durable::read_small_file(&path, 256) {
+            Ok(text) => match std::str::from_utf8(&text).ok().and_then(Head::parse) {
+                Some(head) => Ok(Some(head)),
+                None => Err(DataFolderError::Damaged {
+                    path,
+                    found: "it is not a number and 64 hexadecimal digits",
+                }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DataFolderError::Io { path, error }),
+        }
+    }
 }
 
 // === impl PromiseFile ===
@@ -182,7 +224,7 @@ pub(crate) struct PromiseFile {
 impl PromiseFile {
     /// The promise is durable on return.
     pub(crate) fn write(&self, promise: Duration) -> io::Result<()> {
-        durable::write_file(&self.log, PROMISE, promise.as_millis().to_string().as_bytes())
+        self.file.write(promise.as_millis().to_string().as_bytes())
     }
 
     /// How long after its start a successor has to keep still; zero without a promise. A file that can not be
@@ -204,7 +246,7 @@ impl PromiseFile {
 
     /// The promise has been kept.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        durable::remove_file(&self.log, PROMISE)
+        self.file.remove()
     }
 }
 
@@ -356,6 +398,7 @@ const LOG: &str = "log";
 const LOG_ASIDE: &str = "log.initialising";
 const ID: &str = "id";
 const REVOCATIONS: &str = "revocations";
+const HEAD: &str = "head";
 const PROMISE: &str = "promise";
 const SOURCE_KEY: &str = "audit-source-key";
 const LEDGER: &str = "ledger";
@@ -466,7 +509,7 @@ mod tests {
     #[test]
     fn a_promise_lasts_until_it_was_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let promise = open(folder.path(), INIT).unwrap().promise();
+        let promise = open(folder.path(), INIT).unwrap().promise().unwrap();
         assert_eq!(promise.read().unwrap(), Duration::ZERO);
         promise.write(Duration::from_millis(1500)).unwrap();
         assert_eq!(promise.read().unwrap(), Duration::from_millis(1500));
@@ -477,7 +520,7 @@ mod tests {
     #[test]
     fn an_unreadable_promise_counts_as_the_longest() {
         let folder = tempfile::tempdir().unwrap();
-        let promise = open(folder.path(), INIT).unwrap().promise();
+        let promise = open(folder.path(), INIT).unwrap().promise().unwrap();
         std::fs::write(folder.path().join(LOG).join(PROMISE), "soon").unwrap();
         assert_eq!(promise.read().unwrap(), MAX_DRAIN_PROMISE);
     }

@@ -3,44 +3,106 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Replaces `folder/name` with `contents` (readable by its owner only), all or nothing even if the machine dies.
 pub(crate) fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
-    let aside = folder.join(format!("{name}.new"));
-    let mut file = OpenOptions::new()
+    let mut file = create_aside(folder, name)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    std::fs::rename(aside(folder, name), folder.join(name))?;
+    sync_folder(folder)
+}
+
+fn create_aside(folder: &Path, name: &str) -> io::Result<File> {
+    OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(&aside)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    std::fs::rename(&aside, folder.join(name))?;
-    sync_folder(folder)
+        .open(aside(folder, name))
 }
 
-/// Removes a file; a file that is not there counts as removed.
-pub(crate) fn remove_file(folder: &Path, name: &str) -> io::Result<()> {
-    match std::fs::remove_file(folder.join(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+fn aside(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.new"))
+}
+
+/// Creates a folder that only its owner can enter, and the folders above it. Existing ones are left as they are.
+pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
+    let path = here_if_empty(path);
+    if path.is_dir() {
+        return Ok(());
+    }
+    let Some(parent) = path.parent().map(here_if_empty) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "there is no such root folder",
+        ));
+    };
+    create_folder(parent)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    sync_folder(folder)
+    sync_folder(parent)
 }
 
-/// Creates a folder that only its owner can enter. An existing one is left as it is.
-pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
-        _ => Ok(()),
+/// A small file that will be written once, when the process ends. What writing it needs is open already, so that it
+/// succeeds even if no more files can be opened by then.
+#[derive(Debug)]
+pub(crate) struct PreparedFile {
+    folder: PathBuf,
+    name: &'static str,
+    folder_handle: File,
+    aside: Mutex<Option<File>>,
+}
+
+impl PreparedFile {
+    pub(crate) fn open(folder: &Path, name: &'static str) -> io::Result<Self> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            name,
+            folder_handle: File::open(folder)?,
+            aside: Mutex::new(Some(create_aside(folder, name)?)),
+        })
+    }
+
+    /// As [`write_file`].
+    pub(crate) fn write(&self, contents: &[u8]) -> io::Result<()> {
+        let prepared = self.aside.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut file = match prepared {
+            Some(file) => file,
+            None => create_aside(&self.folder, self.name)?,
+        };
+        file.write_all(contents)?;
+        file.sync_all()?;
+        std::fs::rename(aside(&self.folder, self.name), self.folder.join(self.name))?;
+        self.folder_handle.sync_all()
+    }
+
+    /// Removes the file; one that is not there counts as removed.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.folder.join(self.name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.folder_handle.sync_all()
     }
 }
 
 /// Makes the names in a folder durable: without it a crash may forget a file that was itself fsynced.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    File::open(here_if_empty(path))?.sync_all()
+}
+
+/// The folder that a bare name lies in has the empty path, which can not be opened.
+fn here_if_empty(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
 }
 
 /// Reads a file whose size is known to be small. A larger one is an error, not an allocation.
@@ -56,4 +118,51 @@ pub(crate) fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         ));
     }
     Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn every_missing_folder_above_is_created_for_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/c");
+        create_folder(&path).unwrap();
+        create_folder(&path).unwrap();
+        for created in [path.as_path(), path.parent().unwrap()] {
+            assert_eq!(created.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn the_folder_of_a_bare_name_is_the_current_one() {
+        create_folder(Path::new("")).unwrap();
+        sync_folder(Path::new("")).unwrap();
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("data"), "").unwrap();
+        assert!(create_folder(&folder.path().join("data/below")).is_err());
+    }
+
+    #[test]
+    fn a_prepared_file_is_written_removed_and_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = PreparedFile::open(folder.path(), "promise").unwrap();
+        for contents in ["one", "two"] {
+            file.write(contents.as_bytes()).unwrap();
+            assert_eq!(
+                std::fs::read_to_string(folder.path().join("promise")).unwrap(),
+                contents
+            );
+        }
+        file.remove().unwrap();
+        file.remove().unwrap();
+        assert!(!folder.path().join("promise").exists());
+    }
 }

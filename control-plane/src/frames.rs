@@ -68,7 +68,7 @@ pub(crate) enum FrameError {
     )]
     Header { path: PathBuf, expected: &'static str },
     #[error(
-        "{path} is damaged at byte {offset}: {found}, but acknowledged data follows it, so it is no interrupted write. \
+        "{path} is damaged at byte {offset}: {found}. Acknowledged data is concerned, so this is no interrupted write. \
          Nothing was changed. Check the disk, keep a copy of the file, and restore the data folder from a backup",
         path = path.display()
     )]
@@ -130,10 +130,12 @@ impl FrameFile {
 
     /// Opens a file, hands every whole frame to `visit` in order, and cuts a torn tail.
     ///
-    /// `visit` may refuse a frame; its text becomes a [`FrameError::Corrupt`] at that frame.
+    /// `visit` may refuse a frame, and `is_complete` the file's end before anything is cut; the text becomes a
+    /// [`FrameError::Corrupt`] at that place.
     pub(crate) fn open(
         path: &Path,
         kind: FrameKind,
+        is_complete: impl FnOnce() -> Result<(), &'static str>,
         mut visit: impl FnMut(Frame) -> Result<(), &'static str>,
     ) -> Result<(Self, Option<TornTail>), FrameError> {
         let io_error = |error| FrameError::Io {
@@ -174,6 +176,11 @@ impl FrameFile {
                 }
             }
         }
+        is_complete().map_err(|found| FrameError::Corrupt {
+            path: path.to_owned(),
+            offset,
+            found,
+        })?;
         let mut this = Self {
             file,
             path: path.to_owned(),
@@ -493,10 +500,15 @@ mod tests {
     impl Scratch {
         fn reopen(&self) -> Result<Reopened, FrameError> {
             let mut payloads = Vec::new();
-            let (file, torn) = FrameFile::open(&self.path, FrameKind::Ledger, |frame| {
-                payloads.push(frame.payload);
-                Ok(())
-            })?;
+            let (file, torn) = FrameFile::open(
+                &self.path,
+                FrameKind::Ledger,
+                || Ok(()),
+                |frame| {
+                    payloads.push(frame.payload);
+                    Ok(())
+                },
+            )?;
             Ok((payloads, file, torn))
         }
 
@@ -612,7 +624,7 @@ mod tests {
     #[test]
     fn one_kind_of_file_is_not_read_as_another() {
         let scratch = file_with(&[b"one"]);
-        let error = FrameFile::open(&scratch.path, FrameKind::Revocations, |_| Ok(())).unwrap_err();
+        let error = FrameFile::open(&scratch.path, FrameKind::Revocations, || Ok(()), |_| Ok(())).unwrap_err();
         assert!(matches!(error, FrameError::Header { .. }), "{error}");
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// A listener with at most so many connections; further ones wait in the kernel's backlog.
@@ -23,7 +24,15 @@ pub(crate) struct BoundedListener {
 #[derive(Debug)]
 pub(crate) struct BoundedStream {
     stream: TcpStream,
+    greeting: Option<Greeting>,
     _place: OwnedSemaphorePermit,
+}
+
+/// The first bytes of a connection, for which its place is held only so long.
+#[derive(Debug)]
+struct Greeting {
+    missing: usize,
+    deadline: Pin<Box<Sleep>>,
 }
 
 // === impl BoundedListener ===
@@ -54,7 +63,11 @@ impl BoundedListener {
                 Ok((stream, _)) => {
                     // Only a delay is at stake.
                     let _ = stream.set_nodelay(true);
-                    return BoundedStream { stream, _place: place };
+                    return BoundedStream {
+                        stream,
+                        greeting: None,
+                        _place: place,
+                    };
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -66,6 +79,20 @@ impl BoundedListener {
 }
 
 // === impl BoundedStream ===
+
+impl BoundedStream {
+    /// Ends the connection with an error unless its first `bytes` arrive within `limit`.
+    pub(crate) fn expecting(self, bytes: usize, limit: Duration) -> Self {
+        let greeting = Greeting {
+            missing: bytes,
+            deadline: Box::pin(tokio::time::sleep(limit)),
+        };
+        Self {
+            greeting: Some(greeting),
+            ..self
+        }
+    }
+}
 
 impl Connected for BoundedStream {
     type ConnectInfo = TcpConnectInfo;
@@ -81,7 +108,20 @@ impl AsyncRead for BoundedStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(greeting) = &mut self.greeting {
+            greeting.missing = greeting.missing.saturating_sub(buffer.filled().len() - before);
+            if greeting.missing == 0 {
+                self.greeting = None;
+            } else if read.is_pending() && greeting.deadline.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the connection said nothing in time",
+                )));
+            }
+        }
+        read
     }
 }
 

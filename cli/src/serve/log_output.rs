@@ -93,7 +93,10 @@ fn write_all(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let _ = writeln!(out, "{lost} lines of this log were dropped: it was not read as fast as it was written");
+            let _ = writeln!(
+                out,
+                "{lost} lines of this log were dropped: it was not read as fast as it was written"
+            );
         }
     }
 }

@@ -57,8 +57,8 @@ pub(crate) enum LedgerAppendError {
     #[error(transparent)]
     Append(#[from] AppendError),
     #[error(
-        "the ledger has used up its {limit} bytes (ledger_bytes). Raise the limit, or archive the data folder and start \
-         a new one"
+        "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes; until then the \
+         filters keep the evidence while they have room"
     )]
     Full { limit: u64 },
     #[error("a new segment could not be created: {0}")]
@@ -119,7 +119,12 @@ impl Ledger {
         }
         let (first_index, path) = last;
         index.begin_segment(first_index, &path)?;
-        let (current, torn) = FrameFile::open(&path, FrameKind::Ledger, |frame| index.take(frame, &mut visit))?;
+        let (current, torn) = FrameFile::open(
+            &path,
+            FrameKind::Ledger,
+            || Ok(()),
+            |frame| index.take(frame, &mut visit),
+        )?;
         index.extend(current.end());
         let ledger = Self {
             folder: folder.to_owned(),

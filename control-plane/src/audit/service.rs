@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_wire::v1;
-use credence_wire::v1::audit_service_server::AuditService;
-use credence_wire::v1::report_request::Message as Incoming;
 use credence_wire::v1::report_response::Message as Outgoing;
-use prost::Message as _;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::sources::{Sources, TooManySources};
+use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
+use super::sources::{Place, Sources, TooManySources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
+use crate::text::shorten;
 
 /// Takes evidence in.
 #[derive(Debug)]
@@ -26,6 +25,7 @@ pub(crate) struct ReportService {
     sources: Arc<Sources>,
     tickets: TicketKey,
     options: ReportOptions,
+    budget: Budget,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
 }
@@ -35,12 +35,40 @@ pub(crate) struct ReportService {
 pub(crate) struct ReportOptions {
     pub(crate) max_batch_entries: u32,
     pub(crate) max_batch_bytes: u32,
+    pub(crate) ingest_bytes: usize,
     pub(crate) hello_timeout: Duration,
     pub(crate) send_timeout: Duration,
 }
 
-/// Largest encoded entry, in bytes: sealed, it has to fit a leaf of less than 65,535.
-pub(crate) const MAX_ENTRY_BYTES: usize = 64_000;
+/// Memory for evidence that is not on disk yet, shared by all streams. Counted in units of 1 KiB.
+#[derive(Debug, Clone)]
+struct Budget {
+    free: Arc<Semaphore>,
+    units: u32,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    fn new(bytes: usize) -> Self {
+        let units = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
+        Self {
+            free: Arc::new(Semaphore::new(units as usize)),
+            units,
+        }
+    }
+
+    /// Waits for room. Whatever is larger than the whole budget takes all of it. What is returned goes with the
+    /// evidence to the ledger's writer, which frees it, so that no stream can hold what another waits for.
+    async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ReportError> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES))
+            .unwrap_or(u32::MAX)
+            .min(self.units);
+        let taken = Arc::clone(&self.free).acquire_many_owned(units).await;
+        // It is never closed.
+        taken.map_err(|_| ReportError::Stopping)
+    }
+}
 
 // === impl ReportService ===
 
@@ -57,21 +85,18 @@ impl ReportService {
             ledger,
             sources,
             tickets,
+            budget: Budget::new(options.ingest_bytes),
             options,
             phase,
             metrics,
         }
     }
-}
 
-#[tonic::async_trait]
-impl AuditService for ReportService {
-    type ReportStream = Responses<v1::ReportResponse>;
-
-    async fn report(
+    /// Begins a stream.
+    pub(crate) fn report(
         &self,
-        request: Request<Streaming<v1::ReportRequest>>,
-    ) -> Result<Response<Self::ReportStream>, Status> {
+        request: Request<Streaming<IngestRequest>>,
+    ) -> Result<Response<Responses<v1::ReportResponse>>, Status> {
         if self.phase.current() != Phase::Running {
             return Err(Status::unavailable(
                 "the control plane is stopping; reconnect to its successor",
@@ -84,6 +109,7 @@ impl AuditService for ReportService {
             sources: Arc::clone(&self.sources),
             tickets: self.tickets.clone(),
             options: self.options,
+            budget: self.budget.clone(),
             phase: self.phase.clone(),
             inbound: request.into_inner(),
             outbox,
@@ -141,8 +167,9 @@ struct ReportStream {
     sources: Arc<Sources>,
     tickets: TicketKey,
     options: ReportOptions,
+    budget: Budget,
     phase: PhaseWatch,
-    inbound: Streaming<v1::ReportRequest>,
+    inbound: Streaming<IngestRequest>,
     outbox: Outbox<v1::ReportResponse>,
 }
 
@@ -154,11 +181,11 @@ struct InFlight(VecDeque<oneshot::Receiver<Result<Receipt, ReportError>>>);
 
 impl ReportStream {
     async fn run(&mut self, peer: &str) -> Ended {
-        let source = match self.begin(peer).await {
-            Ok(source) => source,
+        let (source, place) = match self.begin(peer).await {
+            Ok(begun) => begun,
             Err(ended) => return ended,
         };
-        let superseded = self.sources.connected(&source.source, source.generation);
+        let superseded = self.sources.connected(place, &source.source, source.generation);
         let ended = match self.welcome(&source).await {
             Ok(()) => self.serve(&source, superseded).await,
             Err(ended) => ended,
@@ -170,12 +197,12 @@ impl ReportStream {
     }
 
     /// Takes the hello and names the source, durably.
-    async fn begin(&mut self, peer: &str) -> Result<Receipt, Ended> {
+    async fn begin(&mut self, peer: &str) -> Result<(Receipt, Place), Ended> {
         let message = tokio::time::timeout(self.options.hello_timeout, self.inbound.message())
             .await
             .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))?;
         let hello = match message {
-            Ok(Some(v1::ReportRequest {
+            Ok(Some(IngestRequest {
                 message: Some(Incoming::Hello(hello)),
             })) => hello,
             Ok(Some(_)) => return Err(invalid("message out of order: the first message of a stream is hello")),
@@ -189,9 +216,9 @@ impl ReportStream {
             )));
         }
         let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
-        self.sources.check_room(returning).map_err(|TooManySources| {
+        let place = Sources::reserve(&self.sources, returning, Instant::now()).map_err(|TooManySources| {
             Ended::With(Status::resource_exhausted(
-                "there are as many audit sources as max_sources allows",
+                "there are as many audit sources as this control plane takes; try again when some have ended",
             ))
         })?;
         let report = match hello.resume {
@@ -202,7 +229,7 @@ impl ReportStream {
                 peer: peer.to_owned(),
             },
         };
-        self.ledger.perform(report).await.map_err(Ended::from)
+        Ok((self.ledger.perform(report).await?, place))
     }
 
     async fn welcome(&mut self, source: &Receipt) -> Result<(), Ended> {
@@ -240,20 +267,21 @@ impl ReportStream {
         }
     }
 
-    async fn take(
-        &mut self,
-        source: &Receipt,
-        message: v1::ReportRequest,
-        in_flight: &mut InFlight,
-    ) -> Result<(), Ended> {
+    async fn take(&mut self, source: &Receipt, message: IngestRequest, in_flight: &mut InFlight) -> Result<(), Ended> {
         let (name, generation) = (source.source.clone(), source.generation);
         match message.message {
-            Some(Incoming::Batch(batch)) => {
-                self.check(&batch)?;
+            Some(Incoming::Batch(encoded)) => {
+                let bounds = BatchBounds {
+                    entries: self.options.max_batch_entries as usize,
+                    bytes: self.options.max_batch_bytes as usize,
+                };
+                let batch = BoundedBatch::check(encoded, bounds)?;
+                let room = self.budget.take(batch.cost()).await?;
                 let report = Report::Store {
                     source: name,
                     generation,
-                    batch,
+                    batch: batch.decode()?,
+                    room: Some(room),
                 };
                 in_flight.0.push_back(self.ledger.submit(report).await?);
                 Ok(())
@@ -273,32 +301,12 @@ impl ReportStream {
         }
     }
 
-    fn check(&self, batch: &v1::Batch) -> Result<(), Ended> {
-        if batch.entries.len() > self.options.max_batch_entries as usize
-            || batch.encoded_len() > self.options.max_batch_bytes as usize
-        {
-            return Err(self.too_large());
-        }
-        for (sequence, entry) in (batch.first_sequence..).zip(&batch.entries) {
-            if entry.entry.is_none() {
-                return Err(invalid(&format!(
-                    "entry {sequence} is of a kind that this control plane does not know; upgrade it before the filters"
-                )));
-            }
-            if entry.encoded_len() > MAX_ENTRY_BYTES {
-                return Err(invalid(&format!(
-                    "entry {sequence} is larger than {MAX_ENTRY_BYTES} bytes"
-                )));
-            }
-        }
-        Ok(())
-    }
-
     fn too_large(&self) -> Ended {
-        Ended::With(Status::resource_exhausted(format!(
-            "a batch has at most {} entries and {} bytes",
-            self.options.max_batch_entries, self.options.max_batch_bytes
-        )))
+        let refused = IngestError::TooLarge {
+            entries: self.options.max_batch_entries as usize,
+            bytes: self.options.max_batch_bytes as usize,
+        };
+        refused.into()
     }
 
     /// Waits until everything in flight is on disk, and acknowledges it.
@@ -332,7 +340,7 @@ impl InFlight {
     async fn next(&mut self) -> Result<Receipt, ReportError> {
         match self.0.front_mut() {
             Some(oldest) => {
-                let answer = oldest.await.unwrap_or(Err(ReportError::Stopping));
+                let answer = oldest.await.unwrap_or(Err(ReportError::Died));
                 self.0.pop_front();
                 answer
             }
@@ -341,11 +349,23 @@ impl InFlight {
     }
 }
 
+impl From<IngestError> for Ended {
+    fn from(error: IngestError) -> Self {
+        let text = error.to_string();
+        Self::With(match error {
+            IngestError::TooLarge { .. } => Status::resource_exhausted(text),
+            IngestError::Entry { .. } | IngestError::Malformed(_) => Status::invalid_argument(text),
+        })
+    }
+}
+
 impl From<ReportError> for Ended {
     fn from(error: ReportError) -> Self {
         let text = error.to_string();
         Self::With(match error {
-            ReportError::Stopping | ReportError::Storage(_) | ReportError::Random(_) => Status::unavailable(text),
+            ReportError::Stopping | ReportError::Died | ReportError::Storage(_) | ReportError::Random(_) => {
+                Status::unavailable(text)
+            }
             ReportError::UnknownSource => Status::unauthenticated(text),
             ReportError::Superseded => Status::aborted(text),
             ReportError::SequenceGap { .. } | ReportError::Malformed => Status::invalid_argument(text),
@@ -357,13 +377,8 @@ fn invalid(reason: &str) -> Ended {
     Ended::With(Status::invalid_argument(reason))
 }
 
-/// Names from clients are for the operator's eyes; longer ones are cut.
-fn shorten(mut name: String) -> String {
-    name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
-    name
-}
-
 /// Batches of one stream that may be on their way to the disk. A client sends at most as many unacknowledged; one
 /// that sends more waits.
 const MAX_IN_FLIGHT: usize = 4;
-const MAX_NAME_BYTES: usize = 256;
+/// What the budget is counted in.
+const UNIT_BYTES: usize = 1 << 10;

@@ -1,7 +1,7 @@
 //! Which sources are here, which may come back, and since when.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -9,8 +9,23 @@ use tokio::sync::oneshot;
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    present: Mutex<HashMap<String, Presence>>,
+    present: Mutex<Present>,
     limit: usize,
+}
+
+#[derive(Debug)]
+struct Present {
+    by_name: HashMap<String, Presence>,
+    /// Places of sources that are being named.
+    reserved: usize,
+}
+
+/// Room for one source, until it is connected or given up.
+#[derive(Debug)]
+pub(crate) struct Place {
+    sources: Arc<Sources>,
+    /// Whether it counts beside the sources that are present.
+    counted: bool,
 }
 
 /// There are as many sources as are allowed.
@@ -50,35 +65,53 @@ impl Sources {
             )
         };
         Self {
-            present: Mutex::new(awaited.into_iter().map(away).collect()),
+            present: Mutex::new(Present {
+                by_name: awaited.into_iter().map(away).collect(),
+                reserved: 0,
+            }),
             limit,
         }
     }
 
-    /// Whether another source, or this one again, may come in.
-    pub(crate) fn check_room(&self, returning: Option<&str>) -> Result<(), TooManySources> {
-        let present = self.lock();
-        let known = returning.is_some_and(|source| present.contains_key(source));
-        if known || present.len() < self.limit {
-            Ok(())
+    /// Takes a place for another source, or for this one again.
+    pub(crate) fn reserve(self: &Arc<Self>, returning: Option<&str>, now: Instant) -> Result<Place, TooManySources> {
+        let mut present = self.lock();
+        let known = returning.and_then(|source| present.by_name.get_mut(source));
+        let counted = known.is_none();
+        if let Some(presence) = known {
+            // It has come back, so that its place is not given up while its stream begins.
+            if let Whereabouts::Away { since } = &mut presence.whereabouts {
+                *since = now;
+            }
+        } else if present.by_name.len() + present.reserved < self.limit {
+            present.reserved += 1;
         } else {
-            Err(TooManySources)
+            return Err(TooManySources);
         }
+        drop(present);
+        Ok(Place {
+            sources: Arc::clone(self),
+            counted,
+        })
     }
 
     /// A stream of the source has begun. What is returned resolves when a newer stream takes over; at once, if one
     /// already has.
-    pub(crate) fn connected(&self, source: &str, generation: u64) -> oneshot::Receiver<()> {
+    pub(crate) fn connected(&self, mut place: Place, source: &str, generation: u64) -> oneshot::Receiver<()> {
         let (superseded, receiver) = oneshot::channel();
         let mut present = self.lock();
+        if std::mem::take(&mut place.counted) {
+            present.reserved -= 1;
+        }
         let newer = present
+            .by_name
             .get(source)
             .is_some_and(|presence| presence.generation > generation);
         if !newer {
             let whereabouts = Whereabouts::Connected {
                 _superseded: superseded,
             };
-            present.insert(
+            present.by_name.insert(
                 source.to_owned(),
                 Presence {
                     generation,
@@ -91,7 +124,7 @@ impl Sources {
 
     /// The stream has ended without Bye.
     pub(crate) fn disconnected(&self, source: &str, generation: u64, now: Instant) {
-        if let Some(presence) = self.lock().get_mut(source)
+        if let Some(presence) = self.lock().by_name.get_mut(source)
             && presence.generation == generation
         {
             presence.whereabouts = Whereabouts::Away { since: now };
@@ -102,10 +135,11 @@ impl Sources {
     pub(crate) fn remove(&self, source: &str, generation: u64) {
         let mut present = self.lock();
         if present
+            .by_name
             .get(source)
             .is_some_and(|presence| presence.generation == generation)
         {
-            present.remove(source);
+            present.by_name.remove(source);
         }
     }
 
@@ -116,14 +150,22 @@ impl Sources {
             Whereabouts::Connected { .. } => false,
         };
         let present = self.lock();
-        let found = present.iter().filter(|(_, presence)| overdue(presence));
+        let found = present.by_name.iter().filter(|(_, presence)| overdue(presence));
         found
             .map(|(source, presence)| (source.clone(), presence.generation))
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Presence>> {
+    fn lock(&self) -> MutexGuard<'_, Present> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.counted {
+            self.sources.lock().reserved -= 1;
+        }
     }
 }
 
@@ -131,19 +173,29 @@ impl Sources {
 mod tests {
     use super::*;
 
+    fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
+        Arc::new(Sources::new(limit, awaited, now))
+    }
+
+    /// A stream of the source, with a place of its own.
+    fn connect(sources: &Arc<Sources>, source: &str, generation: u64) -> oneshot::Receiver<()> {
+        let place = sources.reserve(Some(source), Instant::now()).unwrap();
+        sources.connected(place, source, generation)
+    }
+
     const GRACE: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_newer_stream_takes_over_and_the_older_ones_end_does_not_matter() {
         let now = Instant::now();
-        let sources = Sources::new(10, [], now);
-        let mut first = sources.connected("a", 1);
+        let sources = sources_with(10, [], now);
+        let mut first = connect(&sources, "a", 1);
         assert!(
             first
                 .try_recv()
                 .is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
         );
-        let _second = sources.connected("a", 2);
+        let _second = connect(&sources, "a", 2);
         assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed));
         sources.disconnected("a", 1, now);
         assert!(sources.overdue(Duration::ZERO, now).is_empty());
@@ -152,18 +204,41 @@ mod tests {
     #[test]
     fn a_source_is_overdue_only_after_its_grace() {
         let now = Instant::now();
-        let sources = Sources::new(10, ["old".to_owned()], now);
+        let sources = sources_with(10, ["old".to_owned()], now);
         assert!(sources.overdue(GRACE, now).is_empty());
         assert_eq!(sources.overdue(GRACE, now + GRACE), [("old".to_owned(), 0)]);
-        let _stream = sources.connected("old", 1);
+        let _stream = connect(&sources, "old", 1);
         assert!(sources.overdue(GRACE, now + GRACE).is_empty());
     }
 
     #[test]
     fn a_known_source_may_return_to_a_full_house() {
-        let sources = Sources::new(1, ["old".to_owned()], Instant::now());
-        assert_eq!(sources.check_room(None), Err(TooManySources));
-        assert_eq!(sources.check_room(Some("new")), Err(TooManySources));
-        assert_eq!(sources.check_room(Some("old")), Ok(()));
+        let now = Instant::now();
+        let sources = sources_with(1, ["old".to_owned()], now);
+        assert!(sources.reserve(None, now).is_err());
+        assert!(sources.reserve(Some("new"), now).is_err());
+        sources.reserve(Some("old"), now).unwrap();
+    }
+
+    #[test]
+    fn a_place_is_taken_as_soon_as_it_was_given() {
+        let now = Instant::now();
+        let sources = sources_with(1, [], now);
+        let place = sources.reserve(None, now).unwrap();
+        assert!(sources.reserve(None, now).is_err());
+        drop(place);
+        let place = sources.reserve(None, now).unwrap();
+        let _stream = sources.connected(place, "a", 1);
+        assert!(sources.reserve(None, now).is_err());
+        sources.remove("a", 1);
+        sources.reserve(None, now).unwrap();
+    }
+
+    #[test]
+    fn a_source_that_is_coming_back_is_not_given_up_meanwhile() {
+        let now = Instant::now();
+        let sources = sources_with(1, ["old".to_owned()], now);
+        let _place = sources.reserve(Some("old"), now + GRACE).unwrap();
+        assert!(sources.overdue(GRACE, now + GRACE).is_empty());
     }
 }

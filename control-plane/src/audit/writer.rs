@@ -4,7 +4,7 @@
 //! sequence number, writes the group as one frame, syncs it, and only then answers. Since this thread alone knows the
 //! sources, no race between two streams of one source can store an entry twice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,12 +12,13 @@ use std::time::Instant;
 
 use credence_wire::v1;
 use prost::Message as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ledger::{Ledger, LedgerAppendError};
 use super::record::{SourceChange, StoredBody, StoredItem, StoredSourceChange};
 use crate::data_folder::random_hex;
 use crate::metrics::Metrics;
+use crate::supervision::{Alarm, Guard};
 
 /// The ledger as the streams see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -38,6 +39,8 @@ pub(crate) enum Report {
         source: String,
         generation: u64,
         batch: v1::Batch,
+        /// Its share of the memory for evidence, freed once the batch is on disk or refused.
+        room: Option<OwnedSemaphorePermit>,
     },
     /// The source said Bye.
     Close { source: String, generation: u64 },
@@ -60,6 +63,8 @@ pub(crate) struct Receipt {
 pub(crate) enum ReportError {
     #[error("the control plane is stopping; reconnect and resume")]
     Stopping,
+    #[error("the part that writes the ledger has ended; reconnect and resume once the control plane is back")]
+    Died,
     #[error("the ledger can not be written, nothing was acknowledged; send it again later. {0}")]
     Storage(Arc<LedgerAppendError>),
     #[error("no randomness to name a source: {0}")]
@@ -83,7 +88,19 @@ pub(crate) struct LedgerWriter {
 
 /// What the ledger knows of the sources that have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct KnownSources(HashMap<String, Known>);
+pub(crate) struct KnownSources {
+    by_name: HashMap<String, (Known, Age)>,
+    /// The same sources, those first that can be forgotten first: lost ones, then the oldest.
+    by_age: BTreeMap<Age, String>,
+    next: u64,
+}
+
+/// In the order in which sources are forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Age {
+    awaited: bool,
+    born: u64,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
@@ -112,6 +129,7 @@ pub(crate) fn start(
     ledger: Ledger,
     sources: KnownSources,
     metrics: Arc<Metrics>,
+    alarm: &Alarm,
 ) -> std::io::Result<(LedgerHandle, LedgerWriter)> {
     let (reports, queue) = mpsc::channel(QUEUE);
     let shared = Arc::new(Shared {
@@ -124,15 +142,21 @@ pub(crate) fn start(
     };
     metrics.ledger_writable.set(1);
     metrics.ledger_bytes.set(ledger.bytes() as i64);
+    let mut ending = Ending {
+        shared: Arc::clone(&shared),
+        metrics: Arc::clone(&metrics),
+        guard: alarm.guard("the ledger's writer"),
+    };
     let mut writing = Writing {
         ledger,
         sources,
         shared,
         metrics,
     };
-    let thread = std::thread::Builder::new()
-        .name("ledger".to_owned())
-        .spawn(move || writing.run(queue))?;
+    let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || {
+        writing.run(queue);
+        ending.guard.planned();
+    })?;
     Ok((
         handle.clone(),
         LedgerWriter {
@@ -149,15 +173,16 @@ impl KnownSources {
     pub(crate) fn replay(&mut self, item: &StoredItem) {
         match &item.body {
             Some(StoredBody::Batch(batch)) => {
-                let known = self.0.entry(item.source.clone()).or_insert(Known::new());
-                known.last_sequence = batch.first_sequence + (batch.entries.len() as u64).saturating_sub(1);
+                let known = self.get(&item.source).unwrap_or(Known::new());
+                let last_sequence = batch.first_sequence + (batch.entries.len() as u64).saturating_sub(1);
+                self.set(&item.source, Known { last_sequence, ..known });
             }
             Some(StoredBody::Change(change)) => match change.change() {
                 SourceChange::Started => {
-                    self.0.insert(item.source.clone(), Known::new());
+                    self.set(&item.source, Known::new());
                 }
                 SourceChange::Ended => {
-                    self.0.remove(&item.source);
+                    self.remove(&item.source);
                 }
                 SourceChange::Lost => self.set_lost(&item.source, true),
                 SourceChange::Returned => self.set_lost(&item.source, false),
@@ -169,16 +194,49 @@ impl KnownSources {
 
     /// The sources that may still come back and have not been given up.
     pub(crate) fn awaited(&self) -> Vec<String> {
-        self.0
+        self.by_name
             .iter()
-            .filter(|(_, known)| !known.lost)
+            .filter(|(_, (known, _))| !known.lost)
             .map(|(source, _)| source.clone())
             .collect()
     }
 
     fn set_lost(&mut self, source: &str, lost: bool) {
-        if let Some(known) = self.0.get_mut(source) {
-            known.lost = lost;
+        if let Some(known) = self.get(source) {
+            self.set(source, Known { lost, ..known });
+        }
+    }
+
+    fn get(&self, source: &str) -> Option<Known> {
+        self.by_name.get(source).map(|(known, _)| *known)
+    }
+
+    /// Bounds what is remembered: one that is forgotten and does come back is told to open a new source.
+    fn set(&mut self, source: &str, known: Known) {
+        let born = match self.by_name.get(source) {
+            Some((_, age)) => age.born,
+            None => {
+                self.next += 1;
+                self.next
+            }
+        };
+        self.remove(source);
+        let age = Age {
+            awaited: !known.lost,
+            born,
+        };
+        self.by_age.insert(age, source.to_owned());
+        self.by_name.insert(source.to_owned(), (known, age));
+        if self.by_name.len() > MAX_KNOWN_SOURCES
+            && let Some((_, forgotten)) = self.by_age.pop_first()
+        {
+            self.by_name.remove(&forgotten);
+        }
+    }
+
+    fn remove(&mut self, source: &str) {
+        if let Some((_, age)) = self.by_name.remove(source) {
+            self.by_age.remove(&age);
         }
     }
 }
@@ -198,13 +256,22 @@ impl LedgerHandle {
         self.reports
             .send(Message::Report(report, answer))
             .await
-            .map_err(|_| ReportError::Stopping)?;
+            .map_err(|_| self.gone())?;
         Ok(answered)
     }
 
     /// Queues a report and waits until it is durable.
     pub(crate) async fn perform(&self, report: Report) -> Result<Receipt, ReportError> {
-        self.submit(report).await?.await.unwrap_or(Err(ReportError::Stopping))
+        self.submit(report).await?.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Why there is no writer any more.
+    fn gone(&self) -> ReportError {
+        if self.shared.stopping.load(Ordering::Acquire) {
+            ReportError::Stopping
+        } else {
+            ReportError::Died
+        }
     }
 
     /// Why evidence is refused at the moment, if it is.
@@ -241,6 +308,23 @@ impl Drop for LedgerWriter {
     }
 }
 
+/// Says so, loudly, when the thread ends without having been told to.
+#[derive(Debug)]
+struct Ending {
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    guard: Guard,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(failure) = self.guard.failure() {
+            lock(&self.shared.fault).get_or_insert_with(|| failure.to_string());
+            self.metrics.ledger_writable.set(0);
+        }
+    }
+}
+
 /// What the writer thread owns.
 #[derive(Debug)]
 struct Writing {
@@ -259,6 +343,8 @@ struct Group {
     sources: HashMap<String, Option<Known>>,
     answers: Vec<(Answer, Receipt)>,
     duplicates: u64,
+    /// Held until the group is on disk or refused.
+    rooms: Vec<OwnedSemaphorePermit>,
 }
 
 // === impl Writing ===
@@ -316,43 +402,25 @@ impl Writing {
         self.metrics.ledger_duplicates.inc_by(group.duplicates);
         for (source, known) in group.sources {
             match known {
-                Some(known) => self.sources.0.insert(source, known),
-                None => self.sources.0.remove(&source),
-            };
+                Some(known) => self.sources.set(&source, known),
+                None => self.sources.remove(&source),
+            }
         }
         for (answer, receipt) in group.answers {
             let _ = answer.send(Ok(receipt));
         }
-        self.forget_a_lost_source();
     }
 
     fn refuse(&self, answers: Vec<(Answer, Receipt)>, error: LedgerAppendError) {
         let text = error.to_string();
-        let mut fault = lock(&self.shared.fault);
-        if fault.as_ref() != Some(&text) {
-            tracing::error!(%error, "evidence was NOT acknowledged because the ledger can not be written; filters keep it while they can");
-        }
-        *fault = Some(text);
+        let known = lock(&self.shared.fault).replace(text.clone());
         self.metrics.ledger_writable.set(0);
         let error = Arc::new(error);
         for (answer, _) in answers {
             let _ = answer.send(Err(ReportError::Storage(Arc::clone(&error))));
         }
-    }
-
-    /// Bounds what is remembered of sources that will hardly come back. One that does after all is told to open a new
-    /// source.
-    fn forget_a_lost_source(&mut self) {
-        if self.sources.0.len() > MAX_KNOWN_SOURCES {
-            let lost = self
-                .sources
-                .0
-                .iter()
-                .find(|(_, known)| known.lost)
-                .map(|(source, _)| source.clone());
-            if let Some(source) = lost {
-                self.sources.0.remove(&source);
-            }
+        if known.as_ref() != Some(&text) {
+            tracing::error!(%error, "evidence was NOT acknowledged because the ledger can not be written; filters keep it while they can");
         }
     }
 }
@@ -394,7 +462,9 @@ impl Group {
                 source,
                 generation,
                 batch,
+                room,
             } => {
+                self.rooms.extend(room);
                 let known = self.current(sources, &source, generation)?;
                 let (fresh, known) = known.continue_with(batch, &mut self.duplicates)?;
                 if let Some(fresh) = fresh {
@@ -422,7 +492,7 @@ impl Group {
     fn known(&self, sources: &KnownSources, source: &str) -> Option<Known> {
         match self.sources.get(source) {
             Some(changed) => *changed,
-            None => sources.0.get(source).copied(),
+            None => sources.get(source),
         }
     }
 
@@ -556,7 +626,7 @@ mod tests {
         let mut sources = KnownSources::default();
         let (ledger, _) = Ledger::open(folder, bounds, |item| sources.replay(item)).unwrap();
         let (reader, awaited) = (ledger.reader(), sources.awaited());
-        let (handle, writer) = start(ledger, sources, Arc::new(Metrics::new())).unwrap();
+        let (handle, writer) = start(ledger, sources, Arc::new(Metrics::new()), &Alarm::new()).unwrap();
         Running {
             handle,
             reader,
@@ -581,6 +651,7 @@ mod tests {
                 source,
                 generation,
                 batch: batch(first_sequence, count),
+                room: None,
             };
             Ok(self.handle.perform(report).await?.last_sequence)
         }
@@ -610,6 +681,20 @@ mod tests {
             first_sequence,
             entries: (first_sequence..first_sequence + count).map(entry).collect(),
         }
+    }
+
+    #[test]
+    fn lost_sources_are_forgotten_first_then_the_oldest() {
+        let mut sources = KnownSources::default();
+        for source in 0..MAX_KNOWN_SOURCES {
+            sources.set(&source.to_string(), Known::new());
+        }
+        sources.set_lost("7", true);
+        sources.set("one more", Known::new());
+        assert_eq!((sources.get("7"), sources.by_name.len()), (None, MAX_KNOWN_SOURCES));
+        sources.set("another", Known::new());
+        assert_eq!((sources.get("0"), sources.by_age.len()), (None, MAX_KNOWN_SOURCES));
+        assert!(sources.get("another").is_some());
     }
 
     #[tokio::test]
@@ -739,7 +824,7 @@ mod tests {
         let source = running.open().await;
         let refused = running.store(&source, 1, 300).await;
         assert!(matches!(refused, Err(ReportError::Storage(_))));
-        assert!(running.handle.fault().unwrap().contains("ledger_bytes"));
+        assert!(running.handle.fault().unwrap().contains("--ledger-bytes"));
         assert_eq!(running.store(&source, 1, 1).await.unwrap(), 1);
         assert_eq!(running.handle.fault(), None);
     }

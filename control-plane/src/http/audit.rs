@@ -11,26 +11,28 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as UrlQuery, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 use serde::{Deserialize, Serialize};
 
-use super::Api;
 use super::problem::Problem;
+use super::{Api, Begun};
 use crate::audit::query::{self, Filter, Page, Query};
 use crate::audit::record::{LedgerRecord, RecordBody, SourceChange, StoredSourceChange};
 
 /// Handles the request.
 pub(crate) async fn events(
     State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
     parameters: Result<UrlQuery<Parameters>, QueryRejection>,
 ) -> Result<Json<PageBody>, Problem> {
-    let UrlQuery(parameters) = parameters.map_err(|rejection| bad_request(rejection.body_text()))?;
+    let UrlQuery(parameters) = parameters.map_err(|_| bad_request(EXPECTED_PARAMETERS))?;
     let query = parameters.into_query()?;
+    begun.note();
     let failed = |error: &dyn std::fmt::Display| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -48,6 +50,10 @@ pub(crate) async fn events(
         })?;
     Ok(Json(page.into()))
 }
+
+const EXPECTED_PARAMETERS: &str = "the query has, each at most once: limit (a number), before (a number), \
+                                   principal_issuer, principal_subject, delegation_id, tool, and decision (allow or \
+                                   deny)";
 
 /// The query string.
 #[derive(Debug, Deserialize)]

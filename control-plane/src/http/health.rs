@@ -1,6 +1,7 @@
 //! Whether the process is up, whether it can do its work, and its metrics.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -17,9 +18,12 @@ pub(crate) async fn alive() -> Response {
     Json(serde_json::json!({ "status": "up" })).into_response()
 }
 
-/// `GET /readyz`: revocations and evidence can be made durable. Otherwise 503 with every reason.
+/// `GET /readyz`: whoever started the process has announced it, and revocations and evidence can be made durable. Otherwise 503 with every reason.
 pub(crate) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let mut reasons = Vec::new();
+    if !api.announced.load(Ordering::Acquire) {
+        reasons.push("the control plane is starting".to_owned());
+    }
     if api.phase.current() != Phase::Running {
         reasons.push("the control plane is stopping".to_owned());
     }

@@ -9,12 +9,14 @@
 
 mod audit;
 mod health;
+mod json;
 mod operator;
 mod problem;
 mod revocations;
 mod server;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
@@ -31,6 +33,7 @@ use crate::audit::writer::LedgerHandle;
 use crate::lifecycle::PhaseWatch;
 use crate::metrics::{HttpRequest, Metrics};
 use crate::revocation::log::RevocationLog;
+use crate::throttle::Throttle;
 
 pub(crate) use self::operator::OperatorToken;
 pub use self::operator::OperatorTokenError;
@@ -49,6 +52,10 @@ pub(crate) struct Api {
     pub(crate) request_timeout: Duration,
     /// Queries that may read the ledger at a time.
     pub(crate) query_places: Semaphore,
+    /// Requests refused for want of the operator's token.
+    pub(crate) refusals: Throttle,
+    /// Set once whoever started the control plane has told its users where it is.
+    pub(crate) announced: Arc<AtomicBool>,
 }
 
 /// Queries of the ledger at a time; the next one waits, within the request's timeout.
@@ -91,13 +98,42 @@ async fn wrong_method() -> Problem {
     )
 }
 
+/// Notes that a request has been read whole and is being carried out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Begun(Arc<AtomicBool>);
+
+// === impl Begun ===
+
+impl Begun {
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// The answer to a request that took too long.
+    fn timed_out(&self) -> Problem {
+        if self.0.load(Ordering::Acquire) {
+            Problem::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "this took too long and the outcome is unknown; send it again (repeating is harmless)",
+            )
+        } else {
+            Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the request did not arrive whole in time; nothing was done",
+            )
+        }
+    }
+}
+
 /// Ends requests that take too long, and counts all of them.
-async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+async fn bound_and_count(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
+    let begun = Begun::default();
+    request.extensions_mut().insert(begun.clone());
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let mut response = match tokio::time::timeout(api.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::new(StatusCode::REQUEST_TIMEOUT, "the request took too long").into_response(),
+        Err(_) => begun.timed_out().into_response(),
     };
     response
         .headers_mut()

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -97,10 +98,13 @@ pub(crate) async fn require(State(api): State<Arc<Api>>, request: Request, next:
     if granted {
         return next.run(request).await;
     }
-    tracing::warn!(
-        path = request.uri().path(),
-        "a request without the operator's token was refused"
-    );
+    // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
+    if let Some(refused) = api.refusals.count(Instant::now()) {
+        tracing::warn!(
+            refused,
+            "requests without the operator's token were refused since the last such line"
+        );
+    }
     Problem::new(
         StatusCode::UNAUTHORIZED,
         "send the operator's token as: Authorization: Bearer <token>",

@@ -16,15 +16,16 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
-use super::Api;
+use super::json::{self, Seconds};
 use super::problem::Problem;
+use super::{Api, Begun};
 use crate::revocation::log::RevokeError;
 use crate::revocation::state::PlanError;
 use crate::revocation::subject::{DelegationName, Issuer, Operation, PrincipalName, SubjectError, Thumbprint};
@@ -33,10 +34,12 @@ use crate::revocation::subject::{DelegationName, Issuer, Operation, PrincipalNam
 pub(crate) async fn revoke(
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
+    Extension(begun): Extension<Begun>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Revoked>, Problem> {
-    let body = body.map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
+    let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
     let operation = Body::parse(&headers, &body)?.into_operation()?;
+    begun.note();
     let receipt = api.log.perform(operation).await?;
     Ok(Json(Revoked {
         log_id: api.log.log_id().to_string(),
@@ -59,10 +62,15 @@ pub(crate) struct Revoked {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
+    #[serde(default, deserialize_with = "json::object")]
     principal: Option<PrincipalBody>,
-    action: Option<Action>,
+    #[serde(default, deserialize_with = "json::text")]
+    action: Option<String>,
+    #[serde(default, deserialize_with = "json::object")]
     key: Option<KeyBody>,
+    #[serde(default, deserialize_with = "json::object")]
     issuer: Option<IssuerBody>,
+    #[serde(default, deserialize_with = "json::object")]
     delegation: Option<DelegationBody>,
 }
 
@@ -70,15 +78,8 @@ struct Body {
 #[serde(deny_unknown_fields)]
 struct PrincipalBody {
     issuer: String,
+    #[serde(default, deserialize_with = "json::text")]
     subject: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Raise,
-    Disable,
-    Enable,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,13 +92,14 @@ struct KeyBody {
 #[serde(deny_unknown_fields)]
 struct IssuerBody {
     issuer: String,
-    issued_up_to: u32,
+    issued_up_to: Seconds,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DelegationBody {
     issuer: String,
+    #[serde(default, deserialize_with = "json::text")]
     subject: Option<String>,
     id: String,
 }
@@ -115,11 +117,7 @@ impl Body {
             let detail = format!("the Content-Type must be application/json, not {content_type}");
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        let mut deserializer = serde_json::Deserializer::from_slice(body);
-        let parsed = serde_path_to_error::deserialize(&mut deserializer)
-            .map_err(|error| bad_request(format!("at {}: {}", error.path(), error.inner())))?;
-        deserializer.end().map_err(|error| bad_request(error.to_string()))?;
-        Ok(parsed)
+        Ok(json::parse(body)?)
     }
 
     fn into_operation(self) -> Result<Operation, Problem> {
@@ -132,11 +130,12 @@ impl Body {
                 delegation: None,
             } => {
                 let name = PrincipalName::parse(principal.issuer, principal.subject)?;
-                Ok(match action.unwrap_or(Action::Raise) {
-                    Action::Raise => Operation::Raise(name),
-                    Action::Disable => Operation::Disable(name),
-                    Action::Enable => Operation::Enable(name),
-                })
+                match action.as_deref() {
+                    None | Some("raise") => Ok(Operation::Raise(name)),
+                    Some("disable") => Ok(Operation::Disable(name)),
+                    Some("enable") => Ok(Operation::Enable(name)),
+                    Some(_) => Err(bad_request("at action: write \"raise\", \"disable\" or \"enable\"")),
+                }
             }
             Self { action: Some(_), .. } => Err(bad_request("action goes with a principal and nothing else")),
             Self {
@@ -153,7 +152,7 @@ impl Body {
                 delegation: None,
                 ..
             } => {
-                let issued_up_to = i64::from(floor.issued_up_to);
+                let issued_up_to = i64::from(floor.issued_up_to.0);
                 Ok(Operation::RaiseIssuerFloor {
                     issuer: Issuer::parse(floor.issuer)?,
                     issued_up_to,
@@ -189,15 +188,28 @@ impl From<RevokeError> for Problem {
         let unavailable = |detail| Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         match error {
             RevokeError::Promised { retry_after } => unavailable(detail).retry_after(retry_after),
-            RevokeError::Stopping | RevokeError::Busy => unavailable(detail).retry_after(RETRY_SOON),
+            RevokeError::Stopping | RevokeError::Unknown | RevokeError::Busy => {
+                unavailable(detail).retry_after(RETRY_SOON)
+            }
             RevokeError::Storage(_) | RevokeError::Random(_) => unavailable(detail),
             RevokeError::Plan(PlanError::FloorInFuture { .. }) => bad_request(detail),
             RevokeError::Plan(PlanError::NothingToEnable | PlanError::EpochExhausted) => {
                 Self::new(StatusCode::CONFLICT, detail)
             }
-            RevokeError::Plan(PlanError::TooManySubjects { .. }) => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
+            RevokeError::Plan(PlanError::TooManySingles { .. } | PlanError::TooManySubjects { .. }) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, detail)
+            }
         }
     }
+}
+
+fn unreadable(status: StatusCode, limit: usize) -> Problem {
+    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
+        format!("the body has more than {limit} bytes; one request revokes one subject")
+    } else {
+        "the body did not arrive whole; send the request again".to_owned()
+    };
+    Problem::new(status, detail)
 }
 
 fn bad_request(detail: impl Into<String>) -> Problem {

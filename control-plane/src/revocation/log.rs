@@ -12,13 +12,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use credence_wire::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::state::{EpochStep, Plan, PlanError};
+use super::digest::Digest;
+use super::state::{EpochStep, Plan, PlanError, Room};
 use super::storage::{EncodedRecord, Storage};
 use super::subject::Operation;
 use super::view::{FellBehind, ForeignPosition, Snapshot, Start, View};
 use crate::data_folder::LogId;
 use crate::frames::AppendError;
 use crate::metrics::{Metrics, Revocation};
+use crate::supervision::{Alarm, Guard};
 
 /// The log as the services see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -48,6 +50,11 @@ pub(crate) enum RevokeError {
          they need not refuse traffic during the restart; send the request again in {}s", retry_after.as_secs().max(1)
     )]
     Promised { retry_after: Duration },
+    #[error(
+        "the outcome is unknown, because the part that writes the revocation log has ended; send the request again \
+         once the control plane is back (repeating is harmless)"
+    )]
+    Unknown,
     #[error("too many revocations are waiting for the disk; send the request again")]
     Busy,
     #[error(
@@ -105,6 +112,7 @@ pub(crate) fn start(
     view: View,
     options: WriterOptions,
     metrics: Arc<Metrics>,
+    alarm: &Alarm,
 ) -> std::io::Result<(RevocationLog, Writer)> {
     let (requests, queue) = mpsc::channel(QUEUE);
     let shared = Arc::new(Shared {
@@ -119,6 +127,11 @@ pub(crate) fn start(
         shared: Arc::clone(&shared),
         requests,
     };
+    let mut ending = Ending {
+        shared: Arc::clone(&shared),
+        metrics: Arc::clone(&metrics),
+        guard: alarm.guard("the revocation log's writer"),
+    };
     let mut writing = Writing {
         storage,
         shared,
@@ -130,7 +143,11 @@ pub(crate) fn start(
     writing.metrics.log_writable.set(1);
     let thread = std::thread::Builder::new()
         .name("revocation-log".to_owned())
-        .spawn(move || writing.run(queue))?;
+        .spawn(move || {
+            if writing.run(queue).is_ok() {
+                ending.guard.planned();
+            }
+        })?;
     Ok((
         log.clone(),
         Writer {
@@ -167,9 +184,19 @@ impl RevocationLog {
             .try_send(Request::Perform { operation, answer })
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => RevokeError::Busy,
-                mpsc::error::TrySendError::Closed(_) => RevokeError::Stopping,
+                mpsc::error::TrySendError::Closed(_) if self.shared.stopping.load(Ordering::Acquire) => {
+                    RevokeError::Stopping
+                }
+                mpsc::error::TrySendError::Closed(_) => RevokeError::Unknown,
             })?;
-        answered.await.unwrap_or(Err(RevokeError::Stopping))
+        // A writer that stops as planned answers whatever still waits; only one that broke down says nothing.
+        answered.await.unwrap_or(Err(RevokeError::Unknown))
+    }
+
+    /// The last durable record's sequence number, and the digest of the history up to it.
+    pub(crate) fn position(&self) -> (u64, Digest) {
+        let view = self.shared.read();
+        (view.head(), view.digest())
     }
 
     /// Where a client goes on that has applied the log up to `applied`.
@@ -242,6 +269,27 @@ impl Shared {
     }
 }
 
+/// Says so, loudly, when the thread ends without having been told to.
+#[derive(Debug)]
+struct Ending {
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    guard: Guard,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(failure) = self.guard.failure() {
+            lock(&self.shared.fault).get_or_insert_with(|| failure.to_string());
+            self.metrics.log_writable.set(0);
+        }
+    }
+}
+
+/// The writer can not go on: its own plan was refused.
+#[derive(Debug)]
+struct Bewildered;
+
 /// What the writer thread owns.
 #[derive(Debug)]
 struct Writing {
@@ -260,21 +308,25 @@ struct Group(Vec<(Operation, oneshot::Sender<Result<Receipt, RevokeError>>)>);
 // === impl Writing ===
 
 impl Writing {
-    fn run(&mut self, mut queue: mpsc::Receiver<Request>) {
+    /// Returns when it is told to stop.
+    fn run(&mut self, mut queue: mpsc::Receiver<Request>) -> Result<(), Bewildered> {
         let mut next = None;
         loop {
             let request = match next.take() {
                 Some(request) => Some(request),
                 None => queue.blocking_recv(),
             };
-            if self.shared.stopping.load(Ordering::Acquire) {
-                return;
-            }
+            let (operation, answer) = match request {
+                Some(Request::Perform { operation, answer }) if !self.shared.stopping.load(Ordering::Acquire) => {
+                    (operation, answer)
+                }
+                last => {
+                    turn_away(last, &mut queue);
+                    return Ok(());
+                }
+            };
             let mut group = Group::default();
-            match request {
-                None | Some(Request::Stop) => return,
-                Some(Request::Perform { operation, answer }) => group.0.push((operation, answer)),
-            }
+            group.0.push((operation, answer));
             while group.0.len() < MAX_GROUP {
                 match queue.try_recv() {
                     Ok(Request::Perform { operation, answer }) if !group.touches(&operation) => {
@@ -287,11 +339,11 @@ impl Writing {
                     Err(_) => break,
                 }
             }
-            self.perform(group);
+            self.perform(group)?;
         }
     }
 
-    fn perform(&mut self, group: Group) {
+    fn perform(&mut self, group: Group) -> Result<(), Bewildered> {
         let mut records = Vec::new();
         let mut waiting = Vec::new();
         for (operation, answer) in group.0 {
@@ -312,7 +364,7 @@ impl Writing {
             }
         }
         if records.is_empty() {
-            return;
+            return Ok(());
         }
         let begun = Instant::now();
         let appended = self.storage.append(&records);
@@ -334,24 +386,25 @@ impl Writing {
                 }
                 Err(reason) => {
                     // Our own plan was just written. A state that refuses it is a bug; go no further on it.
+                    *lock(&self.shared.fault) = Some(format!("the log refused its own record: {reason}"));
                     tracing::error!(
                         reason,
                         "the log refused its own record; no revocation is accepted until a restart"
                     );
-                    self.shared.stopping.store(true, Ordering::Release);
-                    *lock(&self.shared.fault) = Some(format!("the log refused its own record: {reason}"));
+                    return Err(Bewildered);
                 }
             },
             Err(error) => {
-                tracing::error!(%error, "a revocation was NOT acknowledged because the log can not be written");
                 *lock(&self.shared.fault) = Some(error.to_string());
                 self.metrics.log_writable.set(0);
                 let error = Arc::new(error);
                 for (operation, answer, _) in waiting {
                     self.answer(&operation, answer, Err(RevokeError::Storage(Arc::clone(&error))));
                 }
+                tracing::error!(%error, "a revocation was NOT acknowledged because the log can not be written");
             }
         }
+        Ok(())
     }
 
     fn plan(&self, operation: &Operation, planned: usize) -> Result<Plan, RevokeError> {
@@ -360,7 +413,10 @@ impl Writing {
             return Err(RevokeError::Promised { retry_after });
         }
         let step = EpochStep::from_random(getrandom::u32().map_err(RevokeError::Random)?);
-        let room = self.max_subjects.saturating_sub(planned);
+        let room = Room {
+            max_subjects: self.max_subjects,
+            planned,
+        };
         Ok(self.shared.read().state().plan(operation, unix_seconds(), step, room)?)
     }
 
@@ -391,16 +447,18 @@ impl Writing {
             Ok(_) => "unchanged",
             Err(_) => "refused",
         };
-        match &result {
-            Ok(receipt) => tracing::info!(operation, outcome, seq = receipt.seq, "revocation acknowledged"),
-            Err(error) => tracing::warn!(operation, %error, "revocation refused"),
-        }
         self.metrics
             .revocations
             .get_or_create(&Revocation { operation, outcome })
             .inc();
-        // Whoever asked may have gone; what is durable stays so.
+        let said = result.as_ref().map(|receipt| receipt.seq).map_err(ToString::to_string);
+        // Before the log line, which must not come between a durable revocation and its acknowledgement. Whoever
+        // asked may have gone; what is durable stays so.
         let _ = answer.send(result);
+        match said {
+            Ok(seq) => tracing::info!(operation, outcome, seq, "revocation acknowledged"),
+            Err(error) => tracing::warn!(operation, error, "revocation refused"),
+        }
     }
 
     fn report(&self) {
@@ -416,6 +474,23 @@ impl Writing {
 impl Group {
     fn touches(&self, operation: &Operation) -> bool {
         self.0.iter().any(|(other, _)| other.same_subject(operation))
+    }
+}
+
+/// Answers whatever still waits: nothing of it was done.
+fn turn_away(first: Option<Request>, queue: &mut mpsc::Receiver<Request>) {
+    queue.close();
+    let mut next = first;
+    loop {
+        match next.or_else(|| queue.try_recv().ok()) {
+            Some(Request::Perform { answer, .. }) => {
+                // Whoever asked may have gone.
+                let _ = answer.send(Err(RevokeError::Stopping));
+            }
+            Some(Request::Stop) => {}
+            None => return,
+        }
+        next = None;
     }
 }
 

@@ -18,6 +18,7 @@ use super::view::{FellBehind, Snapshot, Start};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
+use crate::text::shorten;
 
 /// Serves watch streams from one log.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl RevocationService for WatchService {
                 })
                 .inc();
             return Err(Status::resource_exhausted(format!(
-                "this control plane has {} subscribers, as many as max_subscribers allows",
+                "this control plane has {} subscribers, as many as it takes; try again when one has gone",
                 self.options.max_subscribers
             )));
         };
@@ -133,7 +134,7 @@ impl WatchStream {
             let hello = tokio::time::timeout(hello_timeout, self.hello())
                 .await
                 .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))??;
-            node.clone_from(&hello.node);
+            *node = shorten(hello.node.clone());
             let (pulling, sent) = self.welcome(&hello).await?;
             self.serve(pulling, sent).await
         };

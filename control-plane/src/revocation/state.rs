@@ -42,15 +42,31 @@ pub(crate) enum PlanError {
     )]
     FloorInFuture { now: i64 },
     #[error(
-        "the log holds {limit} subjects, as many as max_subjects allows. Subjects it knows can still be revoked; raise \
-         the limit (and the filters'), or use an issuer floor or a principal's epoch instead of single ids"
+        "the log holds {held} subjects; single delegations and keys may use up 90 % of the {limit} it is started for. \
+         Subjects it knows can still be revoked. Raise the principal's epoch or the issuer's floor instead, or start \
+         the control plane with a larger --max-subjects (and the filters' control_plane.max_subjects)"
     )]
-    TooManySubjects { limit: usize },
+    TooManySingles { held: usize, limit: usize },
+    #[error(
+        "the log holds {held} subjects, and is started for {limit}. Subjects it knows can still be revoked. Raise the \
+         issuer's floor instead, which always works, or start the control plane with a larger --max-subjects (and the \
+         filters' control_plane.max_subjects)"
+    )]
+    TooManySubjects { held: usize, limit: usize },
+}
+
+/// How many subjects the log may hold. The last tenth is kept for principals, and floors are never refused: so that
+/// the emergency measures which a full log calls for find room in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) max_subjects: usize,
+    /// Subjects that are about to be added.
+    pub(crate) planned: usize,
 }
 
 /// How much an epoch grows: random, so that nobody can mint for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EpochStep(u32);
+pub(crate) struct EpochStep(u64);
 
 #[derive(Debug, Clone, Copy)]
 struct Entry<T> {
@@ -68,25 +84,19 @@ struct PrincipalState {
 // === impl State ===
 
 impl State {
-    /// What `operation` changes. `now` is seconds since the Unix epoch; `max_subjects` bounds the log.
-    pub(crate) fn plan(
-        &self,
-        operation: &Operation,
-        now: i64,
-        step: EpochStep,
-        max_subjects: usize,
-    ) -> Result<Plan, PlanError> {
+    /// What `operation` changes. `now` is seconds since the Unix epoch; `room` bounds the log.
+    pub(crate) fn plan(&self, operation: &Operation, now: i64, step: EpochStep, room: Room) -> Result<Plan, PlanError> {
         let subject = match operation {
             Operation::Raise(name) => {
-                return self.plan_raise(name, self.is_disabled(name), now, step, max_subjects);
+                return self.plan_raise(name, self.is_disabled(name), now, step, room);
             }
             Operation::Disable(name) => match self.principals.get(name) {
                 Some(known) if known.value.disabled => return Ok(known.unchanged()),
-                _ => return self.plan_raise(name, true, now, step, max_subjects),
+                _ => return self.plan_raise(name, true, now, step, room),
             },
             Operation::Enable(name) => match self.principals.get(name) {
                 Some(known) if !known.value.disabled => return Ok(known.unchanged()),
-                Some(_) => return self.plan_raise(name, false, now, step, max_subjects),
+                Some(_) => return self.plan_raise(name, false, now, step, room),
                 None => return Err(PlanError::NothingToEnable),
             },
             Operation::RevokeKey(thumbprint) => {
@@ -96,7 +106,7 @@ impl State {
                         epoch: None,
                     });
                 }
-                self.check_room(max_subjects)?;
+                self.check_room_for_single(room)?;
                 Subject::Key(v1::RevokedKey {
                     thumbprint: thumbprint.as_str().to_owned(),
                 })
@@ -112,8 +122,7 @@ impl State {
                             epoch: None,
                         });
                     }
-                    Some(_) => {}
-                    None => self.check_room(max_subjects)?,
+                    Some(_) | None => {}
                 }
                 Subject::IssuerFloor(v1::IssuerFloor {
                     issuer: issuer.as_str().to_owned(),
@@ -127,7 +136,7 @@ impl State {
                         epoch: None,
                     });
                 }
-                self.check_room(max_subjects)?;
+                self.check_room_for_single(room)?;
                 Subject::Delegation(name.to_wire())
             }
         };
@@ -233,12 +242,12 @@ impl State {
         disabled: bool,
         now: i64,
         step: EpochStep,
-        max_subjects: usize,
+        room: Room,
     ) -> Result<Plan, PlanError> {
         let old = match self.principals.get(name) {
             Some(known) => known.value,
             None => {
-                self.check_room(max_subjects)?;
+                self.check_room_for_principal(room)?;
                 PrincipalState {
                     epoch: 0,
                     disabled: false,
@@ -246,7 +255,7 @@ impl State {
                 }
             }
         };
-        let epoch = old.epoch.saturating_add(u64::from(step.0));
+        let epoch = old.epoch.saturating_add(step.0);
         if epoch >= EPOCH_LIMIT {
             return Err(PlanError::EpochExhausted);
         }
@@ -268,11 +277,21 @@ impl State {
         })
     }
 
-    fn check_room(&self, max_subjects: usize) -> Result<(), PlanError> {
-        if self.subjects() < max_subjects {
+    fn check_room_for_single(&self, room: Room) -> Result<(), PlanError> {
+        let (held, limit) = (self.subjects(), room.max_subjects);
+        if held + room.planned < limit - limit / 10 {
             Ok(())
         } else {
-            Err(PlanError::TooManySubjects { limit: max_subjects })
+            Err(PlanError::TooManySingles { held, limit })
+        }
+    }
+
+    fn check_room_for_principal(&self, room: Room) -> Result<(), PlanError> {
+        let (held, limit) = (self.subjects(), room.max_subjects);
+        if held + room.planned < limit {
+            Ok(())
+        } else {
+            Err(PlanError::TooManySubjects { held, limit })
         }
     }
 }
@@ -280,9 +299,10 @@ impl State {
 // === impl EpochStep ===
 
 impl EpochStep {
-    /// A step of 1 to 2^20 out of 32 random bits.
+    /// A step of 1 to 2^32 out of 32 random bits: too many to try in the lifetime of a token, few enough that a
+    /// principal can be raised two million times.
     pub(crate) fn from_random(bits: u32) -> Self {
-        Self((bits & 0xF_FFFF) + 1)
+        Self(u64::from(bits) + 1)
     }
 }
 
@@ -324,9 +344,30 @@ mod tests {
         Issuer::parse("https://id.example.com".to_owned()).unwrap()
     }
 
+    fn named(subject: &str) -> PrincipalName {
+        PrincipalName::parse("https://id.example.com".to_owned(), Some(subject.to_owned())).unwrap()
+    }
+
+    fn room(max_subjects: usize) -> Room {
+        Room {
+            max_subjects,
+            planned: 0,
+        }
+    }
+
+    fn perform_in(state: &mut State, operation: &Operation, room: Room) -> Plan {
+        let plan = state.plan(operation, NOW, EpochStep::from_random(0), room).unwrap();
+        if let Plan::Change { record, .. } = &plan {
+            state.apply(1, record).unwrap();
+        }
+        plan
+    }
+
     /// Plans, applies as record number `seq`, and returns the plan.
     fn perform(state: &mut State, seq: u64, operation: &Operation, now: i64) -> Plan {
-        let plan = state.plan(operation, now, EpochStep::from_random(6), 100).unwrap();
+        let plan = state
+            .plan(operation, now, EpochStep::from_random(6), room(100))
+            .unwrap();
         if let Plan::Change { record, .. } = &plan {
             state.apply(seq, record).unwrap();
         }
@@ -346,9 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_between_one_and_two_to_the_twenty() {
+    fn a_step_is_between_one_and_two_to_the_thirty_two() {
         assert_eq!(EpochStep::from_random(0), EpochStep(1));
-        assert_eq!(EpochStep::from_random(u32::MAX), EpochStep(1 << 20));
+        assert_eq!(EpochStep::from_random(u32::MAX), EpochStep(1 << 32));
     }
 
     #[test]
@@ -387,7 +428,7 @@ mod tests {
                 },
             )
             .unwrap();
-        let plan = state.plan(&Operation::Raise(alice()), NOW, EpochStep::from_random(6), 100);
+        let plan = state.plan(&Operation::Raise(alice()), NOW, EpochStep::from_random(6), room(100));
         assert_eq!(plan, Err(PlanError::EpochExhausted));
     }
 
@@ -449,7 +490,7 @@ mod tests {
             perform(&mut state, 2, &floor(NOW - 1), NOW),
             Plan::Nothing { seq: 1, epoch: None }
         );
-        let refused = state.plan(&floor(NOW * 1000), NOW, EpochStep::from_random(0), 100);
+        let refused = state.plan(&floor(NOW * 1000), NOW, EpochStep::from_random(0), room(100));
         assert_eq!(refused, Err(PlanError::FloorInFuture { now: NOW }));
     }
 
@@ -458,15 +499,51 @@ mod tests {
         let mut state = State::default();
         perform(&mut state, 1, &Operation::Raise(alice()), NOW);
         let step = EpochStep::from_random(0);
-        let bob = PrincipalName::parse("https://id.example.com".to_owned(), Some("bob".to_owned())).unwrap();
+        let refused = state.plan(&Operation::Raise(named("bob")), NOW, step, room(1));
+        assert_eq!(refused, Err(PlanError::TooManySubjects { held: 1, limit: 1 }));
         assert!(matches!(
-            state.plan(&Operation::Raise(bob), NOW, step, 1),
-            Err(PlanError::TooManySubjects { .. })
-        ));
-        assert!(matches!(
-            state.plan(&Operation::Raise(alice()), NOW, step, 1),
+            state.plan(&Operation::Raise(alice()), NOW, step, room(1)),
             Ok(Plan::Change { .. })
         ));
+    }
+
+    #[test]
+    fn a_log_full_of_delegations_still_takes_principals_and_one_full_of_those_still_takes_floors() {
+        let delegation =
+            |id: usize| Operation::RevokeDelegation(DelegationName::parse(alice(), format!("id-{id}")).unwrap());
+        let step = EpochStep::from_random(0);
+        let mut state = State::default();
+        for id in 0..9 {
+            let Plan::Change { record, .. } = state.plan(&delegation(id), NOW, step, room(10)).unwrap() else {
+                panic!()
+            };
+            state.apply(1, &record).unwrap();
+        }
+        let refused = state.plan(&delegation(9), NOW, step, room(10)).unwrap_err();
+        assert_eq!(refused, PlanError::TooManySingles { held: 9, limit: 10 });
+        let text = refused.to_string();
+        assert!(text.contains("of the 10") && text.contains("--max-subjects"), "{text}");
+        assert!(matches!(
+            perform_in(&mut state, &Operation::Raise(alice()), room(10)),
+            Plan::Change { .. }
+        ));
+        let refused = state.plan(&Operation::Raise(named("bob")), NOW, step, room(10));
+        assert_eq!(refused, Err(PlanError::TooManySubjects { held: 10, limit: 10 }));
+        let floor = Operation::RaiseIssuerFloor {
+            issuer: issuer(),
+            issued_up_to: NOW,
+        };
+        assert!(matches!(perform_in(&mut state, &floor, room(10)), Plan::Change { .. }));
+    }
+
+    #[test]
+    fn what_is_planned_beside_an_operation_takes_up_room_too() {
+        let room = Room {
+            max_subjects: 2,
+            planned: 2,
+        };
+        let refused = State::default().plan(&Operation::Raise(alice()), NOW, EpochStep::from_random(0), room);
+        assert_eq!(refused, Err(PlanError::TooManySubjects { held: 0, limit: 2 }));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The revocation log on disk: one frame for each group of records that became durable together.
 
+use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::path::Path;
 
@@ -17,6 +19,43 @@ pub(crate) struct Storage {
     file: FrameFile,
     last_seq: u64,
     digest: Digest,
+}
+
+/// How far a log is known to have been acknowledged. What is missing below it is damage; only above it may a broken
+/// end be a write that a crash interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) seq: u64,
+    pub(crate) digest: Digest,
+}
+
+// === impl Head ===
+
+impl Head {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (seq, digits) = text.strip_suffix('\n')?.split_once(' ')?;
+        let mut digest = [0; 32];
+        if digits.len() != 2 * digest.len() {
+            return None;
+        }
+        for (at, byte) in digest.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some(Self {
+            seq: seq.parse().ok()?,
+            digest: Digest::from_bytes(digest),
+        })
+    }
+}
+
+impl fmt::Display for Head {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ", self.seq)?;
+        for byte in self.digest.as_bytes() {
+            write!(formatter, "{byte:02x}")?;
+        }
+        writeln!(formatter)
+    }
 }
 
 /// A record with the bytes that the digest chain runs over.
@@ -47,32 +86,42 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> io::Res
 // === impl Storage ===
 
 impl Storage {
-    /// Opens the log and hands every record, with its sequence number, to `visit`.
+    /// Opens the log and hands every record, with its sequence number, to `visit`. A log that does not continue the
+    /// one that was `noted` is damaged, and left as it is.
     pub(crate) fn open(
         path: &Path,
         log_id: &LogId,
+        noted: Option<&Head>,
         mut visit: impl FnMut(u64, EncodedRecord) -> Result<(), &'static str>,
     ) -> Result<(Self, Option<TornTail>), FrameError> {
-        let mut last_seq = 0;
+        let last_seq = Cell::new(0);
         let mut digest = Digest::start(log_id);
-        let (file, torn) = FrameFile::open(path, FrameKind::Revocations, |frame| {
+        let is_complete = || match noted {
+            Some(noted) if last_seq.get() < noted.seq => Err("it ends before the last entry that was acknowledged"),
+            _ => Ok(()),
+        };
+        let (file, torn) = FrameFile::open(path, FrameKind::Revocations, is_complete, |frame| {
             let stored =
                 StoredRecords::decode(frame.payload.as_slice()).map_err(|_| "the frame does not hold records")?;
-            if stored.first_seq != last_seq + 1 {
+            if stored.first_seq != last_seq.get() + 1 {
                 return Err("the records do not follow the ones before them");
             }
             for bytes in stored.records {
                 let record =
                     v1::Record::decode(bytes.as_slice()).map_err(|_| "a record that this version can not read")?;
-                last_seq += 1;
+                last_seq.set(last_seq.get() + 1);
                 digest = digest.after(&bytes);
-                visit(last_seq, EncodedRecord { record, bytes })?;
+                if noted.is_some_and(|noted| noted.seq == last_seq.get() && noted.digest != digest) {
+                    return Err("the history up to here is not the one that was acknowledged");
+                }
+                visit(last_seq.get(), EncodedRecord { record, bytes })?;
             }
             if stored.digest != digest.as_bytes() {
                 return Err("the records do not continue this log's history");
             }
             Ok(())
         })?;
+        let last_seq = last_seq.get();
         Ok((Self { file, last_seq, digest }, torn))
     }
 
@@ -134,7 +183,7 @@ mod tests {
 
     fn read(path: &Path, log_id: &LogId) -> Result<Vec<(u64, EncodedRecord)>, FrameError> {
         let mut records = Vec::new();
-        Storage::open(path, log_id, |seq, record| {
+        Storage::open(path, log_id, None, |seq, record| {
             records.push((seq, record));
             Ok(())
         })?;
@@ -161,7 +210,7 @@ mod tests {
         let path = folder.path().join("log");
         let log_id = LogId::random().unwrap();
         create(&path, &log_id, None).unwrap();
-        let (mut storage, _) = Storage::open(&path, &log_id, |_, _| Ok(())).unwrap();
+        let (mut storage, _) = Storage::open(&path, &log_id, None, |_, _| Ok(())).unwrap();
         storage.append(&[key("A"), key("E")]).unwrap();
         storage.append(&[key("I")]).unwrap();
         drop(storage);
@@ -169,6 +218,86 @@ mod tests {
             read(&path, &log_id).unwrap(),
             [(1, key("A")), (2, key("E")), (3, key("I"))]
         );
+    }
+
+    /// A log of two groups, and the head that was noted after both.
+    fn noted_log(folder: &Path) -> (LogId, Head) {
+        let log_id = LogId::random().unwrap();
+        create(&folder.join("log"), &log_id, None).unwrap();
+        let (mut storage, _) = Storage::open(&folder.join("log"), &log_id, None, |_, _| Ok(())).unwrap();
+        storage.append(&[key("A")]).unwrap();
+        storage.append(&[key("E")]).unwrap();
+        let head = Head {
+            seq: storage.last_seq,
+            digest: storage.digest,
+        };
+        (log_id, head)
+    }
+
+    #[test]
+    fn a_flipped_bit_or_a_cut_in_the_last_acknowledged_group_is_damage_and_not_a_torn_tail() {
+        for edit in [
+            |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1,
+            |bytes: &mut Vec<u8>| {
+                bytes.truncate(bytes.len() - 70);
+            },
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let (log_id, head) = noted_log(folder.path());
+            let mut bytes = std::fs::read(&path).unwrap();
+            edit(&mut bytes);
+            std::fs::write(&path, &bytes).unwrap();
+            let error = Storage::open(&path, &log_id, Some(&head), |_, _| Ok(())).unwrap_err();
+            assert!(matches!(error, FrameError::Corrupt { .. }), "{error}");
+            assert!(error.to_string().contains("was acknowledged"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "it was changed");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_behind_the_noted_head_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (log_id, head) = noted_log(folder.path());
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend([7; 20]);
+        std::fs::write(&path, &bytes).unwrap();
+        let (storage, torn) = Storage::open(&path, &log_id, Some(&head), |_, _| Ok(())).unwrap();
+        assert_eq!((storage.last_seq, torn.map(|torn| torn.bytes)), (2, Some(20)));
+    }
+
+    #[test]
+    fn a_log_with_another_history_than_the_noted_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log_id, head) = noted_log(folder.path());
+        let other = Head {
+            digest: Digest::start(&log_id),
+            ..head
+        };
+        let error = Storage::open(&folder.path().join("log"), &log_id, Some(&other), |_, _| Ok(())).unwrap_err();
+        assert!(
+            error.to_string().contains("not the one that was acknowledged"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_note_is_read_back_and_anything_else_is_not_one() {
+        let head = Head {
+            seq: 77,
+            digest: Digest::start(&LogId::random().unwrap()),
+        };
+        assert_eq!(Head::parse(&head.to_string()), Some(head));
+        for wrong in [
+            "",
+            "77",
+            "77 abc\n",
+            &head.to_string()[..60],
+            head.to_string().trim_end(),
+        ] {
+            assert_eq!(Head::parse(wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl View {
         }
     }
 
-    fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Digest {
         self.digests.last().copied().unwrap_or(self.origin)
     }
 

@@ -133,6 +133,38 @@ async fn an_entry_of_an_unknown_kind_is_refused_and_not_silently_dropped() {
 }
 
 #[tokio::test]
+async fn an_event_beyond_what_filters_send_is_refused_by_its_number() {
+    let place = Place::new();
+    let server = place.start().await;
+    let (mut reporter, _) = server.report(None).await.unwrap();
+    let mut many_ids = event("b");
+    let Some(v1::entry::Entry::Event(event_of_many_ids)) = &mut many_ids.entry else {
+        panic!()
+    };
+    event_of_many_ids.delegation_ids = vec![String::new(); 31_000];
+    reporter.batch(1, vec![event("a"), many_ids]).await;
+    let (code, text) = reporter.refusal().await;
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(text.contains("entry 2"), "{text}");
+    assert!(tools(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn streams_whose_batches_do_not_fit_the_memory_together_wait_for_each_other() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.limits.ingest_bytes = 1 << 20).await;
+    let mut reporters = Vec::new();
+    for _ in 0..4 {
+        let (reporter, _) = server.report(None).await.unwrap();
+        reporter.batch(1, vec![event("a"); 1000]).await;
+        reporters.push(reporter);
+    }
+    for mut reporter in reporters {
+        assert_eq!(reporter.acknowledged().await, 1000);
+    }
+}
+
+#[tokio::test]
 async fn a_source_that_says_bye_has_ended() {
     let place = Place::new();
     let server = place.start().await;
@@ -182,10 +214,10 @@ async fn a_full_ledger_refuses_evidence_says_so_and_does_not_touch_revocations()
     let server = place.start_with(|config| config.limits.ledger_bytes = 2000).await;
     assert_eq!(server.get("/readyz", &[]).await.status, 200);
     let (mut reporter, _) = server.report(None).await.unwrap();
-    reporter.batch(1, vec![event(&"x".repeat(3000))]).await;
+    reporter.batch(1, vec![event(&"x".repeat(1000)); 3]).await;
     let (code, text) = reporter.refusal().await;
     assert_eq!(code, Code::Unavailable);
-    assert!(text.contains("ledger_bytes"), "{text}");
+    assert!(text.contains("--ledger-bytes"), "{text}");
     let ready = server.get("/readyz", &[]).await;
     assert_eq!(ready.status, 503);
     assert!(ready.text.contains("evidence is refused"), "{}", ready.text);

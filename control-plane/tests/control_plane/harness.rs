@@ -61,9 +61,9 @@ impl Place {
     pub(crate) async fn try_start(&self, change: impl FnOnce(&mut Config)) -> Result<Server, StartError> {
         let mut config = self.config();
         change(&mut config);
-        Ok(Server {
-            running: ControlPlane::start(config).await?,
-        })
+        let running = ControlPlane::start(config).await?;
+        running.announce_ready();
+        Ok(Server { running })
     }
 }
 

@@ -115,7 +115,7 @@ async fn an_empty_logs_snapshot_has_nothing_to_pull() {
 async fn a_large_snapshot_is_pulled_in_small_chunks_and_updates_wait_for_its_end() {
     let place = Place::new();
     let server = place.start().await;
-    revoke_large(&server, 0..40).await;
+    revoke_large(&server, 0..80).await;
     let mut watcher = server.watch(None).await;
     let snapshot = watcher.welcome().await.snapshot.unwrap();
     assert!(snapshot.chunks > 1);
@@ -127,8 +127,8 @@ async fn a_large_snapshot_is_pulled_in_small_chunks_and_updates_wait_for_its_end
         assert!(chunk.encoded_len() <= 64 << 10);
         records += chunk.records.len();
     }
-    assert_eq!(records, 40);
-    assert_eq!(watcher.update().await.position.unwrap().seq, 41);
+    assert_eq!(records, 80);
+    assert_eq!(watcher.update().await.position.unwrap().seq, 81);
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn a_stream_that_falls_behind_the_history_is_ended_and_its_client_can_resu
     let server = place.start_with(|config| config.limits.history_entries = 4).await;
     let (mut sleeper, _, _) = server.watch_from_snapshot().await;
     // More than the connection's window and every buffer on the way.
-    revoke_large(&server, 0..80).await;
+    revoke_large(&server, 0..200).await;
     let (mut updates, mut applied) = (0, None);
     let status = loop {
         match sleeper.next().await {
@@ -274,18 +274,23 @@ async fn a_stream_that_falls_behind_the_history_is_ended_and_its_client_can_resu
         }
     };
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-    assert!(updates < 80);
+    assert!(updates < 200);
     let welcome = server.watch(applied).await.welcome().await;
-    assert_eq!(welcome.snapshot.unwrap().position.unwrap().seq, 80);
+    assert_eq!(welcome.snapshot.unwrap().position.unwrap().seq, 200);
 }
 
-/// Revokes delegations whose ids are as long as allowed, so that 15 of them fill a chunk.
+/// Revokes delegations whose names are as long as allowed, so that 25 of them fill a chunk.
 async fn revoke_large(server: &super::harness::Server, ids: std::ops::Range<u32>) {
     let mut requests = tokio::task::JoinSet::new();
     for id in ids {
-        requests.spawn(server.post_in_background(delegation(&format!("{id:04096}"))));
+        requests.spawn(server.post_in_background(large_delegation(id)));
     }
     while let Some(status) = requests.join_next().await {
         assert_eq!(status.unwrap(), 200);
     }
+}
+
+fn large_delegation(id: u32) -> serde_json::Value {
+    let issuer = format!("https://{}", "i".repeat(2040));
+    serde_json::json!({"delegation": {"issuer": issuer, "subject": "s".repeat(256), "id": format!("{id:0256}")}})
 }

@@ -1,0 +1,167 @@
+//! `credence serve` when its surroundings are not what one would wish: a log that nobody reads, a wrong path.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use common::Workbench;
+
+const SERVE: [&str; 9] = [
+    "serve",
+    "--data",
+    "data",
+    "--http",
+    "127.0.0.1:0",
+    "--grpc",
+    "127.0.0.1:0",
+    "--init",
+    "--fresh",
+];
+
+/// A control plane whose log is in our hands, killed with the test.
+struct Served {
+    child: Child,
+    stderr: Option<ChildStderr>,
+    http: String,
+    // Open as long as the server: a closed one would be another test.
+    _stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Served {
+    fn start(bench: &Workbench) -> Self {
+        let arguments = [&SERVE[..], &["--operator-token-file", "token"]].concat();
+        let mut child = bench.command(&arguments).spawn().unwrap();
+        let stderr = child.stderr.take();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut http = String::new();
+        while !http.starts_with("http: ") {
+            http.clear();
+            assert_ne!(stdout.read_line(&mut http).unwrap(), 0);
+        }
+        Self {
+            child,
+            stderr,
+            http: http.trim_start_matches("http: ").trim().to_owned(),
+            _stdout: stdout,
+        }
+    }
+
+    fn revoke(&self, bench: &Workbench) {
+        let place = [
+            "--control-plane",
+            &format!("http://{}", self.http),
+            "--token-file",
+            "token",
+        ];
+        let revoke = ["revoke", "principal", "--issuer", "https://id.example.com"];
+        bench.run(&[&revoke[..], &place].concat()).succeeded();
+    }
+
+    fn status(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_closed_standard_error_stops_no_revocation() {
+    let bench = Workbench::new();
+    let mut served = Served::start(&bench);
+    drop(served.stderr.take());
+    for _ in 0..3 {
+        served.revoke(&bench);
+        assert_eq!(served.status("/readyz"), "200");
+    }
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_stops_nothing() {
+    let bench = Workbench::new();
+    let mut served = Served::start(&bench);
+    // Each revocation logs a line of about 150 bytes; a pipe holds 64 KiB.
+    let client = |count: usize| {
+        let mut stream = TcpStream::connect(&served.http).unwrap();
+        let token = std::fs::read_to_string(bench.path("token")).unwrap();
+        let body = r#"{"principal": {"issuer": "https://id.example.com"}}"#;
+        let request = format!(
+            "POST /v1/revocations HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer \
+             {}\r\ncontent-length: {}\r\n\r\n{body}",
+            token.trim(),
+            body.len()
+        );
+        let mut answer = [0; 4096];
+        for _ in 0..count {
+            stream.write_all(request.as_bytes()).unwrap();
+            let read = stream.read(&mut answer).unwrap();
+            assert!(
+                answer[..read].starts_with(b"HTTP/1.1 200"),
+                "{:?}",
+                answer[..read].utf8_chunks()
+            );
+        }
+    };
+    client(2_500);
+    assert_eq!(served.status("/readyz"), "200");
+    for _ in 0..20 {
+        assert_eq!(served.status("/v1/audit/events"), "401");
+    }
+    drop(served.stderr.take());
+}
+
+#[test]
+fn too_low_a_limit_on_open_files_is_refused_with_the_cure_and_a_low_one_is_shared_out() {
+    let bench = Workbench::new();
+    bench.file("token", &"x".repeat(40));
+    std::fs::set_permissions(bench.path("token"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let arguments = [&SERVE[..], &["--operator-token-file", "token"]].concat();
+    let limited = |files: u32| {
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("ulimit -n {files} && exec \"$0\" \"$@\""))
+            .arg(env!("CARGO_BIN_EXE_credence"))
+            .args(&arguments)
+            .current_dir(bench.path("."))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let refused = limited(100).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("ulimit -n 65536"), "{said}");
+
+    let mut served = limited(200).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(served.stderr.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    served.kill().unwrap();
+    served.wait().unwrap();
+    assert!(said.contains("leaves room for fewer connections"), "{said}");
+}
+
+#[test]
+fn a_token_file_inside_the_new_data_folder_is_refused_before_anything_is_made() {
+    let bench = Workbench::new();
+    for token in ["data/operator.token", "./data/below/token"] {
+        bench
+            .run(&[&SERVE[..], &["--operator-token-file", token]].concat())
+            .failed(2, &["lies in the data folder", "data.token"]);
+        assert!(!bench.path("data").exists());
+    }
+}

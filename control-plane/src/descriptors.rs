@@ -1,0 +1,127 @@
+//! File descriptors: every connection takes one, and without any left nothing can be written down.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How many connections each listener may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Connections {
+    pub(crate) http: usize,
+    pub(crate) grpc: usize,
+}
+
+/// The process may not open enough files.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptorError {
+    /// There would be no room for connections.
+    #[error(
+        "this process may have {found} files and connections open at a time, and needs at least {MINIMUM}. Raise the \
+         limit: ulimit -n 65536 in a shell, LimitNOFILE=65536 in a systemd unit, --ulimit nofile=65536 for a container"
+    )]
+    TooFew {
+        /// The hard limit.
+        found: u64,
+    },
+    /// The system refused.
+    #[error("the limit on open files can not be raised to {wanted}: {error}")]
+    System {
+        /// The hard limit.
+        wanted: u64,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// Raises the limit on open files as far as the system lets us, and shares it out: `wanted` for each listener if that
+/// fits, otherwise a quarter for HTTP and the rest for the filters. Each has places of its own, so that neither can
+/// use up the other's.
+pub(crate) fn share(wanted: usize) -> Result<Connections, DescriptorError> {
+    let available = raise()?;
+    let connections = divide(available, wanted).ok_or(DescriptorError::TooFew { found: available })?;
+    if connections.http < wanted || connections.grpc < wanted {
+        tracing::warn!(
+            http = connections.http,
+            grpc = connections.grpc,
+            "the limit of {available} open files leaves room for fewer connections than configured ({wanted} each); \
+             raise it (ulimit -n, LimitNOFILE=) to at least {}",
+            2 * wanted as u64 + RESERVE
+        );
+    }
+    Ok(connections)
+}
+
+/// Raises the soft limit to the hard one, and returns it.
+fn raise() -> Result<u64, DescriptorError> {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    let soft = limit.current.unwrap_or(u64::MAX);
+    if soft >= hard {
+        return Ok(soft);
+    }
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => Ok(hard),
+        Err(error) => Err(DescriptorError::System {
+            wanted: hard,
+            error: error.into(),
+        }),
+    }
+}
+
+fn divide(available: u64, wanted: usize) -> Option<Connections> {
+    let available = usize::try_from(available).unwrap_or(usize::MAX);
+    let room = available.checked_sub(RESERVE as usize)?;
+    if available < MINIMUM as usize {
+        return None;
+    }
+    let http = wanted.min(room / 4);
+    let grpc = wanted.min(room - http);
+    Some(Connections {
+        http: wanted.min(room - grpc),
+        grpc,
+    })
+}
+
+/// Kept free of connections: for the log, the ledger, queries, the runtime and whatever a library opens.
+const RESERVE: u64 = 64;
+/// With fewer, an operator and a handful of filters could not be served.
+const MINIMUM: u64 = RESERVE + 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_and_reserve_always_fit_the_limit() {
+        for available in [128, 256, 1024, 20_000, 65_536, u64::MAX] {
+            let shared = divide(available, 16_384).unwrap();
+            assert!((shared.http + shared.grpc) as u64 <= available - RESERVE, "{available}");
+            assert!(shared.http >= 16 && shared.grpc >= 48, "{available}");
+        }
+    }
+
+    #[test]
+    fn as_many_as_wanted_are_given_where_they_fit() {
+        let wanted = Connections {
+            http: 16_384,
+            grpc: 16_384,
+        };
+        assert_eq!(divide(32_768 + RESERVE, 16_384), Some(wanted));
+    }
+
+    #[test]
+    fn too_low_a_limit_is_refused() {
+        assert_eq!(divide(127, 16_384), None);
+        assert!(DescriptorError::TooFew { found: 127 }.to_string().contains("ulimit -n"));
+    }
+
+    #[test]
+    fn the_soft_limit_is_raised_to_the_hard_one() {
+        let raised = raise().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), raised);
+    }
+}

@@ -1,0 +1,143 @@
+//! Request bodies, read strictly: serde alone would take `[1, 2]` for a struct and `null` for an absent member, and
+//! a revocation would then be about something else than its author meant.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+
+use super::problem::Problem;
+
+/// An object, and nothing that could also be read as one.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+/// Reads a body that is one object.
+pub(crate) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, String> {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let Object(parsed) = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| explain(&error.path().to_string(), error.inner()))?;
+    deserializer
+        .end()
+        .map_err(|_| "the body must be one JSON object with nothing behind it".to_owned())?;
+    Ok(parsed)
+}
+
+/// For a member that may be left out but is an object where it is there: not `null`.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| Some(value))
+}
+
+/// For a member that may be left out but is a string where it is there: not `null`.
+pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members))
+    }
+}
+
+/// Whole seconds since the Unix epoch, before the year 2106.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seconds(pub(crate) u32);
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let refused = "write whole seconds since the Unix epoch, such as 1800000000, as a number";
+        u32::deserialize(deserializer)
+            .map(Self)
+            .map_err(|_| D::Error::custom(refused))
+    }
+}
+
+/// In the words of whoever wrote the request.
+fn explain(path: &str, error: &serde_json::Error) -> String {
+    match error.classify() {
+        serde_json::error::Category::Data if path == "." => format!("in the body: {error}"),
+        serde_json::error::Category::Data => format!("at {path}: {error}"),
+        _ => format!(
+            "the body is not JSON, from line {}, column {} on; write an object such as {{\"principal\": {{\"issuer\": \
+             \"https://id.example.com\", \"subject\": \"alice\"}}}}",
+            error.line(),
+            error.column()
+        ),
+    }
+}
+
+impl From<String> for Problem {
+    fn from(detail: String) -> Self {
+        Self::new(axum::http::StatusCode::BAD_REQUEST, detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[serde(default, deserialize_with = "text")]
+        name: Option<String>,
+        #[serde(default, deserialize_with = "object")]
+        inner: Option<Inner>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Inner {
+        at: Seconds,
+    }
+
+    #[test]
+    fn objects_with_or_without_their_optional_members_are_read() {
+        let sample: Sample = parse(br#"{"name": "n", "inner": {"at": 7}}"#).unwrap();
+        assert_eq!(
+            (sample.name.as_deref(), sample.inner.map(|i| i.at.0)),
+            (Some("n"), Some(7))
+        );
+        let sample: Sample = parse(b"{}").unwrap();
+        assert!(sample.name.is_none() && sample.inner.is_none());
+    }
+
+    #[test]
+    fn null_and_arrays_are_not_read_as_something_else() {
+        for (body, place) in [
+            (r#"{"name": null}"#, "at name"),
+            (r#"{"inner": null}"#, "at inner"),
+            (r#"{"inner": [7]}"#, "at inner"),
+            (r#"["n", {"at": 7}]"#, "in the body"),
+            ("null", "in the body"),
+        ] {
+            let refused = parse::<Sample>(body.as_bytes()).unwrap_err();
+            assert!(refused.contains(place), "{body}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_texts_are_the_operators() {
+        let refused = parse::<Sample>(br#"{"inner": {"at": -1}}"#).unwrap_err();
+        assert!(
+            refused.contains("at inner.at") && refused.contains("whole seconds"),
+            "{refused}"
+        );
+        let refused = parse::<Sample>(b"{").unwrap_err();
+        assert!(refused.contains("not JSON"), "{refused}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Notices when a part ends that must not, so that the process ends too instead of living on without it.
+
+use tokio::sync::watch;
+
+/// Raised by whichever part ends first. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Alarm(watch::Sender<Option<Failure>>);
+
+/// A part of the control plane that ended although nobody had asked it to. Only a restart mends that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{part} ended unexpectedly (the log says why); without it the control plane can not do its work. Start it again: \
+     everything that was acknowledged is in force"
+)]
+pub struct Failure {
+    part: &'static str,
+}
+
+/// Raises the alarm when it is dropped, by a panic too, unless its part said that it ends as planned.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    alarm: Alarm,
+    part: &'static str,
+    planned: bool,
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(None))
+    }
+
+    pub(crate) fn guard(&self, part: &'static str) -> Guard {
+        Guard {
+            alarm: self.clone(),
+            part,
+            planned: false,
+        }
+    }
+
+    /// Resolves once the alarm was raised.
+    pub(crate) async fn raised(&self) -> Failure {
+        let mut raised = self.0.subscribe();
+        loop {
+            if let Some(failure) = *raised.borrow_and_update() {
+                return failure;
+            }
+            if raised.changed().await.is_err() {
+                // We hold the sender, so this does not happen.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// The part ends because it was told to.
+    pub(crate) fn planned(&mut self) {
+        self.planned = true;
+    }
+
+    /// What to say if the part has ended unplanned.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        (!self.planned).then_some(Failure { part: self.part })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(failure) = self.failure() {
+            self.alarm.0.send_if_modified(|raised| {
+                let first = raised.is_none();
+                raised.get_or_insert(failure);
+                first
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_panics_raises_the_alarm() {
+        let alarm = Alarm::new();
+        let guard = alarm.guard("the part");
+        let ended = std::thread::spawn(move || {
+            let _guard = guard;
+            panic!("on purpose");
+        });
+        assert!(ended.join().is_err());
+        assert_eq!(alarm.raised().await, Failure { part: "the part" });
+    }
+
+    #[tokio::test]
+    async fn a_planned_end_raises_nothing_and_the_first_failure_is_the_one_told() {
+        let alarm = Alarm::new();
+        let mut planned = alarm.guard("planned");
+        planned.planned();
+        drop(planned);
+        drop(alarm.guard("first"));
+        drop(alarm.guard("second"));
+        assert_eq!(alarm.raised().await.part, "first");
+    }
+}
