@@ -65,7 +65,12 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => {
             if !failure.is_closed_pipe() {
-                eprintln!("credence: {}", words::printable(&failure.to_string()));
+                // Nobody may be reading; that changes nothing about the exit code.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "credence: {}",
+                    words::printable(&failure.to_string())
+                );
             }
             failure.exit_code()
         }

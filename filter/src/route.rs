@@ -206,6 +206,9 @@ impl PathTemplate {
     /// # Errors
     /// [`TemplateError`] names the segment that can not stand.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
+        if source.len() > MAX_TEMPLATE_BYTES {
+            return Err(TemplateError::TooLong);
+        }
         let inner = source.strip_prefix('/').ok_or(TemplateError::NotAbsolute)?;
         let (inner, rest) = match (inner, inner.strip_suffix("/**")) {
             ("**", _) => (None, true),
@@ -366,13 +369,19 @@ pub enum TemplateError {
         /// Why requests like it are refused.
         cause: Ambiguity,
     },
-    /// More than [`MAX_SEGMENTS`] segments or [`MAX_CAPTURES`] captures.
-    #[error("the template is too long; at most {MAX_SEGMENTS} segments, of which {MAX_CAPTURES} captures")]
+    /// More than [`MAX_TEMPLATE_BYTES`], [`MAX_SEGMENTS`] segments or [`MAX_CAPTURES`] captures.
+    #[error(
+        "the template is too long; at most {MAX_TEMPLATE_BYTES} bytes and {MAX_SEGMENTS} segments, of which \
+         {MAX_CAPTURES} captures"
+    )]
     TooLong,
 }
 
 /// Segments of one path template.
 pub const MAX_SEGMENTS: usize = 64;
+
+/// Bytes of one template: it goes into every audit event of its rule, and the ledger takes texts up to this.
+pub const MAX_TEMPLATE_BYTES: usize = 1_024;
 
 /// Captures of one path template. Captures live on the stack while a request is matched.
 pub const MAX_CAPTURES: usize = 16;
@@ -458,6 +467,8 @@ mod tests {
         }
         let long = "/a".repeat(MAX_SEGMENTS + 1);
         assert_eq!(PathTemplate::parse(&long).unwrap_err(), TemplateError::TooLong);
+        let wide = format!("/{}", "a".repeat(1_024));
+        assert_eq!(PathTemplate::parse(&wide).unwrap_err(), TemplateError::TooLong);
     }
 
     #[test]
