@@ -138,14 +138,14 @@ def wasm_filter(name: str, module: Path, configuration: dict | None = None) -> d
 
 def grpc_cluster(name: str, port: int) -> dict:
     """A cluster of one server on this machine that speaks gRPC without TLS."""
-    address = {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+    server = {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
     options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     http2 = {"@type": f"type.googleapis.com/{options}", "explicit_http_config": {"http2_protocol_options": {}}}
     return {
         "name": name,
         "connect_timeout": "1s",
         "typed_extension_protocol_options": {options: http2},
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}]},
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [server]}]},
     }
 
 

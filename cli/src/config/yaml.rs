@@ -6,15 +6,18 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
+use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span, Tag};
 
 /// Turns each document of a YAML stream into JSON text. Documents without content are left out.
 ///
 /// # Errors
 /// The first mistake, with its line.
 pub(crate) fn to_json(yaml: &str) -> Result<Vec<String>, YamlError> {
+    let mut options = Options::default();
+    // Off whatever else is built with us: the default depends on a feature that any dependency may turn on.
+    options.set_emit_comments(false);
     let mut reader = Reader {
-        events: Parser::new_from_str(yaml),
+        events: Parser::new_from_str_with_options(yaml, options),
         anchors: HashMap::new(),
         line: 1,
     };
