@@ -36,7 +36,8 @@ pub mod config;
 pub mod decision;
 pub mod engine;
 pub mod evidence;
-pub mod host;
+#[cfg(any(target_arch = "wasm32", test))]
+mod host;
 pub mod identity;
 pub mod metrics;
 #[cfg(target_arch = "wasm32")]

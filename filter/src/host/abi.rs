@@ -17,7 +17,6 @@ mod import {
         pub(in crate::host) safe fn proxy_grpc_close(token: u32) -> u32;
         pub(in crate::host) safe fn proxy_set_effective_context(context: u32) -> u32;
         pub(in crate::host) safe fn proxy_done() -> u32;
-        pub(in crate::host) safe fn proxy_continue_stream(stream_type: u32) -> u32;
         pub(super) fn proxy_log(level: u32, message: *const u8, message_size: usize) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_get_buffer_bytes(
@@ -29,13 +28,6 @@ mod import {
         ) -> u32;
         pub(super) fn proxy_get_header_map_pairs(map_type: u32, data: *mut usize, size: *mut usize) -> u32;
         pub(super) fn proxy_replace_header_map_value(
-            map_type: u32,
-            name: *const u8,
-            name_size: usize,
-            value: *const u8,
-            value_size: usize,
-        ) -> u32;
-        pub(super) fn proxy_add_header_map_value(
             map_type: u32,
             name: *const u8,
             name_size: usize,
@@ -54,8 +46,6 @@ mod import {
             grpc_status: i32,
         ) -> u32;
         pub(super) fn proxy_get_property(path: *const u8, path_size: usize, data: *mut usize, size: *mut usize) -> u32;
-        pub(super) fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize)
-        -> u32;
         pub(super) fn proxy_get_shared_data(
             key: *const u8,
             key_size: usize,
@@ -93,8 +83,8 @@ mod import {
 }
 
 pub(super) use import::{
-    proxy_continue_stream as continue_stream, proxy_done as done, proxy_grpc_cancel as grpc_cancel,
-    proxy_grpc_close as grpc_close, proxy_increment_metric as increment_metric, proxy_record_metric as record_metric,
+    proxy_done as done, proxy_grpc_cancel as grpc_cancel, proxy_grpc_close as grpc_close,
+    proxy_increment_metric as increment_metric, proxy_record_metric as record_metric,
     proxy_set_effective_context as set_effective_context, proxy_set_tick_period_milliseconds as set_tick_period,
 };
 
@@ -191,11 +181,6 @@ pub(super) fn replace_header(map_type: u32, name: &[u8], value: &[u8]) -> u32 {
     unsafe { import::proxy_replace_header_map_value(map_type, name.as_ptr(), name.len(), value.as_ptr(), value.len()) }
 }
 
-pub(super) fn add_header(map_type: u32, name: &[u8], value: &[u8]) -> u32 {
-    // SAFETY: see above.
-    unsafe { import::proxy_add_header_map_value(map_type, name.as_ptr(), name.len(), value.as_ptr(), value.len()) }
-}
-
 pub(super) fn remove_header(map_type: u32, name: &[u8]) -> u32 {
     // SAFETY: see above.
     unsafe { import::proxy_remove_header_map_value(map_type, name.as_ptr(), name.len()) }
@@ -220,11 +205,6 @@ pub(super) fn send_local_response(status: u32, details: &str, body: &[u8], heade
 pub(super) fn property(path: &[u8], answer: &mut Answer) -> u32 {
     // SAFETY: see above.
     unsafe { import::proxy_get_property(path.as_ptr(), path.len(), &mut answer.address, &mut answer.size) }
-}
-
-pub(super) fn set_property(path: &[u8], value: &[u8]) -> u32 {
-    // SAFETY: see above.
-    unsafe { import::proxy_set_property(path.as_ptr(), path.len(), value.as_ptr(), value.len()) }
 }
 
 pub(super) fn shared_data(key: &[u8], answer: &mut Answer, cas: &mut u32) -> u32 {

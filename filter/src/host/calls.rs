@@ -5,27 +5,23 @@ use std::cell::Cell;
 
 use super::abi::{self, Answer};
 use super::format;
-use super::{GrpcToken, RootId, StreamId};
+use super::{GrpcToken, RootId};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::metrics::{MetricKind, MetricSink};
 
 /// Envoy refused a call, or answered what it should not. Whoever asked on behalf of a request denies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Envoy answered {call} with status {status} ({}); expected 0", status_name(*status))]
-pub struct HostError {
+pub(crate) struct HostError {
     /// The function of the proxy-wasm ABI.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// The host's status.
-    pub status: u32,
+    pub(crate) status: u32,
 }
 
 /// How loud a log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Of use to developers.
-    Debug = 1,
-    /// Of interest.
-    Info = 2,
+pub(crate) enum LogLevel {
     /// Should be looked at.
     Warn = 3,
     /// Must be looked at.
@@ -34,20 +30,16 @@ pub enum LogLevel {
 
 /// Which header map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapType {
+pub(crate) enum MapType {
     /// The request's headers.
     RequestHeaders = 0,
     /// The request's trailers.
     RequestTrailers = 1,
-    /// The response's headers.
-    ResponseHeaders = 2,
 }
 
 /// Which buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BufferType {
-    /// The request's body, as far as it is here.
-    RequestBody = 0,
+pub(crate) enum BufferType {
     /// The gRPC message being delivered.
     GrpcMessage = 5,
     /// The plugin's configuration, while it is configured.
@@ -56,31 +48,31 @@ pub enum BufferType {
 
 /// An answer given instead of the upstream's.
 #[derive(Clone, Copy, Debug)]
-pub struct LocalResponse<'a> {
+pub(crate) struct LocalResponse<'a> {
     /// The HTTP status.
-    pub status: u32,
+    pub(crate) status: u32,
     /// For Envoy's access log (`%RESPONSE_CODE_DETAILS%`); without blanks.
-    pub details: &'a str,
+    pub(crate) details: &'a str,
     /// Header names, in lower case, and values.
-    pub headers: &'a [(&'a [u8], &'a [u8])],
+    pub(crate) headers: &'a [(&'a [u8], &'a [u8])],
     /// The body.
-    pub body: &'a [u8],
+    pub(crate) body: &'a [u8],
     /// The gRPC status, if the request is a gRPC one.
-    pub grpc_status: Option<u8>,
+    pub(crate) grpc_status: Option<u8>,
 }
 
 /// A value of the data shared by all VMs of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedData {
+pub(crate) struct SharedData {
     /// The value; may be empty.
-    pub value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     /// Its version, for `set_shared_data`.
-    pub cas: u32,
+    pub(crate) cas: u32,
 }
 
 /// What became of a write to shared data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub(crate) enum Written {
     /// It is stored.
     Stored,
     /// Somebody else wrote first: read again.
@@ -89,7 +81,7 @@ pub enum Written {
 
 /// Hands metrics to Envoy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HostMetrics;
+pub(crate) struct HostMetrics;
 
 /// Host statuses that are told apart, and those an operator may meet in a message.
 mod status {
@@ -101,38 +93,38 @@ mod status {
 }
 
 /// The version with which a write succeeds only if the key does not exist.
-pub const INSERT_IF_ABSENT: u32 = u32::MAX;
+pub(crate) const INSERT_IF_ABSENT: u32 = u32::MAX;
 
 // Time, randomness, log
 
 /// The monotonic clock. Costs a host call.
-pub fn monotonic() -> Result<Monotonic, HostError> {
+pub(crate) fn monotonic() -> Result<Monotonic, HostError> {
     let mut nanos = 0;
     check("clock_time_get", abi::monotonic_time(&mut nanos))?;
     Ok(Monotonic::from_nanos(nanos))
 }
 
 /// The wall clock. Costs a host call.
-pub fn unix_time() -> Result<UnixNanos, HostError> {
+pub(crate) fn unix_time() -> Result<UnixNanos, HostError> {
     let mut nanos = 0;
     check("proxy_get_current_time_nanoseconds", abi::current_time(&mut nanos))?;
     Ok(UnixNanos::from_nanos(nanos))
 }
 
 /// Random bytes, fit for keys.
-pub fn random<const N: usize>() -> Result<[u8; N], HostError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], HostError> {
     let mut bytes = [0; N];
     check("random_get", abi::random(&mut bytes))?;
     Ok(bytes)
 }
 
 /// Writes to Envoy's log. A line that is refused is lost: there is nowhere else to say so.
-pub fn log(level: LogLevel, message: &str) {
+pub(crate) fn log(level: LogLevel, message: &str) {
     abi::log(level as u32, message);
 }
 
 /// Asks for a tick of the current root context every so many milliseconds.
-pub fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
+pub(crate) fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
     check("proxy_set_tick_period_milliseconds", abi::set_tick_period(milliseconds))
 }
 
@@ -142,30 +134,25 @@ pub fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
 /// each name and value, closed by a zero byte; numbers are 32-bit little-endian. Empty if there are none.
 ///
 /// Give the memory back with `recycle` when done: the next request then needs no new one.
-pub fn header_map_bytes(map: MapType) -> Result<Vec<u8>, HostError> {
+pub(crate) fn header_map_bytes(map: MapType) -> Result<Vec<u8>, HostError> {
     answer("proxy_get_header_map_pairs", |answer| {
         abi::header_map_pairs(map as u32, answer)
     })
 }
 
 /// Sets a header, in place of all fields of that name.
-pub fn set_header(map: MapType, name: &[u8], value: &[u8]) -> Result<(), HostError> {
+pub(crate) fn set_header(map: MapType, name: &[u8], value: &[u8]) -> Result<(), HostError> {
     let status = abi::replace_header(map as u32, name, value);
     check("proxy_replace_header_map_value", status)
 }
 
-/// Adds a header field, whatever others of that name there are.
-pub fn add_header(map: MapType, name: &[u8], value: &[u8]) -> Result<(), HostError> {
-    check("proxy_add_header_map_value", abi::add_header(map as u32, name, value))
-}
-
 /// Removes all fields of that name.
-pub fn remove_header(map: MapType, name: &[u8]) -> Result<(), HostError> {
+pub(crate) fn remove_header(map: MapType, name: &[u8]) -> Result<(), HostError> {
     check("proxy_remove_header_map_value", abi::remove_header(map as u32, name))
 }
 
 /// Up to `max_size` bytes of a buffer.
-pub fn buffer_bytes(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, HostError> {
+pub(crate) fn buffer_bytes(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, HostError> {
     answer("proxy_get_buffer_bytes", |answer| {
         abi::buffer_bytes(buffer as u32, 0, max_size, answer)
     })
@@ -173,7 +160,7 @@ pub fn buffer_bytes(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, Host
 
 /// Answers the current request here. The callback returns `Flow::Pause` afterwards, whether or not this succeeded: a
 /// request that could not be answered must not pass either.
-pub fn send_local_response(response: &LocalResponse<'_>) -> Result<(), HostError> {
+pub(crate) fn send_local_response(response: &LocalResponse<'_>) -> Result<(), HostError> {
     const NO_GRPC_STATUS: i32 = -1;
     let status = abi::send_local_response(
         response.status,
@@ -185,34 +172,21 @@ pub fn send_local_response(response: &LocalResponse<'_>) -> Result<(), HostError
     check("proxy_send_local_response", status)
 }
 
-/// Lets a paused request go on.
-pub fn resume_request(stream: StreamId) -> Result<(), HostError> {
-    const HTTP_REQUEST: u32 = 0;
-    in_context(stream.0, || {
-        check("proxy_continue_stream", abi::continue_stream(HTTP_REQUEST))
-    })?
-}
-
 /// The value of an Envoy attribute; `None` if it has none here.
-pub fn property(path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
+pub(crate) fn property(path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
     let path = format::property_path(path);
     present(answer("proxy_get_property", |answer| abi::property(&path, answer)))
 }
 
-/// Sets a filter state object, readable as `wasm.<name>`.
-pub fn set_property(name: &str, value: &[u8]) -> Result<(), HostError> {
-    check("proxy_set_property", abi::set_property(name.as_bytes(), value))
-}
-
 /// Keeps the memory of an answer that is no longer needed.
-pub fn recycle(answer: Vec<u8>) {
+pub(crate) fn recycle(answer: Vec<u8>) {
     abi::recycle(answer);
 }
 
 // Shared data
 
 /// Reads shared data; `None` if the key does not exist. Costs a process-wide lock.
-pub fn shared_data(key: &[u8]) -> Result<Option<SharedData>, HostError> {
+pub(crate) fn shared_data(key: &[u8]) -> Result<Option<SharedData>, HostError> {
     let mut cas = 0;
     let value = answer("proxy_get_shared_data", |answer| {
         abi::shared_data(key, answer, &mut cas)
@@ -222,7 +196,7 @@ pub fn shared_data(key: &[u8]) -> Result<Option<SharedData>, HostError> {
 
 /// Writes shared data if it still has the version `cas`; 0 writes in any case. A key that does not exist is always
 /// written, so that `INSERT_IF_ABSENT` writes exactly then.
-pub fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<Written, HostError> {
+pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<Written, HostError> {
     match abi::set_shared_data(key, value, cas) {
         status::CAS_MISMATCH => Ok(Written::Lost),
         status => check("proxy_set_shared_data", status).map(|()| Written::Stored),
@@ -233,7 +207,7 @@ pub fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<Written, Ho
 
 /// Opens a stream that belongs to the current root context: all other calls about it must be made from there. A stream
 /// that fails at once may report its close before, or instead of, giving a token.
-pub fn grpc_stream(cluster: &str, service_name: &str, method_name: &str) -> Result<GrpcToken, HostError> {
+pub(crate) fn grpc_stream(cluster: &str, service_name: &str, method_name: &str) -> Result<GrpcToken, HostError> {
     let mut token = 0;
     let status = abi::grpc_stream(
         &format::grpc_service(cluster),
@@ -247,35 +221,30 @@ pub fn grpc_stream(cluster: &str, service_name: &str, method_name: &str) -> Resu
 }
 
 /// Sends a message on a stream of the current root context. Nothing limits how much is under way: the caller must.
-pub fn grpc_send(token: GrpcToken, message: &[u8]) -> Result<(), HostError> {
+pub(crate) fn grpc_send(token: GrpcToken, message: &[u8]) -> Result<(), HostError> {
     check("proxy_grpc_send", abi::grpc_send(token.0, message, false))
 }
 
 /// Resets a stream of the current root context. No close follows.
-pub fn grpc_cancel(token: GrpcToken) -> Result<(), HostError> {
+pub(crate) fn grpc_cancel(token: GrpcToken) -> Result<(), HostError> {
     check("proxy_grpc_cancel", abi::grpc_cancel(token.0))
 }
 
 /// Closes our side of a stream of the current root context.
-pub fn grpc_close(token: GrpcToken) -> Result<(), HostError> {
+pub(crate) fn grpc_close(token: GrpcToken) -> Result<(), HostError> {
     check("proxy_grpc_close", abi::grpc_close(token.0))
 }
 
 // Contexts
 
 /// A drained root context may go.
-pub fn done(root: RootId) -> Result<(), HostError> {
+pub(crate) fn done(root: RootId) -> Result<(), HostError> {
     in_context(root.0, || check("proxy_done", abi::done()))?
 }
 
 /// Makes calls on behalf of a root context other than the current one.
-pub fn in_root<R>(root: RootId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
+pub(crate) fn in_root<R>(root: RootId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
     in_context(root.0, calls)
-}
-
-/// Makes calls on behalf of a request other than the current one.
-pub fn in_stream<R>(stream: StreamId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
-    in_context(stream.0, calls)
 }
 
 /// Envoy calls on behalf of this context from here on.

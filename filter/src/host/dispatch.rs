@@ -12,15 +12,15 @@ use super::{Flow, GrpcToken, Plugin, RootId, StreamId};
 
 /// The most calls that wait for a busy plugin. A message beyond is dropped, which its stream's own sequence check
 /// notices; a close beyond is noticed by the stream's watchdog.
-pub const MAX_WAITING: usize = 64;
+pub(crate) const MAX_WAITING: usize = 64;
 
 /// Makes `plugin` the one of this VM.
-pub fn install(plugin: Box<dyn Plugin>) {
+pub(crate) fn install(plugin: Box<dyn Plugin>) {
     PLUGIN.set(Some(plugin));
 }
 
 /// A context has begun: a root context if it has no parent, otherwise a request of that root context.
-pub fn on_context_create(context: u32, parent: u32) {
+pub(crate) fn on_context_create(context: u32, parent: u32) {
     if parent != 0 {
         let mut roots = ROOTS.take();
         roots.insert(context, RootId(parent));
@@ -29,17 +29,17 @@ pub fn on_context_create(context: u32, parent: u32) {
 }
 
 /// See [`Plugin::on_configure`]. Refused if the plugin is busy, which Envoy does not do.
-pub fn on_configure(root: u32, configuration: &[u8]) -> bool {
+pub(crate) fn on_configure(root: u32, configuration: &[u8]) -> bool {
     with_plugin(|plugin| plugin.on_configure(RootId(root), configuration)).unwrap_or(false)
 }
 
 /// See [`Plugin::on_tick`]. Passed over if the plugin is busy: the next one comes.
-pub fn on_tick(root: u32) {
+pub(crate) fn on_tick(root: u32) {
     with_plugin(|plugin| plugin.on_tick(RootId(root)));
 }
 
 /// See [`Plugin::on_request_headers`]. `None` if nobody could decide, and the request must be refused.
-pub fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Flow> {
+pub(crate) fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Flow> {
     let roots = ROOTS.take();
     let root = roots.get(&context).copied();
     ROOTS.set(roots);
@@ -48,22 +48,22 @@ pub fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Flow> {
 }
 
 /// See [`Plugin::on_request_trailers`]. `None` if the plugin is busy, which Envoy does not do.
-pub fn on_request_trailers() -> Option<Flow> {
+pub(crate) fn on_request_trailers() -> Option<Flow> {
     with_plugin(|plugin| plugin.on_request_trailers())
 }
 
 /// See [`Plugin::on_grpc_message`].
-pub fn on_grpc_message(token: u32, message: Vec<u8>) {
+pub(crate) fn on_grpc_message(token: u32, message: Vec<u8>) {
     deliver(Event::GrpcMessage(GrpcToken(token), message));
 }
 
 /// See [`Plugin::on_grpc_close`].
-pub fn on_grpc_close(token: u32, status: u32) {
+pub(crate) fn on_grpc_close(token: u32, status: u32) {
     deliver(Event::GrpcClose(GrpcToken(token), status));
 }
 
 /// A context is about to end. `true` lets it go.
-pub fn on_done(context: u32) -> bool {
+pub(crate) fn on_done(context: u32) -> bool {
     let mut roots = ROOTS.take();
     let root = roots.remove(&context);
     ROOTS.set(roots);
@@ -74,14 +74,6 @@ pub fn on_done(context: u32) -> bool {
         }
         None => with_plugin(|plugin| plugin.on_drain(RootId(context))).unwrap_or(true),
     }
-}
-
-/// How many requests are under way.
-pub fn streams() -> usize {
-    let roots = ROOTS.take();
-    let streams = roots.len();
-    ROOTS.set(roots);
-    streams
 }
 
 /// A call that can wait for a busy plugin.
@@ -220,7 +212,7 @@ mod tests {
 
         fn on_request_trailers(&mut self) -> Flow {
             self.note("trailers");
-            Flow::Continue
+            Flow::Pause
         }
 
         fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
@@ -249,7 +241,15 @@ mod tests {
         assert_eq!(on_request_headers(7, true), Some(Flow::Continue));
         assert!(on_done(7));
         assert_eq!(*calls.borrow(), ["headers 1 7", "end 1 7"]);
-        assert_eq!(streams(), 0);
+        assert_eq!(on_request_headers(7, true), None);
+    }
+
+    #[test]
+    fn trailers_reach_the_plugin_unless_it_is_busy() {
+        let calls = Recorder::install(|| assert_eq!(on_request_trailers(), None));
+        assert_eq!(on_request_trailers(), Some(Flow::Pause));
+        on_tick(1);
+        assert_eq!(*calls.borrow(), ["trailers", "tick begins", "tick ends"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use prost::encoding::encode_varint;
 
 /// Header pairs as the host takes them: their number, then the lengths of each name and value, then each name and
 /// value, closed by a zero byte. Numbers are 32-bit little-endian.
-pub fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+pub(crate) fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_length(&mut bytes, pairs.len());
     for (name, value) in pairs {
@@ -19,7 +19,7 @@ pub fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
 }
 
 /// The encoded `envoy.config.core.v3.GrpcService` that names a cluster: `{envoy_grpc: {cluster_name}}`.
-pub fn grpc_service(cluster: &str) -> Vec<u8> {
+pub(crate) fn grpc_service(cluster: &str) -> Vec<u8> {
     let mut envoy_grpc = Vec::new();
     push_field(&mut envoy_grpc, cluster.as_bytes());
     let mut service = Vec::new();
@@ -28,7 +28,7 @@ pub fn grpc_service(cluster: &str) -> Vec<u8> {
 }
 
 /// A property path as the host takes it: its segments, divided by zero bytes.
-pub fn property_path(segments: &[&str]) -> Vec<u8> {
+pub(crate) fn property_path(segments: &[&str]) -> Vec<u8> {
     segments.join("\0").into_bytes()
 }
 

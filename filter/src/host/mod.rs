@@ -14,16 +14,16 @@
 #[cfg(target_arch = "wasm32")]
 mod abi;
 #[cfg(target_arch = "wasm32")]
-pub mod calls;
-pub mod dispatch;
+pub(crate) mod calls;
+mod dispatch;
 #[cfg(target_arch = "wasm32")]
 mod exports;
-pub mod format;
+mod format;
 
 /// What Envoy's calls are turned into. One value serves all contexts of a VM.
 ///
 /// No method is called while another one runs: what Envoy has to say meanwhile follows right after.
-pub trait Plugin {
+pub(crate) trait Plugin {
     /// A plugin configuration has arrived; `false` refuses it, and Envoy will not serve with it.
     fn on_configure(&mut self, root: RootId, configuration: &[u8]) -> bool;
 
@@ -53,19 +53,19 @@ pub trait Plugin {
 
 /// A root context: one plugin configuration in one VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RootId(pub u32);
+pub(crate) struct RootId(pub(crate) u32);
 
 /// A stream context: one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u32);
+pub(crate) struct StreamId(pub(crate) u32);
 
 /// A gRPC stream. Envoy may give the same number out again, but not while the stream is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrpcToken(pub u32);
+pub(crate) struct GrpcToken(pub(crate) u32);
 
 /// What becomes of a request after a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub(crate) enum Flow {
     /// It goes on to the next filter.
     Continue,
     /// It stays here: it was answered, or will be resumed.
