@@ -140,7 +140,7 @@ impl Root {
                     denial.reason.code(),
                 );
                 self.evidence.ring.count(NO_RULE, denial.reason.code(), began);
-                answer(&denial, false)?;
+                answer_or_hold(&denial, false);
                 return Ok(Flow::Pause);
             }
         };
@@ -172,8 +172,9 @@ impl Root {
             Some(Lookup::Miss) => metrics.add(self.figures.cache_misses, 1),
             None => {}
         }
-        let took = calls::monotonic()?.since(now);
-        let decision_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        // From here on nothing fails the request: what is decided is counted and recorded exactly once.
+        let decision_ns = calls::monotonic().map_or(0, |end| end.since(now).as_nanos());
+        let decision_ns = u64::try_from(decision_ns).unwrap_or(u64::MAX);
         let Evidence { ring, reporter } = &mut self.evidence;
         match self.recorder.record(&verdict, &request, began, decision_ns) {
             Record::Event(event, standing) => {
@@ -183,7 +184,7 @@ impl Root {
             Record::Nothing => {}
         }
         if let Decision::Deny(denial) = &verdict.decision {
-            answer(denial, request.is_grpc())?;
+            answer_or_hold(denial, request.is_grpc());
         }
         if reporter.is_flush_due(ring) {
             let actions = reporter.flush(ring, now);
@@ -307,8 +308,7 @@ impl Total {
 
 /// Refuses a request that nothing more can be done for.
 pub(super) fn refuse() -> Flow {
-    // If even that fails the request stays where it is, and ends with its timeout: it does not pass.
-    let _ = answer(&Reason::HostFailure.into(), false);
+    answer_or_hold(&Reason::HostFailure.into(), false);
     Flow::Pause
 }
 
@@ -360,6 +360,16 @@ pub(super) enum TrailerError {
     Host(#[from] HostError),
     #[error(transparent)]
     Map(#[from] HeaderMapError),
+}
+
+/// Answers a denied request. If even that fails it stays where it is, and ends with its timeout: it does not pass.
+fn answer_or_hold(denial: &Denial, is_grpc: bool) {
+    if let Err(error) = answer(denial, is_grpc) {
+        calls::log(
+            LogLevel::Error,
+            &format!("credence: a denied request was not answered, and is held: {error}"),
+        );
+    }
 }
 
 fn answer(denial: &Denial, is_grpc: bool) -> Result<(), HostError> {
