@@ -62,6 +62,7 @@ fn check_as_a_verifier_would(token: &str, root: &RootGrant, key: &SigningKey) ->
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: root.issuer.clone(),
         key: key.public(),
+        key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
     }]);

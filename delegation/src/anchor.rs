@@ -1,6 +1,6 @@
 //! Trust anchors: who may sign root tokens.
 
-use crate::key::{Algorithms, PublicKey};
+use crate::key::{Algorithm, Algorithms, PublicKey};
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +9,9 @@ pub struct TrustAnchor {
     pub issuer: String,
     /// The key its root tokens are signed with.
     pub key: PublicKey,
+    /// The name by which a token's header may select the key among the issuer's (`kid`; RFC 7515, section 4.1.4).
+    /// Without it the key is tried whatever the header says.
+    pub key_id: Option<String>,
     /// The algorithms those signatures may use.
     pub algorithms: Algorithms,
     /// Whether the issuer speaks for several people, so that a root token's `sub` names the principal. Without it
@@ -19,6 +22,22 @@ pub struct TrustAnchor {
 /// The configured trust anchors. An issuer may have several keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrustAnchors(Vec<TrustAnchor>);
+
+impl TrustAnchor {
+    /// Whether a signature by `algorithm` may be this anchor's at all.
+    pub(crate) fn allows(&self, algorithm: Algorithm) -> bool {
+        self.algorithms.allow(algorithm) && self.key.fits(algorithm)
+    }
+
+    /// Whether the header leaves this key to be tried. A `kid` selects among the keys that are configured, nothing
+    /// more; one that no key has selects none.
+    pub(crate) fn is_selected_by(&self, key_id: Option<&str>) -> bool {
+        match (&self.key_id, key_id) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            (None, _) | (_, None) => true,
+        }
+    }
+}
 
 impl TrustAnchors {
     /// These anchors, tried in this order.

@@ -378,12 +378,19 @@ fn candidates<'a>(
     }
     let allowed: Vec<_> = of_issuer
         .into_iter()
-        .filter(|anchor| anchor.algorithms.allow(header.algorithm) && anchor.key.fits(header.algorithm))
+        .filter(|anchor| anchor.allows(header.algorithm))
         .collect();
     if allowed.is_empty() {
         return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
     }
-    Ok(allowed)
+    let selected: Vec<_> = allowed
+        .into_iter()
+        .filter(|anchor| anchor.is_selected_by(header.key_id.as_deref()))
+        .collect();
+    if selected.is_empty() {
+        return Err(Step::S3b.deny(Cause::KeyUnknown));
+    }
+    Ok(selected)
 }
 
 fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {

@@ -65,6 +65,9 @@ pub enum Cause {
     /// The signature is not that of the key it must be.
     #[error("the signature does not verify")]
     SignatureInvalid,
+    /// The header's `kid` is none of the keys configured for the issuer.
+    #[error("the kid header names none of the issuer's configured keys")]
+    KeyUnknown,
     /// No trust anchor is configured for the root's issuer.
     #[error("the root's issuer is not a configured trust anchor")]
     IssuerUnknown,

@@ -3,7 +3,34 @@
 use crate::base64url;
 use crate::denial::Cause;
 use crate::json::Json;
-use crate::key::{Algorithm, PublicKey, SigningKey};
+use crate::key::{Algorithm, Algorithms, PublicKey, SigningKey};
+
+/// Verifies a JWS that is neither a token nor a proof with a key that is known already, and returns its payload.
+///
+/// `typ` is the media type that the header must have; without it any will do, which is only safe where nothing else is
+/// ever signed with the key (RFC 8725, section 3.11). The key comes from the caller, never from the header.
+///
+/// # Errors
+/// The shape, the header, an algorithm that is not listed or does not fit the key, or the signature.
+pub fn verify(
+    compact: &str,
+    typ: Option<&'static str>,
+    key: &PublicKey,
+    algorithms: &Algorithms,
+) -> Result<Vec<u8>, Cause> {
+    let malformed = |what: &str| Cause::Malformed(what.to_owned());
+    let jws = Jws::parse(compact).ok_or_else(|| malformed("a JWS is three parts joined by dots (RFC 7515)"))?;
+    let header = jws.header_of(typ)?;
+    if !algorithms.allow(header.algorithm) || !key.fits(header.algorithm) {
+        return Err(Cause::AlgorithmNotAllowed);
+    }
+    let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
+    if jws.verifies(key) {
+        Ok(payload)
+    } else {
+        Err(Cause::SignatureInvalid)
+    }
+}
 
 /// A JWS whose signature nobody has verified yet.
 #[derive(Debug, Clone)]
@@ -19,6 +46,8 @@ pub(crate) struct Jws<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) algorithm: Algorithm,
+    /// `kid`: selects among configured keys, nothing more.
+    pub(crate) key_id: Option<String>,
 }
 
 impl<'a> Jws<'a> {
@@ -47,6 +76,10 @@ impl<'a> Jws<'a> {
     /// Reads the protected header, which must be of media type `typ` (draft section 3.5). Keys in the header are
     /// never looked at.
     pub(crate) fn header(&self, typ: &'static str) -> Result<Header, Cause> {
+        self.header_of(Some(typ))
+    }
+
+    fn header_of(&self, typ: Option<&'static str>) -> Result<Header, Cause> {
         let malformed = |what: &str| Cause::Malformed(format!("JWS header: {what}"));
         if self.header.len() > HEADER_BYTES {
             let (size, limit) = (self.header.len(), HEADER_BYTES);
@@ -59,8 +92,10 @@ impl<'a> Jws<'a> {
         let bytes = self.decoded_header().ok_or_else(|| malformed("not base64url"))?;
         let json = Json::parse(&bytes).map_err(|e| malformed(&e.to_string()))?;
         let header = json.as_object().ok_or_else(|| malformed("not a JSON object"))?;
-        if header.member("typ").and_then(Json::as_str) != Some(typ) {
-            return Err(Cause::WrongType { expected: typ });
+        if let Some(expected) = typ
+            && header.member("typ").and_then(Json::as_str) != typ
+        {
+            return Err(Cause::WrongType { expected });
         }
         if header.member("crit").is_some() {
             // We implement no extension that `crit` may list, and RFC 7515, section 4.1.11, forbids an empty list.
@@ -71,7 +106,12 @@ impl<'a> Jws<'a> {
             .and_then(Json::as_str)
             .ok_or_else(|| malformed("no alg"))?;
         let algorithm = Algorithm::from_name(algorithm).ok_or(Cause::AlgorithmNotAllowed)?;
-        Ok(Header { algorithm })
+        let key_id = match header.member("kid") {
+            None => None,
+            Some(Json::String(key_id)) => Some(key_id.clone().into_owned()),
+            Some(_) => return Err(malformed("kid is not a string (RFC 7515, section 4.1.4)")),
+        };
+        Ok(Header { algorithm, key_id })
     }
 
     /// Whether the signature is `key`'s.
@@ -81,8 +121,8 @@ impl<'a> Jws<'a> {
     }
 }
 
-/// Encoded bytes of a header. It is read before any signature has verified, and nothing in it but `alg`, `typ` and
-/// `crit` counts.
+/// Encoded bytes of a header. It is read before any signature has verified, and nothing in it but `alg`, `typ`,
+/// `crit` and `kid` counts.
 const HEADER_BYTES: usize = 4096;
 
 /// Signs `payload` as a JWS of media type `typ`.

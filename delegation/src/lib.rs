@@ -36,7 +36,7 @@ mod denial;
 mod glance;
 pub mod inspect;
 pub mod json;
-mod jws;
+pub mod jws;
 mod key;
 mod limits;
 pub mod mint;
@@ -52,7 +52,10 @@ pub use canonical::canonicalize;
 pub use capabilities::{Capabilities, ConstraintMap};
 pub use chain::{AudiencePolicy, Chain, Principal, VerificationContext, VerifiedChain};
 pub use denial::{Cause, Denial, Step};
-pub use key::{Algorithm, Algorithms, KeyError, PublicKey, SigningKey, Thumbprint};
+pub use key::{
+    Algorithm, Algorithms, DidKeyError, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey, SigningKey,
+    SkippedKey, Thumbprint,
+};
 pub use limits::Limits;
 pub use number::{Double, Number};
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};

@@ -230,6 +230,7 @@ reasons! {
     DelegationMalformed "delegation_malformed" Delegation "The delegation is not well formed.",
     DelegationInvalid "delegation_invalid" Delegation "The delegation is not valid.",
     IssuerUnknown "issuer_unknown" Delegation "No trust anchor is configured for the issuer.",
+    KeyUnknown "key_unknown" Delegation "The token names a key that is not configured for its issuer.",
     AlgorithmNotAllowed "algorithm_not_allowed" Delegation "The signature algorithm is not allowed.",
     SignatureInvalid "signature_invalid" Delegation "A signature of the delegation does not verify.",
     LinkageInvalid "linkage_invalid" Delegation "A token of the delegation is not linked to its parent.",
@@ -278,9 +279,11 @@ impl Reason {
     /// Which check of the cryptography failed, and whom we trust, is nobody's business but the operator's.
     pub fn shown(self) -> Self {
         match self {
-            Self::IssuerUnknown | Self::AlgorithmNotAllowed | Self::SignatureInvalid | Self::LinkageInvalid => {
-                Self::DelegationInvalid
-            }
+            Self::IssuerUnknown
+            | Self::KeyUnknown
+            | Self::AlgorithmNotAllowed
+            | Self::SignatureInvalid
+            | Self::LinkageInvalid => Self::DelegationInvalid,
             Self::ProofAlgorithmNotAllowed | Self::ProofSignatureInvalid => Self::ProofInvalid,
             other => other,
         }
@@ -305,6 +308,7 @@ impl Reason {
             Cause::AlgorithmNotAllowed => either(Self::AlgorithmNotAllowed, Self::ProofAlgorithmNotAllowed),
             Cause::SignatureInvalid => either(Self::SignatureInvalid, Self::ProofSignatureInvalid),
             Cause::IssuerUnknown => Self::IssuerUnknown,
+            Cause::KeyUnknown => Self::KeyUnknown,
             Cause::Expired => either(Self::Expired, Self::ProofOutsideWindow),
             Cause::IssuedInFuture => either(Self::IssuedInFuture, Self::ProofOutsideWindow),
             Cause::Lifetime => Self::LifetimeNotAllowed,
@@ -391,6 +395,7 @@ mod tests {
     fn a_client_is_not_told_which_check_of_the_cryptography_failed() {
         let shown: BTreeSet<_> = [
             Reason::IssuerUnknown,
+            Reason::KeyUnknown,
             Reason::AlgorithmNotAllowed,
             Reason::SignatureInvalid,
             Reason::LinkageInvalid,

@@ -83,6 +83,7 @@ fn verified(token: &str) -> VerifiedChain {
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: key(1).public(),
+        key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
     }]);

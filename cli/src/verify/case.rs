@@ -115,6 +115,7 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
             Ok(key) => anchors.push(TrustAnchor {
                 issuer: issuer.to_owned(),
                 key,
+                key_id: None,
                 algorithms: algorithms.clone(),
                 asserts_subjects: false,
             }),

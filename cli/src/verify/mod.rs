@@ -153,6 +153,7 @@ impl Verify {
             Ok(TrustAnchor {
                 issuer: issuer.to_owned(),
                 key: keys::public_key(jwk)?,
+                key_id: None,
                 algorithms: allowed(&self.algorithms),
                 asserts_subjects: false,
             })

@@ -87,6 +87,7 @@ fn an_anchor_may_allow_the_older_name_of_its_algorithm() {
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: anchor().public(),
+        key_id: None,
         algorithms: Algorithms::new([Algorithm::Ed25519, Algorithm::EdDsa]),
         asserts_subjects: false,
     }]);
@@ -483,6 +484,7 @@ fn a_subject_counts_only_where_the_anchor_asserts_it() {
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: anchor().public(),
+        key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: false,
     }]);

@@ -135,6 +135,7 @@ pub(crate) fn anchors() -> TrustAnchors {
     TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.to_owned(),
         key: anchor().public(),
+        key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
     }])

@@ -48,6 +48,7 @@ fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: anchor().public(),
+        key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects,
     }]);

@@ -107,6 +107,7 @@ fn trust_anchors(anchors: Vec<file::TrustAnchor>, problems: &mut Problems) -> Tr
         compiled.push(TrustAnchor {
             issuer: anchor.issuer,
             key,
+            key_id: None,
             algorithms,
             asserts_subjects,
         });

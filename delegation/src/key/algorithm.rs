@@ -1,0 +1,143 @@
+//! Signature algorithms, and the kinds of keys they need.
+
+use std::fmt;
+
+/// A signature algorithm that we implement, by its JWS `alg` value.
+///
+/// Only [`Algorithm::Ed25519`] is allowed where nothing is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// `Ed25519` (RFC 9864).
+    Ed25519,
+    /// `EdDSA` (RFC 8037): the deprecated polymorphic name that many libraries still write. With our keys it means
+    /// Ed25519. The draft forbids it (section 9.12), so it is only accepted where a configuration names it.
+    EdDsa,
+    /// `ES256` (RFC 7518, section 3.4): ECDSA with P-256 and SHA-256, what phones and passkeys sign with.
+    Es256,
+    /// `ES256K` (RFC 8812, section 3.2): ECDSA with secp256k1 and SHA-256.
+    Es256k,
+}
+
+impl Algorithm {
+    /// Every algorithm that can be named in a configuration.
+    pub const ALL: [Self; 4] = [Self::Ed25519, Self::EdDsa, Self::Es256, Self::Es256k];
+
+    /// The algorithm that a JWS header names. Names are exact; `none` and MAC algorithms are not known here at all.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// The JWS `alg` value.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "Ed25519",
+            Self::EdDsa => "EdDSA",
+            Self::Es256 => "ES256",
+            Self::Es256k => "ES256K",
+        }
+    }
+
+    /// The only kind of key that its signatures are made with.
+    #[must_use]
+    pub fn key_type(self) -> KeyType {
+        match self {
+            Self::Ed25519 | Self::EdDsa => KeyType::Ed25519,
+            Self::Es256 => KeyType::P256,
+            Self::Es256k => KeyType::Secp256k1,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A kind of key: a JWK's `kty` and `crv` together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyType {
+    /// `OKP`, `Ed25519` (RFC 8037).
+    Ed25519,
+    /// `EC`, `P-256` (RFC 7518, section 6.2).
+    P256,
+    /// `EC`, `secp256k1` (RFC 8812, section 3.1).
+    Secp256k1,
+}
+
+impl KeyType {
+    /// Every kind of key that we implement.
+    pub const ALL: [Self; 3] = [Self::Ed25519, Self::P256, Self::Secp256k1];
+
+    /// The JWK's `kty`.
+    #[must_use]
+    pub fn kty(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "OKP",
+            Self::P256 | Self::Secp256k1 => "EC",
+        }
+    }
+
+    /// The JWK's `crv`.
+    #[must_use]
+    pub fn crv(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "Ed25519",
+            Self::P256 => "P-256",
+            Self::Secp256k1 => "secp256k1",
+        }
+    }
+
+    /// The algorithm that a key of this kind signs with, unless something older is asked for.
+    #[must_use]
+    pub fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Ed25519 => Algorithm::Ed25519,
+            Self::P256 => Algorithm::Es256,
+            Self::Secp256k1 => Algorithm::Es256k,
+        }
+    }
+
+    pub(super) fn from_jwk_names(kty: &str, crv: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| (kind.kty(), kind.crv()) == (kty, crv))
+    }
+}
+
+impl fmt::Display for KeyType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.crv())
+    }
+}
+
+/// An allowlist of algorithms (draft section 9.12). The default allows Ed25519 only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Algorithms(Vec<Algorithm>);
+
+impl Algorithms {
+    /// Allows exactly these.
+    #[must_use]
+    pub fn new(allowed: impl IntoIterator<Item = Algorithm>) -> Self {
+        Self(allowed.into_iter().collect())
+    }
+
+    /// Whether the list has `algorithm`.
+    #[must_use]
+    pub fn allow(&self, algorithm: Algorithm) -> bool {
+        self.0.contains(&algorithm)
+    }
+
+    /// The algorithms, in the order they were listed.
+    pub fn iter(&self) -> impl Iterator<Item = Algorithm> {
+        self.0.iter().copied()
+    }
+}
+
+impl Default for Algorithms {
+    fn default() -> Self {
+        Self(vec![Algorithm::Ed25519])
+    }
+}

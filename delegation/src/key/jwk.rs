@@ -1,0 +1,184 @@
+//! Keys as JSON Web Keys (RFC 7517).
+
+use zeroize::Zeroizing;
+
+use super::{Algorithm, KeyType, Point, PublicKey};
+use crate::base64url;
+use crate::json::{Json, Object};
+
+/// Why a JWK is not a key that we can use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The text is not strict JSON.
+    #[error("{0}")]
+    Json(#[from] crate::json::JsonError),
+    /// Not a JSON object.
+    #[error("a JWK is a JSON object (RFC 7517)")]
+    NotAnObject,
+    /// A required member is missing or not a string.
+    #[error("the JWK needs a string member \"{0}\"")]
+    Missing(&'static str),
+    /// Private key material (draft section 3.2).
+    #[error("the JWK has the private member \"{0}\"; give the public key only")]
+    Private(&'static str),
+    /// A key type or curve that is not implemented.
+    #[error(
+        "unsupported key: kty \"{kty}\", crv \"{crv}\"; use kty \"OKP\" with crv \"Ed25519\" (RFC 8037), or kty \"EC\" \
+         with crv \"P-256\" (RFC 7518) or \"secp256k1\" (RFC 8812)"
+    )]
+    Unsupported {
+        /// The JWK's `kty`.
+        kty: String,
+        /// The JWK's `crv`, empty if it has none.
+        crv: String,
+    },
+    /// A coordinate or a secret has the wrong encoding or length.
+    #[error("\"{0}\" must be 32 bytes in base64url without padding (43 characters)")]
+    Encoding(&'static str),
+    /// Not a point of the curve, or one for which anybody can make signatures, or a secret that is none.
+    #[error("it is not a usable {0} key")]
+    Unusable(KeyType),
+    /// The public half of a private JWK is not that of its secret.
+    #[error("the public half does not belong to the secret \"d\"")]
+    HalvesDisagree,
+    /// The JWK is meant for another purpose than signatures of its kind (RFC 7517, sections 4.2 to 4.4).
+    #[error("the JWK says that it is for something else: \"{member}\" must be {expected}, or absent")]
+    Purpose {
+        /// The member that says so.
+        member: &'static str,
+        /// What it would have to be.
+        expected: &'static str,
+    },
+}
+
+impl PublicKey {
+    /// Reads a JWK (RFC 7517) from its JSON text.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn from_jwk_text(text: &[u8]) -> Result<Self, KeyError> {
+        Self::from_jwk(&Json::parse(text)?)
+    }
+
+    /// Reads a JWK (RFC 7517): Ed25519 (RFC 8037), P-256 (RFC 7518) or secp256k1 (RFC 8812). If it says what it is for
+    /// (`use`, `key_ops`, `alg`), that must be verifying signatures of its kind. Members that we do not know are
+    /// ignored.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn from_jwk(jwk: &Json<'_>) -> Result<Self, KeyError> {
+        let jwk = jwk.as_object().ok_or(KeyError::NotAnObject)?;
+        if let Some(name) = PRIVATE_MEMBERS.into_iter().find(|name| jwk.member(name).is_some()) {
+            return Err(KeyError::Private(name));
+        }
+        let key = public_half(jwk)?;
+        check_purpose(jwk, &key)?;
+        Ok(key)
+    }
+
+    /// The public JWK, in canonical form (RFC 8785) and with the required members only.
+    #[must_use]
+    pub fn to_jwk(&self) -> String {
+        public(&self.point)
+    }
+}
+
+/// JWK members that only a private or symmetric key has (RFC 7518, section 6; RFC 8037, section 2).
+const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// Reads the public members of a JWK, public or private.
+pub(super) fn public_half(jwk: &Object<'_>) -> Result<PublicKey, KeyError> {
+    let kty = string_member(jwk, "kty")?;
+    let crv = string_member(jwk, "crv").unwrap_or_default();
+    let kind = KeyType::from_jwk_names(kty, crv).ok_or_else(|| KeyError::Unsupported {
+        kty: kty.to_owned(),
+        crv: crv.to_owned(),
+    })?;
+    let x = coordinate(jwk, "x")?;
+    match kind {
+        KeyType::Ed25519 => PublicKey::from_ed25519(&x),
+        KeyType::P256 | KeyType::Secp256k1 => {
+            let y = coordinate(jwk, "y")?;
+            // SEC 1, section 2.3.3: 4, then both coordinates.
+            let mut sec1 = Vec::with_capacity(65);
+            sec1.push(4);
+            sec1.extend_from_slice(&x);
+            sec1.extend_from_slice(&y);
+            PublicKey::from_sec1(kind, &sec1)
+        }
+    }
+}
+
+/// A coordinate or a secret: 32 bytes, leading zeros included (RFC 7518, section 6.2.1.2).
+pub(super) fn coordinate(jwk: &Object<'_>, name: &'static str) -> Result<[u8; 32], KeyError> {
+    base64url::decode_array(string_member(jwk, name)?).ok_or(KeyError::Encoding(name))
+}
+
+/// The JWK with the required members only, in the order that RFC 7638 hashes and RFC 8785 writes them.
+pub(super) fn public(point: &Point) -> String {
+    match point {
+        Point::Ed25519(key) => {
+            let x = base64url::encode(key.as_bytes());
+            format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#)
+        }
+        Point::P256(key) => elliptic(KeyType::P256, key.to_sec1_point(false).as_bytes(), ""),
+        Point::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), ""),
+    }
+}
+
+/// The same with the secret `d`, given in base64url.
+pub(super) fn private(point: &Point, d: &str) -> Zeroizing<String> {
+    let d = Zeroizing::new(format!(r#""d":"{d}","#));
+    Zeroizing::new(match point {
+        Point::Ed25519(key) => {
+            let x = base64url::encode(key.as_bytes());
+            format!(r#"{{"crv":"Ed25519",{}"kty":"OKP","x":"{x}"}}"#, *d)
+        }
+        Point::P256(key) => elliptic(KeyType::P256, key.to_sec1_point(false).as_bytes(), &d),
+        Point::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), &d),
+    })
+}
+
+/// A JWK from an uncompressed point in SEC 1 form.
+fn elliptic(kind: KeyType, sec1: &[u8], d: &str) -> String {
+    let coordinates = sec1.get(1..).unwrap_or_default();
+    let (x, y) = coordinates.split_at(coordinates.len() / 2);
+    let (x, y) = (base64url::encode(x), base64url::encode(y));
+    format!(r#"{{"crv":"{kind}",{d}"kty":"EC","x":"{x}","y":"{y}"}}"#)
+}
+
+/// RFC 7517, sections 4.2 to 4.4.
+fn check_purpose(jwk: &Object<'_>, key: &PublicKey) -> Result<(), KeyError> {
+    let wrong = |member, expected| Err(KeyError::Purpose { member, expected });
+    if jwk.member("use").is_some_and(|purpose| purpose.as_str() != Some("sig")) {
+        return wrong("use", "\"sig\"");
+    }
+    let verifies = |operations: &Json<'_>| {
+        operations
+            .as_array()
+            .is_some_and(|operations| operations.iter().any(|operation| operation.as_str() == Some("verify")))
+    };
+    if jwk.member("key_ops").is_some_and(|operations| !verifies(operations)) {
+        return wrong("key_ops", "an array with \"verify\"");
+    }
+    let fits = |name: &Json<'_>| {
+        name.as_str()
+            .and_then(Algorithm::from_name)
+            .is_some_and(|algorithm| key.fits(algorithm))
+    };
+    if jwk.member("alg").is_some_and(|name| !fits(name)) {
+        return wrong(
+            "alg",
+            match key.key_type() {
+                KeyType::Ed25519 => "\"Ed25519\" or \"EdDSA\"",
+                KeyType::P256 => "\"ES256\"",
+                KeyType::Secp256k1 => "\"ES256K\"",
+            },
+        );
+    }
+    Ok(())
+}
+
+fn string_member<'a>(jwk: &'a Object<'_>, name: &'static str) -> Result<&'a str, KeyError> {
+    jwk.member(name).and_then(Json::as_str).ok_or(KeyError::Missing(name))
+}

@@ -1,0 +1,243 @@
+//! Keys and the signatures they verify.
+//!
+//! Every kind of key has one strict rule, so that two verifiers never disagree:
+//!
+//! - Ed25519 (RFC 8032): `verify_strict` of ed25519-dalek, and only canonical keys. S is below the group order, R and
+//!   the key are canonical encodings of points that are not of small order, and the equation is the one without the
+//!   cofactor.
+//! - ECDSA with P-256 or secp256k1 (RFC 7518, section 3.4; RFC 8812): the signature is r and s, 32 bytes each, both
+//!   from 1 to the group order less 1. No JOSE specification asks for a low s, and half of the signatures of phones
+//!   and of most libraries have a high one: both are accepted, low ones are made. Nobody can gain by turning one into
+//!   the other, since nothing names a token or a proof by its signature: `par_hash`, `aat_hash`, revocation and
+//!   replay go by what is signed.
+
+mod algorithm;
+mod did;
+mod jwk;
+mod set;
+mod signing;
+mod thumbprint;
+
+use std::fmt;
+
+pub use algorithm::{Algorithm, Algorithms, KeyType};
+pub use did::DidKeyError;
+pub use jwk::KeyError;
+pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
+pub use signing::SigningKey;
+pub use thumbprint::Thumbprint;
+
+/// A public key that signatures can be verified with, and its thumbprint.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PublicKey {
+    point: Point,
+    thumbprint: Thumbprint,
+}
+
+/// A point of its curve that is fit to be a key.
+#[derive(Clone, PartialEq, Eq)]
+enum Point {
+    Ed25519(ed25519_dalek::VerifyingKey),
+    P256(p256::ecdsa::VerifyingKey),
+    Secp256k1(k256::ecdsa::VerifyingKey),
+}
+
+impl PublicKey {
+    /// Takes an Ed25519 public key of RFC 8032.
+    ///
+    /// # Errors
+    /// [`KeyError::Unusable`] if it is not the canonical encoding of a point of the curve, or of small order.
+    pub fn from_ed25519(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let unusable = KeyError::Unusable(KeyType::Ed25519);
+        let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| unusable.clone())?;
+        // Small order: anybody can make signatures for it. Not canonical: the same key would have two thumbprints.
+        if key.is_weak() || !is_canonical_ed25519(bytes) {
+            return Err(unusable);
+        }
+        Ok(Self::new(Point::Ed25519(key)))
+    }
+
+    /// Takes an elliptic-curve key in SEC 1 form, compressed (33 bytes) or not (65 bytes).
+    fn from_sec1(kind: KeyType, bytes: &[u8]) -> Result<Self, KeyError> {
+        let unusable = |_| KeyError::Unusable(kind);
+        match kind {
+            KeyType::P256 => p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
+                .map(Point::P256)
+                .map_err(unusable),
+            KeyType::Secp256k1 => k256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
+                .map(Point::Secp256k1)
+                .map_err(unusable),
+            KeyType::Ed25519 => Err(KeyError::Unusable(kind)),
+        }
+        .map(Self::new)
+    }
+
+    fn new(point: Point) -> Self {
+        Self {
+            thumbprint: Thumbprint::of(&jwk::public(&point)),
+            point,
+        }
+    }
+
+    /// What kind of key it is.
+    #[must_use]
+    pub fn key_type(&self) -> KeyType {
+        match self.point {
+            Point::Ed25519(_) => KeyType::Ed25519,
+            Point::P256(_) => KeyType::P256,
+            Point::Secp256k1(_) => KeyType::Secp256k1,
+        }
+    }
+
+    /// The RFC 7638 thumbprint.
+    #[must_use]
+    pub fn thumbprint(&self) -> Thumbprint {
+        self.thumbprint
+    }
+
+    /// Whether signatures of `algorithm` can be made with this kind of key.
+    #[must_use]
+    pub fn fits(&self, algorithm: Algorithm) -> bool {
+        algorithm.key_type() == self.key_type()
+    }
+
+    /// Whether `signature` is this key's over `message`, by the rule of the key's kind (see the module).
+    #[must_use]
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        use p256::ecdsa::signature::Verifier as _;
+        match &self.point {
+            Point::Ed25519(key) => ed25519_dalek::Signature::from_slice(signature)
+                .is_ok_and(|signature| key.verify_strict(message, &signature).is_ok()),
+            // Of s and its negative, which verify alike, the libraries may ask for the low one.
+            Point::P256(key) => p256::ecdsa::Signature::from_slice(signature)
+                .is_ok_and(|signature| key.verify(message, &signature.normalize_s()).is_ok()),
+            Point::Secp256k1(key) => k256::ecdsa::Signature::from_slice(signature)
+                .is_ok_and(|signature| key.verify(message, &signature.normalize_s()).is_ok()),
+        }
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({}, {})", self.key_type(), self.thumbprint)
+    }
+}
+
+/// Whether the y coordinate is below 2^255-19 (RFC 8032, section 5.1.3). The sign bit needs no look: the points that
+/// have two signs for one x are of small order.
+fn is_canonical_ed25519(bytes: &[u8; 32]) -> bool {
+    let [low, middle @ .., high] = bytes;
+    !(high & 0x7f == 0x7f && middle.iter().all(|&byte| byte == 0xff) && *low >= 0xed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base64url;
+
+    /// The key of RFC 8037, appendix A.
+    const SEED: &str = "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A";
+    const X: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+
+    fn key() -> SigningKey {
+        SigningKey::from_seed(&base64url::decode_array(SEED).unwrap())
+    }
+
+    #[test]
+    fn thumbprint_and_signature_are_those_of_rfc_8037_appendix_a() {
+        let public = key().public();
+        assert_eq!(public.to_jwk(), format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{X}"}}"#));
+        assert_eq!(
+            public.thumbprint().to_string(),
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+        );
+        let message = b"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc";
+        let signature = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
+        assert_eq!(base64url::encode(key().sign(message)), signature);
+        assert!(public.verifies(message, &base64url::decode(signature).unwrap()));
+    }
+
+    #[test]
+    fn a_jwk_must_be_a_usable_public_ed25519_key() {
+        let weak = base64url::encode([0u8; 32]);
+        let off_curve = base64url::encode({
+            let mut bytes = [0u8; 32];
+            bytes[0] = 2;
+            bytes
+        });
+        for (jwk, error) in [
+            (r#"[]"#.to_owned(), KeyError::NotAnObject),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{X}","d":"{SEED}"}}"#),
+                KeyError::Private("d"),
+            ),
+            (r#"{"kty":"oct","k":"AAAA"}"#.to_owned(), KeyError::Private("k")),
+            (r#"{"crv":"Ed25519"}"#.to_owned(), KeyError::Missing("kty")),
+            (
+                r#"{"kty":"OKP","crv":"Ed25519","x":7}"#.to_owned(),
+                KeyError::Missing("x"),
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"X25519","x":"{X}"}}"#),
+                KeyError::Unsupported {
+                    kty: "OKP".into(),
+                    crv: "X25519".into(),
+                },
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{X}="}}"#),
+                KeyError::Encoding("x"),
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, &X[1..]),
+                KeyError::Encoding("x"),
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{weak}"}}"#),
+                KeyError::Unusable(KeyType::Ed25519),
+            ),
+            (
+                format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{off_curve}"}}"#),
+                KeyError::Unusable(KeyType::Ed25519),
+            ),
+        ] {
+            assert_eq!(PublicKey::from_jwk_text(jwk.as_bytes()).unwrap_err(), error, "{jwk}");
+        }
+    }
+
+    #[test]
+    fn a_private_jwk_comes_back_and_its_halves_must_agree() {
+        let text = key().to_private_jwk();
+        assert_eq!(
+            SigningKey::from_jwk_text(text.as_bytes()).unwrap().public(),
+            key().public()
+        );
+        let other = SigningKey::from_seed(&[7; 32]).public().to_jwk();
+        let other = text.replace(X, other.split('"').nth(11).unwrap());
+        assert_eq!(
+            SigningKey::from_jwk_text(other.as_bytes()).unwrap_err(),
+            KeyError::HalvesDisagree
+        );
+    }
+
+    #[test]
+    fn a_signature_has_one_encoding() {
+        let (public, message) = (key().public(), b"message");
+        let mut signature = key().sign(message);
+        assert!(public.verifies(message, &signature));
+        assert!(!public.verifies(b"massage", &signature));
+        assert!(!public.verifies(message, &signature[..63]));
+        // s + L, L the order of the group: the same point equation, but not the same bytes (RFC 8032, section 5.1.7).
+        const ORDER: [u8; 32] = [
+            0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
+        ];
+        let mut carry = 0u16;
+        for (byte, order) in signature[32..].iter_mut().zip(ORDER) {
+            carry += u16::from(*byte) + u16::from(order);
+            *byte = carry as u8;
+            carry >>= 8;
+        }
+        assert!(!public.verifies(message, &signature));
+    }
+}

@@ -1,0 +1,123 @@
+//! Private keys.
+
+use std::fmt;
+
+use ed25519_dalek::Signer as _;
+use zeroize::Zeroizing;
+
+use super::{Algorithm, KeyError, KeyType, Point, PublicKey, jwk};
+use crate::base64url;
+use crate::json::Json;
+
+/// A private key. It is erased from memory when dropped, and its `Debug` form shows the public half only.
+pub struct SigningKey {
+    secret: Secret,
+    public: PublicKey,
+}
+
+enum Secret {
+    Ed25519(ed25519_dalek::SigningKey),
+    P256(p256::ecdsa::SigningKey),
+    Secp256k1(k256::ecdsa::SigningKey),
+}
+
+impl SigningKey {
+    /// The Ed25519 key of this RFC 8032 seed.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        let key = ed25519_dalek::SigningKey::from_bytes(seed);
+        Self {
+            public: PublicKey::new(Point::Ed25519(key.verifying_key())),
+            secret: Secret::Ed25519(key),
+        }
+    }
+
+    /// The key of a kind with this secret: an Ed25519 seed, or an ECDSA scalar with the most significant byte first.
+    /// Random bytes make a key, but for a chance of 2^-32 (P-256) or less.
+    ///
+    /// # Errors
+    /// [`KeyError::Unusable`] if the scalar is 0, or not below the order of the curve's group.
+    pub fn from_secret(kind: KeyType, secret: &[u8; 32]) -> Result<Self, KeyError> {
+        match kind {
+            KeyType::Ed25519 => Ok(Self::from_seed(secret)),
+            KeyType::P256 => p256::ecdsa::SigningKey::from_slice(secret)
+                .map(|key| Self {
+                    public: PublicKey::new(Point::P256(*key.verifying_key())),
+                    secret: Secret::P256(key),
+                })
+                .map_err(|_| KeyError::Unusable(kind)),
+            KeyType::Secp256k1 => k256::ecdsa::SigningKey::from_slice(secret)
+                .map(|key| Self {
+                    public: PublicKey::new(Point::Secp256k1(*key.verifying_key())),
+                    secret: Secret::Secp256k1(key),
+                })
+                .map_err(|_| KeyError::Unusable(kind)),
+        }
+    }
+
+    /// Reads a private JWK: a public one, and the secret that must belong to it as `d` (RFC 8037, section 2; RFC 7518,
+    /// section 6.2.2).
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn from_jwk_text(text: &[u8]) -> Result<Self, KeyError> {
+        let json = Json::parse(text)?;
+        let jwk = json.as_object().ok_or(KeyError::NotAnObject)?;
+        let public = jwk::public_half(jwk)?;
+        let secret = Zeroizing::new(jwk::coordinate(jwk, "d")?);
+        let key = Self::from_secret(public.key_type(), &secret)?;
+        if key.public != public {
+            return Err(KeyError::HalvesDisagree);
+        }
+        Ok(key)
+    }
+
+    /// The private JWK. Whoever reads it can sign.
+    #[must_use]
+    pub fn to_private_jwk(&self) -> Zeroizing<String> {
+        let d = Zeroizing::new(base64url::encode(&*self.secret_bytes()));
+        jwk::private(&self.public.point, &d)
+    }
+
+    /// The public half.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        self.public.clone()
+    }
+
+    /// The JWS `alg` of the signatures this key makes.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.public.key_type().algorithm()
+    }
+
+    /// Signs `message`: 64 bytes. The signature depends on nothing but the key and the message (RFC 8032; RFC 6979).
+    #[must_use]
+    pub fn sign(&self, message: &[u8]) -> Vec<u8> {
+        match &self.secret {
+            Secret::Ed25519(key) => key.sign(message).to_bytes().to_vec(),
+            Secret::P256(key) => {
+                let signature: p256::ecdsa::Signature = key.sign(message);
+                signature.normalize_s().to_bytes().to_vec()
+            }
+            Secret::Secp256k1(key) => {
+                let signature: k256::ecdsa::Signature = key.sign(message);
+                signature.normalize_s().to_bytes().to_vec()
+            }
+        }
+    }
+
+    fn secret_bytes(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(match &self.secret {
+            Secret::Ed25519(key) => key.to_bytes(),
+            Secret::P256(key) => key.to_bytes().into(),
+            Secret::Secp256k1(key) => key.to_bytes().into(),
+        })
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({}, {})", self.algorithm(), self.public.thumbprint())
+    }
+}
