@@ -1,23 +1,22 @@
-//! A delegation: the chain of tokens from the root to the leaf, and its verification (draft section 8).
+//! A delegation as presented: the chain of tokens from the root to the leaf, and its verification (draft section 8).
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::sync::Arc;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
-use crate::json::{Json, JsonError, Object};
-use crate::jws::{Header, Jws};
-use crate::key::{Algorithms, Thumbprint};
+use crate::json::{Json, Object};
+use crate::jws::{self, Header, Jws};
+use crate::key::Algorithms;
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, VerifiedToken};
-use crate::value::Arguments;
+use crate::verified::{Origin, Principal, VerifiedChain};
 
-/// A chain as presented. Nothing in it has been verified.
+/// A chain as presented. Nothing in it has been verified, but for the tokens that another chain vouches for.
 #[derive(Debug)]
 pub struct Chain<'a> {
-    root: Token<'a>,
+    head: Head<'a>,
     derived: Vec<Token<'a>>,
 }
 
@@ -34,38 +33,21 @@ pub struct VerificationContext<'a> {
     pub now: UnixTime,
 }
 
-/// A chain that passed every step up to 5: each token is signed by the holder of the one before, the first by a trust
-/// anchor, and none grants more than its parent.
-///
-/// It was valid at the time it was verified; [`VerifiedChain::expires_at`] and [`crate::revocation::void`] say
-/// whether it still is.
-#[derive(Debug, Clone)]
-pub struct VerifiedChain {
-    principal: Principal,
-    root_epoch: Option<u64>,
-    anchor: Thumbprint,
-    asserts_subjects: bool,
-    root: VerifiedToken,
-    /// Every token after the root.
-    derived: Vec<VerifiedToken>,
+/// How a chain begins.
+#[derive(Debug)]
+enum Head<'a> {
+    /// With a root token that has to be verified.
+    Root(Token<'a>),
+    /// With tokens that have been verified already.
+    Known(Known<'a>),
 }
 
-/// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Principal {
-    /// The issuer's URI.
-    pub issuer: String,
-    /// The person's name at that issuer.
-    pub subject: Option<String>,
-}
-
-/// Which audience checks an enforcement point makes on a chain (draft section 8, step 6c).
+/// The first tokens of a chain that has been verified.
 #[derive(Debug, Clone, Copy)]
-pub struct AudiencePolicy<'a> {
-    /// Our own audience identifiers.
-    pub identifiers: &'a [String],
-    /// Whether some token of the chain must carry `aud`.
-    pub require_chain_audience: bool,
+struct Known<'a> {
+    chain: &'a VerifiedChain,
+    /// How many of them, at least one.
+    tokens: usize,
 }
 
 /// One token, its header read and its payload decoded.
@@ -74,6 +56,7 @@ struct Token<'a> {
     jws: Jws<'a>,
     header: Result<Header, Cause>,
     payload: Vec<u8>,
+    glance: Glance,
 }
 
 impl<'a> Chain<'a> {
@@ -82,30 +65,26 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Self, Denial> {
-        let max_tokens = (limits.delegation_depth as usize).saturating_add(1);
-        let mut parsed = Vec::new();
-        let mut chain_bytes = 0usize;
-        for compact in tokens {
-            if parsed.len() >= max_tokens {
-                let tokens = parsed.len().saturating_add(1);
-                return Err(Step::S2b.deny(Cause::TooLong {
-                    tokens,
-                    limit: max_tokens,
-                }));
-            }
-            check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
-            chain_bytes = chain_bytes.saturating_add(compact.len());
-            check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
-            parsed.push(Token::parse(compact)?);
-        }
-        let mut tokens = parsed.into_iter();
-        let root = tokens.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?;
-        let chain = Self {
-            root,
-            derived: tokens.collect(),
-        };
-        chain.check_ids()?;
-        Ok(chain)
+        Self::parse_with(tokens, None, limits)
+    }
+
+    /// The same for a chain that may begin like one that has been verified before: a cached one, say, of which a new
+    /// leaf was derived.
+    ///
+    /// Tokens that are byte for byte those of `known`, signature included, cost a hash each instead of a signature:
+    /// they are neither decoded nor verified again. What time and configuration may have changed since is checked
+    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms are still allowed.
+    /// (Not checked again is which of an anchor's keys a `kid` selects.) `known` may have nothing to do with the
+    /// tokens; it is then without effect.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn parse_onto(
+        tokens: impl IntoIterator<Item = &'a str>,
+        known: &'a VerifiedChain,
+        limits: &Limits,
+    ) -> Result<Self, Denial> {
+        Self::parse_with(tokens, Some(known), limits)
     }
 
     /// Splits the `delegation` header's value: tokens joined by `~`, root first.
@@ -115,6 +94,59 @@ impl<'a> Chain<'a> {
     pub fn parse_joined(joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
         check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
         Self::parse(joined.split('~'), limits)
+    }
+
+    /// Splits the `delegation` header's value as [`Chain::parse_joined`] does, and goes on as [`Chain::parse_onto`].
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn parse_joined_onto(joined: &'a str, known: &'a VerifiedChain, limits: &Limits) -> Result<Self, Denial> {
+        check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
+        Self::parse_onto(joined.split('~'), known, limits)
+    }
+
+    fn parse_with(
+        tokens: impl IntoIterator<Item = &'a str>,
+        vouching: Option<&'a VerifiedChain>,
+        limits: &Limits,
+    ) -> Result<Self, Denial> {
+        let max_tokens = (limits.delegation_depth as usize).saturating_add(1);
+        let mut unmatched = vouching.into_iter().flat_map(VerifiedChain::tokens).peekable();
+        let (mut known, mut parsed) = (0usize, Vec::new());
+        let mut chain_bytes = 0usize;
+        for compact in tokens {
+            let presented = parsed.len().saturating_add(known);
+            if presented >= max_tokens {
+                let tokens = presented.saturating_add(1);
+                return Err(Step::S2b.deny(Cause::TooLong {
+                    tokens,
+                    limit: max_tokens,
+                }));
+            }
+            check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
+            chain_bytes = chain_bytes.saturating_add(compact.len());
+            check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
+            if parsed.is_empty()
+                && unmatched
+                    .next_if(|vouched| vouched.digest == jws::digest(compact))
+                    .is_some()
+            {
+                known = known.saturating_add(1);
+            } else {
+                parsed.push(Token::parse(compact)?);
+            }
+        }
+        let mut parsed = parsed.into_iter();
+        let head = match vouching {
+            Some(chain) if known > 0 => Head::Known(Known { chain, tokens: known }),
+            _ => Head::Root(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?),
+        };
+        let chain = Self {
+            head,
+            derived: parsed.collect(),
+        };
+        chain.check_ids()?;
+        Ok(chain)
     }
 
     /// Verifies the chain: steps 3 to 5.
@@ -127,34 +159,27 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
-        let root_header = self
-            .root
-            .header
-            .as_ref()
-            .map_err(|cause| Step::S3a.deny(cause.clone()))?;
+        if let Head::Root(root) = &self.head {
+            root.header(Step::S3a)?;
+        }
         for token in &self.derived {
-            let header = token.header.as_ref().map_err(|cause| Step::S4a.deny(cause.clone()))?;
-            if !context.holder_algorithms.allow(header.algorithm) {
+            if !context.holder_algorithms.allow(token.header(Step::S4a)?.algorithm) {
                 return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
             }
         }
         // Expiry before trust, so that nobody learns from an expired token whom we trust.
-        let root = self.root.glance()?;
-        if root.expired(context.now) {
-            return Err(Step::S3e.deny(Cause::Expired));
+        match &self.head {
+            Head::Root(root) if root.glance.expired(context.now) => return Err(Step::S3e.deny(Cause::Expired)),
+            Head::Root(_) => {}
+            Head::Known(known) => known.check(context)?,
         }
-        for token in &self.derived {
-            if token.glance()?.expired(context.now) {
-                return Err(Step::S4i.deny(Cause::Expired));
-            }
+        if self.derived.iter().any(|token| token.glance.expired(context.now)) {
+            return Err(Step::S4i.deny(Cause::Expired));
         }
-        let anchors = candidates(context.anchors, root.issuer.as_deref(), root_header)?;
-
-        let anchor = anchors
-            .into_iter()
-            .find(|anchor| self.root.jws.verifies(&anchor.key))
-            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
-        let mut chain = self.verify_root(anchor, context)?;
+        let mut chain = match &self.head {
+            Head::Root(root) => root.verify_root(context)?,
+            Head::Known(known) => known.verified(),
+        };
         for token in &self.derived {
             let verified = token.verify_derived(&chain.leaf().claims, context)?;
             chain.derived.push(verified);
@@ -167,152 +192,73 @@ impl<'a> Chain<'a> {
         Ok(chain)
     }
 
-    /// Step 2c: no token twice.
+    /// Step 2c: every token has an id, and none has another's.
     fn check_ids(&self) -> Result<(), Denial> {
-        let mut seen = BTreeSet::new();
-        for token in std::iter::once(&self.root).chain(&self.derived) {
-            let id = token.glance()?.id.ok_or_else(|| {
+        let (root, known) = match &self.head {
+            Head::Root(root) => (Some(root), None),
+            Head::Known(known) => (None, Some(known)),
+        };
+        let mut seen: Vec<&str> = known
+            .into_iter()
+            .flat_map(Known::tokens)
+            .map(VerifiedToken::id)
+            .collect();
+        for token in root.into_iter().chain(&self.derived) {
+            let id = token.glance.id.as_deref().ok_or_else(|| {
                 Step::S2c.deny(Cause::Claim {
                     claim: "jti",
                     expected: "a string",
                 })
             })?;
-            if !seen.insert(id) {
+            if seen.contains(&id) {
                 return Err(Step::S2c.deny(Cause::Repeated));
             }
+            seen.push(id);
         }
         Ok(())
-    }
-
-    /// Steps 3b (claims) to 3n of a root whose signature `anchor` has verified.
-    fn verify_root(&self, anchor: &TrustAnchor, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
-        let json = self.root.claims_json(Step::S3b)?;
-        let object = claims_object(&json, Step::S3b)?;
-        let claims = Claims::parse_root(object, self.root.jws.signing_input, context.now, context.limits)?;
-        if token::issuer(object)? != anchor.issuer {
-            return Err(Step::S3k.deny(Cause::IssuerUnknown));
-        }
-        let subject = if anchor.asserts_subjects {
-            token::subject(object)?
-        } else {
-            None
-        };
-        Ok(VerifiedChain {
-            principal: Principal {
-                issuer: anchor.issuer.clone(),
-                subject,
-            },
-            root_epoch: token::epoch(object)?,
-            anchor: anchor.key.thumbprint(),
-            asserts_subjects: anchor.asserts_subjects,
-            root: VerifiedToken { claims },
-            derived: Vec::with_capacity(self.derived.len()),
-        })
     }
 }
 
-impl VerifiedChain {
-    /// The principal whose authority this is.
-    #[must_use]
-    pub fn principal(&self) -> &Principal {
-        &self.principal
+impl Known<'_> {
+    fn tokens(&self) -> impl Iterator<Item = &VerifiedToken> {
+        self.chain.tokens().take(self.tokens)
     }
 
-    /// The root's `rev_epoch`: the principal's epoch when it was minted.
-    #[must_use]
-    pub fn root_epoch(&self) -> Option<u64> {
-        self.root_epoch
-    }
-
-    /// The key of the trust anchor that signed the root.
-    #[must_use]
-    pub fn anchor(&self) -> Thumbprint {
-        self.anchor
-    }
-
-    /// Whether that anchor speaks for several principals.
-    #[must_use]
-    pub fn asserts_subjects(&self) -> bool {
-        self.asserts_subjects
-    }
-
-    /// The tokens, root first.
-    pub fn tokens(&self) -> impl Iterator<Item = &VerifiedToken> {
-        std::iter::once(&self.root).chain(&self.derived)
-    }
-
-    /// The first token.
-    #[must_use]
-    pub fn root(&self) -> &VerifiedToken {
-        &self.root
-    }
-
-    /// The last token, under which the agent acts.
-    #[must_use]
-    pub fn leaf(&self) -> &VerifiedToken {
-        self.derived.last().unwrap_or(&self.root)
-    }
-
-    /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
-    #[must_use]
-    pub fn expires_at(&self) -> UnixTime {
-        self.leaf().expires_at()
-    }
-
-    /// Bytes that the chain takes in memory, tree nodes estimated: what a cache has to reckon with.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let subject = self.principal.subject.as_ref().map_or(0, String::capacity);
-        self.tokens()
-            .map(|token| token.claims.bytes())
-            .chain([self.principal.issuer.capacity(), subject, size_of::<Self>()])
-            .fold(0, usize::saturating_add)
-    }
-
-    /// Checks that every token that names an audience names us (step 6c).
-    ///
-    /// # Errors
-    /// Step 6c.
-    pub fn identifies_audience(&self, policy: &AudiencePolicy<'_>) -> Result<(), Denial> {
-        let mut named = false;
-        for audience in self.tokens().filter_map(|token| token.claims.audience.as_ref()) {
-            named = true;
-            if !audience.iter().any(|name| policy.identifiers.contains(name)) {
-                return Err(Step::S6c.deny(Cause::Audience));
-            }
+    /// Checks what another time or another configuration may have changed since.
+    fn check(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
+        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let mut anchors = context.anchors.of_issuer(&origin.principal.issuer).peekable();
+        if anchors.peek().is_none() {
+            return Err(Step::S3k.deny(Cause::IssuerUnknown));
         }
-        if policy.require_chain_audience && !named {
-            return Err(Step::S6c.deny(Cause::Audience));
+        let is_the_same = |anchor: &TrustAnchor| {
+            anchor.key.thumbprint() == origin.anchor && anchor.asserts_subjects == origin.asserts_subjects
+        };
+        let anchor = anchors
+            .find(|anchor| is_the_same(anchor))
+            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
+        if !anchor.allows(root.algorithm) {
+            return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
+        }
+        root.claims.recheck_root(context.now, context.limits)?;
+        for token in self.tokens().skip(1) {
+            if !context.holder_algorithms.allow(token.algorithm) {
+                return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
+            }
+            token.claims.recheck_derived(context.now, context.limits)?;
         }
         Ok(())
     }
 
-    /// Checks that the leaf grants `tool` at all (steps 6a and 6b), before its arguments are known.
-    ///
-    /// # Errors
-    /// Step 6a or 6b.
-    pub fn grants(&self, tool: &str) -> Result<(), Denial> {
-        self.constraints(tool).map(|_| ())
-    }
-
-    /// Checks that the leaf grants `tool` with these arguments (steps 6a and 6b).
-    ///
-    /// # Errors
-    /// Step 6a or 6b; the cause names the argument.
-    pub fn permits(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
-        self.constraints(tool)?
-            .permits(arguments)
-            .map_err(|cause| Step::S6b.deny(cause))
-    }
-
-    fn constraints(&self, tool: &str) -> Result<&crate::capabilities::ConstraintMap, Denial> {
-        let capabilities = self
-            .leaf()
-            .capabilities()
-            .ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
-        capabilities
-            .tool(tool)
-            .ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
+    /// The chain that these tokens make.
+    fn verified(&self) -> VerifiedChain {
+        let mut derived = self.chain.derived.clone();
+        derived.truncate(self.tokens.saturating_sub(1));
+        VerifiedChain {
+            origin: Arc::clone(&self.chain.origin),
+            root: self.chain.root.clone(),
+            derived,
+        }
     }
 }
 
@@ -326,21 +272,60 @@ impl<'a> Token<'a> {
         Ok(Self {
             header: jws.header(token::TYP),
             jws,
+            glance: Glance::of(&payload).map_err(|error| Step::S2c.deny(error))?,
             payload,
         })
     }
 
-    fn glance(&self) -> Result<Glance<'_>, Denial> {
-        serde_json::from_slice(&self.payload).map_err(|error| Step::S2c.deny(JsonError::Syntax(error.to_string())))
+    fn header(&self, step: Step) -> Result<&Header, Denial> {
+        self.header.as_ref().map_err(|cause| step.deny(cause.clone()))
     }
 
     fn claims_json(&self, step: Step) -> Result<Json<'_>, Denial> {
         Json::parse(&self.payload).map_err(|error| step.deny(error))
     }
 
+    /// Steps 3a to 3n: the signature of one of the issuer's anchors, then the claims.
+    fn verify_root(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+        let header = self.header(Step::S3a)?;
+        let anchor = candidates(context.anchors, self.glance.issuer.as_deref(), header)?
+            .into_iter()
+            .find(|anchor| self.jws.verifies(&anchor.key))
+            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
+        let json = self.claims_json(Step::S3b)?;
+        let object = claims_object(&json, Step::S3b)?;
+        let (hash, digest) = self.jws.hash_and_digest();
+        let claims = Claims::parse_root(object, hash, context.now, context.limits)?;
+        if token::issuer(object)? != anchor.issuer {
+            return Err(Step::S3k.deny(Cause::IssuerUnknown));
+        }
+        let subject = if anchor.asserts_subjects {
+            token::subject(object)?
+        } else {
+            None
+        };
+        Ok(VerifiedChain {
+            origin: Arc::new(Origin {
+                principal: Principal {
+                    issuer: anchor.issuer.clone(),
+                    subject,
+                },
+                root_epoch: token::epoch(object)?,
+                anchor: anchor.key.thumbprint(),
+                asserts_subjects: anchor.asserts_subjects,
+            }),
+            root: VerifiedToken {
+                claims: Arc::new(claims),
+                algorithm: header.algorithm,
+                digest,
+            },
+            derived: Vec::new(),
+        })
+    }
+
     /// Steps 4a to 4q under a verified parent.
     fn verify_derived(&self, parent: &Claims, context: &VerificationContext<'_>) -> Result<VerifiedToken, Denial> {
-        let header = self.header.as_ref().map_err(|cause| Step::S4a.deny(cause.clone()))?;
+        let header = self.header(Step::S4a)?;
         if !parent.holder.key.fits(header.algorithm) {
             return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
         }
@@ -349,18 +334,14 @@ impl<'a> Token<'a> {
         }
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
-        let (claims, link) = Claims::parse_derived(object, self.jws.signing_input)?;
+        let (hash, digest) = self.jws.hash_and_digest();
+        let (claims, link) = Claims::parse_derived(object, hash)?;
         claims.check_link(&link, parent, context.now, context.limits)?;
-        Ok(VerifiedToken { claims })
-    }
-}
-
-impl fmt::Display for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.subject {
-            Some(subject) => write!(f, "{subject} at {}", self.issuer),
-            None => f.write_str(&self.issuer),
-        }
+        Ok(VerifiedToken {
+            claims: Arc::new(claims),
+            algorithm: header.algorithm,
+            digest,
+        })
     }
 }
 

@@ -6,31 +6,37 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::json::JsonError;
 use crate::time::UnixTime;
 
 /// What the scan finds. Used to deny, and to pick the anchors to try; never carried into a decision.
-#[derive(Default)]
-pub(crate) struct Glance<'a> {
-    pub(crate) id: Option<Cow<'a, str>>,
-    pub(crate) issuer: Option<Cow<'a, str>>,
+#[derive(Debug, Default)]
+pub(crate) struct Glance {
+    pub(crate) id: Option<String>,
+    pub(crate) issuer: Option<String>,
     expires_at: Option<i64>,
 }
 
-impl Glance<'_> {
+impl Glance {
+    /// Scans the claims' text.
+    pub(crate) fn of(payload: &[u8]) -> Result<Self, JsonError> {
+        serde_json::from_slice(payload).map_err(|error| JsonError::Syntax(error.to_string()))
+    }
+
     pub(crate) fn expired(&self, now: UnixTime) -> bool {
         self.expires_at.is_some_and(|expires_at| expires_at <= now.0)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Glance<'a> {
+impl<'de> Deserialize<'de> for Glance {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct GlanceVisitor;
         impl<'de> Visitor<'de> for GlanceVisitor {
-            type Value = Glance<'de>;
+            type Value = Glance;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of claims")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Glance<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Glance, A::Error> {
                 let mut glance = Glance::default();
                 while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
                     match name.as_ref() {
@@ -45,13 +51,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Glance<'a> {
                 Ok(glance)
             }
         }
-        fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+        fn string(raw: &RawValue) -> Option<String> {
             let text = raw.get();
             let inner = text.strip_prefix('"')?.strip_suffix('"')?;
             if inner.contains('\\') {
-                serde_json::from_str(text).ok().map(Cow::Owned)
+                serde_json::from_str(text).ok()
             } else {
-                Some(Cow::Borrowed(inner))
+                Some(inner.to_owned())
             }
         }
         deserializer.deserialize_map(GlanceVisitor)

@@ -2,7 +2,6 @@
 
 use crate::denial::{Cause, Denial, Step};
 use crate::jws::Jws;
-use crate::token;
 
 /// What a token says, whoever signed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +26,6 @@ pub fn contents(compact: &str) -> Result<Contents, Denial> {
             .decoded_header()
             .ok_or_else(|| malformed("the header is not base64url"))?,
         claims: jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?,
-        hash: token::hash(jws.signing_input),
+        hash: jws.hash(),
     })
 }

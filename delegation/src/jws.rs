@@ -1,5 +1,7 @@
 //! JWS compact serialisation (RFC 7515), as far as a signature needs it.
 
+use sha2::{Digest, Sha256};
+
 use crate::base64url;
 use crate::denial::Cause;
 use crate::json::Json;
@@ -36,7 +38,7 @@ pub fn verify(
 #[derive(Debug, Clone)]
 pub(crate) struct Jws<'a> {
     /// What is signed: the encoded header and payload with the dot between them (RFC 7515, section 5.1).
-    pub(crate) signing_input: &'a str,
+    signing_input: &'a str,
     header: &'a str,
     payload: &'a str,
     signature: &'a str,
@@ -114,11 +116,30 @@ impl<'a> Jws<'a> {
         Ok(Header { algorithm, key_id })
     }
 
+    /// The hash that a token is named by: base64url(SHA-256(JWS Signing Input)) (draft section 4.6).
+    pub(crate) fn hash(&self) -> String {
+        base64url::encode(Sha256::digest(self.signing_input))
+    }
+
+    /// The same hash, and SHA-256 of the whole token with its signature.
+    pub(crate) fn hash_and_digest(&self) -> (String, [u8; 32]) {
+        let mut hasher = Sha256::new_with_prefix(self.signing_input);
+        let hash = base64url::encode(hasher.clone().finalize());
+        hasher.update(b".");
+        hasher.update(self.signature);
+        (hash, hasher.finalize().into())
+    }
+
     /// Whether the signature is `key`'s.
     pub(crate) fn verifies(&self, key: &PublicKey) -> bool {
         base64url::decode(self.signature)
             .is_some_and(|signature| key.verifies(self.signing_input.as_bytes(), &signature))
     }
+}
+
+/// SHA-256 of a whole JWS, signature included.
+pub(crate) fn digest(compact: &str) -> [u8; 32] {
+    Sha256::digest(compact).into()
 }
 
 /// Encoded bytes of a header. It is read before any signature has verified, and nothing in it but `alg`, `typ`,

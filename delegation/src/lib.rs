@@ -46,11 +46,12 @@ pub mod revocation;
 mod time;
 mod token;
 mod value;
+mod verified;
 
 pub use anchor::{TrustAnchor, TrustAnchors};
 pub use canonical::canonicalize;
 pub use capabilities::{Capabilities, ConstraintMap};
-pub use chain::{AudiencePolicy, Chain, Principal, VerificationContext, VerifiedChain};
+pub use chain::{Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
 pub use key::{
     Algorithm, Algorithms, DidKeyError, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey, SigningKey,
@@ -62,3 +63,4 @@ pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
 pub use time::UnixTime;
 pub use token::VerifiedToken;
 pub use value::{Arguments, InadmissibleNumber, Value};
+pub use verified::{AudiencePolicy, Principal, VerifiedChain};

@@ -228,11 +228,11 @@ fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<(Claims, Option
         .as_object()
         .ok_or_else(|| malformed("the claims are not a JSON object"))?;
     if claims.member("par_hash").is_some() {
-        let (claims, link) = Claims::parse_derived(claims, jws.signing_input)?;
+        let (claims, link) = Claims::parse_derived(claims, jws.hash())?;
         token::check_not_expired(claims.expires_at, now, Step::S4i)?;
         Ok((claims, Some(link)))
     } else {
-        let root = Claims::parse_root(claims, jws.signing_input, now, limits)?;
+        let root = Claims::parse_root(claims, jws.hash(), now, limits)?;
         token::issuer(claims)?;
         token::subject(claims)?;
         token::epoch(claims)?;

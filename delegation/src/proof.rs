@@ -1,7 +1,6 @@
 //! Proof of possession: the PoP JWT that a holder signs for each invocation (draft section 7; section 8, step 7).
 
 use crate::canonical::canonicalize;
-use crate::chain::VerifiedChain;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::jws::{Header, Jws};
@@ -9,6 +8,7 @@ use crate::key::Algorithms;
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::value::Arguments;
+use crate::verified::VerifiedChain;
 
 /// The media type of a proof (draft section 3.5).
 pub(crate) const TYP: &str = "aat-pop+jwt";

@@ -4,9 +4,9 @@
 //! principal was in when it was minted (`rev_epoch`), and raising the epoch voids everything granted under earlier
 //! ones at once. Keys, issuers and single delegations can be revoked too.
 
-use crate::chain::VerifiedChain;
 use crate::key::Thumbprint;
 use crate::time::UnixTime;
+use crate::verified::VerifiedChain;
 
 /// Epochs stay below 2^53, so that every JSON library keeps them.
 pub const EPOCH_LIMIT: u64 = 1 << 53;

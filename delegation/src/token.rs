@@ -1,13 +1,13 @@
 //! One token: its claims, and how a derived token must relate to its parent (draft section 8, steps 3c to 3n and 4b1
 //! to 4q).
 
-use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 use crate::base64url;
 use crate::capabilities::{self, Capabilities, ToolsError};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
-use crate::key::PublicKey;
+use crate::key::{Algorithm, PublicKey};
 use crate::limits::Limits;
 use crate::revocation::EPOCH_LIMIT;
 use crate::time::UnixTime;
@@ -15,10 +15,15 @@ use crate::time::UnixTime;
 /// The media type of a token (draft section 3.5).
 pub(crate) const TYP: &str = "aat+jwt";
 
-/// A token whose signature and place in the chain have been verified. Only chain verification makes one.
+/// A token whose signature and place in the chain have been verified. Only chain verification makes one. A clone shares
+/// the claims with the original.
 #[derive(Debug, Clone)]
 pub struct VerifiedToken {
-    pub(crate) claims: Claims,
+    pub(crate) claims: Arc<Claims>,
+    /// What it is signed with.
+    pub(crate) algorithm: Algorithm,
+    /// SHA-256 of the whole token, signature included: whatever has the same digest is verified too.
+    pub(crate) digest: [u8; 32],
 }
 
 /// The claims that verification needs, read from a token but not related to any other yet.
@@ -83,6 +88,11 @@ impl VerifiedToken {
         self.claims.holder.certificate.as_ref()
     }
 
+    /// Bytes that the token takes in memory, shared or not.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>().saturating_add(self.claims.bytes())
+    }
+
     /// What the token grants, if it grants anything.
     #[must_use]
     pub fn capabilities(&self) -> Option<&Capabilities> {
@@ -91,10 +101,11 @@ impl VerifiedToken {
 }
 
 impl Claims {
-    /// Reads a root token's claims: steps 3b (its second half) to 3j, 3l to 3n. Step 3k needs the anchor.
+    /// Reads a root token's claims: steps 3b (its second half) to 3j, 3l to 3n. Step 3k needs the anchor. `hash` is
+    /// the token's.
     pub(crate) fn parse_root(
         claims: &Object<'_>,
-        signing_input: &str,
+        hash: String,
         now: UnixTime,
         limits: &Limits,
     ) -> Result<Self, Denial> {
@@ -110,18 +121,9 @@ impl Claims {
         check_not_expired(expires_at, now, Step::S3e)?;
         check_not_from_future(issued_at, now, limits, Step::S3f)?;
         check_lifetime(issued_at, expires_at, Step::S3g)?;
-        if expires_at > issued_at.plus(limits.token_lifetime) {
-            return Err(Step::S3h.deny(Cause::Lifetime));
-        }
-        let max_depth = depth(claims, "del_max_depth")
-            .filter(|&max_depth| max_depth <= limits.delegation_depth)
-            .ok_or_else(|| {
-                claim(
-                    Step::S3i,
-                    "del_max_depth",
-                    "an integer from 0 to the configured depth limit",
-                )
-            })?;
+        check_lifetime_limit(issued_at, expires_at, limits)?;
+        let max_depth = depth(claims, "del_max_depth");
+        let max_depth = check_depth_limit(max_depth, limits)?;
         let id = id(claims, Step::S3j)?;
         let holder = Holder::parse(claims, Step::S3l)?;
         let capabilities = details(claims)
@@ -137,12 +139,12 @@ impl Claims {
             depth: 0,
             max_depth,
             capabilities: Some(capabilities),
-            hash: hash(signing_input),
+            hash,
         })
     }
 
-    /// Reads a derived token's claims: steps 4b1 to 4b5, 4n and 4o.
-    pub(crate) fn parse_derived(claims: &Object<'_>, signing_input: &str) -> Result<(Self, Link), Denial> {
+    /// Reads a derived token's claims: steps 4b1 to 4b5, 4n and 4o. `hash` is the token's.
+    pub(crate) fn parse_derived(claims: &Object<'_>, hash: String) -> Result<(Self, Link), Denial> {
         let id = id(claims, Step::S4b1)?;
         let holder = Holder::parse(claims, Step::S4b2)?;
         let details = details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
@@ -172,9 +174,26 @@ impl Claims {
             depth,
             max_depth,
             capabilities,
-            hash: hash(signing_input),
+            hash,
         };
         Ok((claims, link))
+    }
+
+    /// Repeats those of [`Claims::parse_root`]'s checks that depend on the time and on limits.
+    pub(crate) fn recheck_root(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
+        check_not_expired(self.expires_at, now, Step::S3e)?;
+        check_not_from_future(self.issued_at, now, limits, Step::S3f)?;
+        check_lifetime_limit(self.issued_at, self.expires_at, limits)?;
+        check_depth_limit(Some(self.max_depth), limits).map(|_| ())
+    }
+
+    /// Repeats those of [`Claims::check_link`]'s checks that depend on the time and on limits.
+    pub(crate) fn recheck_derived(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
+        if self.depth > limits.delegation_depth {
+            return Err(Step::S4f.deny(Cause::Linkage(OVER_DEPTH_LIMIT)));
+        }
+        check_not_expired(self.expires_at, now, Step::S4i)?;
+        check_not_from_future(self.issued_at, now, limits, Step::S4k)
     }
 
     /// Bytes in memory.
@@ -214,11 +233,7 @@ impl Claims {
             Step::S4e,
             "del_depth is over the parent's del_max_depth",
         )?;
-        ensure(
-            self.depth <= limits.delegation_depth,
-            Step::S4f,
-            "del_depth is over the configured depth limit",
-        )?;
+        ensure(self.depth <= limits.delegation_depth, Step::S4f, OVER_DEPTH_LIMIT)?;
         ensure(
             self.max_depth <= parent.max_depth,
             Step::S4g,
@@ -281,11 +296,6 @@ impl Holder {
     }
 }
 
-/// The hash that a token is named by: base64url(SHA-256(JWS Signing Input)) (draft section 4.6).
-pub(crate) fn hash(signing_input: &str) -> String {
-    base64url::encode(Sha256::digest(signing_input))
-}
-
 /// `iss` of a root: a URI (step 3k), that is, a scheme and something after it.
 pub(crate) fn issuer<'a>(claims: &'a Object<'_>) -> Result<&'a str, Denial> {
     let is_uri = |text: &str| {
@@ -327,6 +337,8 @@ pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
 
 const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is an \
                          object of objects";
+
+const OVER_DEPTH_LIMIT: &str = "del_depth is over the configured depth limit";
 
 fn claim(step: Step, claim: &'static str, expected: &'static str) -> Denial {
     step.deny(Cause::Claim { claim, expected })
@@ -401,4 +413,24 @@ fn check_lifetime(issued_at: UnixTime, expires_at: UnixTime, step: Step) -> Resu
     } else {
         Err(step.deny(Cause::Lifetime))
     }
+}
+
+fn check_lifetime_limit(issued_at: UnixTime, expires_at: UnixTime, limits: &Limits) -> Result<(), Denial> {
+    if expires_at <= issued_at.plus(limits.token_lifetime) {
+        Ok(())
+    } else {
+        Err(Step::S3h.deny(Cause::Lifetime))
+    }
+}
+
+fn check_depth_limit(max_depth: Option<u32>, limits: &Limits) -> Result<u32, Denial> {
+    max_depth
+        .filter(|&max_depth| max_depth <= limits.delegation_depth)
+        .ok_or_else(|| {
+            claim(
+                Step::S3i,
+                "del_max_depth",
+                "an integer from 0 to the configured depth limit",
+            )
+        })
 }

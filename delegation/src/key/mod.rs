@@ -2,7 +2,7 @@
 //!
 //! Every kind of key has one strict rule, so that two verifiers never disagree:
 //!
-//! - Ed25519 (RFC 8032): `verify_strict` of ed25519-dalek, and only canonical keys. S is below the group order, R and
+//! - Ed25519 (RFC 8032): the rule of ed25519-dalek's `verify_strict`, and only canonical keys. S is below the group order, R and
 //!   the key are canonical encodings of points that are not of small order, and the equation is the one without the
 //!   cofactor.
 //! - ECDSA with P-256 or secp256k1 (RFC 7518, section 3.4; RFC 8812): the signature is r and s, 32 bytes each, both
@@ -16,6 +16,7 @@ mod did;
 mod jwk;
 mod set;
 mod signing;
+mod strict;
 mod thumbprint;
 
 use std::fmt;
@@ -106,8 +107,7 @@ impl PublicKey {
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         use p256::ecdsa::signature::Verifier as _;
         match &self.point {
-            Point::Ed25519(key) => ed25519_dalek::Signature::from_slice(signature)
-                .is_ok_and(|signature| key.verify_strict(message, &signature).is_ok()),
+            Point::Ed25519(key) => strict::verifies(key, message, signature),
             // Of s and its negative, which verify alike, the libraries may ask for the low one.
             Point::P256(key) => p256::ecdsa::Signature::from_slice(signature)
                 .is_ok_and(|signature| key.verify(message, &signature.normalize_s()).is_ok()),

@@ -4,4 +4,5 @@ mod chains;
 mod common;
 mod invocations;
 mod minting;
+mod prefixes;
 mod revocation;

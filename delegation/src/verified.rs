@@ -1,0 +1,169 @@
+//! A delegation that has been verified: what it grants, to whom, and on whose behalf (draft section 8, step 6).
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::capabilities::ConstraintMap;
+use crate::denial::{Cause, Denial, Step};
+use crate::key::Thumbprint;
+use crate::time::UnixTime;
+use crate::token::VerifiedToken;
+use crate::value::Arguments;
+
+/// A chain that passed every step up to 5: each token is signed by the holder of the one before, the first by a trust
+/// anchor, and none grants more than its parent.
+///
+/// It was valid at the time it was verified; [`VerifiedChain::expires_at`] and [`crate::revocation::void`] say
+/// whether it still is.
+///
+/// A clone shares the tokens with the original.
+#[derive(Debug, Clone)]
+pub struct VerifiedChain {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) root: VerifiedToken,
+    /// Every token after the root.
+    pub(crate) derived: Vec<VerifiedToken>,
+}
+
+/// Where a chain's authority comes from.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) principal: Principal,
+    pub(crate) root_epoch: Option<u64>,
+    pub(crate) anchor: Thumbprint,
+    pub(crate) asserts_subjects: bool,
+}
+
+/// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Principal {
+    /// The issuer's URI.
+    pub issuer: String,
+    /// The person's name at that issuer.
+    pub subject: Option<String>,
+}
+
+/// Which audience checks an enforcement point makes on a chain (draft section 8, step 6c).
+#[derive(Debug, Clone, Copy)]
+pub struct AudiencePolicy<'a> {
+    /// Our own audience identifiers.
+    pub identifiers: &'a [String],
+    /// Whether some token of the chain must carry `aud`.
+    pub require_chain_audience: bool,
+}
+
+impl VerifiedChain {
+    /// The principal whose authority this is.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.origin.principal
+    }
+
+    /// The root's `rev_epoch`: the principal's epoch when it was minted.
+    #[must_use]
+    pub fn root_epoch(&self) -> Option<u64> {
+        self.origin.root_epoch
+    }
+
+    /// The key of the trust anchor that signed the root.
+    #[must_use]
+    pub fn anchor(&self) -> Thumbprint {
+        self.origin.anchor
+    }
+
+    /// Whether that anchor speaks for several principals.
+    #[must_use]
+    pub fn asserts_subjects(&self) -> bool {
+        self.origin.asserts_subjects
+    }
+
+    /// The tokens, root first.
+    pub fn tokens(&self) -> impl Iterator<Item = &VerifiedToken> {
+        std::iter::once(&self.root).chain(&self.derived)
+    }
+
+    /// The first token.
+    #[must_use]
+    pub fn root(&self) -> &VerifiedToken {
+        &self.root
+    }
+
+    /// The last token, under which the agent acts.
+    #[must_use]
+    pub fn leaf(&self) -> &VerifiedToken {
+        self.derived.last().unwrap_or(&self.root)
+    }
+
+    /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
+    #[must_use]
+    pub fn expires_at(&self) -> UnixTime {
+        self.leaf().expires_at()
+    }
+
+    /// Bytes that the chain takes in memory, tree nodes estimated: what a cache has to reckon with.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let Principal { issuer, subject } = self.principal();
+        let subject = subject.as_ref().map_or(0, String::capacity);
+        let fixed = size_of::<Self>().saturating_add(size_of::<Origin>());
+        self.tokens()
+            .map(VerifiedToken::bytes)
+            .chain([issuer.capacity(), subject, fixed])
+            .fold(0, usize::saturating_add)
+    }
+
+    /// Checks that every token that names an audience names us (step 6c).
+    ///
+    /// # Errors
+    /// Step 6c.
+    pub fn identifies_audience(&self, policy: &AudiencePolicy<'_>) -> Result<(), Denial> {
+        let mut named = false;
+        for audience in self.tokens().filter_map(|token| token.claims.audience.as_ref()) {
+            named = true;
+            if !audience.iter().any(|name| policy.identifiers.contains(name)) {
+                return Err(Step::S6c.deny(Cause::Audience));
+            }
+        }
+        if policy.require_chain_audience && !named {
+            return Err(Step::S6c.deny(Cause::Audience));
+        }
+        Ok(())
+    }
+
+    /// Checks that the leaf grants `tool` at all (steps 6a and 6b), before its arguments are known.
+    ///
+    /// # Errors
+    /// Step 6a or 6b.
+    pub fn grants(&self, tool: &str) -> Result<(), Denial> {
+        self.constraints(tool).map(|_| ())
+    }
+
+    /// Checks that the leaf grants `tool` with these arguments (steps 6a and 6b).
+    ///
+    /// # Errors
+    /// Step 6a or 6b; the cause names the argument.
+    pub fn permits(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
+        self.constraints(tool)?
+            .permits(arguments)
+            .map_err(|cause| Step::S6b.deny(cause))
+    }
+
+    fn constraints(&self, tool: &str) -> Result<&ConstraintMap, Denial> {
+        let capabilities = self
+            .leaf()
+            .capabilities()
+            .ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
+        capabilities
+            .tool(tool)
+            .ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.subject {
+            Some(subject) => write!(f, "{subject} at {}", self.issuer),
+            None => f.write_str(&self.issuer),
+        }
+    }
+}

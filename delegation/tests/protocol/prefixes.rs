@@ -1,0 +1,212 @@
+//! Chains that begin like one that has been verified before.
+
+use std::collections::BTreeSet;
+
+use credence_delegation::{
+    Algorithm, Algorithms, Chain, Denial, Limits, TrustAnchor, TrustAnchors, UnixTime, VerificationContext,
+    VerifiedChain,
+};
+
+use crate::common::*;
+
+/// root -> child (bob) -> two grandchildren of bob's, mallory's and alice's.
+struct Family {
+    root: String,
+    child: String,
+    grandchild: String,
+    sibling: String,
+}
+
+fn family() -> Family {
+    let root = root().signed(&anchor());
+    let child = child(&root).signed(&alice());
+    let grandchild = |id: &str, max: u32| {
+        child_of_bob(&child)
+            .with("jti", format!("\"{id}\""))
+            .tools(&format!(
+                r#"{{"pay":{{"account":{{"constraint_type":"exact","value":"a1"}},"amount":{{"constraint_type":"range","max":{max}}}}}}}"#
+            ))
+            .signed(&bob())
+    };
+    Family {
+        grandchild: grandchild("grandchild", 10),
+        sibling: grandchild("sibling", 20),
+        root,
+        child,
+    }
+}
+
+fn child_of_bob(parent: &str) -> Claims {
+    child(parent)
+        .with("iss", format!("\"{}\"", bob().public().thumbprint().uri()))
+        .with("cnf", cnf(&mallory()))
+        .with("del_depth", "2")
+        .with("exp", (NOW + 900).to_string())
+}
+
+fn verify_onto(known: &VerifiedChain, chain: &[&str]) -> Result<VerifiedChain, Denial> {
+    verify_onto_in(
+        known,
+        chain,
+        &anchors(),
+        &Algorithms::default(),
+        &Limits::default(),
+        NOW,
+    )
+}
+
+fn verify_onto_in(
+    known: &VerifiedChain,
+    chain: &[&str],
+    anchors: &TrustAnchors,
+    holder_algorithms: &Algorithms,
+    limits: &Limits,
+    now: i64,
+) -> Result<VerifiedChain, Denial> {
+    Chain::parse_onto(chain.iter().copied(), known, limits)?.verify(&VerificationContext {
+        anchors,
+        holder_algorithms,
+        limits,
+        now: UnixTime(now),
+    })
+}
+
+fn ids(chain: &VerifiedChain) -> Vec<&str> {
+    chain.tokens().map(|token| token.id()).collect()
+}
+
+/// Every pair of a known chain and a presented one, right or wrong: what is known changes no answer.
+#[test]
+fn the_answer_is_the_one_without_a_known_chain() {
+    let Family {
+        root,
+        child,
+        grandchild,
+        sibling,
+    } = family();
+    let forged = format!(
+        "{}.{}",
+        grandchild.rsplit_once('.').unwrap().0,
+        sibling.rsplit('.').next().unwrap()
+    );
+    let bad_child = format!(
+        "{}.{}",
+        child.rsplit_once('.').unwrap().0,
+        root.rsplit('.').next().unwrap()
+    );
+    let texts: Vec<&str> = vec![&root, &child, &grandchild, &sibling, &forged, &bad_child, "a.b.c", ""];
+
+    let mut chains: Vec<Vec<&str>> = vec![vec![]];
+    for length in 1..=3 {
+        for index in 0..texts.len().pow(length) {
+            chains.push(
+                (0..length)
+                    .map(|place| texts[index / texts.len().pow(place) % texts.len()])
+                    .collect(),
+            );
+        }
+    }
+    let known: Vec<VerifiedChain> = chains.iter().filter_map(|chain| verify(chain).ok()).collect();
+    assert_eq!(known.iter().map(ids).collect::<BTreeSet<_>>().len(), 4);
+
+    for known in &known {
+        for chain in &chains {
+            match (verify(chain), verify_onto(known, chain)) {
+                (Ok(expected), Ok(found)) => {
+                    assert_eq!(ids(&found), ids(&expected));
+                    assert_eq!(found.principal(), expected.principal());
+                    assert_eq!(found.leaf().capabilities(), expected.leaf().capabilities());
+                }
+                (Err(expected), Err(found)) => assert_eq!(found, expected, "{chain:?} onto {:?}", ids(known)),
+                (expected, found) => panic!("{chain:?} onto {:?}: {found:?}, not {expected:?}", ids(known)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_known_token_with_another_signature_is_not_known() {
+    let Family { root, child, .. } = family();
+    let known = verify(&[&root, &child]).unwrap();
+    let (signed, _) = child.rsplit_once('.').unwrap();
+    let unsigned = format!("{signed}.");
+    assert_eq!(verify_onto(&known, &[&root, &unsigned]).unwrap_err().step.name(), "4b");
+}
+
+#[test]
+fn what_time_took_away_since_is_denied() {
+    let Family {
+        root,
+        child,
+        grandchild,
+        ..
+    } = family();
+    let known = verify(&[&root, &child]).unwrap();
+    let at = |now| {
+        verify_onto_in(
+            &known,
+            &[&root, &child, &grandchild],
+            &anchors(),
+            &Algorithms::default(),
+            &Limits::default(),
+            now,
+        )
+        .map_err(|denial| denial.step.name())
+        .map(|chain| ids(&chain).len())
+    };
+    assert_eq!(at(NOW), Ok(3));
+    assert_eq!(at(NOW + 900), Err("4i"));
+    assert_eq!(at(NOW + 1800), Err("4i"));
+    assert_eq!(at(NOW + 3600), Err("3e"));
+    // A clock that was set back.
+    assert_eq!(at(NOW - 3600), Err("3f"));
+}
+
+#[test]
+fn what_configuration_took_away_since_is_denied() {
+    let Family { root, child, .. } = family();
+    let known = verify(&[&root, &child]).unwrap();
+    let limits = Limits::default();
+    let step = |anchors: &TrustAnchors, holder_algorithms: &Algorithms, limits: &Limits| {
+        verify_onto_in(&known, &[&root, &child], anchors, holder_algorithms, limits, NOW)
+            .unwrap_err()
+            .step
+            .name()
+    };
+    let with = |change: &dyn Fn(&mut TrustAnchor)| {
+        TrustAnchors::new(anchors().iter().cloned().map(|mut anchor| {
+            change(&mut anchor);
+            anchor
+        }))
+    };
+    let ed25519 = Algorithms::default();
+    let es256 = Algorithms::new([Algorithm::Es256]);
+    for (anchors, expected) in [
+        (TrustAnchors::default(), "3k"),
+        (with(&|anchor| anchor.issuer.push('x')), "3k"),
+        (with(&|anchor| anchor.key = mallory().public()), "3b"),
+        (with(&|anchor| anchor.asserts_subjects = false), "3b"),
+        (with(&|anchor| anchor.algorithms = es256.clone()), "3a"),
+    ] {
+        assert_eq!(step(&anchors, &ed25519, &limits), expected);
+    }
+    assert_eq!(step(&anchors(), &es256, &limits), "4a");
+    for (limits, expected) in [
+        (
+            Limits {
+                token_lifetime: 60,
+                ..limits.clone()
+            },
+            "3h",
+        ),
+        (
+            Limits {
+                delegation_depth: 2,
+                ..limits.clone()
+            },
+            "3i",
+        ),
+    ] {
+        assert_eq!(step(&anchors(), &ed25519, &limits), expected);
+    }
+}
