@@ -28,6 +28,8 @@
 
 mod anchor;
 mod base64url;
+#[cfg(feature = "batch")]
+pub mod batch;
 mod canonical;
 mod capabilities;
 mod chain;

@@ -117,6 +117,21 @@ impl PublicKey {
     }
 }
 
+#[cfg(feature = "batch")]
+impl PublicKey {
+    /// The parts of a signature that may go into a batch, where nobody looks whether R is of small order.
+    pub(crate) fn batchable(
+        &self,
+        signature: &[u8],
+    ) -> Option<(&ed25519_dalek::VerifyingKey, ed25519_dalek::Signature)> {
+        let Point::Ed25519(key) = &self.point else {
+            return None;
+        };
+        let signature = ed25519_dalek::Signature::from_slice(signature).ok()?;
+        (!strict::is_of_small_order(signature.r_bytes())).then_some((key, signature))
+    }
+}
+
 impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PublicKey({}, {})", self.key_type(), self.thumbprint)

@@ -17,7 +17,7 @@ pub(super) fn verifies(key: &VerifyingKey, message: &[u8], signature: &[u8]) -> 
 }
 
 /// Whether these bytes are the canonical encoding of one of the eight points whose order divides 8.
-fn is_of_small_order(point: &[u8; 32]) -> bool {
+pub(super) fn is_of_small_order(point: &[u8; 32]) -> bool {
     let [rest @ .., last] = point;
     SMALL_ORDER
         .iter()
