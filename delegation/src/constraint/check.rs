@@ -1,31 +1,64 @@
 //! Whether a constraint accepts a value (draft section 3.4).
 
+use std::cell::OnceCell;
+
 use super::{Constraint, Range};
 use crate::number::Double;
 use crate::value::Value;
 
 impl Constraint {
-    /// Whether `value` satisfies the constraint. Takes time proportional to the constraint's size times the
-    /// logarithm of the value's.
+    /// Whether `value` satisfies the constraint. Takes time proportional to both sizes, the constraint's and the
+    /// value's, times the logarithm of the greater one: never to their product, which a holder could make large.
     #[must_use]
     pub fn check(&self, value: &Value) -> bool {
+        self.accepts(&Argument {
+            value,
+            elements: OnceCell::new(),
+        })
+    }
+
+    fn accepts(&self, argument: &Argument<'_>) -> bool {
+        let value = argument.value;
         match self {
             Self::Exact(expected) => value == expected,
             Self::Range(range) => matches!(value, Value::Number(number) if range.accepts(*number)),
             Self::OneOf(values) => values.contains(value),
             Self::NotOneOf(excluded) => !excluded.contains(value),
-            Self::Contains(required) => match value {
-                Value::Array(elements) => required.values.iter().all(|needed| elements.contains(needed)),
-                _ => false,
-            },
-            Self::Subset(allowed) => match value {
-                Value::Array(elements) => elements.iter().all(|element| allowed.contains(element)),
-                _ => false,
-            },
+            Self::Contains(required) => argument.elements().is_some_and(|elements| {
+                required
+                    .values
+                    .iter()
+                    .all(|value| elements.binary_search(&value).is_ok())
+            }),
+            // The lengths first: else a long argument would be searched for in each of many short sets.
+            Self::Subset(allowed) => argument.elements().is_some_and(|elements| {
+                elements.len() <= allowed.values.len() && elements.iter().all(|element| allowed.contains(element))
+            }),
             Self::Wildcard => true,
-            Self::All(clauses) => clauses.iter().all(|clause| clause.check(value)),
-            Self::Any(clauses) => clauses.iter().any(|clause| clause.check(value)),
+            Self::All(clauses) => clauses.iter().all(|clause| clause.accepts(argument)),
+            Self::Any(clauses) => clauses.iter().any(|clause| clause.accepts(argument)),
         }
+    }
+}
+
+/// An argument, and its elements as a set: sorted once, however many clauses ask for it.
+struct Argument<'a> {
+    value: &'a Value,
+    elements: OnceCell<Vec<&'a Value>>,
+}
+
+impl Argument<'_> {
+    /// The distinct elements in order, if this is an array.
+    fn elements(&self) -> Option<&[&Value]> {
+        let Value::Array(elements) = self.value else {
+            return None;
+        };
+        Some(self.elements.get_or_init(|| {
+            let mut sorted: Vec<_> = elements.iter().collect();
+            sorted.sort_unstable();
+            sorted.dedup();
+            sorted
+        }))
     }
 }
 

@@ -51,6 +51,8 @@ struct Bound {
 pub struct Set {
     /// Sorted and without repetition.
     values: Vec<Value>,
+    /// The values and all that is inside them, counted.
+    weight: usize,
 }
 
 impl Set {
@@ -58,7 +60,8 @@ impl Set {
         values.sort_unstable();
         values.dedup();
         values.shrink_to_fit();
-        Self { values }
+        let weight = values.iter().map(weight).fold(0, usize::saturating_add);
+        Self { values, weight }
     }
 
     fn contains(&self, value: &Value) -> bool {
@@ -68,6 +71,19 @@ impl Set {
     fn contains_all(&self, other: &Self) -> bool {
         other.values.iter().all(|value| self.contains(value))
     }
+}
+
+/// How many values this is, counting those inside it: what comparing it costs at most.
+fn weight(value: &Value) -> usize {
+    let inside = match value {
+        Value::Array(elements) => elements.iter().map(weight).fold(0, usize::saturating_add),
+        Value::Object(members) => members
+            .iter()
+            .map(|(_, value)| weight(value))
+            .fold(0, usize::saturating_add),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    };
+    inside.saturating_add(1)
 }
 
 impl Constraint {

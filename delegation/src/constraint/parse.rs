@@ -6,8 +6,12 @@ use crate::limits::CONSTRAINT_DEPTH;
 use crate::value::Value;
 
 impl Constraint {
-    /// Reads an entry of a constraint map: the constraint, and whether its argument may be omitted.
-    pub(crate) fn parse_entry(json: &Json<'_>) -> Result<(Self, bool), Fault> {
+    /// Reads an entry of a constraint map: the constraint, and whether its argument may be omitted (`optional`, draft
+    /// section 3.3).
+    ///
+    /// # Errors
+    /// Names the first thing that makes it malformed.
+    pub fn parse_entry(json: &Json<'_>) -> Result<(Self, bool), Fault> {
         let object = json.as_object().ok_or(Fault::NotAnObject)?;
         let optional = flag(object, "optional")?;
         let constraint = parse(object, Position::Entry, CONSTRAINT_DEPTH)?;

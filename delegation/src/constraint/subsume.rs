@@ -9,16 +9,18 @@ impl Constraint {
     /// parent. The rules are the draft's table; every pair that it does not list is refused, even where the sets
     /// happen to nest.
     ///
-    /// Each pair of clauses at the same depth is compared at most once, so that the cost is bounded by the product of
-    /// the two sizes.
+    /// The answer is also no when finding it would cost more than 32,768 comparisons of values, as it can where `all`
+    /// or `any` with hundreds of clauses meet: what is too costly to compare is denied. Without such clauses no pair
+    /// of constraints in tokens of the default size costs that much.
     #[must_use]
     pub fn subsumes(&self, child: &Self) -> bool {
-        self.subsumes_within(child, &mut Budget(u32::MAX))
+        let mut budget = Budget::PER_TOKEN;
+        self.subsumes_within(child, &mut budget)
     }
 
-    /// The same, and no when the comparisons run out: a chain that is too costly to compare is denied.
+    /// The same for one of a token's constraints, which share one budget.
     pub(crate) fn subsumes_within(&self, child: &Self, budget: &mut Budget) -> bool {
-        if !budget.spend() {
+        if !budget.spend(self.cost(child)) {
             return false;
         }
         match (self, child) {
@@ -50,17 +52,30 @@ impl Constraint {
             ) => false,
         }
     }
+
+    /// What comparing these two costs by themselves; clauses pay for themselves. Looking each value of one set up in
+    /// the other stops at the first that is missing, so neither set is charged beyond the smaller one's weight.
+    fn cost(&self, child: &Self) -> usize {
+        match (self, child) {
+            (Self::OneOf(parent), Self::OneOf(child))
+            | (Self::NotOneOf(parent), Self::NotOneOf(child))
+            | (Self::Contains(parent), Self::Contains(child))
+            | (Self::Subset(parent), Self::Subset(child)) => parent.weight.min(child.weight).saturating_add(1),
+            _ => 1,
+        }
+    }
 }
 
-/// Comparisons of constraints that are left.
-pub(crate) struct Budget(u32);
+/// Comparisons of values that are left.
+pub(crate) struct Budget(usize);
 
 impl Budget {
-    /// What one derived token may cost: many times what any sensible one does, and well under a millisecond.
-    pub(crate) const PER_TOKEN: Self = Self(10_000);
+    /// What one derived token may cost: a few milliseconds at worst. More than plain sets can: a value takes at least
+    /// two of the 49,152 bytes of claims that fit a token of the default size (64 KiB in base64url).
+    pub(crate) const PER_TOKEN: Self = Self(32_768);
 
-    fn spend(&mut self) -> bool {
-        match self.0.checked_sub(1) {
+    fn spend(&mut self, cost: usize) -> bool {
+        match self.0.checked_sub(cost) {
             Some(left) => {
                 self.0 = left;
                 true
