@@ -28,6 +28,7 @@ run: build wasm envoy ## Watch a real Envoy allow and deny delegations: builds a
 	@cargo run --locked --release -p credence-e2e --bin demo
 
 test: build wasm envoy ## Build all and run every test, end to end against a real Envoy too
+	@scripts/setup-vectors.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
 

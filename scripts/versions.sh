@@ -12,3 +12,9 @@ CARGO_DENY_VERSION=0.20.2
 
 # The linker that the distribution's compiler needs for Wasm (package lld-19).
 LLD_VERSION=19
+
+# Published test vectors, as Go modules: scripts/setup-vectors.sh checks these sums (the h1: of go.sum) itself.
+WYCHEPROOF_VERSION=v0.0.0-20260902155932-3fa63dd0344a
+WYCHEPROOF_SUM=h1:pNbL2nztRsWfW/ispAwsvcDFxs9Id38uIsR2/Up5G2c=
+JCS_VECTORS_VERSION=v0.0.0-20241213102144-19d51d7fe467
+JCS_VECTORS_SUM=h1:uX1JmpONuD549D73r6cgnxyUu18Zb7yHAy5AYU0Pm4Q=

@@ -1,0 +1,110 @@
+//! What a suite counts, and how it is printed.
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
+
+/// The cases of one publication.
+pub(crate) struct Suite {
+    name: String,
+    cases: usize,
+    passed: usize,
+    /// Reasons why cases do not apply, with how many there are of each.
+    not_applicable: BTreeMap<String, usize>,
+    /// What else a reader should know of cases that passed, with how many there are of each.
+    remarks: BTreeMap<String, usize>,
+    /// What a reader should know of the suite as a whole.
+    notes: Vec<String>,
+    /// Why the whole suite did not run.
+    skipped: Option<String>,
+    failures: Vec<String>,
+}
+
+impl Suite {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            cases: 0,
+            passed: 0,
+            not_applicable: BTreeMap::new(),
+            remarks: BTreeMap::new(),
+            notes: Vec::new(),
+            skipped: None,
+            failures: Vec::new(),
+        }
+    }
+
+    /// A suite that can not run here, and why.
+    pub(crate) fn skipped(name: &str, reason: impl Into<String>) -> Self {
+        Self {
+            skipped: Some(reason.into()),
+            ..Self::new(name)
+        }
+    }
+
+    /// Counts a case, which passes if `got` is what was `expected`. Returns whether it did.
+    pub(crate) fn case<T: PartialEq + Debug>(&mut self, id: impl Display, expected: T, got: T) -> bool {
+        self.cases += 1;
+        let passes = expected == got;
+        if passes {
+            self.passed += 1;
+        } else {
+            self.failures
+                .push(format!("{id}\n      expected: {expected:?}\n      got:      {got:?}"));
+        }
+        passes
+    }
+
+    /// Says something of the case that has just passed.
+    pub(crate) fn remark(&mut self, text: impl Into<String>) {
+        *self.remarks.entry(text.into()).or_default() += 1;
+    }
+
+    /// Counts a case that does not apply to what this crate is, and why.
+    pub(crate) fn not_applicable(&mut self, reason: impl Into<String>) {
+        self.cases += 1;
+        *self.not_applicable.entry(reason.into()).or_default() += 1;
+    }
+
+    /// Says something of the suite as a whole.
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    /// The suite's line of the table, and below it whatever needs words.
+    pub(crate) fn lines(&self) -> String {
+        let Self {
+            name, cases, passed, ..
+        } = self;
+        if let Some(reason) = &self.skipped {
+            return format!("{name:<44} SKIPPED: {reason}\n");
+        }
+        let not_applicable: usize = self.not_applicable.values().sum();
+        let failed = self.failures.len();
+        let mut lines = format!("{name:<44} {cases:>6} {passed:>7} {not_applicable:>5} {failed:>7}\n");
+        for note in &self.notes {
+            lines += &format!("    note: {note}\n");
+        }
+        for (reason, number) in &self.not_applicable {
+            lines += &format!("    {number} n/a: {reason}\n");
+        }
+        for (text, number) in &self.remarks {
+            lines += &format!("    {number} of those passed: {text}\n");
+        }
+        for failure in &self.failures {
+            lines += &format!("    FAILED: {failure}\n");
+        }
+        lines
+    }
+}
+
+/// The table's first line.
+pub(crate) fn heading() -> String {
+    format!(
+        "{:<44} {:>6} {:>7} {:>5} {:>7}\n",
+        "suite", "cases", "passed", "n/a", "failed"
+    )
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Makes sure that the published test vectors which the conformance tests read are in .tools: Wycheproof's, and those of
+# RFC 8785's author. Both are released as Go modules, so Go fetches them; without Go the tests say what they skip.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+main() {
+    provide "Wycheproof's test vectors (about 26 MB)" "$TOOLS/vectors-wycheproof-$WYCHEPROOF_VERSION" \
+        "github.com/c2sp/wycheproof@$WYCHEPROOF_VERSION" "$WYCHEPROOF_SUM" \
+        testvectors_v1/{ed25519,ecdsa_secp256{r1,k1}_sha256_p1363,json_web_{signature,key,crypto}}_test.json
+    provide "RFC 8785's test vectors" "$TOOLS/vectors-jcs-$JCS_VECTORS_VERSION" \
+        "github.com/cyberphone/json-canonicalization@$JCS_VECTORS_VERSION" "$JCS_VECTORS_SUM" \
+        testdata/README.md testdata/{input,output}/{arrays,french,structures,unicode,values,weird}.json \
+        testdata/outhex/{arrays,french,structures,unicode,values,weird}.txt
+}
+
+# provide WHAT HOME MODULE SUM FILE...: copies these files of the module to HOME, unless they are there.
+provide() {
+    local what=$1 home=$2 module=$3 sum=$4
+    shift 4
+    all_there "$home" "$@" && return
+    if ! have go; then
+        say "$what are not there and Go, which downloads them, is not installed: the tests that need them are skipped"
+        return
+    fi
+
+    say "Downloading $what"
+    mkdir -p "$TOOLS"
+    scratch=$(mktemp -d "$TOOLS/vectors.XXXXXX")
+    trap 'rm -rf "$scratch"' EXIT
+    local found source file
+    # Neither another Go nor the checksum database is asked: the sum is compared here, with the pinned one.
+    found=$(cd "$scratch" && GOTOOLCHAIN=local GOWORK=off GOFLAGS=-mod=mod GOSUMDB=off go mod download -json "$module") ||
+        fail "could not download $module: $(field Error "$found")" "Check the network and the setting of GOPROXY."
+    [ "$(field Sum "$found")" = "$sum" ] ||
+        fail "the downloaded $module is not the pinned one (its sum differs from scripts/versions.sh)"
+    source=$(field Dir "$found")
+
+    mkdir "$scratch/files"
+    for file; do
+        mkdir -p "$(dirname "$scratch/files/$file")"
+        cp "$source/$file" "$scratch/files/$file"
+    done
+    chmod -R u+w "$scratch/files"
+    rm -rf "$home"
+    # Last and in one step: what stands at this path is always whole.
+    mv "$scratch/files" "$home"
+    rm -rf "$scratch"
+}
+
+# all_there HOME FILE...: whether HOME has them all.
+all_there() {
+    local home=$1 file
+    shift
+    for file; do [ -f "$home/$file" ] || return 1; done
+}
+
+# field NAME JSON: a string member of the object that `go mod download -json` prints, one member a line.
+field() {
+    sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$2"
+}
+
+main
