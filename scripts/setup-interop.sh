@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Prepares the JOSE libraries of other languages that Credence is tested against, pinned by the lock files in interop/.
+# For each language asked for (python, node, go; all if none is) it prints either
+#   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
+#   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+main() {
+    local language
+    for language in "$@"; do
+        prepare "$language"
+    done
+}
+
+# prepare LANGUAGE: unless it was prepared from just these files with just this toolchain.
+prepare() {
+    local language=$1 toolchain home status=0
+    toolchain=$("toolchain_of_$language") || status=$?
+    if [ "$status" = "$NOT_INSTALLED" ]; then
+        say "Skipped: the interoperability tests in $language: $toolchain"
+        echo "skipped $language"
+        return
+    fi
+    [ "$status" = 0 ] || exit "$status"
+    home=$TOOLS/interop-$language-$(digest "$language" "$toolchain")
+    if [ ! -e "$home/complete" ]; then
+        say "Preparing the interoperability tests in $language ($toolchain)"
+        rm -rf "$TOOLS/interop-$language"-*
+        mkdir -p "$home"
+        "prepare_$language" "$home" "$ROOT/interop/$language" >&2
+        touch "$home/complete"
+    fi
+    echo "ready $language $home"
+}
+
+# digest LANGUAGE TOOLCHAIN: of all that goes into what is prepared. Python's programs do not, they run where they are.
+digest() (
+    cd "$ROOT/interop/$1"
+    {
+        find . -type f -not -path '*/node_modules/*' -not -name '*.py' -not -name '*.pyc' -print0 |
+            LC_ALL=C sort -z | xargs -0 sha256sum
+        echo "$2"
+    } | sha256sum | cut -c1-12
+)
+
+# toolchain_of_LANGUAGE: prints its name and version; or why it can not be used, and returns NOT_INSTALLED.
+NOT_INSTALLED=3
+
+toolchain_of_python() {
+    toolchain 3.11 Python python3 python3 -c 'import platform; print(platform.python_version())'
+}
+
+toolchain_of_node() {
+    have npm || { echo "npm is not installed" && return "$NOT_INSTALLED"; }
+    toolchain 20 Node.js node node -p process.versions.node
+}
+
+toolchain_of_go() {
+    toolchain 1.24 Go go go env GOVERSION
+}
+
+# toolchain OLDEST NAME COMMAND VERSION_COMMAND...
+toolchain() {
+    local oldest=$1 name=$2 command=$3 version
+    shift 3
+    have "$command" || { echo "$command is not installed" && return "$NOT_INSTALLED"; }
+    version=$("$@") || fail "'$*' failed: is $name installed correctly?"
+    version=${version#go}
+    if [ "$(printf '%s\n' "$oldest" "$version" | sort -V | head -n1)" != "$oldest" ]; then
+        echo "$name $oldest or newer is not installed (found $version)"
+        return "$NOT_INSTALLED"
+    fi
+    echo "$name $version"
+}
+
+# prepare_LANGUAGE FOLDER SOURCES
+
+prepare_python() {
+    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against PyJWT and joserfc" python3-pip
+    # Without pip of its own: it is not needed there, and Debian's Python can not install it without another package.
+    {
+        python3 -m venv --without-pip "$1" &&
+            python3 -m pip --python "$1/bin/python" --disable-pip-version-check install --quiet --no-deps \
+                --only-binary=:all: --requirement "$2/requirements.txt"
+    } || cannot_prepare PyJWT and joserfc
+}
+
+prepare_node() {
+    cp -R "$2/." "$1"
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null ||
+        cannot_prepare jose
+}
+
+prepare_go() {
+    go -C "$2" build -trimpath -mod=readonly -o "$1/interop" . || cannot_prepare golang-jwt and go-jose
+}
+
+cannot_prepare() {
+    fail "could not prepare $*, which Credence is tested against" "Check the network and the message above."
+}
+
+# The pinned Go modules build with the Go that is here; another is never downloaded for them.
+export GOTOOLCHAIN=local
+
+if (($#)); then main "$@"; else main python node go; fi
