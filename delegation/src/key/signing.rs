@@ -75,7 +75,8 @@ impl SigningKey {
     /// The private JWK. Whoever reads it can sign.
     #[must_use]
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
-        let d = Zeroizing::new(base64url::encode(&*self.secret_bytes()));
+        let secret = self.secret_bytes();
+        let d = Zeroizing::new(base64url::encode(secret.as_slice()));
         jwk::private(&self.public.point, &d)
     }
 
