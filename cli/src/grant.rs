@@ -21,7 +21,8 @@ pub(crate) struct GrantOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
 
-    /// Who shall hold the token: a public JWK, or the file of a JWK (of a private one the public half is taken).
+    /// Who shall hold the token: a public JWK, the file of a JWK (of a private one the public half is taken), or a
+    /// did:key.
     #[arg(long, value_name = "JWK")]
     holder: String,
 

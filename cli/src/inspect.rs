@@ -103,11 +103,23 @@ fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
     for (index, token) in tokens.iter().enumerate() {
         let kind = if index == 0 { "root" } else { "derived" };
         writeln!(out, "\ntoken {} of {} ({kind})", index + 1, tokens.len())?;
+        print_header(&token.header, out)?;
         let json = Json::parse(token.claims.as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
         match json.as_object() {
             Some(claims) => print_claims(claims, index == 0, out)?,
             None => writeln!(out, "  its claims are not an object: {}", words::value(&json))?,
         }
+    }
+    Ok(())
+}
+
+/// How the token says that it is signed.
+fn print_header(header: &str, out: &mut impl Write) -> Result<(), Failure> {
+    let json = Json::parse(header.as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
+    let member = |name: &str| json.as_object().and_then(|header| header.member(name)).map(plain);
+    writeln!(out, "  signed with  {}", member("alg").as_deref().unwrap_or("(none)"))?;
+    if let Some(key_id) = member("kid") {
+        writeln!(out, "  by the key   {key_id}")?;
     }
     Ok(())
 }
@@ -184,7 +196,7 @@ fn holder(claims: &Object<'_>) -> String {
         return "(nobody)".to_owned();
     };
     let key = match cnf.member("jwk").map(PublicKey::from_jwk) {
-        Some(Ok(key)) => format!("key {}", key.thumbprint()),
+        Some(Ok(key)) => format!("{} key {}", key.key_type(), key.thumbprint()),
         Some(Err(error)) => format!("an unusable key: {}", words::printable(&error.to_string())),
         None => "no key".to_owned(),
     };

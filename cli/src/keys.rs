@@ -1,11 +1,13 @@
-//! Keys as files of one JWK each (RFC 7517, RFC 8037).
+//! Keys as files of one JWK each (RFC 7517), and issuers with the keys that they sign with.
 
 use std::path::Path;
 
-use credence_delegation::{KeyError, PublicKey, SigningKey};
+use credence_delegation::json::Json;
+use credence_delegation::{IdentifiedKey, JwkSet, KeyError, PublicKey, SigningKey, SkippedKey};
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::files;
+use crate::{files, words};
 
 /// Reads a private key file.
 pub(crate) fn signing_key(path: &Path) -> Result<SigningKey, Failure> {
@@ -19,29 +21,88 @@ pub(crate) fn signing_key(path: &Path) -> Result<SigningKey, Failure> {
     })
 }
 
-/// Reads a public key: a JWK itself, or the file of one. Of a private key the public half is taken.
-pub(crate) fn public_key(jwk_or_file: &str) -> Result<PublicKey, Failure> {
-    if jwk_or_file.trim_start().starts_with('{') {
-        let (key, private) = public_half(jwk_or_file.as_bytes())
-            .map_err(|error| Failure::input(format!("the JWK on the command line: {error}")))?;
-        if private {
+/// Reads a public key: a JWK itself, the file of one, or a `did:key`. Of a private key the public half is taken.
+pub(crate) fn public_key(given: &str) -> Result<PublicKey, Failure> {
+    if given.starts_with(DID_KEY) {
+        return PublicKey::from_did_key(given)
+            .map_err(|error| Failure::input(format!("{given}: {error}; write it as `credence keygen` prints it")));
+    }
+    JwkText::read(given, "a JWK")?.public_key()
+}
+
+/// Keys that are named beside an issuer: one, or a JWK set.
+#[derive(Debug)]
+pub(crate) enum IssuerKeys {
+    One(PublicKey),
+    /// The keys of the set that can verify signatures.
+    Set(Vec<IdentifiedKey>),
+}
+
+impl IssuerKeys {
+    /// Reads a JWK or a JWK set: itself, or the file of one. Keys of a set that are for something else are named on
+    /// standard error.
+    pub(crate) fn read(given: &str) -> Result<Self, Failure> {
+        let text = JwkText::read(given, "a JWK or a JWK set")?;
+        let is_set = Json::parse(&text.text)
+            .is_ok_and(|json| json.as_object().is_some_and(|object| object.member("keys").is_some()));
+        if !is_set {
+            return text.public_key().map(Self::One);
+        }
+        let set = JwkSet::parse(&text.text).map_err(|error| Failure::input(format!("{}: {error}", text.place)))?;
+        for SkippedKey { index, why } in set.skipped() {
+            eprintln!(
+                "credence: note: {}: keys[{index}] is not used: {}",
+                text.place,
+                words::printable(&why.to_string())
+            );
+        }
+        Ok(Self::Set(set.keys().to_vec()))
+    }
+}
+
+/// What the issuers begin with whose key is in their name.
+pub(crate) const DID_KEY: &str = "did:key:";
+
+/// Keys in JSON, from the command line or from a file.
+struct JwkText {
+    text: Zeroizing<Vec<u8>>,
+    /// Where it was found, for errors.
+    place: String,
+    /// Whether it stands on the command line itself.
+    inline: bool,
+}
+
+impl JwkText {
+    fn read(given: &str, what: &str) -> Result<Self, Failure> {
+        if given.trim_start().starts_with('{') {
+            return Ok(Self {
+                text: Zeroizing::new(given.as_bytes().to_vec()),
+                place: "the JWK on the command line".to_owned(),
+                inline: true,
+            });
+        }
+        // A chain's file is given as @FILE, so that a key's may be too.
+        let path = given.strip_prefix('@').unwrap_or(given);
+        Ok(Self {
+            text: files::read(Path::new(path), what)?,
+            place: format!("the key file {path}"),
+            inline: false,
+        })
+    }
+
+    fn public_key(&self) -> Result<PublicKey, Failure> {
+        let cure = if self.inline { "" } else { "; give a file with one JWK" };
+        let (key, private) =
+            public_half(&self.text).map_err(|error| Failure::input(format!("{}: {error}{cure}", self.place)))?;
+        if private && self.inline {
             eprintln!(
                 "credence: warning: the JWK on the command line is a private key. Only its public half is used, but \
                  command lines are seen by other users of the machine and kept in the shell's history: give the key's \
                  file instead, and consider this key known to others"
             );
         }
-        return Ok(key);
+        Ok(key)
     }
-    // A chain's file is given as @FILE, so that a key's may be too.
-    let path = jwk_or_file.strip_prefix('@').unwrap_or(jwk_or_file);
-    let text = files::read(Path::new(path), "a JWK")?;
-    let (key, _) = public_half(&text).map_err(|error| {
-        Failure::input(format!(
-            "the key file {path}: {error}; give a file with one Ed25519 JWK"
-        ))
-    })?;
-    Ok(key)
 }
 
 /// The public key of a JWK, and whether the JWK is a private one.

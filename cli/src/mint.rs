@@ -8,7 +8,7 @@ use credence_delegation::{Algorithms, Chain, Limits, SigningKey, TrustAnchor, Tr
 
 use crate::failure::{Failure, Outcome};
 use crate::grant::{self, Bounds, GrantOptions};
-use crate::keys;
+use crate::keys::{self, DID_KEY};
 
 /// Issue a root token: sign authority over to whoever holds a key.
 #[derive(Debug, clap::Args)]
@@ -16,9 +16,9 @@ pub(crate) struct Mint {
     #[command(flatten)]
     grant: GrantOptions,
 
-    /// The issuer: the URI that verifiers know the signing key by.
+    /// The issuer: the URI that verifiers know the signing key by; the key's own did:key if not given.
     #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
-    issuer: String,
+    issuer: Option<String>,
 
     /// On whose behalf: the principal's name at the issuer.
     #[arg(long, value_name = "NAME")]
@@ -44,7 +44,7 @@ impl Mint {
         let key = keys::signing_key(&self.grant.key)?;
         let root = RootGrant {
             grant: self.grant.grant(tools, Bounds::ROOT)?,
-            issuer: self.issuer.clone(),
+            issuer: self.issuer_of(&key)?,
             subject: self.subject.clone(),
             epoch: self.epoch,
             agent_name: self.agent_name.clone(),
@@ -53,6 +53,20 @@ impl Mint {
         check_as_a_verifier_would(&token, &root, &key)?;
         writeln!(out, "{token}")?;
         Ok(Outcome::Done)
+    }
+
+    /// The issuer that signs with `key`.
+    fn issuer_of(&self, key: &SigningKey) -> Result<String, Failure> {
+        let own = key.public().to_did_key();
+        match &self.issuer {
+            None => Ok(own),
+            // Verifiers take the key from the name.
+            Some(issuer) if issuer.starts_with(DID_KEY) && *issuer != own => Err(Failure::input(format!(
+                "--issuer {issuer}: not the did:key of the key that signs, which is {own}; give that one's key file, or \
+                 leave --issuer out"
+            ))),
+            Some(issuer) => Ok(issuer.clone()),
+        }
     }
 }
 
@@ -63,7 +77,7 @@ fn check_as_a_verifier_would(token: &str, root: &RootGrant, key: &SigningKey) ->
         issuer: root.issuer.clone(),
         key: key.public(),
         key_id: None,
-        algorithms: Algorithms::default(),
+        algorithms: Algorithms::new([key.algorithm()]),
         asserts_subjects: true,
     }]);
     let limits = &Limits::default();

@@ -59,7 +59,7 @@ struct Key {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// The key: its thumbprint, its JWK, or the file of its JWK.
+    /// The key: its thumbprint, its did:key, its JWK, or the file of its JWK.
     #[arg(long, value_name = "KEY")]
     key: String,
 

@@ -67,6 +67,32 @@ fn a_configuration_that_the_filter_loads_is_accepted() {
 }
 
 #[test]
+fn what_is_no_mistake_but_may_not_be_meant_is_noted() {
+    let set = "jwks: {keys: [{kty: RSA, n: AQAB, e: AQAB}, {kty: OKP";
+    let plugin = PLUGIN
+        .replace("jwk: {kty: OKP", set)
+        .replace("aaPcHURo}", "aaPcHURo}]}");
+    for (name, contents, place) in [
+        ("plugin.yaml", plugin.clone(), "trust_anchors[0]"),
+        (
+            "envoy.yaml",
+            envoy("failure_policy: FAIL_RELOAD", &plugin),
+            "configuration.value: trust_anchors[0]",
+        ),
+    ] {
+        let ran = check(name, &contents);
+        assert_eq!(
+            (ran.code, ran.stdout.trim()),
+            (0, format!("{name}: loads").as_str()),
+            "{ran:?}"
+        );
+        let note = format!("{place}.jwks.keys[0]: this key is not used: unsupported key: kty \"RSA\"");
+        assert!(ran.stderr.starts_with(&format!("{name}: note: ")), "{ran:?}");
+        assert!(ran.stderr.contains(&note) && ran.stderr.lines().count() == 1, "{ran:?}");
+    }
+}
+
+#[test]
 fn json_is_read_as_the_filter_reads_it() {
     let json = r#"{"audience":["a"],"audience":["b"]}"#;
     check("plugin.json", json).failed(1, &["plugin.json: ", "duplicate field `audience`"]);

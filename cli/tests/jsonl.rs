@@ -8,6 +8,9 @@ const ISSUER: &str = "https://id.example.com";
 const SERVICE: &str = "https://tools.example.com";
 const NOW: &str = "1700000000";
 
+/// An issuer whose name is a key that nobody here has.
+const DID: &str = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK";
+
 /// The parts of one case, as JSON texts.
 struct Case {
     bench: Workbench,
@@ -47,6 +50,11 @@ impl Case {
             ("policy", r#"{"proof":"none"}"#.to_owned()),
         ];
         Self { bench, members }
+    }
+
+    fn issuer_jwk(&self) -> String {
+        let jwk = std::fs::read_to_string(self.bench.path("issuer.pub")).unwrap();
+        jwk.trim().to_owned()
     }
 
     fn with(&self, name: &str, value: &str) -> String {
@@ -357,7 +365,9 @@ fn a_policy_that_is_unknown_denies() {
 fn an_anchor_that_can_not_be_used_is_not_trusted() {
     let case = Case::allowed();
     let good = case.members[1].1.trim_matches(['[', ']']).to_owned();
+    let jwk = &case.issuer_jwk();
     let anchor = |jwk: &str| format!(r#"{{"iss":"{ISSUER}","jwk":{jwk}}}"#);
+    let set = |jwks: &str| format!(r#"{{"iss":"{ISSUER}","jwks":{jwks}}}"#);
     for (bad, said) in [
         (
             anchor(r#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#),
@@ -365,13 +375,33 @@ fn an_anchor_that_can_not_be_used_is_not_trusted() {
         ),
         (
             anchor(r#"{"kty":"EC","crv":"P-256","x":"A","y":"A"}"#),
-            "unsupported key: kty \"EC\"",
+            "\"x\" must be 32 bytes",
         ),
         (anchor("{}"), "the JWK needs"),
         (anchor("7"), "a JWK is a JSON object"),
         (
             good.replacen('{', r#"{"algorithms":["EdDSA"],"#, 1),
-            "it has an unknown member \"algorithms\"",
+            "it has an unknown member \"algorithms\"; it may have iss, jwk, jwks",
+        ),
+        (
+            good.replacen('{', r#"{"jwks":{"keys":[]},"#, 1),
+            "it has both \"jwk\" and \"jwks\"",
+        ),
+        (set("7"), "a JWK set is a JSON object"),
+        (set(r#"{"keys":[]}"#), "none of its 0 keys"),
+        (set(r#"{"keys":[{}]}"#), "keys[0]: the JWK needs"),
+        (
+            format!(r#"{{"iss":"{}","jwk":{jwk}}}"#, "did:key:z6Mk"),
+            "its multicodec is not",
+        ),
+        (r#"{"iss":"did:key:#"}"#.to_owned(), "not a did:key"),
+        (
+            format!(r#"{{"iss":"{DID}","jwk":{jwk}}}"#),
+            "the issuer's name is not made of this key",
+        ),
+        (
+            format!(r#"{{"iss":"{DID}","jwks":{{"keys":[{jwk}]}}}}"#),
+            "a did:key issuer has one key",
         ),
     ] {
         let alone = case.asked(&case.with("anchors", &format!("[{bad}]")));
@@ -380,6 +410,55 @@ fn an_anchor_that_can_not_be_used_is_not_trusted() {
         assert!(alone.stderr.contains(&said), "{said} is not in {}", alone.stderr);
         let with_another = case.asked(&case.with("anchors", &format!("[{bad},{good}]")));
         assert_eq!((with_another.code, with_another.stdout.as_str()), (0, ALLOWED));
+    }
+}
+
+#[test]
+fn an_anchor_may_have_a_jwk_set() {
+    let case = Case::allowed();
+    let jwk = case.issuer_jwk();
+    let set = |keys: &str| format!(r#"[{{"iss":"{ISSUER}","jwks":{{"keys":[{keys}]}}}}]"#);
+    let ran = case.asked(&case.with("anchors", &set(&jwk)));
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, ALLOWED, ""));
+    let named = jwk.replacen('{', r#"{"kid":"one","#, 1);
+    let rsa = r#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#;
+    let ran = case.asked(&case.with("anchors", &set(&format!("{rsa},{named}"))));
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ALLOWED));
+    let said = "line 1: anchors[0].jwks.keys[0] is not used: unsupported key: kty \"RSA\"";
+    assert!(ran.stderr.starts_with(said), "{ran:?}");
+}
+
+#[test]
+fn an_anchor_whose_name_is_a_did_key_needs_no_key() {
+    let case = Case::allowed();
+    let mint = [
+        "mint",
+        "--key",
+        "issuer.jwk",
+        "--holder",
+        "agent.pub",
+        "--issued-at",
+        NOW,
+        "--tool",
+    ];
+    let token = case
+        .bench
+        .run(&[&mint[..], &[r#"pay={"id":{"constraint_type":"wildcard"}}"#]].concat())
+        .succeeded();
+    let shown = case.bench.run(&["inspect", &token]).succeeded();
+    let did = shown.lines().find_map(|line| line.strip_prefix("  issued by    "));
+    let did = did.unwrap();
+    assert!(did.starts_with("did:key:"), "{shown}");
+    let jwk = case.issuer_jwk();
+    for (anchor, answer) in [
+        (format!(r#"{{"iss":"{did}"}}"#), r#""decision":"allow""#),
+        (format!(r#"{{"iss":"{did}","jwk":{jwk}}}"#), r#""decision":"allow""#),
+        (format!(r#"{{"iss":"{DID}"}}"#), r#""step":"3k""#),
+    ] {
+        let line = case.with("anchors", &format!("[{anchor}]"));
+        let ran = case.asked(&line.replace(&case.members[2].1, &format!(r#"["{token}"]"#)));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        assert!(ran.stdout.contains(answer), "{anchor}: {ran:?}");
     }
 }
 

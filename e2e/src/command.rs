@@ -22,6 +22,10 @@ pub struct Key {
     pub file: PathBuf,
     /// The public key: the member `x` of its JWK.
     pub x: String,
+    /// The public JWK.
+    pub jwk: String,
+    /// The key's `did:key`: the issuer that needs no key beside its name.
+    pub did: String,
 }
 
 impl Credence {
@@ -43,35 +47,54 @@ impl Credence {
     /// # Errors
     /// If it exits with anything but 0, with what it says about it.
     pub fn run(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Failure> {
-        let mut command = Command::new(&self.program);
-        command.args(arguments);
-        let said = command
-            .output()
-            .map_err(Failure::of(format_args!("starting {}", self.program.display())))?;
-        if !said.status.success() {
-            let complaint = String::from_utf8_lossy(&said.stderr);
-            return Err(Failure::new(format!(
-                "{command:?} failed ({}): {complaint}",
-                said.status
-            )));
-        }
-        let printed = String::from_utf8(said.stdout).map_err(Failure::of("reading what credence printed"))?;
-        Ok(printed.trim_end().to_owned())
+        self.run_and_listen(arguments).map(|(printed, _)| printed)
     }
 
-    /// `credence keygen` into a file of this name.
+    /// `credence keygen` into a file of this name: an Ed25519 key.
     ///
     /// # Errors
     /// If the command fails.
     pub fn keygen(&self, name: &str) -> Result<Key, Failure> {
+        self.keygen_for("Ed25519", name)
+    }
+
+    /// The same for a key that signs with this algorithm.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn keygen_for(&self, algorithm: &str, name: &str) -> Result<Key, Failure> {
         #[derive(Deserialize)]
         struct PublicJwk {
             x: String,
         }
         let file = self.folder.join(format!("{name}.jwk"));
-        let printed = self.run([OsStr::new("keygen"), OsStr::new("--out"), file.as_os_str()])?;
-        let jwk: PublicJwk = serde_json::from_str(&printed).map_err(Failure::of("reading the public key"))?;
-        Ok(Key { file, x: jwk.x })
+        let arguments = ["keygen", "--alg", algorithm, "--out"].map(OsStr::new);
+        let (jwk, said) = self.run_and_listen(arguments.into_iter().chain([file.as_os_str()]))?;
+        let PublicJwk { x } = serde_json::from_str(&jwk).map_err(Failure::of("reading the public key"))?;
+        let did = said
+            .lines()
+            .find_map(|line| line.strip_prefix("as an issuer: "))
+            .ok_or_else(|| Failure::new(format!("keygen names no did:key: {said}")))?
+            .to_owned();
+        Ok(Key { file, x, jwk, did })
+    }
+
+    /// What it prints, without the last newline, and what it says beside that.
+    fn run_and_listen(
+        &self,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<(String, String), Failure> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        let ran = command
+            .output()
+            .map_err(Failure::of(format_args!("starting {}", self.program.display())))?;
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        if !ran.status.success() {
+            return Err(Failure::new(format!("{command:?} failed ({}): {said}", ran.status)));
+        }
+        let printed = String::from_utf8(ran.stdout).map_err(Failure::of("reading what credence printed"))?;
+        Ok((printed.trim_end().to_owned(), said))
     }
 }
 

@@ -125,13 +125,24 @@ impl Forger {
         self.sign("aat+jwt", claims)
     }
 
+    /// Signs a token under a header of one's own (JSON).
+    ///
+    /// # Errors
+    /// If the claims are no JSON.
+    pub fn token_under(&self, header: &str, claims: &Claims) -> Result<String, Failure> {
+        self.sign_under(header, claims)
+    }
+
     /// Signs anything (JWS compact serialisation, RFC 7515).
     ///
     /// # Errors
     /// If the claims are no JSON.
     pub fn sign(&self, typ: &str, claims: &impl Serialize) -> Result<String, Failure> {
+        self.sign_under(&json!({"alg": "Ed25519", "typ": typ}).to_string(), claims)
+    }
+
+    fn sign_under(&self, header: &str, claims: &impl Serialize) -> Result<String, Failure> {
         let claims = serde_json::to_vec(claims).map_err(Failure::of("writing claims"))?;
-        let header = json!({"alg": "Ed25519", "typ": typ}).to_string();
         let input = format!("{}.{}", encode(header), encode(claims));
         let signature = self.0.sign(input.as_bytes()).to_bytes();
         Ok(format!("{input}.{}", encode(signature)))

@@ -24,6 +24,7 @@ struct TestWorld {
 struct Log {
     epoch: u64,
     delegation: Option<&'static str>,
+    key: Option<Thumbprint>,
 }
 
 impl RevocationView for Log {
@@ -34,8 +35,8 @@ impl RevocationView for Log {
             raised_at: None,
         }
     }
-    fn is_key_revoked(&self, _: &Thumbprint) -> bool {
-        false
+    fn is_key_revoked(&self, key: &Thumbprint) -> bool {
+        self.key == Some(*key)
     }
     fn issuer_floor(&self, _: &str) -> Option<UnixTime> {
         None
@@ -90,10 +91,19 @@ impl SharedStore for TestWorld {
 }
 
 fn engine(world: &mut TestWorld) -> Engine {
+    let anchor = format!(
+        r#""trust_anchors": [{{"issuer": "{ISSUER}", "jwk": {}, "asserts_subjects": true}}]"#,
+        key(1).public().to_jwk()
+    );
+    engine_that_trusts(&anchor, world)
+}
+
+/// An engine whose configuration says whom to believe in these members.
+fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
     let configuration = format!(
         r#"{{
             "audience": ["{AUDIENCE}"],
-            "trust_anchors": [{{"issuer": "{ISSUER}", "jwk": {}, "asserts_subjects": true}}],
+            {trust},
             "control_plane": {{"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"}},
             "rules": [
                 {{"name": "charge", "match": {{"methods": ["POST"], "path": "/accounts/{{account}}/charges"}},
@@ -108,8 +118,7 @@ fn engine(world: &mut TestWorld) -> Engine {
                 {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
                 {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
             ]
-        }}"#,
-        key(1).public().to_jwk()
+        }}"#
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
     let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
@@ -505,5 +514,184 @@ fn nothing_that_failed_is_cached() {
     for _ in 0..2 {
         assert_ne!(decide(&mut engine, world, &read(&forged)), "allow");
         assert!(engine.cache().is_empty());
+    }
+}
+
+/// Keys of other kinds, of several devices, and several keys of one issuer.
+mod keys {
+    use credence_delegation::{KeyType, PublicKey, SigningKey};
+
+    use super::*;
+    use crate::samples::{key_of, proof_by, root_by};
+
+    /// A root for the agent (key 2) in the issuer's name, by this key and with this id.
+    fn root_of(id: &str, by: &SigningKey) -> String {
+        root_by(by, ISSUER, grant(id, 2, TOOLS))
+    }
+
+    /// A trust anchor for the issuer with these members.
+    fn anchor(members: &str) -> String {
+        format!(r#"{{"issuer": "{ISSUER}", "asserts_subjects": true, {members}}}"#)
+    }
+
+    fn anchors(anchors: &[String]) -> String {
+        format!(r#""trust_anchors": [{}]"#, anchors.join(","))
+    }
+
+    fn named(key: &PublicKey, id: &str) -> String {
+        key.to_jwk().replacen('{', &format!(r#"{{"kid": "{id}","#), 1)
+    }
+
+    #[test]
+    fn every_kind_of_key_can_issue_hold_and_prove_where_it_is_allowed() {
+        for kind in KeyType::ALL {
+            let [issuer, holder] = [1, 2].map(|number| key_of(kind, number));
+            let jwk = issuer.public().to_jwk();
+            let algorithm = kind.algorithm();
+            let trust = format!(
+                r#"{}, "holder_algorithms": ["{algorithm}"]"#,
+                anchors(&[anchor(&format!(r#""jwk": {jwk}, "algorithms": ["{algorithm}"]"#))])
+            );
+            let world = &mut TestWorld::default();
+            let mut engine = engine_that_trusts(&trust, world);
+            let mut held = grant("root", 2, TOOLS);
+            held.holder = holder.public();
+            let root = root_by(&issuer, ISSUER, held);
+            let proof = proof_by(&holder, &root, "p1", "pay", PAID, NOW);
+            assert_eq!(decide(&mut engine, world, &pay(&root, &proof)), "allow", "{kind}");
+            let mut handed_on = grant("leaf", 3, TOOLS);
+            handed_on.holder = key_of(kind, 3).public();
+            let leaf = mint::derive(&root, &handed_on, &holder, &Default::default()).unwrap();
+            let chain = format!("{root}~{leaf}");
+            let proof = proof_by(&key_of(kind, 3), &leaf, "p2", "pay", PAID, NOW);
+            assert_eq!(decide(&mut engine, world, &pay(&chain, &proof)), "allow", "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_kind_of_key_that_is_not_allowed_for_holders_counts_for_nothing() {
+        let world = &mut TestWorld::default();
+        let mut engine = engine(world);
+        let phone = key_of(KeyType::P256, 2);
+        let mut held = grant("root", 2, TOOLS);
+        held.holder = phone.public();
+        let root = root(held);
+        let proof = proof_by(&phone, &root, "p1", "pay", PAID, NOW);
+        assert_eq!(
+            decide(&mut engine, world, &pay(&root, &proof)),
+            "proof_algorithm_not_allowed"
+        );
+        let leaf = mint::derive(&root, &grant("leaf", 3, TOOLS), &phone, &Default::default()).unwrap();
+        assert_eq!(
+            decide(&mut engine, world, &read(&format!("{root}~{leaf}"))),
+            "algorithm_not_allowed"
+        );
+    }
+
+    #[test]
+    fn a_root_may_only_be_signed_as_its_issuer_s_anchor_says() {
+        let world = &mut TestWorld::default();
+        let mut engine = engine(world);
+        let forged = root_of("root", &key_of(KeyType::P256, 1));
+        assert_eq!(decide(&mut engine, world, &read(&forged)), "algorithm_not_allowed");
+    }
+
+    #[test]
+    fn a_did_key_issuer_is_believed_for_its_own_signatures_alone() {
+        let device = key_of(KeyType::P256, 7);
+        let did = device.public().to_did_key();
+        let trust = format!(r#""trust_anchors": [{{"issuer": "{did}", "algorithms": ["ES256"]}}]"#);
+        let world = &mut TestWorld::default();
+        let mut engine = engine_that_trusts(&trust, world);
+        let own = root_by(&device, &did, grant("own", 2, TOOLS));
+        assert_eq!(decide(&mut engine, world, &read(&own)), "allow");
+        let forged = root_by(&key_of(KeyType::P256, 8), &did, grant("forged", 2, TOOLS));
+        assert_eq!(decide(&mut engine, world, &read(&forged)), "signature_invalid");
+        // A name is an issuer only if it is listed, whatever key it is made of.
+        let other = key_of(KeyType::P256, 8);
+        let unlisted = root_by(&other, &other.public().to_did_key(), grant("unlisted", 2, TOOLS));
+        assert_eq!(decide(&mut engine, world, &read(&unlisted)), "issuer_unknown");
+    }
+
+    /// Two devices of the same principal, each with a key of its own, however the configuration lists them.
+    fn two_devices() -> [(SigningKey, String); 2] {
+        [(KeyType::Ed25519, 11), (KeyType::P256, 12)].map(|(kind, number)| {
+            let device = key_of(kind, number);
+            let root = root_of(&format!("from-{kind}"), &device);
+            (device, root)
+        })
+    }
+
+    #[test]
+    fn an_issuer_may_have_several_keys_in_one_set_or_in_several_entries() {
+        let [(one, by_one), (two, by_two)] = two_devices();
+        let (one, two) = (one.public(), two.public());
+        let algorithms = r#""algorithms": ["Ed25519", "ES256"]"#;
+        for trust in [
+            anchors(&[
+                anchor(&format!(r#""jwk": {}"#, one.to_jwk())),
+                anchor(&format!(r#""jwk": {}, "algorithms": ["ES256"]"#, two.to_jwk())),
+            ]),
+            anchors(&[anchor(&format!(
+                r#""jwks": {{"keys": [{}, {}]}}, {algorithms}"#,
+                named(&one, "laptop"),
+                named(&two, "phone")
+            ))]),
+        ] {
+            let world = &mut TestWorld::default();
+            let mut engine = engine_that_trusts(&trust, world);
+            for root in [&by_one, &by_two] {
+                assert_eq!(decide(&mut engine, world, &read(root)), "allow", "{trust}");
+            }
+        }
+    }
+
+    #[test]
+    fn taking_one_key_out_of_the_configuration_leaves_what_the_others_signed() {
+        let [(_, by_one), (two, by_two)] = two_devices();
+        let left = anchor(&format!(r#""jwk": {}, "algorithms": ["ES256"]"#, two.public().to_jwk()));
+        let world = &mut TestWorld::default();
+        let mut engine = engine_that_trusts(&anchors(&[left]), world);
+        assert_eq!(decide(&mut engine, world, &read(&by_one)), "algorithm_not_allowed");
+        assert_eq!(decide(&mut engine, world, &read(&by_two)), "allow");
+    }
+
+    #[test]
+    fn replacing_one_key_leaves_what_the_others_signed() {
+        let [old, kept, new] = [21, 22, 23].map(|number| key_of(KeyType::Ed25519, number));
+        let [by_old, by_kept, by_new] = [("old", &old), ("kept", &kept), ("new", &new)].map(|(id, by)| root_of(id, by));
+        let set = |keys: [&SigningKey; 2]| {
+            let keys = keys.map(|key| key.public().to_jwk()).join(",");
+            anchors(&[anchor(&format!(r#""jwks": {{"keys": [{keys}]}}"#))])
+        };
+        for (trust, reasons) in [
+            (set([&old, &kept]), ["allow", "allow", "signature_invalid"]),
+            (set([&new, &kept]), ["signature_invalid", "allow", "allow"]),
+        ] {
+            let world = &mut TestWorld::default();
+            let mut engine = engine_that_trusts(&trust, world);
+            let decided = [&by_old, &by_kept, &by_new].map(|root| decide(&mut engine, world, &read(root)));
+            assert_eq!(decided, reasons);
+        }
+    }
+
+    #[test]
+    fn revoking_one_key_leaves_what_the_others_signed() {
+        let [(one, by_one), (two, by_two)] = two_devices();
+        let trust = anchors(&[anchor(&format!(
+            r#""jwks": {{"keys": [{}, {}]}}, "algorithms": ["Ed25519", "ES256"]"#,
+            one.public().to_jwk(),
+            two.public().to_jwk()
+        ))]);
+        for (revoked, reasons) in [(&one, ["revoked_key", "allow"]), (&two, ["allow", "revoked_key"])] {
+            let world = &mut TestWorld::default();
+            let mut engine = engine_that_trusts(&trust, world);
+            for root in [&by_one, &by_two] {
+                assert_eq!(decide(&mut engine, world, &read(root)), "allow");
+            }
+            (world.log.key, world.revision) = (Some(revoked.public().thumbprint()), Some(2));
+            let decided = [&by_one, &by_two].map(|root| decide(&mut engine, world, &read(root)));
+            assert_eq!(decided, reasons, "cached or not");
+        }
     }
 }

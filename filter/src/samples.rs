@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use credence_delegation::json::Json;
 use credence_delegation::mint::{self, Grant, Invocation, RootGrant};
 use credence_delegation::{
-    Algorithms, Arguments, Chain, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime, Value, VerificationContext,
-    VerifiedChain,
+    Algorithms, Arguments, Chain, KeyType, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime, Value,
+    VerificationContext, VerifiedChain,
 };
 
 use crate::replay::{SharedStore, StoreFailure, Version};
@@ -18,6 +18,11 @@ pub(crate) const AUDIENCE: &str = "https://payments.example";
 /// Key 1 is the trust anchor's, key 2 the agent's who holds roots, key 3 that of whom he delegates to.
 pub(crate) fn key(number: u8) -> SigningKey {
     SigningKey::from_seed(&[number; 32])
+}
+
+/// A key of any kind. Those of kind Ed25519 are the ones of [`key`].
+pub(crate) fn key_of(kind: KeyType, number: u8) -> SigningKey {
+    SigningKey::from_secret(kind, &[number; 32]).unwrap()
 }
 
 pub(crate) fn grant(id: &str, holder: u8, tools: &str) -> Grant {
@@ -34,14 +39,18 @@ pub(crate) fn grant(id: &str, holder: u8, tools: &str) -> Grant {
 }
 
 pub(crate) fn root(grant: Grant) -> String {
+    root_by(&key(1), ISSUER, grant)
+}
+
+pub(crate) fn root_by(by: &SigningKey, issuer: &str, grant: Grant) -> String {
     let root = RootGrant {
         grant,
-        issuer: ISSUER.into(),
+        issuer: issuer.into(),
         subject: Some("ada".into()),
         epoch: Some(0),
         agent_name: None,
     };
-    mint::root(&root, &key(1), &Limits::default()).unwrap()
+    mint::root(&root, by, &Limits::default()).unwrap()
 }
 
 pub(crate) fn derived(parent: &str, by: u8, grant: &Grant) -> String {
@@ -49,6 +58,10 @@ pub(crate) fn derived(parent: &str, by: u8, grant: &Grant) -> String {
 }
 
 pub(crate) fn proof(leaf: &str, by: u8, id: &str, tool: &str, arguments: &str, iat: i64) -> String {
+    proof_by(&key(by), leaf, id, tool, arguments, iat)
+}
+
+pub(crate) fn proof_by(by: &SigningKey, leaf: &str, id: &str, tool: &str, arguments: &str, iat: i64) -> String {
     let json = Json::parse(arguments.as_bytes()).unwrap();
     let invocation = Invocation {
         id: id.into(),
@@ -58,7 +71,7 @@ pub(crate) fn proof(leaf: &str, by: u8, id: &str, tool: &str, arguments: &str, i
         audience: Some(AUDIENCE.into()),
         nonce: None,
     };
-    mint::prove(leaf, &invocation, &key(by), &Limits::default()).unwrap()
+    mint::prove(leaf, &invocation, by, &Limits::default()).unwrap()
 }
 
 pub(crate) fn value(json: &str) -> Value {

@@ -51,6 +51,9 @@ impl Check {
             for warning in &findings.warnings {
                 eprintln!("{}: warning: {}", path.display(), words::printable(warning));
             }
+            for note in &findings.notes {
+                eprintln!("{}: note: {}", path.display(), words::printable(note));
+            }
             for mistake in &findings.mistakes {
                 eprintln!("{}: {}", path.display(), words::printable(mistake));
             }
@@ -75,6 +78,8 @@ impl Check {
 struct Findings {
     mistakes: Vec<String>,
     warnings: Vec<String>,
+    /// What the filter loads, but may not be what was meant.
+    notes: Vec<String>,
     summary: String,
 }
 
@@ -146,9 +151,13 @@ impl Findings {
     }
 
     fn load(&mut self, configuration: &str, place: &str) {
-        if let Err(error) = Policy::parse(configuration.as_bytes()) {
-            self.mistakes
-                .extend(error.to_string().lines().map(|problem| format!("{place}{problem}")));
+        match Policy::parse(configuration.as_bytes()) {
+            Ok(policy) => self
+                .notes
+                .extend(policy.notes.iter().map(|note| format!("{place}{note}"))),
+            Err(error) => self
+                .mistakes
+                .extend(error.to_string().lines().map(|problem| format!("{place}{problem}"))),
         }
     }
 }

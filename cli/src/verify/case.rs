@@ -4,18 +4,20 @@
 //! policy that was meant to deny and is spelt wrongly must not allow.
 
 use credence_delegation::json::{Json, JsonError, Object};
-use credence_delegation::{Algorithm, Algorithms, Arguments, PublicKey, TrustAnchor, TrustAnchors, UnixTime};
+use credence_delegation::{Algorithm, Algorithms, Arguments, JwkSet, PublicKey, TrustAnchors, UnixTime};
 
+use super::anchor;
 use super::id::CaseId;
 use super::lines::MAX_LINE_BYTES;
 use super::question::{Policy, ProofPolicy, Question};
+use crate::keys::{DID_KEY, IssuerKeys};
 
 /// A question with a name.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) id: CaseId,
     pub(super) question: Question,
-    /// Which anchors count for nothing, and why, for people.
+    /// Which anchors, or keys of them, count for nothing, and why, for people.
     pub(super) skipped_anchors: Vec<String>,
 }
 
@@ -96,13 +98,17 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
     for (index, json) in list.iter().enumerate() {
         let place = format!("anchors[{index}]");
         let anchor = object(json, &place)?;
-        let member = |name: &str, expected| {
-            anchor
-                .member(name)
-                .ok_or_else(|| wrong(format!("{place}.{name}"), expected))
-        };
-        let issuer = text(member("iss", "a string")?, &format!("{place}.iss"))?;
-        let jwk = member("jwk", "a public JWK")?;
+        let issuer = anchor
+            .member("iss")
+            .ok_or_else(|| wrong(format!("{place}.iss"), "a string"))?;
+        let issuer = text(issuer, &format!("{place}.iss"))?;
+        let (jwk, jwks) = (anchor.member("jwk"), anchor.member("jwks"));
+        if jwk.or(jwks).is_none() && !issuer.starts_with(DID_KEY) {
+            return Err(wrong(
+                format!("{place}.jwk"),
+                "a public JWK (or there be \"jwks\", a JWK set)",
+            ));
+        }
         // A member that we do not know may restrict what the anchor is trusted for.
         if let Some((name, _)) = anchor.iter().find(|(name, _)| !ANCHOR_MEMBERS.contains(name)) {
             let known = ANCHOR_MEMBERS.join(", ");
@@ -111,18 +117,39 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
             ));
             continue;
         }
-        match PublicKey::from_jwk(jwk) {
-            Ok(key) => anchors.push(TrustAnchor {
-                issuer: issuer.to_owned(),
-                key,
-                key_id: None,
-                algorithms: algorithms.clone(),
-                asserts_subjects: false,
-            }),
+        let usable = issuer_keys(jwk, jwks, &place, &mut skipped)
+            .and_then(|keys| anchor::anchors(issuer, keys, algorithms).map_err(|error| error.to_string()));
+        match usable {
+            Ok(usable) => anchors.extend(usable),
             Err(error) => skipped.push(format!("{place} is not trusted: {error}")),
         }
     }
     Ok((TrustAnchors::new(anchors), skipped))
+}
+
+/// The keys that are given beside an issuer's name; `skipped` gets those of a set that are for something else.
+fn issuer_keys(
+    jwk: Option<&Json<'_>>,
+    jwks: Option<&Json<'_>>,
+    place: &str,
+    skipped: &mut Vec<String>,
+) -> Result<Option<IssuerKeys>, String> {
+    match (jwk, jwks) {
+        (None, None) => Ok(None),
+        (Some(jwk), None) => PublicKey::from_jwk(jwk)
+            .map(|key| Some(IssuerKeys::One(key)))
+            .map_err(|error| error.to_string()),
+        (None, Some(jwks)) => {
+            let set = JwkSet::from_json(jwks).map_err(|error| error.to_string())?;
+            skipped.extend(
+                set.skipped()
+                    .iter()
+                    .map(|key| format!("{place}.jwks.keys[{}] is not used: {}", key.index, key.why)),
+            );
+            Ok(Some(IssuerKeys::Set(set.keys().to_vec())))
+        }
+        (Some(_), Some(_)) => Err("it has both \"jwk\" and \"jwks\"; it may have one".to_owned()),
+    }
 }
 
 fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
@@ -226,7 +253,7 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
     }
 }
 
-const ANCHOR_MEMBERS: [&str; 2] = ["iss", "jwk"];
+const ANCHOR_MEMBERS: [&str; 3] = ["iss", "jwk", "jwks"];
 const POLICY_MEMBERS: [&str; 5] = ["require_pop_aud", "require_chain_aud", "nonce", "algs", "proof"];
 
 /// 2^53: up to here every whole number is a double.

@@ -1,5 +1,6 @@
 //! `credence verify`
 
+mod anchor;
 mod answer;
 mod case;
 mod id;
@@ -15,7 +16,8 @@ use self::question::{Policy, ProofPolicy, Question};
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
-use crate::{clock, files, keys, words};
+use crate::keys::{DID_KEY, IssuerKeys};
+use crate::{clock, files, words};
 
 /// Decide one use of a chain, as a service would that knows of no revocations; or with --jsonl, many.
 ///
@@ -23,7 +25,8 @@ use crate::{clock, files, keys, words};
 ///
 /// With --jsonl each line of standard input that is not blank is a case {"id","anchors":[{"iss","jwk"}],"chain":[…],
 /// "proof","tool","args":{},"now","audience":[…],"policy":{}} and gets one line of standard output, its answer
-/// {"id","decision","step","reason"}. "policy" may have require_pop_aud, require_chain_aud, nonce, algs (default
+/// {"id","decision","step","reason"}. An anchor may have "jwks", a JWK set, instead of "jwk", and needs neither if "iss"
+/// is a did:key. "policy" may have require_pop_aud, require_chain_aud, nonce, algs (default
 /// ["Ed25519"]) and proof ("none": no proof is looked at; "pop" or "required": the default); a policy with anything else
 /// is denied. Other members of a case are ignored; an anchor that can not be used is not trusted. A line that is not a
 /// case is denied without a step and named on standard error; then the exit code is 2 in the end, otherwise 0, whatever
@@ -37,8 +40,8 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP, required_unless_present = "jsonl")]
     chain: Option<String>,
 
-    /// Whom to trust (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is the JWK itself or a
-    /// file whose path has no `=`.
+    /// Whom to trust (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is the JWK itself, a JWK
+    /// set, or a file of either whose path has no `=`. A did:key needs no JWK.
     #[arg(long = "anchor", value_name = "ISSUER=JWK", required_unless_present = "jsonl")]
     anchors: Vec<String>,
 
@@ -147,18 +150,41 @@ impl Verify {
     }
 
     fn trust_anchors(&self) -> Result<TrustAnchors, Failure> {
-        let anchors = self.anchors.iter().map(|anchor| {
-            let (issuer, jwk) = issuer_and_jwk(anchor)
-                .ok_or_else(|| Failure::input(format!("--anchor {anchor}: write ISSUER=JWK, the JWK or its file")))?;
-            Ok(TrustAnchor {
-                issuer: issuer.to_owned(),
-                key: keys::public_key(jwk)?,
-                key_id: None,
-                algorithms: allowed(&self.algorithms),
-                asserts_subjects: false,
-            })
-        });
-        Ok(TrustAnchors::new(anchors.collect::<Result<Vec<_>, Failure>>()?))
+        let algorithms = allowed(&self.algorithms);
+        let mut anchors = Vec::new();
+        for given in &self.anchors {
+            anchors.extend(trust_anchors(given, &algorithms)?);
+        }
+        Ok(TrustAnchors::new(anchors))
+    }
+}
+
+/// Reads one `--anchor`.
+fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<TrustAnchor>, Failure> {
+    let (issuer, keys) = match issuer_and_jwk(given) {
+        Some((issuer, jwk)) => (issuer, Some(IssuerKeys::read(jwk)?)),
+        None if given.starts_with(DID_KEY) => (given, None),
+        None => {
+            return Err(Failure::input(format!(
+                "--anchor {given}: write ISSUER=JWK, the JWK or its file; only a did:key needs none"
+            )));
+        }
+    };
+    let anchors = anchor::anchors(issuer, keys, algorithms)
+        .map_err(|error| Failure::input(format!("--anchor {issuer}: {error}")))?;
+    let unfit = anchors
+        .iter()
+        .map(|anchor| &anchor.key)
+        .find(|key| !algorithms.iter().any(|algorithm| key.fits(algorithm)));
+    match unfit {
+        None => Ok(anchors),
+        Some(key) => {
+            let kind = key.key_type();
+            Err(Failure::input(format!(
+                "--anchor {issuer}: none of the algorithms fits its {kind} key; add --algorithm {}",
+                kind.algorithm()
+            )))
+        }
     }
 }
 
@@ -181,10 +207,7 @@ fn allowed(listed: &[Algorithm]) -> Algorithms {
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, String> {
-    Algorithm::from_name(name).ok_or_else(|| {
-        let names: Vec<_> = Algorithm::ALL.into_iter().map(Algorithm::name).collect();
-        format!("there are {}", names.join(" and "))
-    })
+    Algorithm::from_name(name).ok_or_else(|| format!("there are {}", Algorithm::ALL.map(Algorithm::name).join(", ")))
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use credence_delegation::{Algorithm, Algorithms, PublicKey, TrustAnchor, TrustAnchors};
-
+use super::checks::{at_most, count, is_token, not_empty, seconds, time, visible};
 use super::error::Problems;
-use super::{Access, Audit, ConfigError, ControlPlane, Limits, Policy, Requirement, Rule, duration, file};
+use super::{Access, Audit, ConfigError, ControlPlane, Limits, Policy, Requirement, Rule, duration, file, trust};
 use crate::arguments::{ArgumentMapping, ArgumentSource, Source};
 use crate::replay::MAX_PROOF_WINDOW;
 use crate::request::{HeaderNames, folds_to, is_ours};
@@ -20,8 +19,8 @@ use crate::route::{HostPattern, PathTemplate, Pattern, Routes};
 pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let mut problems = Problems::default();
     let audience = audience("audience", file.audience, &mut problems);
-    let trust_anchors = trust_anchors(file.trust_anchors, &mut problems);
-    let holder_algorithms = algorithms("holder_algorithms", file.holder_algorithms, &mut problems);
+    let trust = trust::trust(file.trust_anchors, &mut problems);
+    let holder_algorithms = trust::algorithms("holder_algorithms", file.holder_algorithms, &mut problems);
     let control_plane = control_plane(file.control_plane, &mut problems);
     let headers = header_names(file.headers, &mut problems);
     let routes = RuleCompiler {
@@ -38,7 +37,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let limits = limits(file.limits, times, &mut problems);
     let audit = audit(file.audit, &mut problems);
     problems.finish(Policy {
-        trust_anchors,
+        trust_anchors: trust.anchors,
         holder_algorithms,
         control_plane,
         unmatched: file.default,
@@ -46,6 +45,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         headers,
         limits,
         audit,
+        notes: trust.notes,
     })
 }
 
@@ -68,81 +68,7 @@ fn audience(path: &str, names: Vec<String>, problems: &mut Problems) -> Vec<Stri
     names
 }
 
-// === Trust ===
-
-fn trust_anchors(anchors: Vec<file::TrustAnchor>, problems: &mut Problems) -> TrustAnchors {
-    const PATH: &str = "trust_anchors";
-    if anchors.is_empty() {
-        problems.report(
-            PATH,
-            "no trust anchor, so no delegation could ever be valid; add `{issuer, jwk}`",
-        );
-    }
-    at_most(MAX_TRUST_ANCHORS, anchors.len(), PATH, problems);
-    let mut compiled: Vec<TrustAnchor> = Vec::with_capacity(anchors.len());
-    for (index, anchor) in anchors.into_iter().enumerate() {
-        let path = format!("{PATH}[{index}]");
-        visible(&format!("{path}.issuer"), &anchor.issuer, problems);
-        if !anchor.issuer.is_empty() && !has_scheme(&anchor.issuer) {
-            let message = format!("`{}` is not a URI; write it as tokens have it in `iss`", anchor.issuer);
-            problems.report(format!("{path}.issuer"), message);
-        }
-        let algorithms = algorithms(&format!("{path}.algorithms"), anchor.algorithms, problems);
-        let key = PublicKey::from_jwk_text(anchor.jwk.get().as_bytes());
-        let Some(key) = problems.take(format!("{path}.jwk"), key) else {
-            continue;
-        };
-        if compiled
-            .iter()
-            .any(|earlier| earlier.issuer == anchor.issuer && earlier.key == key)
-        {
-            let message = format!(
-                "issuer `{}` is listed with the same key before; remove one",
-                anchor.issuer
-            );
-            problems.report(path, message);
-            continue;
-        }
-        let asserts_subjects = anchor.asserts_subjects;
-        compiled.push(TrustAnchor {
-            issuer: anchor.issuer,
-            key,
-            key_id: None,
-            algorithms,
-            asserts_subjects,
-        });
-    }
-    TrustAnchors::new(compiled)
-}
-
-fn algorithms(path: &str, names: Option<Vec<String>>, problems: &mut Problems) -> Algorithms {
-    let Some(names) = names else {
-        return Algorithms::default();
-    };
-    if names.is_empty() {
-        problems.report(path, "no algorithm; write `[Ed25519]` or leave the field out");
-    }
-    let mut compiled: Vec<Algorithm> = Vec::new();
-    for (index, name) in names.iter().enumerate() {
-        match Algorithm::from_name(name) {
-            Some(algorithm) if compiled.contains(&algorithm) => {
-                problems.report(
-                    format!("{path}[{index}]"),
-                    format!("`{name}` is listed twice; remove one"),
-                );
-            }
-            Some(algorithm) => compiled.push(algorithm),
-            None => {
-                let known = Algorithm::ALL.map(Algorithm::name).join(", ");
-                problems.report(
-                    format!("{path}[{index}]"),
-                    format!("`{name}` is not supported; write one of: {known}"),
-                );
-            }
-        }
-    }
-    Algorithms::new(compiled)
-}
+// === The control plane ===
 
 fn control_plane(settings: file::ControlPlane, problems: &mut Problems) -> ControlPlane {
     const PATH: &str = "control_plane";
@@ -624,115 +550,10 @@ fn audit(audit: file::Audit, problems: &mut Problems) -> Audit {
     }
 }
 
-// === Checks that fields share ===
-
-fn at_most(limit: usize, found: usize, path: &str, problems: &mut Problems) -> bool {
-    if found > limit {
-        problems.report(path, format!("{found} entries; at most {limit} are accepted"));
-    }
-    found <= limit
-}
-
-fn not_empty(path: &str, found: usize, problems: &mut Problems) {
-    if found == 0 {
-        problems.report(
-            path,
-            "an empty list matches nothing; leave the field out to match everything",
-        );
-    }
-}
-
-fn visible(path: &str, text: &str, problems: &mut Problems) {
-    if text.is_empty() || text.len() > MAX_TEXT_BYTES || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        let message = format!(
-            "`{}` is not usable; write 1 to {MAX_TEXT_BYTES} bytes without white space",
-            text.escape_debug()
-        );
-        problems.report(path, message);
-    }
-}
-
-fn has_scheme(uri: &str) -> bool {
-    uri.split_once(':').is_some_and(|(scheme, rest)| {
-        !rest.is_empty()
-            && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-            && scheme
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
-    })
-}
-
-/// A character of a token (RFC 9110, section 5.6.2): what methods and header names are made of.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-fn count(
-    path: &str,
-    found: Option<file::Count>,
-    default: usize,
-    range: RangeInclusive<usize>,
-    problems: &mut Problems,
-) -> usize {
-    let Some(file::Count(found)) = found else {
-        return default;
-    };
-    match usize::try_from(found) {
-        Ok(found) if range.contains(&found) => found,
-        _ => {
-            problems.report(
-                path,
-                format!("{found} is out of range; write {} to {}", range.start(), range.end()),
-            );
-            default
-        }
-    }
-}
-
-fn time(
-    path: &str,
-    found: Option<String>,
-    default: Duration,
-    range: RangeInclusive<Duration>,
-    problems: &mut Problems,
-) -> Duration {
-    let Some(text) = found else { return default };
-    let Some(found) = problems.take(path, duration::parse(&text)) else {
-        return default;
-    };
-    if !range.contains(&found) {
-        let (start, end) = (duration::display(*range.start()), duration::display(*range.end()));
-        problems.report(path, format!("{text} is out of range; write {start} to {end}"));
-        return default;
-    }
-    found
-}
-
-/// A time that tokens state in whole seconds.
-fn seconds(
-    path: &str,
-    found: Option<String>,
-    default: u64,
-    range: RangeInclusive<u64>,
-    problems: &mut Problems,
-) -> u64 {
-    let range = Duration::from_secs(*range.start())..=Duration::from_secs(*range.end());
-    let found = time(path, found, Duration::from_secs(default), range, problems);
-    if found.subsec_nanos() != 0 {
-        problems.report(
-            path,
-            format!("{} is not a whole number of seconds", duration::display(found)),
-        );
-    }
-    found.as_secs()
-}
-
 const DAY: u64 = 24 * 60 * 60;
 
 /// Audiences of the plugin or of one rule.
 const MAX_AUDIENCE: usize = 32;
-/// Trust anchors.
-const MAX_TRUST_ANCHORS: usize = 256;
 /// Rules; each is looked at in turn for a request.
 const MAX_RULES: usize = 1_000;
 /// Hosts of one rule.
@@ -745,8 +566,6 @@ const MAX_ARGUMENTS: usize = 64;
 const MAX_IGNORED: usize = 64;
 /// Bytes of a rule's, argument's or query member's name.
 const MAX_NAME_BYTES: usize = 128;
-/// Bytes of any other single text: an audience, an issuer, a tool, a cluster.
-const MAX_TEXT_BYTES: usize = 1_024;
 /// Digits of a log id.
 const LOG_ID_DIGITS: usize = 32;
 /// The lease runs out at the latest after a minute; the control plane never promises more either.

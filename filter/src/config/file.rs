@@ -42,8 +42,12 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct TrustAnchor {
     pub(super) issuer: String,
-    /// Read by the protocol's own key parser.
-    pub(super) jwk: Box<RawValue>,
+    /// One public key, read by the protocol's own key parser.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) jwk: Option<Box<RawValue>>,
+    /// A JWK set, read by the protocol's own parser too.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) jwks: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "present")]
     pub(super) algorithms: Option<Vec<String>>,
     #[serde(default)]

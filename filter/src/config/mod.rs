@@ -3,12 +3,15 @@
 //! [`Policy::parse`] is the one way in: what Envoy hands to the filter and what `credence config check` reads take it
 //! alike, and a configuration with any mistake does not load. docs/configuration.md describes every field.
 
+mod checks;
 mod compile;
 mod duration;
 mod envelope;
 mod error;
 mod file;
+mod trust;
 
+use std::fmt;
 use std::time::Duration;
 
 use credence_delegation::{Algorithms, TrustAnchors};
@@ -40,6 +43,8 @@ pub struct Policy {
     pub limits: Limits,
     /// What is recorded, and what happens if it can not be.
     pub audit: Audit,
+    /// What is no mistake, but may not be what was meant.
+    pub notes: Vec<Note>,
 }
 
 impl Policy {
@@ -158,6 +163,21 @@ pub struct Audit {
     pub on_overflow: Overflow,
     /// What is recorded of arguments.
     pub arguments: RecordedArguments,
+}
+
+/// Something about a configuration that is no mistake, but may not be what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Where, such as `trust_anchors[0].jwks.keys[2]`.
+    pub path: String,
+    /// What there is to know.
+    pub message: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.path, self.message)
+    }
 }
 
 /// Bytes of a configuration.

@@ -1,0 +1,101 @@
+//! Checks that fields of several kinds share.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::error::Problems;
+use super::{duration, file};
+
+pub(super) fn at_most(limit: usize, found: usize, path: &str, problems: &mut Problems) -> bool {
+    if found > limit {
+        problems.report(path, format!("{found} entries; at most {limit} are accepted"));
+    }
+    found <= limit
+}
+
+pub(super) fn not_empty(path: &str, found: usize, problems: &mut Problems) {
+    if found == 0 {
+        problems.report(
+            path,
+            "an empty list matches nothing; leave the field out to match everything",
+        );
+    }
+}
+
+pub(super) fn visible(path: &str, text: &str, problems: &mut Problems) {
+    if text.is_empty() || text.len() > MAX_TEXT_BYTES || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        let message = format!(
+            "`{}` is not usable; write 1 to {MAX_TEXT_BYTES} bytes without white space",
+            text.escape_debug()
+        );
+        problems.report(path, message);
+    }
+}
+
+/// A character of a token (RFC 9110, section 5.6.2): what methods and header names are made of.
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+pub(super) fn count(
+    path: &str,
+    found: Option<file::Count>,
+    default: usize,
+    range: RangeInclusive<usize>,
+    problems: &mut Problems,
+) -> usize {
+    let Some(file::Count(found)) = found else {
+        return default;
+    };
+    match usize::try_from(found) {
+        Ok(found) if range.contains(&found) => found,
+        _ => {
+            problems.report(
+                path,
+                format!("{found} is out of range; write {} to {}", range.start(), range.end()),
+            );
+            default
+        }
+    }
+}
+
+pub(super) fn time(
+    path: &str,
+    found: Option<String>,
+    default: Duration,
+    range: RangeInclusive<Duration>,
+    problems: &mut Problems,
+) -> Duration {
+    let Some(text) = found else { return default };
+    let Some(found) = problems.take(path, duration::parse(&text)) else {
+        return default;
+    };
+    if !range.contains(&found) {
+        let (start, end) = (duration::display(*range.start()), duration::display(*range.end()));
+        problems.report(path, format!("{text} is out of range; write {start} to {end}"));
+        return default;
+    }
+    found
+}
+
+/// A time that tokens state in whole seconds.
+pub(super) fn seconds(
+    path: &str,
+    found: Option<String>,
+    default: u64,
+    range: RangeInclusive<u64>,
+    problems: &mut Problems,
+) -> u64 {
+    let range = Duration::from_secs(*range.start())..=Duration::from_secs(*range.end());
+    let found = time(path, found, Duration::from_secs(default), range, problems);
+    if found.subsec_nanos() != 0 {
+        problems.report(
+            path,
+            format!("{} is not a whole number of seconds", duration::display(found)),
+        );
+    }
+    found.as_secs()
+}
+
+/// Bytes of a single text that has no limit of its own: an audience, an issuer, a tool, a cluster.
+const MAX_TEXT_BYTES: usize = 1_024;
