@@ -33,7 +33,7 @@ pub(crate) fn public_key(given: &str) -> Result<PublicKey, Failure> {
 /// Keys that are named beside an issuer: one, or a JWK set.
 #[derive(Debug)]
 pub(crate) enum IssuerKeys {
-    One(PublicKey),
+    One(Box<PublicKey>),
     /// The keys of the set that can verify signatures.
     Set(Vec<IdentifiedKey>),
 }
@@ -46,7 +46,7 @@ impl IssuerKeys {
         let is_set = Json::parse(&text.text)
             .is_ok_and(|json| json.as_object().is_some_and(|object| object.member("keys").is_some()));
         if !is_set {
-            return text.public_key().map(Self::One);
+            return text.public_key().map(Box::new).map(Self::One);
         }
         let set = JwkSet::parse(&text.text).map_err(|error| Failure::input(format!("{}: {error}", text.place)))?;
         for SkippedKey { index, why } in set.skipped() {

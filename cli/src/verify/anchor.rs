@@ -8,7 +8,7 @@ use crate::keys::{DID_KEY, IssuerKeys};
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnchorError {
     #[error("it has no key; only an issuer whose name is a did:key needs none")]
-    NoKey,
+    Keyless,
     #[error("{0}")]
     DidKey(#[from] DidKeyError),
     #[error("a did:key issuer has one key, the one that its name is made of, and no JWK set")]
@@ -27,8 +27,8 @@ pub(super) fn anchors(
         vec![unnamed(did_key(issuer, keys)?)]
     } else {
         match keys {
-            None => return Err(AnchorError::NoKey),
-            Some(IssuerKeys::One(key)) => vec![unnamed(key)],
+            None => return Err(AnchorError::Keyless),
+            Some(IssuerKeys::One(key)) => vec![unnamed(*key)],
             Some(IssuerKeys::Set(keys)) => keys,
         }
     };
@@ -46,7 +46,7 @@ fn did_key(issuer: &str, beside: Option<IssuerKeys>) -> Result<PublicKey, Anchor
     let key = PublicKey::from_did_key(issuer)?;
     match beside {
         Some(IssuerKeys::Set(_)) => Err(AnchorError::SetOfDidKey),
-        Some(IssuerKeys::One(other)) if other != key => Err(AnchorError::OtherKey(other.to_did_key())),
+        Some(IssuerKeys::One(other)) if *other != key => Err(AnchorError::OtherKey(other.to_did_key())),
         Some(IssuerKeys::One(_)) | None => Ok(key),
     }
 }

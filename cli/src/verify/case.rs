@@ -137,7 +137,7 @@ fn issuer_keys(
     match (jwk, jwks) {
         (None, None) => Ok(None),
         (Some(jwk), None) => PublicKey::from_jwk(jwk)
-            .map(|key| Some(IssuerKeys::One(key)))
+            .map(|key| Some(IssuerKeys::One(Box::new(key))))
             .map_err(|error| error.to_string()),
         (None, Some(jwks)) => {
             let set = JwkSet::from_json(jwks).map_err(|error| error.to_string())?;
