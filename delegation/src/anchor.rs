@@ -1,5 +1,6 @@
 //! Trust anchors: who may sign root tokens.
 
+use crate::jws::Header;
 use crate::key::{Algorithm, Algorithms, PublicKey};
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
@@ -23,6 +24,17 @@ pub struct TrustAnchor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrustAnchors(Vec<TrustAnchor>);
 
+/// Why no anchor's key is worth a signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoCandidate {
+    /// The issuer has no anchor.
+    IssuerUnknown,
+    /// None of the issuer's anchors allows the algorithm, or none of its keys fits it.
+    AlgorithmNotAllowed,
+    /// The `kid` is none of those keys'.
+    KeyUnknown,
+}
+
 impl TrustAnchor {
     /// Whether a signature by `algorithm` may be this anchor's at all.
     pub(crate) fn allows(&self, algorithm: Algorithm) -> bool {
@@ -31,7 +43,7 @@ impl TrustAnchor {
 
     /// Whether the header leaves this key to be tried. A `kid` selects among the keys that are configured, nothing
     /// more; one that no key has selects none.
-    pub(crate) fn is_selected_by(&self, key_id: Option<&str>) -> bool {
+    fn is_selected_by(&self, key_id: Option<&str>) -> bool {
         match (&self.key_id, key_id) {
             (Some(ours), Some(theirs)) => ours == theirs,
             (None, _) | (_, None) => true,
@@ -49,6 +61,25 @@ impl TrustAnchors {
     /// The anchors of one issuer.
     pub fn of_issuer(&self, issuer: &str) -> impl Iterator<Item = &TrustAnchor> {
         self.0.iter().filter(move |anchor| anchor.issuer == issuer)
+    }
+
+    /// The anchors whose key may have signed what has this header and says that it is this issuer's.
+    pub(crate) fn candidates(&self, issuer: Option<&str>, header: &Header) -> Result<Vec<&TrustAnchor>, NoCandidate> {
+        let mut candidates: Vec<_> = issuer
+            .map(|issuer| self.of_issuer(issuer).collect())
+            .unwrap_or_default();
+        if candidates.is_empty() {
+            return Err(NoCandidate::IssuerUnknown);
+        }
+        candidates.retain(|anchor| anchor.allows(header.algorithm));
+        if candidates.is_empty() {
+            return Err(NoCandidate::AlgorithmNotAllowed);
+        }
+        candidates.retain(|anchor| anchor.is_selected_by(header.key_id.as_deref()));
+        if candidates.is_empty() {
+            return Err(NoCandidate::KeyUnknown);
+        }
+        Ok(candidates)
     }
 
     /// All anchors.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::anchor::{TrustAnchor, TrustAnchors};
+use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
@@ -288,7 +288,10 @@ impl<'a> Token<'a> {
     /// Steps 3a to 3n: the signature of one of the issuer's anchors, then the claims.
     fn verify_root(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
         let header = self.header(Step::S3a)?;
-        let anchor = candidates(context.anchors, self.glance.issuer.as_deref(), header)?
+        let anchor = context
+            .anchors
+            .candidates(self.glance.issuer.as_deref(), header)
+            .map_err(no_candidate)?
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key))
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
@@ -345,33 +348,13 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The anchors whose key a root may be signed with: step 3a, and 3k for an issuer that nobody configured.
-fn candidates<'a>(
-    anchors: &'a TrustAnchors,
-    issuer: Option<&str>,
-    header: &Header,
-) -> Result<Vec<&'a TrustAnchor>, Denial> {
-    let of_issuer: Vec<_> = issuer
-        .map(|issuer| anchors.of_issuer(issuer).collect())
-        .unwrap_or_default();
-    if of_issuer.is_empty() {
-        return Err(Step::S3k.deny(Cause::IssuerUnknown));
+/// Why no key of the issuer is tried: step 3k for an issuer that nobody configured, else 3a or 3b.
+fn no_candidate(reason: NoCandidate) -> Denial {
+    match reason {
+        NoCandidate::IssuerUnknown => Step::S3k.deny(Cause::IssuerUnknown),
+        NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),
+        NoCandidate::KeyUnknown => Step::S3b.deny(Cause::KeyUnknown),
     }
-    let allowed: Vec<_> = of_issuer
-        .into_iter()
-        .filter(|anchor| anchor.allows(header.algorithm))
-        .collect();
-    if allowed.is_empty() {
-        return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
-    }
-    let selected: Vec<_> = allowed
-        .into_iter()
-        .filter(|anchor| anchor.is_selected_by(header.key_id.as_deref()))
-        .collect();
-    if selected.is_empty() {
-        return Err(Step::S3b.deny(Cause::KeyUnknown));
-    }
-    Ok(selected)
 }
 
 fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {

@@ -13,7 +13,11 @@
 //!    this very invocation;
 //! 5. [`revocation::void`] says whether what was valid has been taken back.
 //!
-//! [`mint`] is the other side: issuing, deriving and proving.
+//! Where a chain's first tokens have been verified before, [`Chain::parse_onto`] takes their word and costs the new
+//! signatures only. `batch` verifies many signatures at once, for evidence and never for a decision.
+//!
+//! [`mint`] is the other side: issuing, deriving, proving, and stating a revocation. [`Statement`] is how such a
+//! statement is verified.
 
 #![cfg_attr(
     not(test),
@@ -45,6 +49,7 @@ pub mod mint;
 mod number;
 mod proof;
 pub mod revocation;
+mod statement;
 mod time;
 mod token;
 mod value;
@@ -62,6 +67,7 @@ pub use key::{
 pub use limits::Limits;
 pub use number::{Double, Number};
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
+pub use statement::{Revocation, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;
 pub use token::VerifiedToken;
 pub use value::{Arguments, InadmissibleNumber, Value};

@@ -1,6 +1,6 @@
 //! The finite numbers that the draft leaves to implementations.
 
-/// Limits of verification. [`Limits::default`] has the draft's recommended values.
+/// Limits of verification. [`Limits::default`] has the draft's recommended values, and ours where it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// MAX_TOKEN_SIZE: bytes of one encoded token or proof (draft section 4.3.1).
@@ -16,6 +16,10 @@ pub struct Limits {
     pub iat_skew: u64,
     /// Seconds that a proof's `iat` may differ from our clock, either way (draft section 9.10).
     pub proof_window: u64,
+    /// Bytes of one encoded revocation statement.
+    pub statement_bytes: usize,
+    /// Seconds between `iat` and `exp` of a revocation statement.
+    pub statement_lifetime: u64,
 }
 
 /// MAX_CONSTRAINT_DEPTH: nesting of `all` and `any` (draft section 3.4).
@@ -34,6 +38,8 @@ impl Default for Limits {
             token_lifetime: 90 * 24 * 60 * 60,
             iat_skew: 30,
             proof_window: 30,
+            statement_bytes: 8_192,
+            statement_lifetime: 24 * 60 * 60,
         }
     }
 }

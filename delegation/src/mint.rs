@@ -1,4 +1,5 @@
-//! Issuing, deriving and proving: what an issuer, a delegating holder and an agent do (draft sections 6 and 7).
+//! Issuing, deriving and proving: what an issuer, a delegating holder and an agent do (draft sections 6 and 7); and
+//! taking back.
 //!
 //! Everything that is made here is first read back as a verifier would, so that a token which would be denied is
 //! never handed out. Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither
@@ -12,6 +13,7 @@ use crate::key::{PublicKey, SigningKey};
 use crate::limits::Limits;
 use crate::number::Number;
 use crate::proof;
+use crate::statement::{self, Revocation, StatementError};
 use crate::time::UnixTime;
 use crate::token::{self, Claims, Link};
 use crate::value::{Arguments, Value};
@@ -69,6 +71,25 @@ pub struct Invocation {
     pub nonce: Option<String>,
 }
 
+/// What a principal, or an issuer for its subjects, takes back.
+#[derive(Debug, Clone)]
+pub struct RevocationOrder {
+    /// `jti`: unique; a UUIDv7 is recommended.
+    pub id: String,
+    /// `iss`: the issuer's URI.
+    pub issuer: String,
+    /// `sub`: the principal's name at the issuer; none if he is the issuer.
+    pub subject: Option<String>,
+    /// `aud`: whoever shall act on it; at least one.
+    pub audience: Vec<String>,
+    /// `iat`.
+    pub issued_at: UnixTime,
+    /// `exp`.
+    pub expires_at: UnixTime,
+    /// `revoke`.
+    pub revocation: Revocation,
+}
+
 /// Why nothing was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
@@ -86,6 +107,9 @@ pub enum MintError {
     /// A verifier would deny what was asked for.
     #[error("the token would be denied: {0}")]
     WouldBeDenied(Denial),
+    /// A verifier would refuse the revocation statement.
+    #[error("the statement would be refused: {0}")]
+    Statement(#[from] StatementError),
     /// The result would not be JSON that a verifier reads.
     #[error("the token would be denied: {0}")]
     Json(#[from] JsonError),
@@ -173,6 +197,37 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
     Ok(jws::sign(key, proof::TYP, &claims))
 }
 
+/// States a revocation, signed by the issuer.
+///
+/// # Errors
+/// [`MintError::Statement`] with what a verifier would refuse. Whether he trusts the issuer is his to say.
+pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
+    let revoked = match &order.revocation {
+        Revocation::Epoch(epoch) => integer(i128::from(*epoch)),
+        Revocation::Delegation(id) => id.as_str().into(),
+        Revocation::Key(key) => Value::String(key.to_string()),
+        Revocation::IssuedUntil(until) => integer(i128::from(until.0)),
+    };
+    let revoke = Value::object([(order.revocation.member().to_owned(), revoked)]);
+    let mut claims: Vec<(String, Value)> = vec![
+        ("jti".into(), order.id.as_str().into()),
+        ("iss".into(), order.issuer.as_str().into()),
+        ("iat".into(), integer(i128::from(order.issued_at.0))),
+        ("exp".into(), integer(i128::from(order.expires_at.0))),
+        ("revoke".into(), revoke),
+    ];
+    claims.extend(
+        order
+            .subject
+            .iter()
+            .map(|subject| ("sub".into(), subject.as_str().into())),
+    );
+    claims.extend(audience(&order.audience));
+    let statement = jws::sign(key, statement::TYP, &Value::object(claims).canonical());
+    statement::check(&statement, order.issued_at, limits)?;
+    Ok(statement)
+}
+
 impl Grant {
     fn claims(&self, depth: u32) -> Vec<(String, Value)> {
         let jwk = Json::parse(self.holder.to_jwk().as_bytes())
@@ -196,16 +251,19 @@ impl Grant {
             ("del_max_depth".to_owned(), integer(i128::from(self.max_depth))),
             ("authorization_details".to_owned(), Value::Array(vec![details])),
         ];
-        match self.audience.as_slice() {
-            [] => {}
-            [one] => claims.push(("aud".to_owned(), one.as_str().into())),
-            several => {
-                let several = several.iter().map(|name| name.as_str().into()).collect();
-                claims.push(("aud".to_owned(), Value::Array(several)));
-            }
-        }
+        claims.extend(audience(&self.audience));
         claims
     }
+}
+
+/// `aud`, if anybody is named.
+fn audience(names: &[String]) -> Option<(String, Value)> {
+    let value = match names {
+        [] => return None,
+        [one] => one.as_str().into(),
+        several => Value::Array(several.iter().map(|name| name.as_str().into()).collect()),
+    };
+    Some(("aud".to_owned(), value))
 }
 
 /// Reads a token as a verifier would once its signature has verified, without relating it to a parent.

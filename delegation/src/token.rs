@@ -379,7 +379,8 @@ fn read_capabilities(details: &[Json<'_>], shape: Step, constraints: Step) -> Re
     })
 }
 
-fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
+/// `aud`, if there is one. What is neither a string nor an array of strings names nobody.
+pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
     claims.member("aud").map(|aud| match aud {
         Json::String(one) => vec![one.clone().into_owned()],
         Json::Array(several) => several

@@ -2,7 +2,10 @@
 
 mod chains;
 mod common;
+mod forgeries;
 mod invocations;
+mod keys;
 mod minting;
 mod prefixes;
 mod revocation;
+mod statements;

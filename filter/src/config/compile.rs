@@ -519,6 +519,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         token_lifetime,
         iat_skew,
         proof_window: pop_window,
+        ..default
     };
     Limits {
         proof_bytes,

@@ -63,6 +63,7 @@ fn what_is_left_out_has_its_documented_default() {
         token_lifetime: 7_776_000,
         iat_skew: 30,
         proof_window: 30,
+        ..credence_delegation::Limits::default()
     };
     let limits = Limits {
         proof_bytes: 8_192,

@@ -1,0 +1,398 @@
+//! Revocation statements: how a principal, or an issuer for its subjects, takes authority back with nothing but his
+//! key.
+//!
+//! The draft leaves revocation to deployments (section 9.8). Ours is a JWS of media type `revocation+jwt` (RFC 7519,
+//! explicitly typed after RFC 8725, section 3.11, so that no token passes for a statement and no statement for a
+//! token), in the compact form, signed with a key that is a trust anchor's:
+//!
+//! | claim | | meaning |
+//! |---|---|---|
+//! | `iss` | required | the anchor's issuer, whose key signs |
+//! | `sub` | optional | the principal's name at that issuer; only from an anchor that asserts subjects. Without it the principal is the issuer itself |
+//! | `aud` | required | whom the statement is addressed to; one of the verifier's own identifiers must be among them |
+//! | `iat`, `exp` | required | whole seconds; `exp` is at most [`Limits::statement_lifetime`] after `iat` |
+//! | `jti` | required | names the statement in the evidence |
+//! | `revoke` | required | an object of exactly one member, below |
+//!
+//! | member of `revoke` | value | takes back |
+//! |---|---|---|
+//! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a statement that was captured does nothing twice |
+//! | `delegation` | `jti` of a token | that token and all that is derived from it, among the principal's |
+//! | `key` | RFC 7638 thumbprint | whatever that key signs. A key of the same issuer, and no `sub`: nobody revokes the keys of another |
+//! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future |
+//!
+//! Unlike in a token, a `sub` that the anchor may not assert is refused instead of ignored: a statement about one person
+//! must not become one about the issuer. Every statement can be repeated without further effect, so a verifier needs no
+//! memory of `jti`.
+
+use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
+use crate::denial::Cause;
+use crate::glance::Glance;
+use crate::json::{Json, JsonError, Object};
+use crate::jws::{Header, Jws};
+use crate::key::Thumbprint;
+use crate::limits::Limits;
+use crate::revocation::EPOCH_LIMIT;
+use crate::time::UnixTime;
+use crate::token;
+use crate::verified::Principal;
+
+/// The media type of a statement.
+pub(crate) const TYP: &str = "revocation+jwt";
+
+/// A statement as presented. Nothing in it has been verified.
+#[derive(Debug)]
+pub struct Statement<'a> {
+    jws: Jws<'a>,
+    header: Header,
+    payload: Vec<u8>,
+    glance: Glance,
+}
+
+/// What a statement is verified against.
+#[derive(Debug, Clone, Copy)]
+pub struct StatementContext<'a> {
+    /// Whose statements count.
+    pub anchors: &'a TrustAnchors,
+    /// Our own audience identifiers, such as the revocation log's.
+    pub audience: &'a [String],
+    /// Limits of size and time.
+    pub limits: &'a Limits,
+    /// The current time.
+    pub now: UnixTime,
+}
+
+/// A statement that whoever may revoke this has signed. Only verification makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedStatement {
+    principal: Principal,
+    revocation: Revocation,
+    id: String,
+    issued_at: UnixTime,
+    expires_at: UnixTime,
+    signed_by: Thumbprint,
+}
+
+/// What a statement takes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Revocation {
+    /// Everything that the principal granted in this epoch and before: his epoch is raised from this one, if it still
+    /// is this one.
+    Epoch(u64),
+    /// The token of this id, among the principal's, and all that is derived from it.
+    Delegation(String),
+    /// Whatever this key of the issuer's signs.
+    Key(Thumbprint),
+    /// Every root token that the issuer issued up to this instant.
+    IssuedUntil(UnixTime),
+}
+
+/// Why a statement is refused. The texts are for whoever made it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatementError {
+    /// Over [`Limits::statement_bytes`].
+    #[error("the statement has {size} bytes; the limit is {limit}")]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Not a JWS in its compact form.
+    #[error("malformed: {0}")]
+    Malformed(&'static str),
+    /// The header: its shape, its type, `crit`, or an algorithm that does not exist here.
+    #[error("{0}")]
+    Header(Cause),
+    /// The payload is not strict JSON.
+    #[error("malformed claims: {0}")]
+    Json(#[from] JsonError),
+    /// `exp` has passed.
+    #[error("the statement has expired: sign a new one")]
+    Expired,
+    /// `iat` is in the future.
+    #[error("the statement is dated in the future: set the clock of whoever signed it")]
+    IssuedInFuture,
+    /// `exp` is not after `iat`, or too long after it.
+    #[error("the statement's lifetime is empty or longer than {0} seconds")]
+    Lifetime(u64),
+    /// No trust anchor is configured for the issuer.
+    #[error("the issuer is not a configured trust anchor")]
+    IssuerUnknown,
+    /// None of the issuer's anchors allows the algorithm.
+    #[error("the alg header is not allowed for this issuer or does not fit its key")]
+    AlgorithmNotAllowed,
+    /// The header's `kid` is none of the keys configured for the issuer.
+    #[error("the kid header names none of the issuer's configured keys")]
+    KeyUnknown,
+    /// The signature is that of none of the issuer's keys.
+    #[error("the signature does not verify")]
+    SignatureInvalid,
+    /// A claim is missing, of the wrong type, or says what it may not.
+    #[error("claim \"{claim}\": {expected}")]
+    Claim {
+        /// The claim's name; a member of `revoke` as `revoke.key`.
+        claim: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// The statement is addressed to somebody else.
+    #[error("the statement is addressed to somebody else (aud)")]
+    Audience,
+    /// The key to revoke is none of the issuer's.
+    #[error("the key to revoke is none of the issuer's configured keys; other keys are for an operator to revoke")]
+    ForeignKey,
+}
+
+impl<'a> Statement<'a> {
+    /// Takes a statement over and checks all that can be checked without a key: its size, its shape and its header.
+    ///
+    /// # Errors
+    /// See [`StatementError`].
+    pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, StatementError> {
+        if compact.len() > limits.statement_bytes {
+            return Err(StatementError::TooLarge {
+                size: compact.len(),
+                limit: limits.statement_bytes,
+            });
+        }
+        let jws = Jws::parse(compact).ok_or(StatementError::Malformed(
+            "a statement is three parts joined by dots (RFC 7515)",
+        ))?;
+        let header = jws.header(TYP).map_err(StatementError::Header)?;
+        let payload = jws
+            .payload()
+            .ok_or(StatementError::Malformed("the statement's payload is not base64url"))?;
+        let glance = Glance::of(&payload)?;
+        Ok(Self {
+            jws,
+            header,
+            payload,
+            glance,
+        })
+    }
+
+    /// Verifies the statement. What is refused for its age, its issuer or its algorithm costs no signature.
+    ///
+    /// # Errors
+    /// See [`StatementError`].
+    pub fn verify(&self, context: &StatementContext<'_>) -> Result<VerifiedStatement, StatementError> {
+        if self.glance.expired(context.now) {
+            return Err(StatementError::Expired);
+        }
+        let anchor = context
+            .anchors
+            .candidates(self.glance.issuer.as_deref(), &self.header)?
+            .into_iter()
+            .find(|anchor| self.jws.verifies(&anchor.key))
+            .ok_or(StatementError::SignatureInvalid)?;
+        let claims = Claims::parse(&self.payload)?;
+        claims.check(context.now, context.limits)?;
+        if claims.issuer != anchor.issuer {
+            return Err(StatementError::IssuerUnknown);
+        }
+        if !claims.audience.iter().any(|name| context.audience.contains(name)) {
+            return Err(StatementError::Audience);
+        }
+        claims.check_authority(anchor, context.anchors)?;
+        Ok(VerifiedStatement {
+            principal: Principal {
+                issuer: claims.issuer,
+                subject: claims.subject,
+            },
+            revocation: claims.revocation,
+            id: claims.id,
+            issued_at: claims.issued_at,
+            expires_at: claims.expires_at,
+            signed_by: anchor.key.thumbprint(),
+        })
+    }
+}
+
+impl VerifiedStatement {
+    /// Whose authority is taken back, or the issuer, for a key and for what was issued until some time.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What is taken back.
+    #[must_use]
+    pub fn revocation(&self) -> &Revocation {
+        &self.revocation
+    }
+
+    /// `jti`.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// `iat`.
+    #[must_use]
+    pub fn issued_at(&self) -> UnixTime {
+        self.issued_at
+    }
+
+    /// `exp`: from then on the statement is refused.
+    #[must_use]
+    pub fn expires_at(&self) -> UnixTime {
+        self.expires_at
+    }
+
+    /// The issuer's key that signed it.
+    #[must_use]
+    pub fn signed_by(&self) -> Thumbprint {
+        self.signed_by
+    }
+}
+
+/// Reads a statement as a verifier would who trusts whoever signed it.
+pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
+    let statement = Statement::parse(compact, limits)?;
+    Claims::parse(&statement.payload)?.check(now, limits)
+}
+
+/// All claims, read but not judged.
+struct Claims {
+    issuer: String,
+    subject: Option<String>,
+    audience: Vec<String>,
+    id: String,
+    issued_at: UnixTime,
+    expires_at: UnixTime,
+    revocation: Revocation,
+}
+
+impl Claims {
+    fn parse(payload: &[u8]) -> Result<Self, StatementError> {
+        let json = Json::parse(payload)?;
+        let claims = json
+            .as_object()
+            .ok_or(StatementError::Malformed("the claims are not a JSON object"))?;
+        let text = |name| {
+            let text = claims.member(name).and_then(Json::as_str);
+            text.filter(|text| !text.is_empty())
+                .map(str::to_owned)
+                .ok_or_else(|| wrong(name, "a string that is not empty"))
+        };
+        let time = |name| time(claims, name).ok_or_else(|| wrong(name, "whole seconds since the Unix epoch"));
+        Ok(Self {
+            issuer: text("iss")?,
+            subject: claims.member("sub").map(|_| text("sub")).transpose()?,
+            audience: token::audience(claims)
+                .filter(|names| !names.is_empty())
+                .ok_or_else(|| wrong("aud", "a string, or an array of strings"))?,
+            id: text("jti")?,
+            issued_at: time("iat")?,
+            expires_at: time("exp")?,
+            revocation: Revocation::parse(claims)?,
+        })
+    }
+
+    /// Checks what depends on the time and on nobody's trust.
+    fn check(&self, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
+        if self.expires_at <= now {
+            return Err(StatementError::Expired);
+        }
+        if self.issued_at > now.plus(limits.iat_skew) {
+            return Err(StatementError::IssuedInFuture);
+        }
+        if self.expires_at <= self.issued_at || self.expires_at > self.issued_at.plus(limits.statement_lifetime) {
+            return Err(StatementError::Lifetime(limits.statement_lifetime));
+        }
+        let of_one_subject = self.subject.is_some();
+        match self.revocation {
+            Revocation::Epoch(_) | Revocation::Delegation(_) => Ok(()),
+            Revocation::Key(_) | Revocation::IssuedUntil(_) if of_one_subject => Err(wrong(
+                "sub",
+                "absent where a key or a time is revoked, which concern all subjects of the issuer",
+            )),
+            // A floor in the future would void what has not been issued yet, for good.
+            Revocation::IssuedUntil(until) if until > now.plus(limits.iat_skew) => {
+                Err(wrong("revoke.issued_until", "not in the future"))
+            }
+            Revocation::Key(_) | Revocation::IssuedUntil(_) => Ok(()),
+        }
+    }
+
+    /// Checks that the anchor may say this.
+    fn check_authority(&self, anchor: &TrustAnchor, anchors: &TrustAnchors) -> Result<(), StatementError> {
+        if self.subject.is_some() && !anchor.asserts_subjects {
+            return Err(wrong("sub", "absent: this issuer speaks for nobody but itself"));
+        }
+        match self.revocation {
+            Revocation::Key(key) if !anchors.of_issuer(&anchor.issuer).any(|own| own.key.thumbprint() == key) => {
+                Err(StatementError::ForeignKey)
+            }
+            Revocation::Key(_) | Revocation::Epoch(_) | Revocation::Delegation(_) | Revocation::IssuedUntil(_) => {
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Revocation {
+    /// The member of `revoke` that it is written as.
+    pub(crate) fn member(&self) -> &'static str {
+        match self {
+            Self::Epoch(_) => "epoch",
+            Self::Delegation(_) => "delegation",
+            Self::Key(_) => "key",
+            Self::IssuedUntil(_) => "issued_until",
+        }
+    }
+
+    fn parse(claims: &Object<'_>) -> Result<Self, StatementError> {
+        let revoke = claims
+            .member("revoke")
+            .and_then(Json::as_object)
+            .ok_or_else(|| wrong("revoke", ONE_MEMBER))?;
+        let mut members = revoke.iter();
+        let (Some((name, value)), None) = (members.next(), members.next()) else {
+            return Err(wrong("revoke", ONE_MEMBER));
+        };
+        match name {
+            "epoch" => value
+                .as_integer()
+                .and_then(|epoch| u64::try_from(epoch).ok())
+                .filter(|&epoch| epoch < EPOCH_LIMIT)
+                .map(Self::Epoch)
+                .ok_or_else(|| wrong("revoke.epoch", "the epoch to raise from, an integer from 0 to 2^53-1")),
+            "delegation" => value
+                .as_str()
+                .filter(|id| !id.is_empty())
+                .map(|id| Self::Delegation(id.to_owned()))
+                .ok_or_else(|| wrong("revoke.delegation", "a token's jti, a string that is not empty")),
+            "key" => value
+                .as_str()
+                .and_then(Thumbprint::parse)
+                .map(Self::Key)
+                .ok_or_else(|| wrong("revoke.key", "a key's SHA-256 thumbprint in base64url (RFC 7638)")),
+            "issued_until" => time(revoke, "issued_until")
+                .map(Self::IssuedUntil)
+                .ok_or_else(|| wrong("revoke.issued_until", "whole seconds since the Unix epoch")),
+            _ => Err(wrong("revoke", ONE_MEMBER)),
+        }
+    }
+}
+
+impl From<NoCandidate> for StatementError {
+    fn from(reason: NoCandidate) -> Self {
+        match reason {
+            NoCandidate::IssuerUnknown => Self::IssuerUnknown,
+            NoCandidate::AlgorithmNotAllowed => Self::AlgorithmNotAllowed,
+            NoCandidate::KeyUnknown => Self::KeyUnknown,
+        }
+    }
+}
+
+fn time(claims: &Object<'_>, name: &str) -> Option<UnixTime> {
+    claims.member(name).and_then(Json::as_integer).map(UnixTime)
+}
+
+fn wrong(claim: &'static str, expected: &'static str) -> StatementError {
+    StatementError::Claim { claim, expected }
+}
+
+const ONE_MEMBER: &str = "an object of exactly one member: epoch, delegation, key or issued_until";
