@@ -107,9 +107,6 @@ pub enum MintError {
     /// A verifier would deny what was asked for.
     #[error("the token would be denied: {0}")]
     WouldBeDenied(Denial),
-    /// A verifier would refuse the revocation statement.
-    #[error("the statement would be refused: {0}")]
-    Statement(#[from] StatementError),
     /// The result would not be JSON that a verifier reads.
     #[error("the token would be denied: {0}")]
     Json(#[from] JsonError),
@@ -200,8 +197,8 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 /// States a revocation, signed by the issuer.
 ///
 /// # Errors
-/// [`MintError::Statement`] with what a verifier would refuse. Whether he trusts the issuer is his to say.
-pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
+/// What a verifier would refuse. Whether he trusts the issuer is his to say.
+pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
         Revocation::Epoch(epoch) => integer(i128::from(*epoch)),
         Revocation::Delegation(id) => id.as_str().into(),
