@@ -72,8 +72,8 @@ soak: build wasm envoy ## Run the long tests, those marked #[ignore]
 	@echo "==> Running the long tests"
 	@cargo test --locked --release --workspace -- --ignored
 
-fuzz: ## Fuzz what reads untrusted input
-	@echo "error: there are no fuzz targets yet: nothing was fuzzed" >&2; exit 1
+fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or make fuzz FUZZ_TARGET=chain
+	@scripts/fuzz.sh
 
 clean: ## Remove what was built, but not the installed tools (.tools)
 	rm -rf build target loadtest/noop/target

@@ -1,0 +1,82 @@
+//! The inputs of the fuzz targets, replayed: seeds written by hand, those that fuzzing found to reach something new,
+//! and every one that ever found a fault. `fuzz/README.md` says where they come from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use targets::Effort;
+use targets::Outcome::{Accepted, Refused};
+
+#[path = "../../fuzz/src/targets/mod.rs"]
+#[allow(dead_code, unreachable_pub)] // a library there, a module here
+mod targets;
+
+/// How many inputs each target has at least, and how many of them get through. An empty folder would pass in silence,
+/// and so would targets that nothing gets through any more.
+const AT_LEAST: [(&str, usize, usize); 7] = [
+    ("token", 60, 20),
+    ("chain", 40, 15),
+    ("proof", 35, 10),
+    ("json", 22, 10),
+    ("did_key", 20, 9),
+    ("jwk", 30, 16),
+    ("statement", 48, 15),
+];
+
+#[test]
+fn every_input_is_replayed_and_enough_of_them_are_accepted() {
+    for (name, inputs, accepted) in AT_LEAST {
+        let outcomes = replay(name);
+        let count = |wanted| outcomes.values().filter(|outcome| **outcome == wanted).count();
+        println!("{name}: {} accepted, {} refused", count(Accepted), count(Refused));
+        assert!(
+            outcomes.len() >= inputs,
+            "{name}: {} inputs, not {inputs} or more",
+            outcomes.len()
+        );
+        assert!(
+            count(Accepted) >= accepted,
+            "{name}: {} accepted, not {accepted} or more",
+            count(Accepted)
+        );
+        assert!(count(Refused) > 0, "{name}: none was refused");
+    }
+}
+
+#[test]
+fn every_target_is_replayed() {
+    let targets: BTreeSet<&str> = targets::TARGETS.iter().map(|(name, _)| *name).collect();
+    let replayed: BTreeSet<&str> = AT_LEAST.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(replayed, targets);
+    let folders: BTreeSet<String> = fs::read_dir(corpus())
+        .expect("the corpus is there")
+        .map(|entry| entry.expect("readable").file_name().into_string().expect("a name"))
+        .collect();
+    assert_eq!(folders, targets.iter().map(|name| (*name).to_owned()).collect());
+}
+
+/// Replays a target's inputs in the order of their names; a panic names the input.
+fn replay(name: &str) -> BTreeMap<PathBuf, targets::Outcome> {
+    let (_, target) = targets::TARGETS
+        .iter()
+        .find(|(target, _)| *target == name)
+        .expect("a target of that name");
+    let folder = corpus().join(name);
+    let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("the inputs of {name} are missing: {}: {error}", folder.display()))
+        .map(|entry| entry.expect("readable").path())
+        .collect();
+    paths.sort();
+    let replayed = paths.into_iter().map(|path| {
+        let input = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| target(&input, Effort::All));
+        let outcome = outcome.unwrap_or_else(|_| panic!("the input that finds the fault: {}", path.display()));
+        (path, outcome)
+    });
+    replayed.collect()
+}
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
+}

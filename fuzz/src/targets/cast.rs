@@ -1,0 +1,133 @@
+//! Who is who, and what is configured: the same for every input, so that an input can be signed by whoever it needs.
+
+use std::sync::LazyLock;
+
+use credence_delegation::{
+    Algorithm, Algorithms, Chain, Denial, KeyType, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime,
+    VerificationContext, VerifiedChain,
+};
+
+/// The time at which everything is verified.
+pub const NOW: i64 = 1_800_000_000;
+
+/// The issuer whose trust anchors are [`Person`]s 0, 4 and 8, and who asserts subjects.
+pub const ISSUER: &str = "https://id.example.com";
+
+/// The principal who signs for himself: person 5, and 8, whose key he shares with the issuer.
+pub const SELF_ISSUER: &str = "urn:example:self";
+
+/// Our own audience.
+pub const AUDIENCE: &str = "https://payments.example";
+
+/// Someone with a key: by number, the letters `a` to `i` of a script. All have Ed25519 keys but for 4 (P-256) and 5
+/// (secp256k1); 6 and 7 have nothing to do with anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Person(pub usize);
+
+/// What is verified against.
+pub struct World {
+    /// The anchors.
+    pub anchors: TrustAnchors,
+    /// What derived tokens and proofs may be signed with.
+    pub holder_algorithms: Algorithms,
+    /// The limits.
+    pub limits: Limits,
+    /// The time.
+    pub now: UnixTime,
+}
+
+impl Person {
+    /// How many there are.
+    pub const COUNT: usize = KINDS.len();
+
+    /// By letter; any byte is somebody's.
+    pub fn of_letter(letter: u8) -> Self {
+        Self(usize::from(letter.wrapping_sub(b'a')) % Self::COUNT)
+    }
+
+    /// Who holds the token at this place of a chain, if it does not say so: people with Ed25519 keys, in turn.
+    pub fn holder_at(place: usize) -> Self {
+        Self(1 + place % 3)
+    }
+
+    /// The person's key.
+    pub fn key(self) -> &'static SigningKey {
+        static KEYS: LazyLock<Vec<SigningKey>> = LazyLock::new(|| {
+            let secrets = (1..).zip(KINDS);
+            secrets
+                .map(|(secret, kind)| SigningKey::from_secret(kind, &[secret; 32]).expect("a usable secret"))
+                .collect()
+        });
+        &KEYS[self.0 % Self::COUNT]
+    }
+}
+
+impl World {
+    /// The world in which seeds verify.
+    pub fn new() -> Self {
+        let anchor = |issuer: &str, person: usize, key_id: Option<&str>| TrustAnchor {
+            issuer: issuer.to_owned(),
+            key: Person(person).key().public(),
+            key_id: key_id.map(str::to_owned),
+            algorithms: Algorithms::new(Algorithm::ALL),
+            asserts_subjects: issuer == ISSUER,
+        };
+        Self {
+            anchors: TrustAnchors::new([
+                anchor(ISSUER, 0, Some("one")),
+                anchor(ISSUER, 4, Some("two")),
+                anchor(ISSUER, 8, Some("three")),
+                anchor(SELF_ISSUER, 5, None),
+                anchor(SELF_ISSUER, 8, None),
+            ]),
+            holder_algorithms: Algorithms::new(Algorithm::ALL),
+            limits: Limits::default(),
+            now: UnixTime(NOW),
+        }
+    }
+
+    /// What chains are verified against.
+    pub fn context(&self) -> VerificationContext<'_> {
+        VerificationContext {
+            anchors: &self.anchors,
+            holder_algorithms: &self.holder_algorithms,
+            limits: &self.limits,
+            now: self.now,
+        }
+    }
+
+    /// Parses and verifies a chain.
+    pub fn verify<'a>(&self, tokens: impl IntoIterator<Item = &'a str>) -> Result<VerifiedChain, Denial> {
+        Chain::parse(tokens, &self.limits)?.verify(&self.context())
+    }
+
+    /// The same for a chain that may begin like `known`.
+    pub fn verify_onto<'a>(
+        &self,
+        tokens: impl IntoIterator<Item = &'a str>,
+        known: &VerifiedChain,
+    ) -> Result<VerifiedChain, Denial> {
+        // The tokens need not live as long as what is known, nor the other way round.
+        let tokens: Vec<&str> = tokens.into_iter().collect();
+        Chain::parse_onto(tokens, known, &self.limits)?.verify(&self.context())
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The kinds of everybody's keys.
+const KINDS: [KeyType; 9] = [
+    KeyType::Ed25519,
+    KeyType::Ed25519,
+    KeyType::Ed25519,
+    KeyType::Ed25519,
+    KeyType::P256,
+    KeyType::Secp256k1,
+    KeyType::Ed25519,
+    KeyType::Ed25519,
+    KeyType::Ed25519,
+];
