@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use clap::builder::NonEmptyStringValueParser;
 use credence_delegation::json::Json;
 use credence_delegation::mint::{Grant, MintError};
 use credence_delegation::{Step, UnixTime, Value};
@@ -37,7 +38,7 @@ pub(crate) struct GrantOptions {
     tools_file: Option<PathBuf>,
 
     /// A service that may accept the token (repeatable); without any, every service that trusts the issuer may.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     audience: Vec<String>,
 
     /// How long the token is valid: a whole number and s, m, h or d. One hour if not given (and for a derived token
@@ -51,7 +52,7 @@ pub(crate) struct GrantOptions {
     max_depth: Option<u32>,
 
     /// The token's id; a fresh UUIDv7 if not given.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
 
     /// The client certificate that the holder shows in mutual TLS: a PEM or DER file, or its SHA-256 digest in
@@ -60,7 +61,7 @@ pub(crate) struct GrantOptions {
     holder_certificate: Option<String>,
 
     /// When the token is issued, in seconds since the Unix epoch; now if not given.
-    #[arg(long, value_name = "UNIX")]
+    #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     pub(crate) issued_at: Option<i64>,
 }
 
@@ -91,6 +92,7 @@ impl GrantOptions {
         };
         let id = self.id.clone().map_or_else(|| random::id(issued_at), Ok)?;
         check_name("--id", &id)?;
+        clock::warn_if_far_off(self.issued_at);
         Ok(Grant {
             id,
             issued_at,
@@ -117,9 +119,7 @@ impl GrantOptions {
         for option in &self.tools {
             let (name, constraints) = option.split_once('=').unwrap_or((option, "{}"));
             if name.is_empty() {
-                return Err(Failure::input(format!(
-                    "--tool {option}: the tool has no name; write NAME=CONSTRAINTS"
-                )));
+                return Err(Failure::input("--tool: the tool has no name; write NAME=CONSTRAINTS"));
             }
             if members.iter().any(|(taken, _)| taken == name) {
                 return Err(Failure::input(format!(
@@ -160,12 +160,15 @@ pub(crate) fn explain(error: &MintError) -> Failure {
 }
 
 /// What to change about the options so that the token passes this step.
-fn cure(step: Step) -> Option<&'static str> {
+pub(crate) fn cure(step: Step) -> Option<&'static str> {
     match step {
         // The time to expire by is the time of issue.
         Step::S3e | Step::S3g | Step::S4i | Step::S4l => Some("give a --ttl of at least one second"),
         Step::S3h => Some("give a shorter --ttl: at most 90d"),
         Step::S3i => Some("give a --max-depth from 0 to 8"),
+        Step::S3k => Some(
+            "give --issuer a URI, such as https://id.example.com, or leave it out: then it is the key's own did:key",
+        ),
         Step::S4e => Some("the parent is the end of its chain: nothing can be derived from it"),
         Step::S4f => Some("the chain is as deep as chains may be: derive from a token nearer to the root"),
         Step::S4g | Step::S4m => Some("give a --max-depth between this token's own depth and the parent's --max-depth"),
@@ -183,7 +186,7 @@ fn tools_of_file(path: &Path) -> Result<Vec<(String, Value)>, Failure> {
     let place = format!("the tools file {}", path.display());
     let text = files::read(path, "a JSON object of tool names to constraints")?;
     match json_object(&text, &place)? {
-        Value::Object(members) => Ok(members),
+        Value::Object(members) => Ok(members.into_vec()),
         _ => Ok(Vec::new()),
     }
 }

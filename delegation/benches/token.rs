@@ -105,8 +105,12 @@ fn one_token(criterion: &mut Criterion) {
 
     let strangers = root_of("https://id.example.net");
     let truncated = token.replacen('.', "", 1);
+    // The last character of the payload is not base64url.
+    let (rest, signature) = token.rsplit_once('.').unwrap();
+    let spoilt = format!("{}!.{signature}", &rest[..rest.len() - 1]);
     for (name, token, now) in [
         ("garbage_shape", &truncated, NOW),
+        ("garbage_encoding", &spoilt, NOW),
         ("garbage_anchor", &strangers, NOW),
         ("garbage_expired", &token, UnixTime(NOW.0 + 86_400)),
     ] {

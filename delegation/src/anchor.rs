@@ -1,6 +1,5 @@
 //! Trust anchors: who may sign root tokens.
 
-use crate::jws::Header;
 use crate::key::{Algorithm, Algorithms, PublicKey};
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
@@ -37,7 +36,7 @@ pub(crate) enum NoCandidate {
 
 impl TrustAnchor {
     /// Whether a signature by `algorithm` may be this anchor's at all.
-    pub(crate) fn allows(&self, algorithm: Algorithm) -> bool {
+    fn allows(&self, algorithm: Algorithm) -> bool {
         self.algorithms.allow(algorithm) && self.key.fits(algorithm)
     }
 
@@ -63,19 +62,25 @@ impl TrustAnchors {
         self.0.iter().filter(move |anchor| anchor.issuer == issuer)
     }
 
-    /// The anchors whose key may have signed what has this header and says that it is this issuer's.
-    pub(crate) fn candidates(&self, issuer: Option<&str>, header: &Header) -> Result<Vec<&TrustAnchor>, NoCandidate> {
+    /// The anchors whose key may have signed what has this algorithm and `kid` in its header and says that it is this
+    /// issuer's.
+    pub(crate) fn candidates(
+        &self,
+        issuer: Option<&str>,
+        algorithm: Algorithm,
+        key_id: Option<&str>,
+    ) -> Result<Vec<&TrustAnchor>, NoCandidate> {
         let mut candidates: Vec<_> = issuer
             .map(|issuer| self.of_issuer(issuer).collect())
             .unwrap_or_default();
         if candidates.is_empty() {
             return Err(NoCandidate::IssuerUnknown);
         }
-        candidates.retain(|anchor| anchor.allows(header.algorithm));
+        candidates.retain(|anchor| anchor.allows(algorithm));
         if candidates.is_empty() {
             return Err(NoCandidate::AlgorithmNotAllowed);
         }
-        candidates.retain(|anchor| anchor.is_selected_by(header.key_id.as_deref()));
+        candidates.retain(|anchor| anchor.is_selected_by(key_id));
         if candidates.is_empty() {
             return Err(NoCandidate::KeyUnknown);
         }

@@ -216,4 +216,35 @@ mod tests {
         };
         assert_eq!(find_bad(&[signed; 8]), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
+
+    #[test]
+    fn what_only_a_batch_would_take_is_bad_whoever_stands_beside_it() {
+        use curve25519_dalek::Scalar;
+        use curve25519_dalek::scalar::clamp_integer;
+        use sha2::{Digest, Sha512};
+
+        let key = SigningKey::from_seed(&[1; 32]).public();
+        let secret = Sha512::digest([1; 32]);
+        let secret = Scalar::from_bytes_mod_order(clamp_integer(secret[..32].try_into().unwrap()));
+        // The identity as p + 1, with either sign: a batch decodes it and would find the equation to hold.
+        for sign in [0x7f, 0xff] {
+            let mut r = [0xff; 32];
+            (r[0], r[31]) = (0xee, sign);
+            let challenge = Sha512::new()
+                .chain_update(r)
+                .chain_update(key.batchable(&[0x20; 64]).unwrap().0.as_bytes())
+                .chain_update(b"m")
+                .finalize();
+            let s = Scalar::from_bytes_mod_order_wide(&challenge.into()) * secret;
+            let signature = [r, s.to_bytes()].concat();
+            let signed = Signed {
+                key: &key,
+                message: b"m",
+                signature: &signature,
+            };
+            for count in [1, 8, 64] {
+                assert_eq!(find_bad(&vec![signed; count]), (0..count).collect::<Vec<_>>());
+            }
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) fn write_canonical_value(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Object(members) => write_canonical_members(members, out),
+        Value::Object(members) => write_canonical_members(members.as_slice(), out),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::jws::{self, Header, Jws};
 use crate::key::Algorithms;
 use crate::limits::Limits;
 use crate::time::UnixTime;
-use crate::token::{self, Claims, VerifiedToken};
+use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
 use crate::verified::{Origin, Principal, VerifiedChain};
 
 /// A chain as presented. Nothing in it has been verified, but for the tokens that another chain vouches for.
@@ -73,9 +73,8 @@ impl<'a> Chain<'a> {
     ///
     /// Tokens that are byte for byte those of `known`, signature included, cost a hash each instead of a signature:
     /// they are neither decoded nor verified again. What time and configuration may have changed since is checked
-    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms are still allowed.
-    /// (Not checked again is which of an anchor's keys a `kid` selects.) `known` may have nothing to do with the
-    /// tokens; it is then without effect.
+    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The
+    /// answer is always the one without `known`, which may have nothing to do with the tokens.
     ///
     /// # Errors
     /// The step that failed.
@@ -110,22 +109,9 @@ impl<'a> Chain<'a> {
         vouching: Option<&'a VerifiedChain>,
         limits: &Limits,
     ) -> Result<Self, Denial> {
-        let max_tokens = (limits.delegation_depth as usize).saturating_add(1);
         let mut unmatched = vouching.into_iter().flat_map(VerifiedChain::tokens).peekable();
         let (mut known, mut parsed) = (0usize, Vec::new());
-        let mut chain_bytes = 0usize;
-        for compact in tokens {
-            let presented = parsed.len().saturating_add(known);
-            if presented >= max_tokens {
-                let tokens = presented.saturating_add(1);
-                return Err(Step::S2b.deny(Cause::TooLong {
-                    tokens,
-                    limit: max_tokens,
-                }));
-            }
-            check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
-            chain_bytes = chain_bytes.saturating_add(compact.len());
-            check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
+        for compact in within_limits(tokens, limits)? {
             if parsed.is_empty()
                 && unmatched
                     .next_if(|vouched| vouched.digest == jws::digest(compact))
@@ -159,8 +145,9 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
-        if let Head::Root(root) = &self.head {
-            root.header(Step::S3a)?;
+        match &self.head {
+            Head::Root(root) => _ = root.header(Step::S3a)?,
+            Head::Known(known) => known.check_algorithms(context)?,
         }
         for token in &self.derived {
             if !context.holder_algorithms.allow(token.header(Step::S4a)?.algorithm) {
@@ -171,14 +158,14 @@ impl<'a> Chain<'a> {
         match &self.head {
             Head::Root(root) if root.glance.expired(context.now) => return Err(Step::S3e.deny(Cause::Expired)),
             Head::Root(_) => {}
-            Head::Known(known) => known.check(context)?,
+            Head::Known(known) => known.check_expiry(context)?,
         }
         if self.derived.iter().any(|token| token.glance.expired(context.now)) {
             return Err(Step::S4i.deny(Cause::Expired));
         }
         let mut chain = match &self.head {
             Head::Root(root) => root.verify_root(context)?,
-            Head::Known(known) => known.verified(),
+            Head::Known(known) => known.verify(context)?,
         };
         for token in &self.derived {
             let verified = token.verify_derived(&chain.leaf().claims, context)?;
@@ -224,41 +211,59 @@ impl Known<'_> {
         self.chain.tokens().take(self.tokens)
     }
 
-    /// Checks what another time or another configuration may have changed since.
-    fn check(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        let (origin, root) = (&self.chain.origin, &self.chain.root);
-        let mut anchors = context.anchors.of_issuer(&origin.principal.issuer).peekable();
-        if anchors.peek().is_none() {
-            return Err(Step::S3k.deny(Cause::IssuerUnknown));
+    /// Step 4a for the derived ones among them.
+    fn check_algorithms(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
+        if self
+            .derived()
+            .all(|token| context.holder_algorithms.allow(token.algorithm))
+        {
+            Ok(())
+        } else {
+            Err(Step::S4a.deny(Cause::AlgorithmNotAllowed))
         }
-        let is_the_same = |anchor: &TrustAnchor| {
-            anchor.key.thumbprint() == origin.anchor && anchor.asserts_subjects == origin.asserts_subjects
-        };
-        let anchor = anchors
-            .find(|anchor| is_the_same(anchor))
-            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
-        if !anchor.allows(root.algorithm) {
-            return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
-        }
-        root.claims.recheck_root(context.now, context.limits)?;
-        for token in self.tokens().skip(1) {
-            if !context.holder_algorithms.allow(token.algorithm) {
-                return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
-            }
-            token.claims.recheck_derived(context.now, context.limits)?;
-        }
-        Ok(())
     }
 
-    /// The chain that these tokens make.
-    fn verified(&self) -> VerifiedChain {
+    /// Steps 3e and 4i.
+    fn check_expiry(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
+        token::check_not_expired(self.chain.root.expires_at(), context.now, Step::S3e)?;
+        self.derived()
+            .try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
+    }
+
+    /// The chain that these tokens make, if no other time and no other configuration has taken it away since.
+    fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let anchor = context
+            .anchors
+            .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())
+            .map_err(no_candidate)?
+            .into_iter()
+            .find(|anchor| anchor.key.thumbprint() == origin.anchor)
+            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
+        root.claims.recheck_root(context.now, context.limits)?;
+        let origin = if anchor.asserts_subjects == origin.asserts_subjects {
+            Arc::clone(origin)
+        } else {
+            Arc::new(Origin {
+                principal: principal(anchor, &origin.subject_claim)?,
+                asserts_subjects: anchor.asserts_subjects,
+                ..Origin::clone(origin)
+            })
+        };
+        for token in self.derived() {
+            token.claims.recheck_derived(context.now, context.limits)?;
+        }
         let mut derived = self.chain.derived.clone();
         derived.truncate(self.tokens.saturating_sub(1));
-        VerifiedChain {
-            origin: Arc::clone(&self.chain.origin),
-            root: self.chain.root.clone(),
+        Ok(VerifiedChain {
+            origin,
+            root: root.clone(),
             derived,
-        }
+        })
+    }
+
+    fn derived(&self) -> impl Iterator<Item = &VerifiedToken> {
+        self.tokens().skip(1)
     }
 }
 
@@ -290,7 +295,11 @@ impl<'a> Token<'a> {
         let header = self.header(Step::S3a)?;
         let anchor = context
             .anchors
-            .candidates(self.glance.issuer.as_deref(), header)
+            .candidates(
+                self.glance.issuer.as_deref(),
+                header.algorithm,
+                header.key_id.as_deref(),
+            )
             .map_err(no_candidate)?
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key))
@@ -302,20 +311,15 @@ impl<'a> Token<'a> {
         if token::issuer(object)? != anchor.issuer {
             return Err(Step::S3k.deny(Cause::IssuerUnknown));
         }
-        let subject = if anchor.asserts_subjects {
-            token::subject(object)?
-        } else {
-            None
-        };
+        let subject_claim = token::subject(object);
         Ok(VerifiedChain {
             origin: Arc::new(Origin {
-                principal: Principal {
-                    issuer: anchor.issuer.clone(),
-                    subject,
-                },
+                principal: principal(anchor, &subject_claim)?,
                 root_epoch: token::epoch(object)?,
                 anchor: anchor.key.thumbprint(),
                 asserts_subjects: anchor.asserts_subjects,
+                key_id: header.key_id.clone(),
+                subject_claim,
             }),
             root: VerifiedToken {
                 claims: Arc::new(claims),
@@ -338,14 +342,25 @@ impl<'a> Token<'a> {
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
         let (hash, digest) = self.jws.hash_and_digest();
-        let (claims, link) = Claims::parse_derived(object, hash)?;
-        claims.check_link(&link, parent, context.now, context.limits)?;
+        let claims = DerivedClaims::parse(object, hash)?.under(parent, context.now, context.limits)?;
         Ok(VerifiedToken {
             claims: Arc::new(claims),
             algorithm: header.algorithm,
             digest,
         })
     }
+}
+
+/// Whose authority a root of this anchor is.
+fn principal(anchor: &TrustAnchor, subject_claim: &Result<Option<String>, Denial>) -> Result<Principal, Denial> {
+    Ok(Principal {
+        issuer: anchor.issuer.clone(),
+        subject: if anchor.asserts_subjects {
+            subject_claim.clone()?
+        } else {
+            None
+        },
+    })
 }
 
 /// Why no key of the issuer is tried: step 3k for an issuer that nobody configured, else 3a or 3b.
@@ -355,6 +370,27 @@ fn no_candidate(reason: NoCandidate) -> Denial {
         NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),
         NoCandidate::KeyUnknown => Step::S3b.deny(Cause::KeyUnknown),
     }
+}
+
+/// The tokens, if neither they nor the chain are larger than allowed: steps 2a and 2b.
+fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Vec<&'a str>, Denial> {
+    let max_tokens = (limits.delegation_depth as usize).saturating_add(1);
+    let mut taken = Vec::with_capacity(max_tokens);
+    let mut chain_bytes = 0usize;
+    for compact in tokens {
+        check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
+        chain_bytes = chain_bytes.saturating_add(compact.len());
+        check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
+        if taken.len() >= max_tokens {
+            let tokens = taken.len().saturating_add(1);
+            return Err(Step::S2b.deny(Cause::TooLong {
+                tokens,
+                limit: max_tokens,
+            }));
+        }
+        taken.push(compact);
+    }
+    Ok(taken)
 }
 
 fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {

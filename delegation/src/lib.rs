@@ -70,5 +70,5 @@ pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
 pub use statement::{Revocation, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;
 pub use token::VerifiedToken;
-pub use value::{Arguments, InadmissibleNumber, Value};
+pub use value::{Arguments, InadmissibleNumber, Members, Value};
 pub use verified::{AudiencePolicy, Principal, VerifiedChain};

@@ -6,16 +6,16 @@
 //! randomness nor a clock.
 
 use crate::base64url;
-use crate::denial::Denial;
-use crate::json::{Json, JsonError};
+use crate::denial::{Cause, Denial, Step};
+use crate::json::{Json, JsonError, Object};
 use crate::jws::{self, Jws};
 use crate::key::{PublicKey, SigningKey};
 use crate::limits::Limits;
 use crate::number::Number;
-use crate::proof;
+use crate::proof::{self, Proof};
 use crate::statement::{self, Revocation, StatementError};
 use crate::time::UnixTime;
-use crate::token::{self, Claims, Link};
+use crate::token::{self, Claims, DerivedClaims};
 use crate::value::{Arguments, Value};
 
 /// What every token says.
@@ -143,18 +143,20 @@ pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<Strin
 /// # Errors
 /// See [`MintError`].
 pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
-    let (parent, _) = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
+    let parent = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&parent, key)?;
+    if grant.id == parent.id {
+        // A verifier looks for it first (step 2c).
+        return Err(MintError::WouldBeDenied(Step::S2c.deny(Cause::Repeated)));
+    }
     let mut claims = grant.claims(parent.depth.saturating_add(1));
     claims.push(("iss".into(), key.public().thumbprint().uri().as_str().into()));
     claims.push(("par_hash".into(), parent.hash.as_str().into()));
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
-    let (child, link) = read(&token, grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
-    if let Some(link) = link {
-        child
-            .check_link(&link, &parent, grant.issued_at, limits)
-            .map_err(MintError::WouldBeDenied)?;
-    }
+    read_claims(&token, limits, |claims, hash| {
+        DerivedClaims::parse(claims, hash)?.under(&parent, grant.issued_at, limits)
+    })
+    .map_err(MintError::WouldBeDenied)?;
     Ok(token)
 }
 
@@ -163,7 +165,7 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
 /// # Errors
 /// See [`MintError`]. Whether the leaf grants the invocation is the verifier's to say.
 pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
-    let (leaf, _) = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
+    let leaf = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&leaf, key)?;
     let arguments = invocation
         .arguments
@@ -191,7 +193,9 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
     );
     let claims = Value::object(claims).canonical();
     proof::check_claims(&claims).map_err(MintError::WouldBeDenied)?;
-    Ok(jws::sign(key, proof::TYP, &claims))
+    let proof = jws::sign(key, proof::TYP, &claims);
+    Proof::parse(&proof, limits).map_err(MintError::WouldBeDenied)?;
+    Ok(proof)
 }
 
 /// States a revocation, signed by the issuer.
@@ -264,8 +268,25 @@ fn audience(names: &[String]) -> Option<(String, Value)> {
 }
 
 /// Reads a token as a verifier would once its signature has verified, without relating it to a parent.
-fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<(Claims, Option<Link>), Denial> {
-    use crate::denial::{Cause, Step};
+fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
+    read_claims(compact, limits, |claims, hash| {
+        if claims.member("par_hash").is_some() {
+            return DerivedClaims::parse(claims, hash)?.alone(now);
+        }
+        let root = Claims::parse_root(claims, hash, now, limits)?;
+        token::issuer(claims)?;
+        token::subject(claims)?;
+        token::epoch(claims)?;
+        Ok(root)
+    })
+}
+
+/// Reads a token's claims, given as JSON with the token's hash.
+fn read_claims<R>(
+    compact: &str,
+    limits: &Limits,
+    read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
+) -> Result<R, Denial> {
     if compact.len() > limits.token_bytes {
         let (size, limit) = (compact.len(), limits.token_bytes);
         return Err(Step::S2a.deny(Cause::TooLarge {
@@ -282,17 +303,7 @@ fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<(Claims, Option
     let claims = json
         .as_object()
         .ok_or_else(|| malformed("the claims are not a JSON object"))?;
-    if claims.member("par_hash").is_some() {
-        let (claims, link) = Claims::parse_derived(claims, jws.hash())?;
-        token::check_not_expired(claims.expires_at, now, Step::S4i)?;
-        Ok((claims, Some(link)))
-    } else {
-        let root = Claims::parse_root(claims, jws.hash(), now, limits)?;
-        token::issuer(claims)?;
-        token::subject(claims)?;
-        token::epoch(claims)?;
-        Ok((root, None))
-    }
+    read(claims, jws.hash())
 }
 
 fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {

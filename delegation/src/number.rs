@@ -42,10 +42,17 @@ impl<'a> Number<'a> {
     /// The double, if its canonical form denotes the same number as the text (draft section 3.4).
     #[must_use]
     pub fn admissible(&self) -> Option<Double> {
+        if self.text.len() <= 15 && self.text.bytes().all(|b| b.is_ascii_digit()) {
+            return self.double();
+        }
+        let written = Decimal::read(self.text);
+        // No canonical form has more digits. Looked at first, because a double is costly to find for a text that lies
+        // between two, and a proof may have thousands of those.
+        if written.digits.len() > MAX_DIGITS {
+            return None;
+        }
         let double = self.double()?;
-        let short_integer = self.text.len() <= 15 && self.text.bytes().all(|b| b.is_ascii_digit());
-        let same = short_integer || Decimal::read(self.text) == Decimal::read(double.canonical(&mut Canonical::new()));
-        same.then_some(double)
+        (written == Decimal::read(double.canonical(&mut Canonical::new()))).then_some(double)
     }
 }
 
@@ -152,6 +159,9 @@ impl Decimal {
         }
     }
 }
+
+/// Significant digits that any double's shortest text has at most.
+const MAX_DIGITS: usize = 17;
 
 /// The grammar of RFC 8259, section 6: `-? (0 | [1-9] digit*) (. digit+)? ([eE] [+-]? digit+)?`.
 fn is_json_number(text: &[u8]) -> bool {

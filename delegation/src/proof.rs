@@ -1,6 +1,5 @@
 //! Proof of possession: the PoP JWT that a holder signs for each invocation (draft section 7; section 8, step 7).
 
-use crate::canonical::canonicalize;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::jws::{Header, Jws};
@@ -54,6 +53,8 @@ pub enum NoncePolicy<'a> {
 #[derive(Debug, Clone)]
 pub struct VerifiedProof {
     id: String,
+    /// The hash of the token it was made for.
+    token_hash: String,
     issued_at: UnixTime,
     tool: String,
     /// `hta` in canonical form.
@@ -120,6 +121,7 @@ impl<'a> Proof<'a> {
         }
         Ok(VerifiedProof {
             id: id.to_owned(),
+            token_hash: token_hash.to_owned(),
             issued_at,
             tool: tool.to_owned(),
             arguments,
@@ -140,11 +142,14 @@ impl VerifiedProof {
         self.issued_at
     }
 
-    /// Checks that the proof was made for this invocation: steps 7e and 7f.
+    /// Checks that the proof was made for this invocation, under the leaf of this chain: steps 7e and 7f.
     ///
     /// # Errors
-    /// The step that failed.
-    pub fn covers(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
+    /// The step that failed; 7c if it was verified with another chain.
+    pub fn covers(&self, chain: &VerifiedChain, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
+        if self.token_hash != chain.leaf().claims.hash {
+            return Err(Step::S7c.deny(Cause::ProofMismatch("it is for another token")));
+        }
         if self.tool != tool {
             return Err(Step::S7e.deny(Cause::ProofMismatch("it is for another tool")));
         }
@@ -180,9 +185,10 @@ impl<'a> ProofClaims<'a> {
                 .ok_or_else(|| claim("iat", "whole seconds since the Unix epoch"))?,
             arguments: claims
                 .member("hta")
-                .filter(|hta| hta.as_object().is_some())
-                .and_then(canonicalize)
-                .ok_or_else(|| claim("hta", "an object"))?,
+                .and_then(Json::as_object)
+                .ok_or_else(|| claim("hta", "an object"))
+                .and_then(|hta| Arguments::from_json(hta).map_err(|error| Step::S7c.deny(error)))?
+                .canonical(),
         })
     }
 }

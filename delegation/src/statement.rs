@@ -18,8 +18,10 @@
 //! |---|---|---|
 //! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a statement that was captured does nothing twice |
 //! | `delegation` | `jti` of a token | that token and all that is derived from it, among the principal's |
-//! | `key` | RFC 7638 thumbprint | whatever that key signs. A key of the same issuer, and no `sub`: nobody revokes the keys of another |
-//! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future |
+//! | `key` | RFC 7638 thumbprint | whatever that key signs. A key of the same issuer and of no other, and no `sub`: nobody revokes the keys of another |
+//! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future, but for [`Limits::iat_skew`] |
+//!
+//! Any key of an issuer revokes for the whole issuer, its other keys included.
 //!
 //! Unlike in a token, a `sub` that the anchor may not assert is refused instead of ignored: a statement about one person
 //! must not become one about the issuer. Every statement can be repeated without further effect, so a verifier needs no
@@ -139,8 +141,8 @@ pub enum StatementError {
     /// The statement is addressed to somebody else.
     #[error("the statement is addressed to somebody else (aud)")]
     Audience,
-    /// The key to revoke is none of the issuer's.
-    #[error("the key to revoke is none of the issuer's configured keys; other keys are for an operator to revoke")]
+    /// The key to revoke is not the issuer's, or not his alone.
+    #[error("the key to revoke is not the issuer's alone, as configured; other keys are for an operator to revoke")]
     ForeignKey,
 }
 
@@ -182,7 +184,11 @@ impl<'a> Statement<'a> {
         }
         let anchor = context
             .anchors
-            .candidates(self.glance.issuer.as_deref(), &self.header)?
+            .candidates(
+                self.glance.issuer.as_deref(),
+                self.header.algorithm,
+                self.header.key_id.as_deref(),
+            )?
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key))
             .ok_or(StatementError::SignatureInvalid)?;
@@ -321,10 +327,16 @@ impl Claims {
         if self.subject.is_some() && !anchor.asserts_subjects {
             return Err(wrong("sub", "absent: this issuer speaks for nobody but itself"));
         }
+        // A key that is another issuer's too is not this one's to revoke: with it fell what the other one has signed.
+        let is_own = |key: Thumbprint| {
+            let mut issuers = anchors
+                .iter()
+                .filter(|anchor| anchor.key.thumbprint() == key)
+                .peekable();
+            issuers.peek().is_some() && issuers.all(|owner| owner.issuer == anchor.issuer)
+        };
         match self.revocation {
-            Revocation::Key(key) if !anchors.of_issuer(&anchor.issuer).any(|own| own.key.thumbprint() == key) => {
-                Err(StatementError::ForeignKey)
-            }
+            Revocation::Key(key) if !is_own(key) => Err(StatementError::ForeignKey),
             Revocation::Key(_) | Revocation::Epoch(_) | Revocation::Delegation(_) | Revocation::IssuedUntil(_) => {
                 Ok(())
             }

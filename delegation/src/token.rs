@@ -51,10 +51,15 @@ pub(crate) struct Holder {
     pub(crate) certificate: Option<[u8; 32]>,
 }
 
-/// The claims by which a derived token names its parent.
-pub(crate) struct Link {
+/// A derived token's claims before it is known whether they fit its parent.
+pub(crate) struct DerivedClaims<'a> {
+    /// Without its capabilities.
+    claims: Claims,
+    /// `iss`
     issuer: String,
+    /// `par_hash`
     parent_hash: String,
+    details: &'a [Json<'a>],
 }
 
 impl VerifiedToken {
@@ -143,42 +148,6 @@ impl Claims {
         })
     }
 
-    /// Reads a derived token's claims: steps 4b1 to 4b5, 4n and 4o. `hash` is the token's.
-    pub(crate) fn parse_derived(claims: &Object<'_>, hash: String) -> Result<(Self, Link), Denial> {
-        let id = id(claims, Step::S4b1)?;
-        let holder = Holder::parse(claims, Step::S4b2)?;
-        let details = details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
-        let integer =
-            |name| depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"));
-        let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
-        let string = |name: &'static str| {
-            claims
-                .member(name)
-                .and_then(Json::as_str)
-                .map(str::to_owned)
-                .ok_or_else(|| claim(Step::S4b5, name, "a string"))
-        };
-        let link = Link {
-            issuer: string("iss")?,
-            parent_hash: string("par_hash")?,
-        };
-        let issued_at = time(claims, "iat", Step::S4b5)?;
-        let expires_at = time(claims, "exp", Step::S4b5)?;
-        let capabilities = read_capabilities(details, Step::S4n, Step::S4o)?;
-        let claims = Self {
-            id,
-            issued_at,
-            expires_at,
-            holder,
-            audience: audience(claims),
-            depth,
-            max_depth,
-            capabilities,
-            hash,
-        };
-        Ok((claims, link))
-    }
-
     /// Repeats those of [`Claims::parse_root`]'s checks that depend on the time and on limits.
     pub(crate) fn recheck_root(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         check_not_expired(self.expires_at, now, Step::S3e)?;
@@ -187,7 +156,7 @@ impl Claims {
         check_depth_limit(Some(self.max_depth), limits).map(|_| ())
     }
 
-    /// Repeats those of [`Claims::check_link`]'s checks that depend on the time and on limits.
+    /// Repeats those of [`DerivedClaims::under`]'s checks that depend on the time and on limits.
     pub(crate) fn recheck_derived(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         if self.depth > limits.delegation_depth {
             return Err(Step::S4f.deny(Cause::Linkage(OVER_DEPTH_LIMIT)));
@@ -208,9 +177,82 @@ impl Claims {
             .chain(self.capabilities.as_ref().map(Capabilities::heap_bytes))
             .fold(size_of::<Self>(), usize::saturating_add)
     }
+}
 
-    /// Checks a derived token against its parent: steps 4c to 4q.
-    pub(crate) fn check_link(&self, link: &Link, parent: &Self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
+impl<'a> DerivedClaims<'a> {
+    /// Reads them: steps 4b1 to 4b5. `hash` is the token's.
+    pub(crate) fn parse(claims: &'a Object<'_>, hash: String) -> Result<Self, Denial> {
+        let id = id(claims, Step::S4b1)?;
+        let holder = Holder::parse(claims, Step::S4b2)?;
+        let details = details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
+        let integer =
+            |name| depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"));
+        let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
+        let string = |name: &'static str| {
+            claims
+                .member(name)
+                .and_then(Json::as_str)
+                .map(str::to_owned)
+                .ok_or_else(|| claim(Step::S4b5, name, "a string"))
+        };
+        let (issuer, parent_hash) = (string("iss")?, string("par_hash")?);
+        let issued_at = time(claims, "iat", Step::S4b5)?;
+        let expires_at = time(claims, "exp", Step::S4b5)?;
+        Ok(Self {
+            claims: Claims {
+                id,
+                issued_at,
+                expires_at,
+                holder,
+                audience: audience(claims),
+                depth,
+                max_depth,
+                capabilities: None,
+                hash,
+            },
+            issuer,
+            parent_hash,
+            details,
+        })
+    }
+
+    /// The claims of a token whose parent is not there to compare: steps 4i, 4n and 4o.
+    pub(crate) fn alone(self, now: UnixTime) -> Result<Claims, Denial> {
+        check_not_expired(self.claims.expires_at, now, Step::S4i)?;
+        self.with_capabilities()
+    }
+
+    /// The claims of a token under its parent: steps 4c to 4q.
+    pub(crate) fn under(self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
+        let is_of_parent = self.parent_hash == parent.hash;
+        self.check_link(parent, now, limits)?;
+        let claims = self.with_capabilities()?;
+        if let Some(granted) = &claims.capabilities {
+            let nothing = Capabilities::default();
+            parent
+                .capabilities
+                .as_ref()
+                .unwrap_or(&nothing)
+                .check_attenuation(granted)?;
+        }
+        if is_of_parent {
+            Ok(claims)
+        } else {
+            Err(Step::S4q.deny(Cause::Linkage("par_hash is not the parent's hash")))
+        }
+    }
+
+    /// Steps 4n and 4o.
+    fn with_capabilities(self) -> Result<Claims, Denial> {
+        Ok(Claims {
+            capabilities: read_capabilities(self.details, Step::S4n, Step::S4o)?,
+            ..self.claims
+        })
+    }
+
+    /// Steps 4c to 4m.
+    fn check_link(&self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
+        let claims = &self.claims;
         let ensure = |holds: bool, step: Step, what: &'static str| {
             if holds {
                 Ok(())
@@ -219,56 +261,43 @@ impl Claims {
             }
         };
         ensure(
-            link.issuer == parent.holder.key.thumbprint().uri(),
+            self.issuer == parent.holder.key.thumbprint().uri(),
             Step::S4c,
             "iss is not the thumbprint URI of the parent's holder key",
         )?;
         ensure(
-            Some(self.depth) == parent.depth.checked_add(1),
+            Some(claims.depth) == parent.depth.checked_add(1),
             Step::S4d,
             "del_depth is not the parent's plus one",
         )?;
         ensure(
-            self.depth <= parent.max_depth,
+            claims.depth <= parent.max_depth,
             Step::S4e,
             "del_depth is over the parent's del_max_depth",
         )?;
-        ensure(self.depth <= limits.delegation_depth, Step::S4f, OVER_DEPTH_LIMIT)?;
+        ensure(claims.depth <= limits.delegation_depth, Step::S4f, OVER_DEPTH_LIMIT)?;
         ensure(
-            self.max_depth <= parent.max_depth,
+            claims.max_depth <= parent.max_depth,
             Step::S4g,
             "del_max_depth is over the parent's",
         )?;
         ensure(
-            self.expires_at <= parent.expires_at,
+            claims.expires_at <= parent.expires_at,
             Step::S4h,
             "exp is after the parent's",
         )?;
-        check_not_expired(self.expires_at, now, Step::S4i)?;
+        check_not_expired(claims.expires_at, now, Step::S4i)?;
         ensure(
-            self.issued_at >= parent.issued_at,
+            claims.issued_at >= parent.issued_at,
             Step::S4j,
             "iat is before the parent's",
         )?;
-        check_not_from_future(self.issued_at, now, limits, Step::S4k)?;
-        check_lifetime(self.issued_at, self.expires_at, Step::S4l)?;
+        check_not_from_future(claims.issued_at, now, limits, Step::S4k)?;
+        check_lifetime(claims.issued_at, claims.expires_at, Step::S4l)?;
         ensure(
-            self.depth <= self.max_depth,
+            claims.depth <= claims.max_depth,
             Step::S4m,
             "del_depth is over del_max_depth",
-        )?;
-        if let Some(granted) = &self.capabilities {
-            let nothing = Capabilities::default();
-            parent
-                .capabilities
-                .as_ref()
-                .unwrap_or(&nothing)
-                .check_attenuation(granted)?;
-        }
-        ensure(
-            link.parent_hash == parent.hash,
-            Step::S4q,
-            "par_hash is not the parent's hash",
         )
     }
 }

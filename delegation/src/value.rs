@@ -20,8 +20,28 @@ pub enum Value {
     String(String),
     /// An array.
     Array(Vec<Value>),
-    /// An object: members with distinct names, in canonical order.
-    Object(Vec<(String, Value)>),
+    /// An object.
+    Object(Members),
+}
+
+/// The members of an object value: distinct names, in canonical order. [`Value::object`] makes them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Members(Vec<(String, Value)>);
+
+impl Members {
+    /// The members, in canonical order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The members themselves, in canonical order.
+    pub fn into_vec(self) -> Vec<(String, Value)> {
+        self.0
+    }
+
+    pub(crate) fn as_slice(&self) -> &[(String, Value)] {
+        &self.0
+    }
 }
 
 /// A number whose canonical form does not denote what was written (draft section 3.4).
@@ -40,7 +60,11 @@ impl Value {
             Json::Bool(value) => Self::Bool(*value),
             Json::Number(number) => Self::from_number(*number)?,
             Json::String(text) => Self::String(text.clone().into_owned()),
-            Json::Array(elements) => Self::Array(elements.iter().map(Self::from_json).collect::<Result<_, _>>()?),
+            Json::Array(elements) => {
+                let mut elements = elements.iter().map(Self::from_json).collect::<Result<Vec<_>, _>>()?;
+                elements.shrink_to_fit();
+                Self::Array(elements)
+            }
             Json::Object(object) => {
                 let members = object
                     .iter()
@@ -68,7 +92,8 @@ impl Value {
         let mut members: Vec<_> = members.into_iter().collect();
         members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
         members.dedup_by(|(a, _), (b, _)| a == b);
-        Self::Object(members)
+        members.shrink_to_fit();
+        Self::Object(Members(members))
     }
 
     /// Bytes in memory.
@@ -82,7 +107,7 @@ impl Value {
             Self::Null | Self::Bool(_) | Self::Number(_) => 0,
             Self::String(text) => text.capacity(),
             Self::Array(elements) => elements.iter().map(Self::bytes).fold(0, usize::saturating_add),
-            Self::Object(members) => members
+            Self::Object(Members(members)) => members
                 .iter()
                 .map(|(name, value)| {
                     size_of::<String>()
@@ -137,11 +162,13 @@ impl Arguments {
     /// # Errors
     /// Names the first number that is not admissible (draft section 8, step 6b).
     pub fn from_json(object: &crate::json::Object<'_>) -> Result<Self, InadmissibleNumber> {
-        let mut arguments = Self::new();
-        for (name, value) in object.iter() {
-            arguments.insert(name.to_owned(), Value::from_json(value)?);
-        }
-        Ok(arguments)
+        // All at once: inserting one by one would take the square of their number.
+        let mut members = object
+            .iter()
+            .map(|(name, value)| Ok((name.to_owned(), Value::from_json(value)?)))
+            .collect::<Result<Vec<_>, _>>()?;
+        members.sort_unstable_by(|(a, _), (b, _)| canonical_order(a, b));
+        Ok(Self { members })
     }
 
     /// The argument of that name.

@@ -26,12 +26,16 @@ pub struct VerifiedChain {
 }
 
 /// Where a chain's authority comes from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) principal: Principal,
     pub(crate) root_epoch: Option<u64>,
     pub(crate) anchor: Thumbprint,
     pub(crate) asserts_subjects: bool,
+    /// The `kid` of the root's header.
+    pub(crate) key_id: Option<String>,
+    /// What the root says of its `sub`, whether or not the anchor may say it.
+    pub(crate) subject_claim: Result<Option<String>, Denial>,
 }
 
 /// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.

@@ -89,6 +89,6 @@ impl Question {
                 now: self.now,
             },
         )?;
-        verified.covers(&self.tool, arguments)
+        verified.covers(&chain, &self.tool, arguments)
     }
 }

@@ -119,7 +119,8 @@ impl PublicKey {
 
 #[cfg(feature = "batch")]
 impl PublicKey {
-    /// The parts of a signature that may go into a batch, where nobody looks whether R is of small order.
+    /// The parts of a signature that may go into a batch, where nobody looks whether R is of small order or in its
+    /// canonical encoding.
     pub(crate) fn batchable(
         &self,
         signature: &[u8],
@@ -128,7 +129,8 @@ impl PublicKey {
             return None;
         };
         let signature = ed25519_dalek::Signature::from_slice(signature).ok()?;
-        (!strict::is_of_small_order(signature.r_bytes())).then_some((key, signature))
+        let r = signature.r_bytes();
+        (is_canonical_ed25519(r) && !strict::is_of_small_order(r)).then_some((key, signature))
     }
 }
 

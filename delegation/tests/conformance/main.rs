@@ -1,7 +1,9 @@
 //! Conformance: every published test vector that fits, counted.
 //!
-//! `cargo test -p credence-delegation --test conformance` prints a line for each suite: its cases, how many passed, how
-//! many do not apply, and below it every reason with its count. There is no test harness around it (it would keep the
+//! `cargo test -p credence-delegation --test conformance` prints a line for each suite: its cases; how many passed,
+//! that is, were decided by what they are about; how many are of other kinds (of key, algorithm or form) than are
+//! implemented and were refused for that alone, right or wrong; how many do not apply; and below it every reason with
+//! its count. A suite without a single case fails. There is no test harness around it (it would keep the
 //! table to itself when all is well), so arguments such as a test's name change nothing.
 //!
 //! What is short and public in an RFC is typed in here, with its section. The rest is downloaded by

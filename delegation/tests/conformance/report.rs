@@ -8,6 +8,9 @@ pub(crate) struct Suite {
     name: String,
     cases: usize,
     passed: usize,
+    /// Why cases were refused whose key, algorithm or form is of a kind that is not implemented, with how many there
+    /// are of each. Nothing else of such a case was looked at: right or wrong, it would have been refused.
+    other_kind: BTreeMap<String, usize>,
     /// Reasons why cases do not apply, with how many there are of each.
     not_applicable: BTreeMap<String, usize>,
     /// What else a reader should know of cases that passed, with how many there are of each.
@@ -25,6 +28,7 @@ impl Suite {
             name: name.to_owned(),
             cases: 0,
             passed: 0,
+            other_kind: BTreeMap::new(),
             not_applicable: BTreeMap::new(),
             remarks: BTreeMap::new(),
             notes: Vec::new(),
@@ -43,15 +47,25 @@ impl Suite {
 
     /// Counts a case, which passes if `got` is what was `expected`. Returns whether it did.
     pub(crate) fn case<T: PartialEq + Debug>(&mut self, id: impl Display, expected: T, got: T) -> bool {
-        self.cases += 1;
-        let passes = expected == got;
+        let passes = self.compare(id, expected, got);
         if passes {
             self.passed += 1;
-        } else {
-            self.failures
-                .push(format!("{id}\n      expected: {expected:?}\n      got:      {got:?}"));
         }
         passes
+    }
+
+    /// Counts a case of a kind that is not implemented, which must have been refused for being of that kind: what was
+    /// `expected` says so. It is none of those that passed.
+    pub(crate) fn other_kind<T: PartialEq + Debug>(
+        &mut self,
+        id: impl Display,
+        expected: T,
+        got: T,
+        kind: impl Into<String>,
+    ) {
+        if self.compare(id, expected, got) {
+            *self.other_kind.entry(kind.into()).or_default() += 1;
+        }
     }
 
     /// Says something of the case that has just passed.
@@ -70,8 +84,9 @@ impl Suite {
         self.notes.push(text.into());
     }
 
+    /// Whether a case failed; or there was none, and nothing says why.
     pub(crate) fn failed(&self) -> bool {
-        !self.failures.is_empty()
+        !self.failures.is_empty() || self.is_empty()
     }
 
     /// The suite's line of the table, and below it whatever needs words.
@@ -82,11 +97,18 @@ impl Suite {
         if let Some(reason) = &self.skipped {
             return format!("{name:<44} SKIPPED: {reason}\n");
         }
+        let other_kind: usize = self.other_kind.values().sum();
         let not_applicable: usize = self.not_applicable.values().sum();
         let failed = self.failures.len();
-        let mut lines = format!("{name:<44} {cases:>6} {passed:>7} {not_applicable:>5} {failed:>7}\n");
+        let mut lines = format!("{name:<44} {cases:>6} {passed:>7} {other_kind:>11} {not_applicable:>5} {failed:>7}\n");
+        if self.is_empty() {
+            lines += "    FAILED: it has no cases\n";
+        }
         for note in &self.notes {
             lines += &format!("    note: {note}\n");
+        }
+        for (kind, number) in &self.other_kind {
+            lines += &format!("    {number} of another kind: {kind}\n");
         }
         for (reason, number) in &self.not_applicable {
             lines += &format!("    {number} n/a: {reason}\n");
@@ -99,12 +121,26 @@ impl Suite {
         }
         lines
     }
+
+    fn compare<T: PartialEq + Debug>(&mut self, id: impl Display, expected: T, got: T) -> bool {
+        self.cases += 1;
+        let agree = expected == got;
+        if !agree {
+            self.failures
+                .push(format!("{id}\n      expected: {expected:?}\n      got:      {got:?}"));
+        }
+        agree
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cases == 0 && self.skipped.is_none()
+    }
 }
 
 /// The table's first line.
 pub(crate) fn heading() -> String {
     format!(
-        "{:<44} {:>6} {:>7} {:>5} {:>7}\n",
-        "suite", "cases", "passed", "n/a", "failed"
+        "{:<44} {:>6} {:>7} {:>11} {:>5} {:>7}\n",
+        "suite", "cases", "passed", "other kinds", "n/a", "failed"
     )
 }

@@ -61,9 +61,12 @@ pub(crate) fn suite() -> Suite {
             kty: "OKP".to_owned(),
             crv: crv.to_owned(),
         };
-        if suite.case(id, Err(cause), PublicKey::from_jwk_text(jwk.as_bytes())) {
-            suite.remark("refused as must be: keys for key agreement sign nothing");
-        }
+        suite.other_kind(
+            id,
+            Err(cause),
+            PublicKey::from_jwk_text(jwk.as_bytes()),
+            "keys for key agreement, which sign nothing",
+        );
     }
     for _ in ["A.6", "A.7"] {
         suite.not_applicable("the key agreement itself (ECDH-ES): nothing is encrypted here");

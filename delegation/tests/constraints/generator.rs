@@ -357,7 +357,7 @@ fn written(value: &Value, random: &mut Random) -> String {
         Value::Object(members) => {
             let mut members: Vec<_> = members
                 .iter()
-                .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()).canonical(), written(value, random)))
+                .map(|(name, value)| format!("{}:{}", Value::from(name).canonical(), written(value, random)))
                 .collect();
             random.shuffle(&mut members);
             format!("{{{}}}", members.join(","))

@@ -322,6 +322,24 @@ fn steps_4b_to_4q_take_a_derived_token_that_is_right() {
 }
 
 #[test]
+fn of_two_faults_the_one_of_the_earlier_step_is_named() {
+    let root = root().signed(&anchor());
+    let unknown = r#"{"pay":{"amount":{"constraint_type":"newer"}}}"#;
+    assert_eq!(denied_at(&[&root, &child(&root).tools(unknown).signed(&alice())]), "4o");
+    for (claim, json, step) in [
+        ("iss", "\"https://other.example\"".to_owned(), "4c"),
+        ("del_depth", "2".to_owned(), "4d"),
+        ("exp", (NOW + 7200).to_string(), "4h"),
+        ("iat", (NOW + 600).to_string(), "4k"),
+    ] {
+        let leaf = child(&root).tools(unknown).with(claim, json.clone());
+        assert_eq!(denied_at(&[&root, &leaf.signed(&alice())]), step, "{claim} {json}");
+    }
+    let huge = "x".repeat(70_000);
+    assert_eq!(denied_at(&["junk", &huge]), "2a");
+}
+
+#[test]
 fn step_4p_never_lets_a_child_widen() {
     let exact = r#"{"constraint_type":"exact","value":1}"#;
     let optional = r#"{"constraint_type":"exact","value":1,"optional":true}"#;

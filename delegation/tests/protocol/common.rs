@@ -180,7 +180,7 @@ pub(crate) fn prove(chain: &VerifiedChain, proof: &str, tool: &str, arguments: &
                 now: UnixTime(NOW),
             },
         )?
-        .covers(tool, arguments)
+        .covers(chain, tool, arguments)
 }
 
 pub(crate) fn arguments(json: &str) -> Arguments {

@@ -6,8 +6,11 @@ use credence_delegation::{
     Algorithm, Algorithms, Cause, Chain, Denial, KeyError, Limits, PublicKey, Revocation, SigningKey, Statement,
     StatementContext, StatementError, TrustAnchor, TrustAnchors, UnixTime, VerificationContext, VerifiedChain, mint,
 };
+use curve25519_dalek::Scalar;
 use curve25519_dalek::constants::{ED25519_BASEPOINT_POINT, EIGHT_TORSION};
 use curve25519_dalek::edwards::CompressedEdwardsY;
+use curve25519_dalek::scalar::clamp_integer;
+use sha2::{Digest, Sha512};
 
 use crate::common::*;
 
@@ -278,7 +281,7 @@ fn a_key_of_small_order_that_anything_verifies_under() {
 }
 
 #[test]
-fn a_point_that_is_encoded_in_another_way() {
+fn a_key_that_is_encoded_in_another_way() {
     // y + p for every y below 19 that is the coordinate of a point: what RFC 8032, section 5.1.3, rejects and lax
     // decoders reduce.
     let mut tried = 0;
@@ -287,18 +290,10 @@ fn a_point_that_is_encoded_in_another_way() {
             let mut encoded = [0xff; 32];
             encoded[0] = 0xed + y;
             encoded[31] = 0x7f | sign_bit;
-            if CompressedEdwardsY(encoded).decompress().is_none() {
-                continue;
+            if CompressedEdwardsY(encoded).decompress().is_some() {
+                tried += 1;
+                assert!(PublicKey::from_ed25519(&encoded).is_err(), "{encoded:02x?}");
             }
-            tried += 1;
-            assert!(PublicKey::from_ed25519(&encoded).is_err(), "{encoded:02x?}");
-            let token = root().signed(&anchor());
-            let s = signature(&token)[32..].to_vec();
-            assert_eq!(
-                denied_at(&[&with_signature(&token, &[&encoded[..], &s].concat())]),
-                "3b",
-                "as R"
-            );
         }
     }
     assert!(tried >= 4, "{tried}");
@@ -310,21 +305,40 @@ fn a_point_that_is_encoded_in_another_way() {
 }
 
 #[test]
+fn a_signature_whose_point_is_encoded_in_another_way() {
+    // The identity as p + 1: whoever decodes R, instead of comparing it as it stands, accepts this.
+    let mut identity = [0xff; 32];
+    identity[0] = 0xee;
+    identity[31] = 0x7f;
+    let (signed, signature) = signed_with(&identity, Scalar::ZERO);
+    assert!(lax(&signed, &signature), "it is a forgery only if somebody accepts it");
+    assert_eq!(denied_at(&[&with_signature(&format!("{signed}."), &signature)]), "3b");
+    let mut canonical = [0; 32];
+    canonical[0] = 1;
+    let (signed, signature) = signed_with(&canonical, Scalar::ZERO);
+    assert!(lax(&signed, &signature));
+    assert_eq!(
+        denied_at(&[&with_signature(&format!("{signed}."), &signature)]),
+        "3b",
+        "and the identity itself is of small order"
+    );
+}
+
+#[test]
 fn a_signature_whose_point_has_a_part_of_small_order() {
-    // R + T for a T of small order: what verifiers disagree about who clear the cofactor and who do not.
-    let token = root().signed(&anchor());
-    let (input, signature) = (signing_input(&token).to_owned(), signature(&token));
-    let r = CompressedEdwardsY::from_slice(&signature[..32])
-        .unwrap()
-        .decompress()
-        .unwrap();
-    for torsion in &EIGHT_TORSION[1..] {
-        let mixed = (r + torsion).compress().to_bytes();
-        let forged = with_signature(&token, &[&mixed[..], &signature[32..]].concat());
-        assert_eq!(signing_input(&forged), input);
-        assert_eq!(denied_at(&[&forged]), "3b");
+    // R + T for a T of small order: verifiers who clear the cofactor accept it, those who do not refuse it.
+    let nonce = Scalar::from(7u8);
+    let honest = ED25519_BASEPOINT_POINT * nonce;
+    for torsion in EIGHT_TORSION {
+        let (signed, signature) = signed_with(&(honest + torsion).compress().to_bytes(), nonce);
+        assert!(lax(&signed, &signature), "it is a forgery only if somebody accepts it");
+        let chain = verify(&[&with_signature(&format!("{signed}."), &signature)]);
+        assert_eq!(
+            chain.is_ok(),
+            torsion == EIGHT_TORSION[0],
+            "the first is no part at all"
+        );
     }
-    assert!(!ED25519_BASEPOINT_POINT.is_small_order(), "the constant is the curve's");
 }
 
 #[test]
@@ -404,6 +418,43 @@ fn verify_with(chain: &[&str], anchors: &TrustAnchors) -> Result<VerifiedChain, 
         limits: &limits,
         now: UnixTime(NOW),
     })
+}
+
+/// A root token's signing input, and a signature over it by the anchor that states this R.
+fn signed_with(r: &[u8; 32], nonce: Scalar) -> (String, [u8; 64]) {
+    let token = root().signed(&anchor());
+    let input = signing_input(&token).to_owned();
+    let s = nonce + challenge(r, &input) * anchor_scalar();
+    let mut signature = [0; 64];
+    signature[..32].copy_from_slice(r);
+    signature[32..].copy_from_slice(s.as_bytes());
+    (input, signature)
+}
+
+/// The verdict of a verifier who decodes R as it comes and clears the cofactor (RFC 8032, section 5.1.7, allows that).
+fn lax(input: &str, signature: &[u8; 64]) -> bool {
+    let r: [u8; 32] = signature[..32].try_into().unwrap();
+    let s = Scalar::from_canonical_bytes(signature[32..].try_into().unwrap()).unwrap();
+    let point = CompressedEdwardsY(r).decompress().unwrap();
+    let key = ED25519_BASEPOINT_POINT * anchor_scalar();
+    let left = ED25519_BASEPOINT_POINT * s;
+    (left - point - key * challenge(&r, input)).is_small_order()
+}
+
+fn challenge(r: &[u8; 32], input: &str) -> Scalar {
+    let key = (ED25519_BASEPOINT_POINT * anchor_scalar()).compress();
+    let hash = Sha512::new()
+        .chain_update(r)
+        .chain_update(key.as_bytes())
+        .chain_update(input)
+        .finalize();
+    Scalar::from_bytes_mod_order_wide(&hash.into())
+}
+
+/// The secret scalar of the trust anchor's key (RFC 8032, section 5.1.5).
+fn anchor_scalar() -> Scalar {
+    let hash = Sha512::digest([1; 32]);
+    Scalar::from_bytes_mod_order(clamp_integer(hash[..32].try_into().unwrap()))
 }
 
 fn signing_input(token: &str) -> &str {

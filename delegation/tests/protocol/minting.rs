@@ -153,3 +153,34 @@ fn a_proof_needs_an_id() {
         Err(MintError::WouldBeDenied(_))
     ));
 }
+
+#[test]
+fn a_token_has_another_id_than_its_parent() {
+    let limits = Limits::default();
+    let root = mint::root(&root_grant(), &anchor(), &limits).unwrap();
+    let id = root_grant().grant.id;
+    let error = mint::derive(&root, &grant(&id, &bob(), r#"{"read":{}}"#), &alice(), &limits).unwrap_err();
+    assert!(
+        matches!(error, MintError::WouldBeDenied(ref denial) if denial.step.name() == "2c"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_proof_is_no_larger_than_a_verifier_reads() {
+    let limits = Limits::default();
+    let root = mint::root(&root_grant(), &anchor(), &limits).unwrap();
+    let invocation = Invocation {
+        id: "proof".into(),
+        issued_at: UnixTime(NOW),
+        tool: "read".into(),
+        arguments: arguments(&format!(r#"{{"text":"{}"}}"#, "x".repeat(70_000))),
+        audience: None,
+        nonce: None,
+    };
+    let error = mint::prove(&root, &invocation, &alice(), &limits).unwrap_err();
+    assert!(
+        matches!(error, MintError::WouldBeDenied(ref denial) if denial.step.name() == "7a"),
+        "{error}"
+    );
+}

@@ -185,7 +185,6 @@ fn what_configuration_took_away_since_is_denied() {
         (TrustAnchors::default(), "3k"),
         (with(&|anchor| anchor.issuer.push('x')), "3k"),
         (with(&|anchor| anchor.key = mallory().public()), "3b"),
-        (with(&|anchor| anchor.asserts_subjects = false), "3b"),
         (with(&|anchor| anchor.algorithms = es256.clone()), "3a"),
     ] {
         assert_eq!(step(&anchors, &ed25519, &limits), expected);
@@ -209,4 +208,85 @@ fn what_configuration_took_away_since_is_denied() {
     ] {
         assert_eq!(step(&anchors(), &ed25519, &limits), expected);
     }
+}
+
+/// Every pair of configurations, right or wrong: what was verified under the one changes no answer under the other.
+#[test]
+fn the_answer_is_the_one_of_the_configuration_at_hand() {
+    let header = r#"{"alg":"EdDSA","typ":"aat+jwt","kid":"one"}"#;
+    let root = root().with("sub", "\"ada\"");
+    let roots = [
+        root.signed(&anchor()),
+        sign(&anchor(), header, &root.json()),
+        root.with("sub", "7").signed(&anchor()),
+    ];
+    let mut single = vec![];
+    for issuer in [ISSUER, "https://other.example"] {
+        for key in [anchor(), mallory()] {
+            for key_id in [None, Some("one"), Some("two")] {
+                for algorithm in [Algorithm::Ed25519, Algorithm::EdDsa] {
+                    for asserts_subjects in [false, true] {
+                        single.push(TrustAnchor {
+                            issuer: issuer.to_owned(),
+                            key: key.public(),
+                            key_id: key_id.map(str::to_owned),
+                            algorithms: Algorithms::new([algorithm]),
+                            asserts_subjects,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    let mut sets = vec![TrustAnchors::default()];
+    sets.extend(single.iter().map(|anchor| TrustAnchors::new([anchor.clone()])));
+    // Of two anchors those are the interesting ones that both have the key.
+    let right: Vec<_> = single
+        .iter()
+        .filter(|anchor| anchor.issuer == ISSUER && anchor.key == crate::common::anchor().public())
+        .collect();
+    for one in &right {
+        sets.extend(
+            right
+                .iter()
+                .map(|other| TrustAnchors::new([(*one).clone(), (*other).clone()])),
+        );
+    }
+    let limits = Limits::default();
+    let mut compared = 0;
+    for root in &roots {
+        let leaf = child(root).signed(&alice());
+        for tokens in [vec![root.as_str()], vec![root, &leaf]] {
+            let plain = |anchors: &TrustAnchors, now| {
+                Chain::parse(tokens.iter().copied(), &limits)
+                    .unwrap()
+                    .verify(&VerificationContext {
+                        anchors,
+                        holder_algorithms: &Algorithms::default(),
+                        limits: &limits,
+                        now: UnixTime(now),
+                    })
+            };
+            // One for each origin that a chain can have.
+            let mut known: Vec<VerifiedChain> = vec![];
+            for chain in sets.iter().filter_map(|anchors| plain(anchors, NOW).ok()) {
+                if !known.iter().any(|other| other.principal() == chain.principal()) {
+                    known.push(chain);
+                }
+            }
+            for known in &known {
+                for anchors in &sets {
+                    for now in [NOW, NOW + 3600, NOW - 3600] {
+                        let onto = verify_onto_in(known, &tokens, anchors, &Algorithms::default(), &limits, now);
+                        let expected = plain(anchors, now);
+                        let found = onto.map(|chain| (chain.principal().clone(), chain.anchor()));
+                        let expected = expected.map(|chain| (chain.principal().clone(), chain.anchor()));
+                        assert_eq!(found, expected, "{anchors:?} at {now}");
+                        compared += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(compared > 2_000, "{compared}");
 }

@@ -239,6 +239,16 @@ fn nobody_revokes_for_another() {
     assert_eq!(verify_with(&by_mallory, &both), Err(StatementError::SignatureInvalid));
     let his_key = good().with("revoke", key(&mallory()));
     assert_eq!(verify_with(&signed(&his_key), &both), Err(StatementError::ForeignKey));
+    // A key of both is neither's to revoke.
+    let shared = TrustAnchors::new([
+        an_anchor(anchor().public(), true),
+        an_anchor(mallory().public(), true),
+        TrustAnchor {
+            issuer: "https://other.example".into(),
+            ..an_anchor(mallory().public(), true)
+        },
+    ]);
+    assert_eq!(verify_with(&signed(&his_key), &shared), Err(StatementError::ForeignKey));
 }
 
 #[test]
