@@ -15,7 +15,7 @@ main() {
 
 # prepare LANGUAGE: unless it was prepared from just these files with just this toolchain.
 prepare() {
-    local language=$1 toolchain home status=0
+    local language=$1 toolchain home old status=0
     toolchain=$("toolchain_of_$language") || status=$?
     if [ "$status" = "$NOT_INSTALLED" ]; then
         say "Skipped: the interoperability tests in $language: $toolchain"
@@ -26,10 +26,21 @@ prepare() {
     home=$TOOLS/interop-$language-$(digest "$language" "$toolchain")
     if [ ! -e "$home/complete" ]; then
         say "Preparing the interoperability tests in $language ($toolchain)"
-        rm -rf "$TOOLS/interop-$language"-*
-        mkdir -p "$home"
-        "prepare_$language" "$home" "$ROOT/interop/$language" >&2
-        touch "$home/complete"
+        mkdir -p "$TOOLS"
+        scratch=$(mktemp -d "$TOOLS/preparing-$language.XXXXXX")
+        trap 'rm -rf "$scratch"' EXIT
+        "prepare_$language" "$scratch" "$ROOT/interop/$language" >&2
+        touch "$scratch/complete"
+        chmod 755 "$scratch"
+        # Last and in one step: what stands at this path is always whole. Whoever prepares the same at the same time is
+        # not in the way, nor are we in his: the first one's stays.
+        [ -e "$home/complete" ] || rm -rf "$home"
+        mv -T "$scratch" "$home" 2>/dev/null || [ -e "$home/complete" ] ||
+            fail "could not move $scratch to $home" "Remove $home if it is there, and run this again."
+        rm -rf "$scratch"
+        for old in "$TOOLS/interop-$language"-*; do
+            [ "$old" = "$home" ] || rm -rf "$old"
+        done
     fi
     echo "ready $language $home"
 }

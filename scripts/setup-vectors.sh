@@ -5,19 +5,23 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 main() {
-    provide "Wycheproof's test vectors (about 26 MB)" "$TOOLS/vectors-wycheproof-$WYCHEPROOF_VERSION" \
-        "github.com/c2sp/wycheproof@$WYCHEPROOF_VERSION" "$WYCHEPROOF_SUM" \
+    provide "Wycheproof's test vectors (about 26 MB)" vectors-wycheproof \
+        github.com/c2sp/wycheproof "$WYCHEPROOF_VERSION" "$WYCHEPROOF_SUM" \
         testvectors_v1/{ed25519,ecdsa_secp256{r1,k1}_sha256_p1363,json_web_{signature,key,crypto}}_test.json
-    provide "RFC 8785's test vectors" "$TOOLS/vectors-jcs-$JCS_VECTORS_VERSION" \
-        "github.com/cyberphone/json-canonicalization@$JCS_VECTORS_VERSION" "$JCS_VECTORS_SUM" \
+    provide "RFC 8785's test vectors" vectors-jcs \
+        github.com/cyberphone/json-canonicalization "$JCS_VECTORS_VERSION" "$JCS_VECTORS_SUM" \
         testdata/README.md testdata/{input,output}/{arrays,french,structures,unicode,values,weird}.json \
         testdata/outhex/{arrays,french,structures,unicode,values,weird}.txt
 }
 
-# provide WHAT HOME MODULE SUM FILE...: copies these files of the module to HOME, unless they are there.
+# provide WHAT NAME MODULE VERSION SUM FILE...: copies these files of the module to NAME-VERSION in .tools, unless they
+# are there, and removes other versions.
 provide() {
-    local what=$1 home=$2 module=$3 sum=$4
-    shift 4
+    local what=$1 name=$2 module=$3@$4 sum=$5 home=$TOOLS/$2-$4 old
+    shift 5
+    for old in "$TOOLS/$name"-*; do
+        [ "$old" = "$home" ] || rm -rf "$old"
+    done
     all_there "$home" "$@" && return
     if ! have go; then
         say "$what are not there and Go, which downloads them, is not installed: the tests that need them are skipped"
@@ -42,9 +46,10 @@ provide() {
         cp "$source/$file" "$scratch/files/$file"
     done
     chmod -R u+w "$scratch/files"
-    rm -rf "$home"
-    # Last and in one step: what stands at this path is always whole.
-    mv "$scratch/files" "$home"
+    # Last and in one step: what stands at this path is always whole. What somebody else has put there meanwhile is too.
+    all_there "$home" "$@" || rm -rf "$home"
+    mv -T "$scratch/files" "$home" 2>/dev/null || all_there "$home" "$@" ||
+        fail "could not move $scratch/files to $home" "Remove $home and run this again."
     rm -rf "$scratch"
 }
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::control_plane::{Client, ControlPlaneOptions};
 use crate::failure::{Failure, Outcome};
-use crate::{table, words};
+use crate::{notice, table, words};
 
 /// Read the evidence of decisions.
 #[derive(Debug, clap::Args)]
@@ -139,7 +139,7 @@ impl Tail {
                 // A control plane that restarts comes back, and with it everything that was recorded meanwhile.
                 Err(failure) => {
                     if !told {
-                        eprintln!("credence: {failure} (still trying)");
+                        notice::print(format_args!("credence: {failure} (still trying)"));
                         told = true;
                     }
                     Vec::new()
@@ -157,7 +157,7 @@ impl Tail {
         }
         let records = newest(client, &self.conditions, head.map(|index| index + 1), *seen, MAX_NEWS)?;
         if records.len() == MAX_NEWS {
-            eprintln!("credence: more is recorded than can be shown; use `credence audit query` for the rest");
+            notice::print("credence: more is recorded than can be shown; use `credence audit query` for the rest");
         }
         *seen = head;
         Ok(records)

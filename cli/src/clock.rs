@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use credence_delegation::UnixTime;
 
+use crate::notice;
+
 /// The current time.
 pub(crate) fn now() -> UnixTime {
     let seconds = SystemTime::now()
@@ -26,7 +28,7 @@ pub(crate) fn rfc3339(time: UnixTime) -> String {
 /// How far `time` lies ahead of `now` or behind it, in words: `in 5 minutes`, `2 days ago`.
 pub(crate) fn relative(time: UnixTime, now: UnixTime) -> String {
     let distance = time.distance(now);
-    let (count, unit) = [(86_400, "day"), (3_600, "hour"), (60, "minute")]
+    let (count, unit) = [(DAY, "day"), (3_600, "hour"), (60, "minute")]
         .into_iter()
         .find(|(seconds, _)| distance >= *seconds)
         .map_or((distance, "second"), |(seconds, unit)| (distance / seconds, unit));
@@ -35,6 +37,30 @@ pub(crate) fn relative(time: UnixTime, now: UnixTime) -> String {
         format!("in {count} {unit}{plural}")
     } else {
         format!("{count} {unit}{plural} ago")
+    }
+}
+
+/// A time as options take it: whole seconds since the Unix epoch.
+pub(crate) fn unix_seconds(text: &str) -> Result<i64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0..=LATEST).contains(seconds));
+    seconds.ok_or_else(|| {
+        format!(
+            "write whole seconds since the Unix epoch, from 0 to {LATEST}, which is {}",
+            rfc3339(UnixTime(LATEST))
+        )
+    })
+}
+
+/// Warns of an `--issued-at` that is more than a day from the clock: milliseconds, say, or somebody else's clock.
+pub(crate) fn warn_if_far_off(issued_at: Option<i64>) {
+    let now = now();
+    if let Some(given) = issued_at.map(UnixTime).filter(|given| given.distance(now) > DAY) {
+        notice::print(format_args!(
+            "credence: warning: --issued-at {} is {}, {} by the clock of this machine",
+            given.0,
+            rfc3339(given),
+            relative(given, now)
+        ));
     }
 }
 
@@ -63,6 +89,12 @@ impl FromStr for Span {
             .ok_or_else(|| "write a whole number and its unit, such as 90s, 15m, 1h or 30d".to_owned())
     }
 }
+
+/// Seconds.
+const DAY: u64 = 86_400;
+
+/// The last second that RFC 3339 can write.
+const LATEST: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {

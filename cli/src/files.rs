@@ -15,11 +15,18 @@ pub(crate) const MAX_BYTES: u64 = 1 << 20;
 /// Reads a small file whole. `what` names its content in an error. Erased from memory when dropped, since it may be a
 /// private key.
 pub(crate) fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    if path.as_os_str().is_empty() {
+        return Err(Failure::input(format!(
+            "the name of a file is empty; give the file that has {what}"
+        )));
+    }
     let place = format!("the file {}", path.display());
     let file = File::open(path).map_err(|error| {
-        Failure::input(format!(
-            "{place} can not be opened: {error}; give the file that has {what}"
-        ))
+        refuse_jwk(path).err().unwrap_or_else(|| {
+            Failure::input(format!(
+                "{place} can not be opened: {error}; give the file that has {what}"
+            ))
+        })
     })?;
     read_bounded(file, &place, what)
 }
@@ -39,8 +46,25 @@ pub(crate) fn read_argument(argument: &str, what: &str) -> Result<String, Failur
     }
 }
 
+/// Whether a text seems to be a JWK, or a part of one. It may be a private key, and then no error may repeat it.
+pub(crate) fn looks_like_a_jwk(text: &str) -> bool {
+    text.contains('{') || text.contains(PRIVATE_MEMBER)
+}
+
+/// Refuses what stands in place of a file's name and looks like a JWK, without repeating it.
+pub(crate) fn refuse_jwk(path: &Path) -> Result<(), Failure> {
+    if looks_like_a_jwk(&path.to_string_lossy()) {
+        return Err(Failure::input(
+            "where the name of a file is expected there is what looks like a JWK; give its file. It is not repeated \
+             here: if it is a private key, consider it known to others, as command lines are",
+        ));
+    }
+    Ok(())
+}
+
 /// Creates a file that only its owner can read and that did not exist before.
 pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> {
+    refuse_jwk(path)?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -78,3 +102,6 @@ fn read_bounded(source: impl Read, place: &str, what: &str) -> Result<Zeroizing<
     }
     Ok(bytes)
 }
+
+/// What a private JWK has and a public one has not (RFC 7518, section 6; RFC 8037, section 2).
+pub(crate) const PRIVATE_MEMBER: &str = "\"d\"";

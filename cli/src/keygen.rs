@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use credence_delegation::{KeyType, SigningKey};
 
 use crate::failure::{Failure, Outcome};
-use crate::{files, random};
+use crate::{files, notice, random};
 
 /// Make a key pair: the private JWK goes into a file, the public JWK to standard output.
 #[derive(Debug, clap::Args)]
@@ -28,9 +28,12 @@ impl Keygen {
         let public = key.public();
         writeln!(out, "{}", public.to_jwk())?;
         // Not on standard output, so that `credence keygen > public.jwk` is the public key and nothing else.
-        eprintln!("thumbprint: {}", public.thumbprint());
-        eprintln!("as an issuer: {}", public.to_did_key());
-        eprintln!("private key: {} (whoever reads it can sign as you)", self.out.display());
+        notice::print(format_args!("thumbprint: {}", public.thumbprint()));
+        notice::print(format_args!("as an issuer: {}", public.to_did_key()));
+        notice::print(format_args!(
+            "private key: {} (whoever reads it can sign as you)",
+            self.out.display()
+        ));
         Ok(Outcome::Done)
     }
 }

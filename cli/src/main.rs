@@ -1,5 +1,10 @@
 //! `credence`: everything around a delegation that is not the proxy itself. Each command is a file of its name.
 
+#![deny(
+    clippy::print_stderr,
+    reason = "eprintln! panics where standard error can not be written; use notice::print"
+)]
+
 mod audit;
 mod chain_text;
 mod clock;
@@ -14,6 +19,7 @@ mod invocation;
 mod keygen;
 mod keys;
 mod mint;
+mod notice;
 mod prove;
 mod random;
 mod revoke;
@@ -55,7 +61,17 @@ const EXIT_CODES: &str = "Exit codes:\n  0  done; for a decision: allow\n  1  de
                           2  wrong usage or unusable input";
 
 fn main() -> ExitCode {
-    let command_line = CommandLine::parse();
+    let command_line = match CommandLine::try_parse() {
+        Ok(command_line) => command_line,
+        Err(error) if quotes_a_private_jwk(&error) => {
+            notice::print(
+                "credence: where no JWK can stand there is what looks like a private one, which is not repeated here; \
+                 give its file where a key is asked for (see --help), and consider this key known to others",
+            );
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
     let mut out = io::stdout().lock();
     let result = command_line.command.run(&mut out).and_then(|outcome| {
         out.flush()?;
@@ -65,16 +81,16 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => {
             if !failure.is_closed_pipe() {
-                // Nobody may be reading; that changes nothing about the exit code.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "credence: {}",
-                    words::printable(&failure.to_string())
-                );
+                notice::print(format_args!("credence: {}", words::printable(&failure.to_string())));
             }
             failure.exit_code()
         }
     }
+}
+
+/// Whether an error about the command line, which quotes what is wrong with it, would print a private JWK.
+fn quotes_a_private_jwk(error: &clap::Error) -> bool {
+    error.use_stderr() && error.to_string().contains(files::PRIVATE_MEMBER)
 }
 
 impl Command {

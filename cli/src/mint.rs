@@ -21,11 +21,11 @@ pub(crate) struct Mint {
     issuer: Option<String>,
 
     /// On whose behalf: the principal's name at the issuer.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     subject: Option<String>,
 
     /// The principal's present revocation epoch; 0 until something of his was revoked.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = epoch, allow_negative_numbers = true)]
     epoch: Option<u64>,
 
     /// What to call the agent in logs. For display only.
@@ -90,5 +90,19 @@ fn check_as_a_verifier_would(token: &str, root: &RootGrant, key: &SigningKey) ->
     Chain::parse([token], limits)
         .and_then(|chain| chain.verify(&context))
         .map(|_| ())
-        .map_err(|denial| Failure::operation(format!("the token would be denied: {denial}; correct the option")))
+        .map_err(|denial| {
+            let cure = grant::cure(denial.step).unwrap_or("correct the option");
+            Failure::operation(format!("the token would be denied: {denial}; {cure}"))
+        })
 }
+
+/// An epoch: an integer that every JSON parser keeps (RFC 8259, section 6).
+fn epoch(text: &str) -> Result<u64, String> {
+    let epoch = text.parse().ok().filter(|epoch| *epoch <= MAX_EPOCH);
+    epoch.ok_or_else(|| {
+        format!("write a whole number from 0 to {MAX_EPOCH}, the one that `credence revoke principal` printed last")
+    })
+}
+
+/// 2^53-1.
+const MAX_EPOCH: u64 = (1 << 53) - 1;

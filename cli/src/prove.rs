@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use credence_delegation::mint::{self, Invocation};
 use credence_delegation::{Limits, UnixTime};
 
@@ -31,19 +32,19 @@ pub(crate) struct Prove {
     invocation: InvocationOptions,
 
     /// The service that the proof is for. Services may refuse a proof without.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     audience: Option<String>,
 
     /// The nonce that the service asked for.
-    #[arg(long, value_name = "NONCE")]
+    #[arg(long, value_name = "NONCE", value_parser = NonEmptyStringValueParser::new())]
     nonce: Option<String>,
 
     /// The proof's id, never used twice; a fresh UUIDv7 if not given.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
 
     /// When the proof is made, in seconds since the Unix epoch; now if not given.
-    #[arg(long, value_name = "UNIX")]
+    #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     issued_at: Option<i64>,
 }
 
@@ -68,6 +69,7 @@ impl Prove {
             audience: self.audience.clone(),
             nonce: self.nonce.clone(),
         };
+        clock::warn_if_far_off(self.issued_at);
         let proof = mint::prove(chain.leaf(), &invocation, &key, &limits).map_err(|error| grant::explain(&error))?;
         writeln!(out, "{proof}")?;
         Ok(Outcome::Done)

@@ -56,6 +56,26 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
+/// A message that quotes foreign text, of which each long word is cut, and the whole after a thousand characters: a
+/// number or a name may fill megabytes.
+pub(crate) fn shortened(message: &str) -> String {
+    let mut out = String::new();
+    let mut word = 0;
+    for (index, character) in message.chars().enumerate() {
+        if index == MOST_OF_A_MESSAGE {
+            out.push('…');
+            break;
+        }
+        word = if character.is_whitespace() { 0 } else { word + 1 };
+        match word {
+            ..=MOST_OF_A_WORD => out.push(character),
+            CUT => out.push('…'),
+            _ => {}
+        }
+    }
+    out
+}
+
 fn range(object: &Object<'_>) -> String {
     let bound = |name: &str, inclusive: &str, words: (&str, &str)| {
         let exclusive = object.member(inclusive).and_then(Json::as_bool) == Some(false);
@@ -96,6 +116,13 @@ fn not_a_constraint(json: &Json<'_>) -> String {
         value(json)
     )
 }
+
+/// Characters of a word that are shown: the thumbprint of a key as a URI (RFC 9278) has 87.
+const MOST_OF_A_WORD: usize = 100;
+const CUT: usize = MOST_OF_A_WORD + 1;
+
+/// Characters of a message, whatever it quotes.
+const MOST_OF_A_MESSAGE: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -153,6 +180,15 @@ mod tests {
         ] {
             assert!(words(text).contains("denied"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_message_quotes_is_cut_where_it_is_long() {
+        let (word, longer) = ("é".repeat(100), "é".repeat(101));
+        assert_eq!(shortened(&format!("a {word} b")), format!("a {word} b"));
+        assert_eq!(shortened(&format!("a {longer} b")), format!("a {word}… b"));
+        let many = "word ".repeat(1_000);
+        assert_eq!(shortened(&many), format!("{}…", &many[..1_000]));
     }
 
     #[test]

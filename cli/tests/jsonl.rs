@@ -414,6 +414,82 @@ fn an_anchor_that_can_not_be_used_is_not_trusted() {
 }
 
 #[test]
+fn a_key_of_an_anchor_that_is_null_is_absent() {
+    let case = Case::allowed();
+    let jwk = case.issuer_jwk();
+    for keys in [
+        format!(r#""jwk":null,"jwks":{{"keys":[{jwk}]}}"#),
+        format!(r#""jwk":{jwk},"jwks":null"#),
+    ] {
+        let ran = case.asked(&case.with("anchors", &format!(r#"[{{"iss":"{ISSUER}",{keys}}}]"#)));
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, ALLOWED, ""));
+    }
+    let neither = format!(r#"[{{"iss":"{ISSUER}","jwk":null,"jwks":null}}]"#);
+    let ran = case.asked(&case.with("anchors", &neither));
+    assert!(
+        ran.code == 2 && ran.stderr.contains("anchors[0].jwk must be a public JWK"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn what_a_reason_quotes_is_cut_where_it_is_long() {
+    let case = Case::allowed();
+    let (digits, name) = ("9".repeat(100_000), "n".repeat(100_000));
+    for (line, said) in [
+        (
+            case.with("args", &format!(r#"{{"id":{digits}}}"#)),
+            format!("{}…", &digits[..90]),
+        ),
+        (
+            case.with("args", &format!(r#"{{"{name}":1}}"#)),
+            format!("{}…", &name[..90]),
+        ),
+        (
+            case.with("policy", &format!(r#"{{"{name}":1}}"#)),
+            format!("{}…", &name[..90]),
+        ),
+        (
+            case.with("args", &format!(r#"{{"{name}":1,"{name}":1}}"#)),
+            format!("{}…", &name[..90]),
+        ),
+    ] {
+        let ran = case.asked(&line);
+        assert!(
+            ran.stdout.contains(&said) && ran.stdout.contains("deny"),
+            "{}",
+            &ran.stdout[..300]
+        );
+        assert!(
+            ran.stdout.len() < 1_500 && ran.stderr.len() < 1_500,
+            "{}",
+            &ran.stdout[..300]
+        );
+    }
+}
+
+#[test]
+fn an_answer_is_given_where_standard_error_can_not_be_written() {
+    let case = Case::allowed();
+    case.bench.file(
+        "cases",
+        &format!("{}hello\n{}", case.with("anchors", "[7]"), case.line(|_| None)),
+    );
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = case
+        .bench
+        .command(&["verify", "--jsonl"])
+        .stdin(std::fs::File::open(case.bench.path("cases")).unwrap())
+        .stderr(full)
+        .output()
+        .unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answers.lines().count(), 3, "{answers}");
+    assert!(answers.ends_with(ALLOWED), "{answers}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn an_anchor_may_have_a_jwk_set() {
     let case = Case::allowed();
     let jwk = case.issuer_jwk();

@@ -103,6 +103,16 @@ mod the_generator {
     }
 
     #[test]
+    fn makes_the_key_where_nobody_can_be_told_of_it() {
+        let bench = Workbench::new();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = bench.command(&["keygen"]).stderr(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(output.stdout.starts_with(b"{\"crv\""), "{output:?}");
+        assert!(bench.path("key.jwk").exists());
+    }
+
+    #[test]
     fn names_the_algorithms_there_are() {
         for unknown in ["EdDSA", "RS256", "es256"] {
             let ran = Workbench::new().run(&["keygen", "--alg", unknown]);

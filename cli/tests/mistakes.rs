@@ -134,22 +134,92 @@ fn limits_of_time_and_depth_are_named() {
 #[test]
 fn a_root_that_no_verifier_takes_is_not_handed_out() {
     let bench = bench();
-    mint(&bench, &["--tool", "t", "--epoch", "9007199254740992"]).failed(1, &["\"rev_epoch\"", "2^53-1"]);
-    mint(&bench, &["--tool", "t", "--subject", ""]).failed(1, &["\"sub\"", "not empty"]);
-    mint(&bench, &["--tool", "t", "--id", ""]).failed(1, &["\"jti\""]);
-    bench
-        .run(&[
-            "mint",
+    for epoch in ["-1", "1.5", "9007199254740992", "99999999999999999999999"] {
+        mint(&bench, &["--tool", "t", "--epoch", epoch]).failed(
+            2,
+            &[
+                "--epoch",
+                "a whole number from 0 to 9007199254740991",
+                "`credence revoke principal`",
+            ],
+        );
+    }
+    for option in ["--subject", "--id", "--audience"] {
+        mint(&bench, &["--tool", "t", option, ""]).failed(2, &["a value is required for", option]);
+    }
+    let issuer_is = |issuer: &str| {
+        let key = ["mint", "--key", "issuer.jwk", "--holder", "agent.pub", "--tool", "t"];
+        bench.run(&[&key[..], &["--issuer", issuer]].concat())
+    };
+    issuer_is("").failed(2, &["a value is required for", "--issuer"]);
+    issuer_is("nouri").failed(1, &["give --issuer a URI, such as https://id.example.com"]);
+}
+
+#[test]
+fn a_proof_that_no_service_takes_is_not_handed_out() {
+    let bench = bench();
+    let root = mint(&bench, &["--tool", "t"]).succeeded();
+    let prove = ["prove", "--chain", &root, "--key", "agent.jwk", "--tool", "t"];
+    for option in ["--audience", "--nonce", "--id"] {
+        bench
+            .run(&[&prove[..], &[option, ""]].concat())
+            .failed(2, &["a value is required for", option]);
+    }
+}
+
+#[test]
+fn a_time_is_a_number_of_seconds_that_can_be_a_date() {
+    let bench = bench();
+    let root = mint(&bench, &["--tool", "t"]).succeeded();
+    let said = |option| {
+        [
+            option,
+            "whole seconds since the Unix epoch, from 0 to 253402300799",
+            "9999-12-31",
+        ]
+    };
+    for time in ["-5", "1.5", "now", "253402300800", "99999999999999999999"] {
+        mint(&bench, &["--tool", "t", "--issued-at", time]).failed(2, &said("--issued-at"));
+        let prove = [
+            "prove",
+            "--chain",
+            &root,
             "--key",
-            "issuer.jwk",
-            "--issuer",
-            "",
-            "--holder",
-            "agent.pub",
+            "agent.jwk",
             "--tool",
             "t",
-        ])
-        .failed(2, &["--issuer"]);
+            "--issued-at",
+            time,
+        ];
+        bench.run(&prove).failed(2, &said("--issued-at"));
+        let anchor = ["--anchor", "https://id.example.com=issuer.pub", "--no-proof"];
+        let verify = ["verify", "--chain", &root, "--tool", "t", "--now", time];
+        bench.run(&[&verify[..], &anchor].concat()).failed(2, &said("--now"));
+    }
+}
+
+#[test]
+fn a_time_of_issue_far_from_the_clock_is_warned_of() {
+    let bench = bench();
+    let made = mint(&bench, &["--tool", "t", "--issued-at", "1700000000"]);
+    let warning = "warning: --issued-at 1700000000 is 2023-11-14T22:13:20Z, ";
+    assert!(
+        made.stderr.contains(warning) && made.stderr.contains(" days ago"),
+        "{made:?}"
+    );
+    let root = mint(&bench, &["--tool", "t"]);
+    assert_eq!(root.stderr, "");
+    let prove = [
+        "prove",
+        "--chain",
+        &root.succeeded(),
+        "--key",
+        "agent.jwk",
+        "--tool",
+        "t",
+    ];
+    let proof = bench.run(&[&prove[..], &["--issued-at", "4000000000"]].concat());
+    assert!(proof.code == 1 && proof.stderr.contains("expired"), "{proof:?}");
 }
 
 #[test]
@@ -261,6 +331,7 @@ fn a_key_file_says_what_is_wrong_with_it() {
             "t",
         ])
     };
+    with_key("").failed(2, &["--key"]);
     with_key("none.jwk").failed(2, &["none.jwk can not be opened"]);
     with_key("issuer.pub").failed(2, &["has a public key only", "credence keygen"]);
     with_key(bench.file("text", "hello")).failed(2, &["not valid JSON"]);
@@ -308,12 +379,120 @@ fn a_private_key_on_the_command_line_is_taken_by_its_public_half_with_a_warning(
             .stderr
             .contains("warning: the JWK on the command line is a private key")
     );
-    assert_eq!(file.stderr, "");
-    let secret = private.split('"').nth(7).unwrap();
+    assert!(!file.stderr.contains("private key"), "{file:?}");
     assert!(
-        secret.len() == 43 && !inline.stderr.contains(secret),
+        !inline.stderr.contains(secret_of(&private)),
         "the private key is printed"
     );
+}
+
+#[test]
+fn a_private_key_in_place_of_its_file_is_not_printed() {
+    let bench = bench();
+    let private = std::fs::read_to_string(bench.path("issuer.jwk")).unwrap();
+    let jwk = private.trim();
+    let root = mint(&bench, &["--tool", "t", "--max-depth", "1"]).succeeded();
+    let list = format!("[{jwk}]");
+    let at = format!("@{jwk}");
+    let with_kid = jwk.replacen('{', r#"{"kid":"a=b","#, 1);
+    let without_braces = jwk.trim_matches(['{', '}']);
+    let anchor = |given: &str| format!("https://id.example.com={given}");
+    let (of_list, of_part) = (anchor(&list), anchor(without_braces));
+    let of_list_with_kid = anchor(&format!("[{with_kid}]"));
+
+    let mut commands: Vec<Vec<&str>> = Vec::new();
+    for given in [jwk, &list, &at, without_braces] {
+        commands.push(vec!["mint", "--key", given, "--holder", "agent.pub", "--tool", "t"]);
+        commands.push(vec![
+            "derive",
+            "--parent",
+            &root,
+            "--key",
+            given,
+            "--holder",
+            "agent.pub",
+            "--same-tools",
+        ]);
+        commands.push(vec!["prove", "--chain", &root, "--key", given, "--tool", "t"]);
+        commands.push(vec![
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--holder",
+            "agent.pub",
+            "--tools",
+            given,
+        ]);
+        commands.push(vec![
+            "prove",
+            "--chain",
+            &root,
+            "--key",
+            "agent.jwk",
+            "--tool",
+            "t",
+            "--args",
+            given,
+        ]);
+        commands.push(vec!["keygen", "--out", given]);
+        commands.push(vec!["keygen", given]);
+        commands.push(vec!["mint", "--key", "issuer.jwk", given]);
+        commands.push(vec![
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--holder",
+            "agent.pub",
+            "--tool",
+            "t",
+            "--ttl",
+            given,
+        ]);
+        commands.push(vec!["config", "check", given]);
+    }
+    for given in [&list, &at, without_braces] {
+        commands.push(vec!["mint", "--key", "issuer.jwk", "--tool", "t", "--holder", given]);
+    }
+    for given in [
+        jwk,
+        &list,
+        &with_kid,
+        without_braces,
+        &of_list,
+        &of_list_with_kid,
+        &of_part,
+    ] {
+        commands.push(vec![
+            "verify",
+            "--chain",
+            &root,
+            "--tool",
+            "t",
+            "--no-proof",
+            "--anchor",
+            given,
+        ]);
+    }
+    for command in commands {
+        let ran = bench.run(&command);
+        assert!(
+            !ran.stderr.contains(secret_of(jwk)),
+            "the private key is printed: {command:?}"
+        );
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{command:?}");
+        let said = ["looks like a JWK", "looks like a private one"];
+        assert!(
+            said.iter().any(|said| ran.stderr.contains(said)),
+            "{command:?}: {ran:?}"
+        );
+        assert!(ran.stderr.contains("its file"), "{ran:?}");
+    }
+}
+
+/// The private member of a JWK that `keygen` wrote.
+fn secret_of(jwk: &str) -> &str {
+    let (_, secret) = jwk.split_once(r#""d":""#).unwrap();
+    &secret[..43]
 }
 
 #[test]
@@ -385,6 +564,7 @@ fn a_single_verification_needs_its_question() {
     let named = jwk.trim().replacen('{', r#"{"kid":"a={b}=","#, 1);
     assert_eq!(verify(&format!("https://id.example.com={named}"), &[]).code, 0);
     verify("=issuer.pub", &[]).failed(2, &["write ISSUER=JWK"]);
+    verify("https://id.example.com=", &[]).failed(2, &["write ISSUER=JWK"]);
     assert_eq!(verify("https://id.example.com=agent.pub", &[]).code, 1);
     assert_eq!(verify("https://other.example.com=issuer.pub", &[]).code, 1);
 }

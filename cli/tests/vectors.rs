@@ -32,6 +32,14 @@ fn every_published_vector_gets_its_verdict_and_its_step() {
     assert!(!suite.failed(), "{}", suite.lines());
 }
 
+#[test]
+fn a_file_without_vectors_does_not_pass() {
+    let suite = verify(r#"{"trust_anchors":[],"params":{"audience":""},"vectors":[]}"#);
+    assert!(suite.failed());
+    assert!(suite.lines().contains("FAILED: it has no cases"), "{}", suite.lines());
+    assert!(!Suite::skipped(NAME, "they are not there").failed());
+}
+
 fn verify(text: &str) -> Suite {
     let file = Json::parse(text.as_bytes()).unwrap();
     let file = file.as_object().unwrap();

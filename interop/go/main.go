@@ -1,5 +1,6 @@
 // Command interop does with a library what its standard input asks for, one JSON object a line; ../README.md has the
-// requests. With the argument "mint" it runs the mint function of Credence's README.
+// requests. With the arguments "mint FOLDER" it runs the mint function of Credence's README, with the keys that are in
+// that folder.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"path/filepath"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -26,24 +28,29 @@ type library interface {
 var libraries = map[string]library{"golang-jwt": golangJWT{}, "go-jose": goJose{}}
 
 func main() {
-	if len(os.Args) < 2 || libraries[os.Args[1]] == nil {
-		log.Fatal("usage: interop golang-jwt|go-jose [mint]")
+	asked := os.Args[1:]
+	toMint := len(asked) == 3 && asked[1] == "mint"
+	if (len(asked) != 1 && !toMint) || libraries[asked[0]] == nil {
+		log.Fatal("usage: interop golang-jwt|go-jose [mint FOLDER]")
 	}
-	run := serve
-	if len(os.Args) > 2 && os.Args[2] == "mint" {
-		run = mintFromFiles
+	library := libraries[asked[0]]
+	var err error
+	if toMint {
+		err = mintFromFiles(library, asked[2])
+	} else {
+		err = serve(library)
 	}
-	if err := run(libraries[os.Args[1]]); err != nil {
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func mintFromFiles(library library) error {
-	issuer, err := readKey("issuer.jwk")
+func mintFromFiles(library library, folder string) error {
+	issuer, err := readKey(filepath.Join(folder, "issuer.jwk"))
 	if err != nil {
 		return err
 	}
-	holder, err := readKey("planner.pub")
+	holder, err := readKey(filepath.Join(folder, "planner.pub"))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 use credence_delegation::Denial;
 
 use super::id::CaseId;
+use crate::words;
 
 /// One decision. A stable interface: scripts read it.
 #[derive(Debug, serde::Serialize)]
@@ -14,7 +15,7 @@ pub(super) struct Answer {
     pub(super) decision: &'static str,
     /// The draft's step that denied, such as `4p1`; none where the question itself could not be put.
     pub(super) step: Option<&'static str>,
-    /// What was wrong, for people.
+    /// What was wrong, for people. What it quotes is cut where it is long.
     pub(super) reason: Option<String>,
 }
 
@@ -32,7 +33,7 @@ impl Answer {
                 id,
                 decision: "deny",
                 step: Some(denial.step.name()),
-                reason: Some(denial.cause.to_string()),
+                reason: Some(words::shortened(&denial.cause.to_string())),
             },
         }
     }
@@ -43,7 +44,7 @@ impl Answer {
             id: Some(id),
             decision: "deny",
             step: None,
-            reason: Some(reason),
+            reason: Some(words::shortened(&reason)),
         }
     }
 

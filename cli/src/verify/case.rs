@@ -102,7 +102,7 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
             .member("iss")
             .ok_or_else(|| wrong(format!("{place}.iss"), "a string"))?;
         let issuer = text(issuer, &format!("{place}.iss"))?;
-        let (jwk, jwks) = (anchor.member("jwk"), anchor.member("jwks"));
+        let (jwk, jwks) = (given(anchor, "jwk"), given(anchor, "jwks"));
         if jwk.or(jwks).is_none() && !issuer.starts_with(DID_KEY) {
             return Err(wrong(
                 format!("{place}.jwk"),

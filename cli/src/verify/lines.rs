@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::case::{Case, CaseError};
 use super::id::CaseId;
 use crate::failure::{Failure, Outcome};
-use crate::words;
+use crate::{notice, words};
 
 /// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
 /// denied by.
@@ -34,13 +34,13 @@ pub(super) fn answer_all(input: &mut impl BufRead, out: &mut impl Write) -> Resu
         let answer = match Case::parse(text) {
             Ok(case) => {
                 for skipped in &case.skipped_anchors {
-                    eprintln!("line {number}: {}", words::printable(skipped));
+                    notice::print(format_args!("line {number}: {}", shown(skipped)));
                 }
                 Answer::decided(Some(case.id), &case.question.decide())
             }
             Err(error @ CaseError::Policy(_)) => Answer::refused(CaseId::of_unreadable(text), error.to_string()),
             Err(error) => {
-                eprintln!("line {number}: not a case: {}", words::printable(&error.to_string()));
+                notice::print(format_args!("line {number}: not a case: {}", shown(&error.to_string())));
                 malformed += 1;
                 Answer::refused(CaseId::of_unreadable(text), format!("not a case: {error}"))
             }
@@ -72,6 +72,11 @@ fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bo
         input.skip_until(b'\n')?;
     }
     Ok(read > 0)
+}
+
+/// What is said of a case, which may quote it, fit for a terminal.
+fn shown(said: &str) -> String {
+    words::printable(&words::shortened(said))
 }
 
 fn unreadable(error: std::io::Error) -> Failure {

@@ -85,7 +85,7 @@ pub(crate) struct Verify {
     nonce: Option<String>,
 
     /// The time to decide for, in seconds since the Unix epoch; now if not given.
-    #[arg(long, value_name = "UNIX")]
+    #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     now: Option<i64>,
 
     /// Print the answer as JSON, as --jsonl does.
@@ -161,7 +161,15 @@ impl Verify {
 
 /// Reads one `--anchor`.
 fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<TrustAnchor>, Failure> {
-    let (issuer, keys) = match issuer_and_jwk(given) {
+    let parts = issuer_and_jwk(given);
+    // Errors repeat the issuer, which a private key must not be taken for. No URI has these characters (RFC 3986).
+    if files::looks_like_a_jwk(parts.map_or(given, |(issuer, _)| issuer)) {
+        return Err(Failure::input(
+            "--anchor: where the issuer's URI is expected there is what looks like a JWK, which is not repeated here; \
+             write ISSUER=JWK, the JWK or its file",
+        ));
+    }
+    let (issuer, keys) = match parts {
         Some((issuer, jwk)) => (issuer, Some(IssuerKeys::read(jwk)?)),
         None if given.starts_with(DID_KEY) => (given, None),
         None => {
@@ -195,7 +203,7 @@ fn issuer_and_jwk(anchor: &str) -> Option<(&str, &str)> {
         .map(|(place, _)| (&anchor[..place], &anchor[place + 1..]))
         .find(|(_, jwk)| jwk.trim_start().starts_with('{'))
         .or_else(|| anchor.rsplit_once('='))?;
-    (!issuer.is_empty()).then_some((issuer, jwk))
+    (!issuer.is_empty() && !jwk.is_empty()).then_some((issuer, jwk))
 }
 
 fn allowed(listed: &[Algorithm]) -> Algorithms {
@@ -227,6 +235,7 @@ mod tests {
             ("https://i=@issuer.pub", Some(("https://i", "@issuer.pub"))),
             ("https://i", None),
             ("=issuer.pub", None),
+            ("https://i=", None),
         ] {
             assert_eq!(issuer_and_jwk(anchor), parts, "{anchor}");
         }

@@ -93,11 +93,26 @@ impl Library {
     pub(crate) fn run_snippet(&self, bench: &Workbench) -> Option<String> {
         let mut command = self.language.command(self.snippet)?;
         if matches!(self.language, Language::Go) {
-            command.args([self.name, "mint"]);
+            command = self.shown_command(bench);
         }
         let output = command.current_dir(bench.path("")).output().unwrap();
         assert!(output.status.success(), "{}: {output:?}", self.name);
         Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+
+    /// The command by which the README runs a function that is no program, in a folder with `interop` as this
+    /// repository has it.
+    fn shown_command(&self, bench: &Workbench) -> Command {
+        let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+        let shown = readme
+            .lines()
+            .find(|line| line.starts_with("go run ") && line.contains(&format!(" {} mint ", self.name)))
+            .unwrap_or_else(|| panic!("the README does not say how to run {}", self.snippet));
+        std::os::unix::fs::symlink(repository().join("interop"), bench.path("interop")).unwrap();
+        let mut command = Command::new("sh");
+        // As scripts/setup-interop.sh builds it: with the Go that is here.
+        command.args(["-c", shown]).env("GOTOOLCHAIN", "local");
+        command
     }
 }
 
