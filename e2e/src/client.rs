@@ -60,16 +60,39 @@ impl Client {
         })
     }
 
+    /// Sends these bytes, and nothing else.
+    ///
+    /// # Errors
+    /// If the other side does not take them.
+    pub fn send_part(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.connection
+            .get_mut()
+            .write_all(bytes)
+            .map_err(Failure::of("sending a part of a request"))
+    }
+
     /// Sends a request and waits for the whole reply.
     ///
     /// # Errors
     /// If there is no whole reply within 20 seconds.
     pub fn send(&mut self, request: &Request) -> Result<Reply, Failure> {
-        let attempt = || format!("{} {}", request.method, request.target);
+        self.exchange(&request.encode(), &format!("{} {}", request.method, request.target))
+    }
+
+    /// Sends the last bytes of a request, and waits for the whole reply.
+    ///
+    /// # Errors
+    /// If there is no whole reply within 20 seconds.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<Reply, Failure> {
+        self.exchange(bytes, "the rest of a request")
+    }
+
+    fn exchange(&mut self, bytes: &[u8], what: &str) -> Result<Reply, Failure> {
+        let attempt = || what.to_owned();
         let begin = Instant::now();
         self.connection
             .get_mut()
-            .write_all(&request.encode())
+            .write_all(bytes)
             .map_err(Failure::of(attempt()))?;
         let message = Message::read_response(&mut self.connection).map_err(Failure::of(attempt()))?;
         let latency = begin.elapsed();
@@ -132,6 +155,13 @@ impl Request {
         self
     }
 
+    /// With these bytes after the headers, which say nothing of them by themselves.
+    #[must_use]
+    pub fn trailing(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
     /// With a JSON body.
     #[must_use]
     pub fn json(mut self, body: impl Into<Vec<u8>>) -> Self {
@@ -153,7 +183,9 @@ impl Request {
         self.header("delegation-proof", proof)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The request's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} {}\r\n", self.method, self.target, self.version).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend([name, &b": "[..], value, b"\r\n"].concat());

@@ -27,6 +27,8 @@ pub struct Received {
     pub target: String,
     /// Names in lower case, in the order they came.
     pub headers: Vec<(String, String)>,
+    /// The body; what is not UTF-8 in it became U+FFFD.
+    pub body: String,
 }
 
 impl Upstream {
@@ -105,6 +107,7 @@ fn serve(mut connection: TcpStream) -> io::Result<()> {
                 .into_iter()
                 .map(|(name, value)| (name.to_lowercase(), value))
                 .collect(),
+            body: String::from_utf8_lossy(&request.body).into_owned(),
         };
         let body = serde_json::to_vec(&received)?;
         let head = format!(

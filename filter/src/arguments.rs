@@ -6,9 +6,10 @@
 use credence_delegation::{Arguments, Number, Value};
 use thiserror::Error;
 
+use crate::body::{BodyMapping, Pointer};
 use crate::request::{Header, Request};
 use crate::route::Captures;
-use crate::target::{self, Target};
+use crate::target::{self, Host, Target};
 
 /// Where the arguments of one rule's tool come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct ArgumentMapping {
     pub arguments: Vec<ArgumentSource>,
     /// Query members that the tool has no use for: allowed, not read.
     pub ignored_query: Vec<String>,
+    /// What of the body is read.
+    pub body: BodyMapping,
 }
 
 /// One argument: its name in the delegation, where to find it, and how to read it.
@@ -41,10 +44,17 @@ pub enum Source {
     Query(String),
     /// The header of this name, in lower case.
     Header(String),
+    /// The value at this place of the JSON body.
+    Body(Pointer),
+    /// The host, in lower case, without port and trailing dot.
+    Host,
+    /// The method, as it was sent.
+    Method,
 }
 
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub enum ArgumentKind {
     /// Any text.
@@ -56,6 +66,23 @@ pub enum ArgumentKind {
     Integer,
     /// `true` or `false`.
     Boolean,
+    /// Any JSON value. Only from a body.
+    Json,
+}
+
+/// What of a request has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a, 'r> {
+    /// The headers.
+    pub request: &'a Request<'r>,
+    /// The host among them.
+    pub host: Host<'r>,
+    /// The path among them.
+    pub target: &'a Target<'r>,
+    /// What the rule's template captured of the path.
+    pub captures: &'a Captures<'r>,
+    /// The body, if there is one.
+    pub body: Option<&'a [u8]>,
 }
 
 impl ArgumentMapping {
@@ -63,23 +90,21 @@ impl ArgumentMapping {
     ///
     /// # Errors
     /// [`ArgumentError`]; the request is to be denied.
-    pub fn read(
-        &self,
-        request: &Request<'_>,
-        target: &Target<'_>,
-        captures: &Captures<'_>,
-    ) -> Result<Arguments, ArgumentError> {
+    pub fn read(&self, arrived: &Arrived<'_, '_>) -> Result<Arguments, ArgumentError> {
         let mut arguments = Arguments::new();
-        self.read_query(target.query().unwrap_or_default(), &mut arguments)?;
+        self.read_query(arrived.target.query().unwrap_or_default(), &mut arguments)?;
+        if let Some(body) = arrived.body {
+            self.body.read(body, &self.arguments, &mut arguments)?;
+        }
         for wanted in &self.arguments {
             match &wanted.source {
                 Source::Path(capture) => {
-                    if let Some(segment) = captures.get(*capture) {
-                        let text = target::decode_segment(segment).map_err(|_| wanted.ambiguous())?;
+                    if let Some(segment) = arrived.captures.get(*capture) {
+                        let text = arrived.target.decode_segment(segment).map_err(|_| wanted.ambiguous())?;
                         wanted.put(&text, &mut arguments)?;
                     }
                 }
-                Source::Header(name) => match request.header(name) {
+                Source::Header(name) => match arrived.request.header(name) {
                     Header::Absent => {}
                     Header::Repeated => return Err(ArgumentError::Repeated(wanted.name.clone())),
                     Header::Once(value) => {
@@ -87,7 +112,13 @@ impl ArgumentMapping {
                         wanted.put(text, &mut arguments)?;
                     }
                 },
-                Source::Query(_) => {}
+                Source::Host => wanted.put(&arrived.host.to_lower_case(), &mut arguments)?,
+                Source::Method => {
+                    let method = std::str::from_utf8(arrived.request.method).map_err(|_| wanted.ambiguous())?;
+                    wanted.put(method, &mut arguments)?;
+                }
+                // Read already.
+                Source::Query(_) | Source::Body(_) => {}
             }
             if !wanted.optional && arguments.argument(&wanted.name).is_none() {
                 return Err(ArgumentError::Missing(wanted.name.clone()));
@@ -121,7 +152,7 @@ impl ArgumentMapping {
                 let value = target::decode(value).map_err(|_| wanted.ambiguous())?;
                 wanted.put(&value, arguments)?;
             } else if !self.ignored_query.iter().any(|ignored| *ignored == name) {
-                return Err(ArgumentError::Unmapped(shorten(&name)));
+                return Err(ArgumentError::unmapped(&name));
             }
         }
         Ok(())
@@ -152,6 +183,7 @@ impl ArgumentSource {
                 "false" => Value::Bool(false),
                 _ => return Err(malformed()),
             },
+            ArgumentKind::Json => return Err(malformed()),
         };
         if arguments.insert(self.name.clone(), value) {
             Ok(())
@@ -174,8 +206,8 @@ pub enum ArgumentError {
     /// Sent more than once.
     #[error("argument `{0}` is given more than once")]
     Repeated(String),
-    /// A query member, by its own name, that the rule neither maps nor ignores.
-    #[error("query member `{0}` is not an argument of this tool")]
+    /// A query member by its own name, or a member of the body by its place, that the rule neither maps nor ignores.
+    #[error("`{0}` is not an argument of this tool")]
     Unmapped(String),
     /// Not of its type.
     #[error("argument `{name}` is not a valid {kind}")]
@@ -194,10 +226,21 @@ pub enum ArgumentError {
     /// More than [`MAX_QUERY_MEMBERS`].
     #[error("the query has more than {MAX_QUERY_MEMBERS} members")]
     TooManyMembers,
+    /// The body is not `application/json` in UTF-8, or it is encoded.
+    #[error("the body is not plain application/json in UTF-8")]
+    BodyMediaType,
+    /// Not JSON that every parser reads alike.
+    #[error("the body is not JSON, or JSON that can be read in more than one way")]
+    BodyMalformed,
 }
 
 impl ArgumentError {
-    /// The argument's name, or the query member's for one that is not mapped.
+    /// Something of this name, or at this place, that is not mapped.
+    pub(crate) fn unmapped(name: &str) -> Self {
+        Self::Unmapped(shorten(name))
+    }
+
+    /// The argument's name; for one that is not mapped, the query member's or its place in the body.
     pub fn argument(&self) -> Option<&str> {
         match self {
             Self::Missing(name)
@@ -205,7 +248,7 @@ impl ArgumentError {
             | Self::Unmapped(name)
             | Self::Malformed { name, .. }
             | Self::Ambiguous(name) => Some(name),
-            Self::AmbiguousQuery | Self::TooManyMembers => None,
+            Self::AmbiguousQuery | Self::TooManyMembers | Self::BodyMediaType | Self::BodyMalformed => None,
         }
     }
 }
@@ -217,6 +260,7 @@ impl std::fmt::Display for ArgumentKind {
             Self::Number => "number",
             Self::Integer => "integer",
             Self::Boolean => "boolean",
+            Self::Json => "JSON value",
         })
     }
 }
@@ -238,7 +282,7 @@ mod tests {
     use super::*;
     use crate::request::{HeaderNames, tests::serialize};
     use crate::route::{PathTemplate, Pattern, Routes};
-    use crate::target::Host;
+    use crate::target::{Host, Tolerated};
 
     #[test]
     fn arguments_come_from_path_query_and_header() {
@@ -252,6 +296,16 @@ mod tests {
             found.canonical(),
             r#"{"account":"acme ltd","amount":12.5,"tenant":"north, south"}"#
         );
+    }
+
+    #[test]
+    fn host_and_method_may_be_arguments() {
+        let mapping = mapping(vec![
+            argument("host", Source::Host, ArgumentKind::String),
+            argument("method", Source::Method, ArgumentKind::String),
+        ]);
+        let found = read(&mapping, "/x", &[]).unwrap();
+        assert_eq!(found.canonical(), r#"{"host":"a.example","method":"GET"}"#);
     }
 
     #[test]
@@ -382,6 +436,7 @@ mod tests {
         ArgumentMapping {
             arguments,
             ignored_query: vec!["skip".to_owned()],
+            body: BodyMapping::default(),
         }
     }
 
@@ -395,23 +450,29 @@ mod tests {
 
     fn read(mapping: &ArgumentMapping, target: &str, headers: &[(&str, &str)]) -> Result<Arguments, ArgumentError> {
         let mut routes = Routes::new();
-        let path = PathTemplate::parse("/{first}").unwrap();
+        let path = PathTemplate::parse("/{first}", Tolerated::default()).unwrap();
         routes
             .push(
                 Pattern {
                     hosts: Vec::new(),
                     methods: Vec::new(),
                     path,
+                    conditions: Vec::new(),
                 },
                 (),
             )
             .unwrap();
-        let target = Target::parse(target.as_bytes()).unwrap();
-        let found = routes
-            .find(Host::parse(b"a.example").unwrap(), b"GET", &target)
-            .unwrap();
-        let buffer = serialize(headers);
+        let target = Target::parse(target.as_bytes(), Tolerated::default()).unwrap();
+        let host = Host::parse(b"A.example:443").unwrap();
+        let buffer = serialize(&[&[(":method", "GET")], headers].concat());
         let request = Request::parse(&buffer, &HeaderNames::default(), false).unwrap();
-        mapping.read(&request, &target, &found.captures)
+        let found = routes.find(host, &request, &target).unwrap().unwrap();
+        mapping.read(&Arrived {
+            request: &request,
+            host,
+            target: &target,
+            captures: &found.captures,
+            body: None,
+        })
     }
 }

@@ -5,6 +5,7 @@ use credence_delegation::{Cause, Step};
 
 use crate::arguments::ArgumentError;
 use crate::request::HeaderMapError;
+use crate::route::Unclear;
 use crate::target::{Ambiguity, AuthorityError};
 
 /// The outcome for one request: made exactly once, and the thing that is audited.
@@ -45,7 +46,7 @@ impl<G> Allowance<G> {
 pub struct Denial {
     /// Why, in full: for audit and metrics. A client sees [`Reason::shown`] of it.
     pub reason: Reason,
-    /// The argument, or query member, that is to blame.
+    /// The argument, query member or header that is to blame.
     pub argument: Option<String>,
     /// The step of the draft's section 8 that failed, if one did. Not for clients.
     pub step: Option<Step>,
@@ -83,6 +84,20 @@ impl From<Ambiguity> for Denial {
     }
 }
 
+impl From<Unclear<'_>> for Denial {
+    fn from(unclear: Unclear<'_>) -> Self {
+        let (reason, asked_about) = match unclear {
+            Unclear::Path => (Reason::PathAmbiguous, None),
+            Unclear::Header(name) | Unclear::Query(name) => (Reason::ConditionAmbiguous, Some(name)),
+        };
+        Self {
+            reason,
+            argument: asked_about.map(str::to_owned),
+            step: None,
+        }
+    }
+}
+
 impl From<ArgumentError> for Denial {
     fn from(error: ArgumentError) -> Self {
         let reason = match &error {
@@ -93,6 +108,8 @@ impl From<ArgumentError> for Denial {
             ArgumentError::Ambiguous(_) => Reason::ArgumentAmbiguous,
             ArgumentError::AmbiguousQuery => Reason::QueryAmbiguous,
             ArgumentError::TooManyMembers => Reason::QueryTooLong,
+            ArgumentError::BodyMediaType => Reason::BodyMediaType,
+            ArgumentError::BodyMalformed => Reason::BodyMalformed,
         };
         Self {
             reason,
@@ -137,6 +154,8 @@ impl From<Void> for Denial {
 pub enum Class {
     /// The request itself can not be understood in one way only; no credential would help.
     Request,
+    /// The request is larger than what is read.
+    TooLarge,
     /// Nothing was presented.
     Missing,
     /// The delegation does not hold.
@@ -156,16 +175,18 @@ impl Class {
     pub fn status(self) -> u16 {
         match self {
             Self::Request => 400,
+            Self::TooLarge => 413,
             Self::Missing | Self::Delegation | Self::Proof => 401,
             Self::Scope | Self::Closed => 403,
             Self::Unavailable => 503,
         }
     }
 
-    /// The gRPC status: INVALID_ARGUMENT, UNAUTHENTICATED, PERMISSION_DENIED or UNAVAILABLE.
+    /// The gRPC status: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAUTHENTICATED, PERMISSION_DENIED or UNAVAILABLE.
     pub fn grpc_status(self) -> u32 {
         match self {
             Self::Request => 3,
+            Self::TooLarge => 8,
             Self::Missing | Self::Delegation | Self::Proof => 16,
             Self::Scope | Self::Closed => 7,
             Self::Unavailable => 14,
@@ -179,7 +200,7 @@ impl Class {
             Self::Delegation => Some("invalid_token"),
             Self::Proof => Some("invalid_proof"),
             Self::Scope => Some("insufficient_scope"),
-            Self::Request | Self::Closed | Self::Unavailable => None,
+            Self::Request | Self::TooLarge | Self::Closed | Self::Unavailable => None,
         }
     }
 }
@@ -221,6 +242,7 @@ reasons! {
     PathAmbiguous "path_ambiguous" Request "The path can be read in more than one way.",
     QueryAmbiguous "query_ambiguous" Request "The query can be read in more than one way.",
     QueryTooLong "query_too_long" Request "The query has too many members.",
+    ConditionAmbiguous "condition_ambiguous" Request "A header or query member that tells rules apart can be read in more than one way.",
     NoRoute "no_route" Closed "No rule covers this request.",
     UpgradeDenied "upgrade_denied" Closed "CONNECT and upgrades are not allowed here.",
     DelegationMissing "delegation_missing" Missing "The request carries no delegation.",
@@ -262,13 +284,18 @@ reasons! {
     ArgumentNotGranted "argument_not_granted" Scope "The delegation does not grant this argument.",
     ArgumentMissing "argument_missing" Scope "A required argument is missing.",
     BodyUnmapped "body_unmapped" Scope "The request has a body, which is no argument of this tool.",
-    ArgumentUnknown "argument_unknown" Scope "The query has a member that is no argument of this tool.",
+    BodyTooLarge "body_too_large" TooLarge "The body is larger than what is read.",
+    BodyIncomplete "body_incomplete" Request "The request ended before its body was complete.",
+    BodyMediaType "body_media_type" Request "The body is not plain application/json in UTF-8.",
+    BodyMalformed "body_malformed" Request "The body is not JSON, or can be read in more than one way.",
+    ArgumentUnknown "argument_unknown" Scope "The query or the body has a member that is no argument of this tool.",
     ArgumentRepeated "argument_repeated" Scope "An argument is given more than once.",
     ArgumentMalformed "argument_malformed" Scope "An argument is not of its type.",
     ArgumentAmbiguous "argument_ambiguous" Scope "An argument can be read in more than one way.",
     Stale "stale" Unavailable "The revocation state is too old to decide.",
     NotReady "not_ready" Unavailable "The revocation state has not arrived yet.",
     ReplayMemoryFull "replay_memory_full" Unavailable "The memory of used proofs has no room.",
+    TooManyHeld "too_many_held" Unavailable "Too many requests are held for their bodies.",
     AuditFull "audit_full" Unavailable "The decision could not be recorded.",
     HostFailure "host_failure" Unavailable "The proxy could not provide what a decision needs.",
 }
@@ -469,6 +496,14 @@ mod tests {
         );
         assert_eq!(Denial::from(AuthorityError).reason, Reason::HostMalformed);
         assert_eq!(Denial::from(Ambiguity::DotSegment).reason, Reason::PathAmbiguous);
+        assert_eq!(Denial::from(Unclear::Path).reason, Reason::PathAmbiguous);
+        for unclear in [Unclear::Header("x-stage"), Unclear::Query("x-stage")] {
+            let denial = Denial::from(unclear);
+            assert_eq!(
+                (denial.reason, denial.argument.as_deref()),
+                (Reason::ConditionAmbiguous, Some("x-stage"))
+            );
+        }
         let denial = Denial::from(ArgumentError::Unmapped("x".to_owned()));
         assert_eq!(
             (denial.reason, denial.argument.as_deref()),

@@ -7,13 +7,15 @@ use credence_delegation::{
     AudiencePolicy, Chain, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext, VerifiedProof,
 };
 
+use crate::arguments::Arrived;
+use crate::body;
 use crate::cache::{CacheLimits, CachedChain, ChainCache};
 use crate::clock::UnixNanos;
 use crate::config::{Access, Policy, ProofKind, Requirement, Rule, Unmatched};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::identity::Identity;
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
-use crate::request::{Field, Request};
+use crate::request::{Field, Header, Request};
 use crate::revocation::Freshness;
 use crate::route::Captures;
 use crate::target::{Host, Target};
@@ -51,6 +53,24 @@ pub struct Verdict<'p> {
     pub rule_index: Option<usize>,
     /// What was established on the way, for the record.
     pub findings: Findings,
+}
+
+/// What comes of a request's headers.
+#[derive(Debug)]
+pub enum Outcome<'p> {
+    /// The decision.
+    Decided(Verdict<'p>),
+    /// All is well so far, and the rule reads the body: hold the request until its body has arrived, then
+    /// [`Engine::resume`].
+    NeedsBody(Held),
+}
+
+/// A request that is held for its body, with what its headers have established.
+#[derive(Debug)]
+pub struct Held {
+    rule_index: usize,
+    established: Established,
+    findings: Findings,
 }
 
 /// What a decision established on its way, however it ended.
@@ -110,14 +130,14 @@ impl Engine {
         &self.cache
     }
 
-    /// Decides one request.
-    pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Verdict<'_> {
+    /// Decides one request, if its headers are enough for that.
+    pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
         let Self { policy, cache, replay } = self;
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
             Ok(Some(routed)) => routed,
-            Ok(None) => return Verdict::without_rule(unmatched(policy, request)),
-            Err(denial) => return Verdict::without_rule(Decision::Deny(denial)),
+            Ok(None) => return Outcome::Decided(Verdict::without_rule(unmatched(policy, request))),
+            Err(denial) => return Outcome::Decided(Verdict::without_rule(Decision::Deny(denial))),
         };
         let decision = match &routed.rule.access {
             _ if request.leaves_http && !routed.rule.allows_upgrade => Decision::Deny(Reason::UpgradeDenied.into()),
@@ -131,17 +151,72 @@ impl Engine {
                     request,
                     findings: &mut findings,
                 };
-                match attempt.authorize(&routed, world) {
+                let authorized = attempt.establish(world).and_then(|established| {
+                    if request.has_body && requirement.reads_body() {
+                        attempt.check_body_header()?;
+                        return Ok(Err(established));
+                    }
+                    attempt.authorize(&established, &routed, None, world).map(Ok)
+                });
+                match authorized {
+                    Ok(Ok(identity)) => Decision::Allow(Allowance::Delegated(identity)),
+                    Ok(Err(established)) => {
+                        return Outcome::NeedsBody(Held {
+                            rule_index: routed.index,
+                            established,
+                            findings,
+                        });
+                    }
+                    Err(denial) => Decision::Deny(denial),
+                }
+            }
+        };
+        Outcome::Decided(routed.verdict(decision, findings))
+    }
+
+    /// Decides a request that was held for its body. `body` is all of it, or more than is read of one.
+    ///
+    /// What may have changed while the request was held is looked at once more: freshness, expiry and revocation.
+    pub fn resume(&mut self, held: Held, request: &Request<'_>, body: &[u8], world: &mut impl World) -> Verdict<'_> {
+        let Self { policy, cache, replay } = self;
+        let Held {
+            rule_index,
+            established,
+            mut findings,
+        } = held;
+        let routed = match route(policy, request) {
+            Ok(Some(routed)) if routed.index == rule_index => routed,
+            // The headers are not those that were decided upon.
+            Ok(_) => return Verdict::without_rule(Decision::Deny(Reason::HostFailure.into())),
+            Err(denial) => return Verdict::without_rule(Decision::Deny(denial)),
+        };
+        let decision = match &routed.rule.access {
+            Access::Public => Decision::Deny(Reason::HostFailure.into()),
+            Access::Delegated(requirement) => {
+                let mut attempt = Attempt {
+                    policy,
+                    cache,
+                    replay,
+                    requirement,
+                    request,
+                    findings: &mut findings,
+                };
+                match attempt.resume(&established, &routed, body, world) {
                     Ok(identity) => Decision::Allow(Allowance::Delegated(identity)),
                     Err(denial) => Decision::Deny(denial),
                 }
             }
         };
+        routed.verdict(decision, findings)
+    }
+
+    /// Denies a request that was held and is held no longer.
+    pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
         Verdict {
-            decision,
-            rule: Some(routed.rule),
-            rule_index: Some(routed.index),
-            findings,
+            decision: Decision::Deny(reason.into()),
+            rule: self.policy.routes.iter().nth(held.rule_index),
+            rule_index: Some(held.rule_index),
+            findings: held.findings,
         }
     }
 }
@@ -161,13 +236,33 @@ impl Verdict<'_> {
 struct Routed<'p, 'r> {
     rule: &'p Rule,
     index: usize,
+    host: Host<'r>,
     target: Target<'r>,
     captures: Captures<'r>,
 }
 
+impl<'p> Routed<'p, '_> {
+    fn verdict(&self, decision: Decision<Identity>, findings: Findings) -> Verdict<'p> {
+        Verdict {
+            decision,
+            rule: Some(self.rule),
+            rule_index: Some(self.index),
+            findings,
+        }
+    }
+}
+
+/// What the headers of a request have established: all but its arguments.
+#[derive(Debug)]
+struct Established {
+    chain: Rc<CachedChain>,
+    proof: Option<VerifiedProof>,
+    agent: Agent,
+}
+
 /// Step 2.
 fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
-    let target = Target::parse(request.path).map_err(|ambiguity| {
+    let target = Target::parse(request.path, policy.paths).map_err(|ambiguity| {
         // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
         if request.leaves_http {
             Reason::UpgradeDenied.into()
@@ -176,10 +271,11 @@ fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Rou
         }
     })?;
     let host = Host::parse(request.authority)?;
-    let found = policy.routes.find(host, request.method, &target);
+    let found = policy.routes.find(host, request, &target)?;
     Ok(found.map(|found| Routed {
         rule: found.leads_to,
         index: found.index,
+        host,
         target,
         captures: found.captures,
     }))
@@ -204,66 +300,114 @@ struct Attempt<'a, 'r> {
 }
 
 impl<'r> Attempt<'_, 'r> {
-    /// Steps 4 to 8.
-    fn authorize(&mut self, routed: &Routed<'_, '_>, world: &mut impl World) -> Result<Identity, Denial> {
-        let Requirement {
-            tool,
-            audience,
-            arguments: mapping,
-            ..
-        } = self.requirement;
+    /// Steps 4 and 5: what needs no arguments.
+    fn establish(&mut self, world: &mut impl World) -> Result<Established, Denial> {
         let now = UnixTime(world.now().second());
 
         // What costs nothing first: are the pieces there, and is our own state fit to decide?
         let presented = self.presented()?;
         let proof = self.proof()?;
         let certificate = self.certificate(world)?;
-        if self.request.has_body && !self.requirement.ignore_body && !self.request.leaves_http {
+        let takes_a_body = self.requirement.ignore_body || self.requirement.reads_body() || self.request.leaves_http;
+        if self.request.has_body && !takes_a_body {
             return Err(Reason::BodyUnmapped.into());
         }
         if !world.can_record() {
             return Err(Reason::AuditFull.into());
         }
-        match world.freshness() {
-            Freshness::Fresh => {}
-            Freshness::NeverSynced => return Err(Reason::NotReady.into()),
-            Freshness::Stale { .. } => return Err(Reason::Stale.into()),
-        }
+        check_freshness(world)?;
 
-        let cached = self.chain(presented, now)?;
-        let chain = &cached.chain;
-        if chain.expires_at() <= now {
-            return Err(Reason::Expired.into());
-        }
-        self.check_revocation(&cached, world)?;
-        chain.identifies_audience(&AudiencePolicy {
-            identifiers: audience,
+        let chain = self.chain(presented, now)?;
+        self.check_still_valid(&chain, now, world)?;
+        chain.chain.identifies_audience(&AudiencePolicy {
+            identifiers: &self.requirement.audience,
             require_chain_audience: false,
         })?;
-        chain.grants(tool)?;
-        let proof = proof.map(|proof| self.verify_proof(&proof, &cached, now)).transpose()?;
+        chain.chain.grants(&self.requirement.tool)?;
+        let proof = proof.map(|proof| self.verify_proof(&proof, &chain, now)).transpose()?;
+        let leaf = chain.chain.leaf();
         let agent = match certificate {
             Some(certificate) => {
-                if chain.leaf().holder_certificate() != Some(&certificate) {
+                if leaf.holder_certificate() != Some(&certificate) {
                     return Err(Reason::CertificateMismatch.into());
                 }
                 Agent::Certificate(certificate)
             }
-            None if proof.is_some() => Agent::Key(chain.leaf().holder().thumbprint()),
+            None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
             None => Agent::Bearer,
         };
         self.findings.agent = Some(agent);
+        Ok(Established { chain, proof, agent })
+    }
 
-        let arguments = mapping.read(self.request, &routed.target, &routed.captures)?;
+    /// Step 6, once the body is there: what the wait may have changed, then the rest.
+    fn resume(
+        &mut self,
+        established: &Established,
+        routed: &Routed<'_, 'r>,
+        body: &[u8],
+        world: &mut impl World,
+    ) -> Result<Identity, Denial> {
+        if body.len() > self.policy.limits.body_bytes {
+            return Err(Reason::BodyTooLarge.into());
+        }
+        if !world.can_record() {
+            return Err(Reason::AuditFull.into());
+        }
+        check_freshness(world)?;
+        self.check_still_valid(&established.chain, UnixTime(world.now().second()), world)?;
+        // Nothing at all is no JSON, and no body either.
+        let body = (!body.is_empty()).then_some(body);
+        self.authorize(established, routed, body, world)
+    }
+
+    /// Steps 7 and 8: the arguments.
+    fn authorize(
+        &mut self,
+        established: &Established,
+        routed: &Routed<'_, 'r>,
+        body: Option<&[u8]>,
+        world: &mut impl World,
+    ) -> Result<Identity, Denial> {
+        let Requirement { tool, arguments, .. } = self.requirement;
+        let Established { chain, proof, agent } = established;
+        let arguments = arguments.read(&Arrived {
+            request: self.request,
+            host: routed.host,
+            target: &routed.target,
+            captures: &routed.captures,
+            body,
+        })?;
         self.findings.arguments = Some(arguments.canonical());
-        chain.permits(tool, &arguments)?;
-        let identity = Identity::new(chain, agent, tool)?;
+        chain.chain.permits(tool, &arguments)?;
+        let identity = Identity::new(&chain.chain, *agent, tool)?;
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
         if let Some(proof) = proof {
-            proof.covers(tool, &arguments)?;
-            self.remember(&proof, &cached, now, world)?;
+            proof.covers(&chain.chain, tool, &arguments)?;
+            self.remember(proof, chain, UnixTime(world.now().second()), world)?;
         }
         Ok(identity)
+    }
+
+    /// What the headers say of a body that is to be read.
+    fn check_body_header(&self) -> Result<(), Denial> {
+        body::check_media_type(self.request)?;
+        let announced = match self.request.header("content-length") {
+            Header::Once(length) => std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()),
+            Header::Absent | Header::Repeated => None,
+        };
+        if announced.is_some_and(|length: usize| length > self.policy.limits.body_bytes) {
+            return Err(Reason::BodyTooLarge.into());
+        }
+        Ok(())
+    }
+
+    /// Step 5's checks of every request, cached chain or not.
+    fn check_still_valid(&self, chain: &CachedChain, now: UnixTime, world: &impl World) -> Result<(), Denial> {
+        if chain.chain.expires_at() <= now {
+            return Err(Reason::Expired.into());
+        }
+        self.check_revocation(chain, world)
     }
 
     fn presented(&self) -> Result<&'r str, Denial> {
@@ -383,6 +527,14 @@ impl<'r> Attempt<'_, 'r> {
             }
             .into()
         })
+    }
+}
+
+fn check_freshness(world: &impl World) -> Result<(), Denial> {
+    match world.freshness() {
+        Freshness::Fresh => Ok(()),
+        Freshness::NeverSynced => Err(Reason::NotReady.into()),
+        Freshness::Stale { .. } => Err(Reason::Stale.into()),
     }
 }
 

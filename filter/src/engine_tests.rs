@@ -115,6 +115,12 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
                   "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
                 {{"name": "upload", "match": {{"path": "/uploads/{{item}}"}}, "tool": "read",
                   "args": {{"item": {{"path": "item"}}}}, "proof": "none", "ignore_body": true}},
+                {{"name": "order", "match": {{"path": "/orders/{{account}}"}}, "tool": "order", "proof": "none",
+                  "args": {{"account": {{"path": "account"}}, "amount": {{"body": "/amount", "type": "number"}},
+                            "items": {{"body": "/items", "type": "json", "optional": true}}}},
+                  "ignore_members": ["/note"]}},
+                {{"name": "transfer", "match": {{"path": "/transfers"}}, "tool": "pay",
+                  "args": {{"account": {{"body": "/account"}}, "amount": {{"body": "/amount", "type": "number"}}}}}},
                 {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
                 {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
             ]
@@ -129,9 +135,24 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
 fn decide(engine: &mut Engine, world: &mut TestWorld, request: &[(&str, &str)]) -> &'static str {
     let serialized = serialize(request);
     let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
-    match engine.decide(&request, world).decision {
+    match engine.decide(&request, world) {
+        Outcome::Decided(verdict) => code(&verdict),
+        Outcome::NeedsBody(_) => "body",
+    }
+}
+
+fn code(verdict: &Verdict<'_>) -> &'static str {
+    match &verdict.decision {
         Decision::Allow(_) => "allow",
         Decision::Deny(denial) => denial.reason.code(),
+    }
+}
+
+/// The verdict on a request whose headers are enough for one.
+fn decided(outcome: Outcome<'_>) -> Verdict<'_> {
+    match outcome {
+        Outcome::Decided(verdict) => verdict,
+        Outcome::NeedsBody(held) => panic!("{held:?}"),
     }
 }
 
@@ -150,7 +171,9 @@ fn serialize(headers: &[(&str, &str)]) -> Vec<u8> {
 }
 
 const TOOLS: &str = r#"{"pay":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100}},
-    "read":{"item":{"constraint_type":"wildcard","optional":true}}}"#;
+    "read":{"item":{"constraint_type":"wildcard","optional":true}},
+    "order":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100},
+             "items":{"constraint_type":"subset","allowed":["shoes","socks"],"optional":true}}}"#;
 
 fn delegation() -> String {
     root(grant("root", 2, TOOLS))
@@ -184,7 +207,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let delegation = delegation();
     let serialized = serialize(&read(&delegation));
     let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
-    let verdict = engine.decide(&request, world);
+    let verdict = decided(engine.decide(&request, world));
     let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else {
         panic!("{verdict:?}")
     };
@@ -196,7 +219,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
         (Some(Agent::Bearer), Some(Lookup::Miss))
     );
     assert!(
-        engine.decide(&request, world).findings.lookup == Some(Lookup::Hit),
+        decided(engine.decide(&request, world)).findings.lookup == Some(Lookup::Hit),
         "the second time it is known"
     );
 }
@@ -407,14 +430,14 @@ fn a_body_that_no_rule_maps_is_denied() {
     let delegation = delegation();
     let serialized = serialize(&read(&delegation));
     let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
-    let verdict = engine.decide(&request, world);
+    let verdict = decided(engine.decide(&request, world));
     assert!(matches!(verdict.decision, Decision::Deny(denial) if denial.reason == Reason::BodyUnmapped));
     let mut uploads = read(&delegation);
     uploads[2] = (":path", "/uploads/shoes");
     let serialized = serialize(&uploads);
     let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
     assert!(
-        matches!(engine.decide(&request, world).decision, Decision::Allow(_)),
+        matches!(decided(engine.decide(&request, world)).decision, Decision::Allow(_)),
         "unless it is to be ignored"
     );
 }
@@ -694,4 +717,151 @@ mod keys {
             assert_eq!(decided, reasons, "cached or not");
         }
     }
+}
+
+fn order(delegation: &str) -> Vec<(&'static str, &str)> {
+    vec![
+        (":method", "POST"),
+        (":authority", "payments.example"),
+        (":path", "/orders/a1"),
+        ("content-type", "application/json"),
+        ("delegation", delegation),
+    ]
+}
+
+/// What becomes of a request with this body.
+fn decide_with_body(engine: &mut Engine, world: &mut TestWorld, request: &[(&str, &str)], body: &[u8]) -> &'static str {
+    let serialized = serialize(request);
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    match engine.decide(&request, world) {
+        Outcome::Decided(verdict) => code(&verdict),
+        Outcome::NeedsBody(held) => code(&engine.resume(held, &request, body, world)),
+    }
+}
+
+#[test]
+fn arguments_from_the_body_are_constrained_like_any_other() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let mut with = |body: &str| decide_with_body(&mut engine, world, &order(&delegation), body.as_bytes());
+    assert_eq!(with(r#"{"amount": 50}"#), "allow");
+    assert_eq!(
+        with(r#"{"amount": 50, "items": ["socks"], "note": {"any": "thing"}}"#),
+        "allow"
+    );
+    assert_eq!(with(r#"{"amount": 101}"#), "argument_not_allowed");
+    assert_eq!(
+        with(r#"{"amount": 50, "items": ["socks", "gold"]}"#),
+        "argument_not_allowed"
+    );
+    assert_eq!(with(r#"{"amount": 50, "items": "socks"}"#), "argument_not_allowed");
+    assert_eq!(with(r#"{"amount": "50"}"#), "argument_malformed");
+    assert_eq!(with("{}"), "argument_missing");
+    assert_eq!(with(""), "argument_missing");
+    assert_eq!(with(r#"{"amount": 50, "currency": "EUR"}"#), "argument_unknown");
+    assert_eq!(with(r#"{"amount": 50, "amount": 5000}"#), "body_malformed");
+    let large = format!(r#"{{"amount": 50, "note": "{}"}}"#, "x".repeat(65_536));
+    assert_eq!(with(&large), "body_too_large");
+}
+
+#[test]
+fn without_a_body_its_arguments_are_missing() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    assert_eq!(decide(&mut engine, world, &order(&delegation)), "argument_missing");
+}
+
+#[test]
+fn a_body_of_another_kind_is_not_waited_for() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let mut with = |headers: &[(&'static str, &'static str)]| {
+        let mut request = order(&delegation);
+        request.retain(|(name, _)| *name != "content-type");
+        request.extend(headers);
+        decide_with_body(&mut engine, world, &request, br#"{"amount": 50}"#)
+    };
+    assert_eq!(with(&[("content-type", "application/json; charset=utf-8")]), "allow");
+    for wrong in [
+        &[][..],
+        &[("content-type", "text/plain")],
+        &[("content-type", "application/json; charset=utf-16")],
+        &[
+            ("content-type", "application/json"),
+            ("content-type", "application/json"),
+        ],
+        &[("content-type", "application/json"), ("content-encoding", "gzip")],
+        &[("content-type", "application/grpc")],
+    ] {
+        assert_eq!(with(wrong), "body_media_type", "{wrong:?}");
+    }
+    let announced = [("content-type", "application/json"), ("content-length", "65537")];
+    assert_eq!(with(&announced), "body_too_large");
+}
+
+#[test]
+fn what_happens_while_a_request_waits_for_its_body_counts() {
+    let mut engine = engine(&mut TestWorld::default());
+    let delegation = delegation();
+    let serialized = serialize(&order(&delegation));
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    let mut meanwhile = |change: &dyn Fn(&mut TestWorld)| {
+        let world = &mut TestWorld::default();
+        let Outcome::NeedsBody(held) = engine.decide(&request, world) else {
+            panic!("the rule reads the body");
+        };
+        change(world);
+        code(&engine.resume(held, &request, br#"{"amount": 50}"#, world))
+    };
+    assert_eq!(meanwhile(&|_| ()), "allow");
+    let revoke = |world: &mut TestWorld| (world.log.epoch, world.revision) = (9, Some(2));
+    assert_eq!(meanwhile(&revoke), "revoked_principal");
+    assert_eq!(meanwhile(&|world| world.now = NOW + 3600), "expired");
+    let stale = Freshness::Stale {
+        age: std::time::Duration::from_secs(6),
+    };
+    assert_eq!(meanwhile(&|world| world.freshness = stale), "stale");
+    assert_eq!(meanwhile(&|world| world.can_record = false), "audit_full");
+}
+
+#[test]
+fn a_request_that_is_not_held_any_longer_leaves_a_record() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let serialized = serialize(&order(&delegation));
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    let Outcome::NeedsBody(held) = engine.decide(&request, world) else {
+        panic!("the rule reads the body");
+    };
+    let verdict = engine.turn_away(held, Reason::BodyIncomplete);
+    assert_eq!(code(&verdict), "body_incomplete");
+    assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("order"));
+    assert!(verdict.findings.chain.is_some());
+}
+
+#[test]
+fn a_proof_covers_the_body_and_is_used_up_by_what_is_allowed_only() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let proof = proof(&delegation, 2, "p1", "pay", PAID, NOW);
+    let mut with = |body: &str| {
+        let request = [
+            (":method", "POST"),
+            (":authority", "payments.example"),
+            (":path", "/transfers"),
+            ("content-type", "application/json"),
+            ("delegation", delegation.as_str()),
+            ("delegation-proof", proof.as_str()),
+        ];
+        decide_with_body(&mut engine, world, &request, body.as_bytes())
+    };
+    assert_eq!(with(r#"{"account": "a1", "amount": 60}"#), "proof_mismatch");
+    assert_eq!(with(r#"{"account": "a1", "amount": 5000}"#), "argument_not_allowed");
+    assert_eq!(with(r#"{"amount": 50, "account": "a1"}"#), "allow");
+    assert_eq!(with(r#"{"amount": 50, "account": "a1"}"#), "proof_replayed");
 }

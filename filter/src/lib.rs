@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`config`] | the plugin configuration, parsed into a policy that can not be wrong |
 //! | [`request`], [`target`] | what a request says, read so that nobody behind us can read it differently |
-//! | [`route`], [`arguments`] | the rule a request falls under, and the tool's arguments in it |
+//! | [`route`], [`arguments`], [`body`] | the rule a request falls under, and the tool's arguments in it |
 //! | [`engine`] | the decision |
 //! | [`cache`], [`replay`] | chains verified before, and proofs used before |
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
@@ -30,6 +30,7 @@ pub mod answer;
 pub mod arguments;
 pub mod audit;
 pub mod backoff;
+pub mod body;
 pub mod cache;
 pub mod clock;
 pub mod config;

@@ -13,6 +13,8 @@ use thiserror::Error;
 pub struct Target<'a> {
     path: &'a str,
     query: Option<&'a [u8]>,
+    tolerated: Tolerated,
+    has_empty_segment: bool,
 }
 
 impl<'a> Target<'a> {
@@ -22,7 +24,7 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// [`Ambiguity`] if the path could mean something else to the service behind the proxy.
-    pub fn parse(raw: &'a [u8]) -> Result<Self, Ambiguity> {
+    pub fn parse(raw: &'a [u8], tolerated: Tolerated) -> Result<Self, Ambiguity> {
         let (path, query) = match raw.iter().position(|&byte| byte == b'?') {
             Some(at) => {
                 let (path, rest) = raw.split_at_checked(at).unwrap_or((raw, b""));
@@ -38,15 +40,25 @@ impl<'a> Target<'a> {
         }
         let path = std::str::from_utf8(path).map_err(|_| Ambiguity::NotVisibleAscii)?;
         let segments = path.strip_prefix('/').ok_or(Ambiguity::NotAbsolute)?;
-        let mut segments = segments.split('/').peekable();
-        while let Some(segment) = segments.next() {
-            // An empty last segment is a trailing slash, which rules tell apart; any other is a `//`.
+        let mut has_empty_segment = false;
+        let mut segments = segments.split('/').enumerate().peekable();
+        while let Some((index, segment)) = segments.next() {
+            // An empty last segment is a trailing slash, which rules tell apart; any other is a `//`. At the start it
+            // makes a host of what follows, to whoever reads the path as a URI reference (RFC 3986, section 4.2).
             if segment.is_empty() && segments.peek().is_some() {
-                return Err(Ambiguity::EmptySegment);
+                if !tolerated.empty_segment || index == 0 {
+                    return Err(Ambiguity::EmptySegment);
+                }
+                has_empty_segment = true;
             }
-            decode_segment(segment)?;
+            decode_segment(segment, tolerated)?;
         }
-        Ok(Self { path, query })
+        Ok(Self {
+            path,
+            query,
+            tolerated,
+            has_empty_segment,
+        })
     }
 
     /// The path with its leading slash, still percent-encoded.
@@ -55,14 +67,72 @@ impl<'a> Target<'a> {
     }
 
     /// The path's segments in order, still percent-encoded; a trailing slash yields an empty last one.
-    pub fn segments(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.path.strip_prefix('/').unwrap_or_default().split('/')
+    pub fn segments(&self) -> Segments<'a> {
+        Segments {
+            rest: self.path.strip_prefix('/'),
+            skips_empty: false,
+        }
+    }
+
+    /// The segments to whoever merges slashes, if that makes a difference.
+    pub fn merged_segments(&self) -> Option<Segments<'a>> {
+        self.has_empty_segment.then(|| Segments {
+            rest: self.path.strip_prefix('/'),
+            skips_empty: true,
+        })
+    }
+
+    /// Decodes one of the path's segments, once. Borrows when there is nothing to decode; a segment of this target
+    /// always decodes.
+    ///
+    /// # Errors
+    /// [`Ambiguity`] if the segment can be read in two ways.
+    pub fn decode_segment<'s>(&self, segment: &'s str) -> Result<Cow<'s, str>, Ambiguity> {
+        decode_segment(segment, self.tolerated)
     }
 
     /// What stands behind the first `?`, unchecked; `None` without a `?`.
     pub fn query(&self) -> Option<&'a [u8]> {
         self.query
     }
+}
+
+/// The segments of a path, one after another.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments<'a> {
+    /// What is left; nothing after the last segment.
+    rest: Option<&'a str>,
+    /// Leaves empty segments out, save the last.
+    skips_empty: bool,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        loop {
+            let rest = self.rest?;
+            let Some((segment, rest)) = rest.split_once('/') else {
+                self.rest = None;
+                return Some(rest);
+            };
+            self.rest = Some(rest);
+            if !(self.skips_empty && segment.is_empty()) {
+                return Some(segment);
+            }
+        }
+    }
+}
+
+/// What an operator has allowed in paths although it can be read in more than one way: nothing, unless configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tolerated {
+    /// `%2F` within a segment.
+    pub encoded_slash: bool,
+    /// `;` within a segment.
+    pub path_parameter: bool,
+    /// `//`, save at the start.
+    pub empty_segment: bool,
 }
 
 /// Why a path was refused.
@@ -108,28 +178,45 @@ pub enum Ambiguity {
 
 /// Decodes one path segment, once.
 ///
-/// Borrows when there is nothing to decode. A segment of a parsed [`Target`] always decodes.
+/// Borrows when there is nothing to decode.
 ///
 /// # Errors
-/// [`Ambiguity`] if the segment can be read in two ways.
-pub fn decode_segment(segment: &str) -> Result<Cow<'_, str>, Ambiguity> {
+/// [`Ambiguity`] if the segment can be read in two ways, other than tolerated.
+pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str>, Ambiguity> {
     if segment.contains(';') {
-        return Err(Ambiguity::PathParameter);
+        if !tolerated.path_parameter {
+            return Err(Ambiguity::PathParameter);
+        }
+        if without_parameters(segment).is_empty() {
+            return Err(Ambiguity::EmptySegment);
+        }
     }
     let decoded = decode(segment)?;
-    if decoded == "." || decoded == ".." {
+    // Whoever decodes the path before splitting it finds segments of its own between encoded slashes.
+    let mut parts = decoded.split('/').map(without_parameters);
+    if parts.any(|part| part == "." || part == "..") {
         return Err(Ambiguity::DotSegment);
     }
     if decoded.contains('\\') {
         return Err(Ambiguity::Backslash);
     }
     if decoded.contains('/') {
-        return Err(Ambiguity::EncodedSlash);
+        if !tolerated.encoded_slash {
+            return Err(Ambiguity::EncodedSlash);
+        }
+        if decoded.split('/').any(|part| without_parameters(part).is_empty()) {
+            return Err(Ambiguity::EmptySegment);
+        }
     }
     if matches!(decoded, Cow::Owned(_)) && has_escape(&decoded) {
         return Err(Ambiguity::DoubleEscape);
     }
     Ok(decoded)
+}
+
+/// A segment as those read it who cut it at its first `;`.
+pub fn without_parameters(segment: &str) -> &str {
+    segment.split_once(';').map_or(segment, |(name, _)| name)
 }
 
 /// Percent-decodes text once, strictly; borrows when there is nothing to decode.
@@ -190,20 +277,12 @@ impl<'a> Host<'a> {
         Ok(Self(name))
     }
 
-    /// Whether this is the host `name` (in lower case).
-    pub fn is(&self, name: &str) -> bool {
-        self.0.eq_ignore_ascii_case(name)
-    }
-
-    /// Whether this host lies under `suffix`, which starts with a dot and is in lower case.
-    pub fn is_under(&self, suffix: &str) -> bool {
-        let Some(front) = self.0.len().checked_sub(suffix.len()) else {
-            return false;
-        };
-        // Host names are ASCII, so any position is a character boundary.
-        match self.0.split_at_checked(front) {
-            Some((labels, tail)) => !labels.is_empty() && tail.eq_ignore_ascii_case(suffix),
-            None => false,
+    /// The host in lower case.
+    pub fn to_lower_case(self) -> Cow<'a, str> {
+        if self.0.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(self.0.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(self.0)
         }
     }
 }
@@ -243,7 +322,8 @@ mod tests {
             ("/caf%C3%A9/100%25", "/caf%C3%A9/100%25", None),
         ];
         for (raw, path, query) in cases {
-            let target = Target::parse(raw.as_bytes()).unwrap_or_else(|error| panic!("{raw}: {error}"));
+            let target =
+                Target::parse(raw.as_bytes(), Tolerated::default()).unwrap_or_else(|error| panic!("{raw}: {error}"));
             assert_eq!((target.path(), target.query()), (path, query), "{raw}");
         }
     }
@@ -281,8 +361,75 @@ mod tests {
             (b"/%C0%AE", Ambiguity::NotUtf8),
         ];
         for (raw, expected) in cases {
-            assert_eq!(Target::parse(raw), Err(expected), "{}", raw.escape_ascii());
+            assert_eq!(
+                Target::parse(raw, Tolerated::default()),
+                Err(expected),
+                "{}",
+                raw.escape_ascii()
+            );
         }
+    }
+
+    #[test]
+    fn what_is_tolerated_is_taken_and_nothing_else() {
+        let encoded_slash = Tolerated {
+            encoded_slash: true,
+            ..Tolerated::default()
+        };
+        let path_parameter = Tolerated {
+            path_parameter: true,
+            ..Tolerated::default()
+        };
+        let empty_segment = Tolerated {
+            empty_segment: true,
+            ..Tolerated::default()
+        };
+        let cases = [
+            (encoded_slash, "/a%2Fb", Ok(())),
+            (encoded_slash, "/a%2fb%2Fc/d", Ok(())),
+            (encoded_slash, "/a%2F..%2Fb", Err(Ambiguity::DotSegment)),
+            (encoded_slash, "/%2e%2E%2Fb", Err(Ambiguity::DotSegment)),
+            (encoded_slash, "/a%2F.;x", Err(Ambiguity::PathParameter)),
+            (encoded_slash, "/a%2F.%3Bx", Err(Ambiguity::DotSegment)),
+            (encoded_slash, "/a%2F%2Fb", Err(Ambiguity::EmptySegment)),
+            (encoded_slash, "/%2Fb", Err(Ambiguity::EmptySegment)),
+            (encoded_slash, "/a%2F", Err(Ambiguity::EmptySegment)),
+            (encoded_slash, "/a%252Fb", Err(Ambiguity::DoubleEscape)),
+            (encoded_slash, "/a%5Cb", Err(Ambiguity::Backslash)),
+            (encoded_slash, "/a//b", Err(Ambiguity::EmptySegment)),
+            (path_parameter, "/a;v=1/b", Ok(())),
+            (path_parameter, "/..;/b", Err(Ambiguity::DotSegment)),
+            (path_parameter, "/.;v=1/b", Err(Ambiguity::DotSegment)),
+            (path_parameter, "/%2e.;/b", Err(Ambiguity::DotSegment)),
+            (path_parameter, "/..%3B/b", Err(Ambiguity::DotSegment)),
+            (path_parameter, "/;v=1/b", Err(Ambiguity::EmptySegment)),
+            (path_parameter, "/a%2Fb;v=1", Err(Ambiguity::EncodedSlash)),
+            (empty_segment, "/a//b", Ok(())),
+            (empty_segment, "/a///", Ok(())),
+            (empty_segment, "//a/b", Err(Ambiguity::EmptySegment)),
+            (empty_segment, "//", Err(Ambiguity::EmptySegment)),
+            (empty_segment, "/a/..//b", Err(Ambiguity::DotSegment)),
+        ];
+        for (tolerated, raw, expected) in cases {
+            let found = Target::parse(raw.as_bytes(), tolerated).map(|_| ());
+            assert_eq!(found, expected, "{raw} with {tolerated:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_merges_slashes_sees_other_segments() {
+        let tolerated = Tolerated {
+            empty_segment: true,
+            ..Tolerated::default()
+        };
+        let segments = |raw: &'static str| {
+            let target = Target::parse(raw.as_bytes(), tolerated).unwrap();
+            let merged = target.merged_segments().map(Iterator::collect::<Vec<_>>);
+            (target.segments().collect::<Vec<_>>(), merged)
+        };
+        assert_eq!(segments("/a/b/"), (vec!["a", "b", ""], None));
+        assert_eq!(segments("/a//b"), (vec!["a", "", "b"], Some(vec!["a", "b"])));
+        assert_eq!(segments("/a//"), (vec!["a", "", ""], Some(vec!["a", ""])));
     }
 
     #[test]
@@ -298,7 +445,8 @@ mod tests {
             ("[2001:DB8::1]", "2001:db8::1"),
         ];
         for (authority, name) in cases {
-            assert!(Host::parse(authority.as_bytes()).unwrap().is(name), "{authority}");
+            let host = Host::parse(authority.as_bytes()).unwrap();
+            assert_eq!(host.to_lower_case(), name, "{authority}");
         }
     }
 
@@ -327,14 +475,5 @@ mod tests {
         ] {
             assert!(Host::parse(authority.as_bytes()).is_err(), "{authority}");
         }
-    }
-
-    #[test]
-    fn a_host_lies_under_a_suffix_only_at_a_label_boundary() {
-        let under = |authority: &str| Host::parse(authority.as_bytes()).unwrap().is_under(".example");
-        assert!(under("a.example"));
-        assert!(under("a.B.Example:80"));
-        assert!(!under("example"));
-        assert!(!under("badexample"));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::error::Problems;
 use super::{duration, file};
+use crate::request::is_ours;
 
 pub(super) fn at_most(limit: usize, found: usize, path: &str, problems: &mut Problems) -> bool {
     if found > limit {
@@ -99,3 +100,42 @@ pub(super) fn seconds(
 
 /// Bytes of a single text that has no limit of its own: an audience, an issuer, a tool, a cluster.
 const MAX_TEXT_BYTES: usize = 1_024;
+
+/// Reports a header that does not exist, or whose meaning is not ours or a rule's to give.
+pub(super) fn header_name(path: &str, name: &str, problems: &mut Problems) {
+    let is_lower_case_token = |byte: u8| is_token(byte) && !byte.is_ascii_uppercase();
+    let fault = if name.starts_with(':') {
+        "is a pseudo-header; match it by `match`, or use a path capture or query"
+    } else if name.is_empty() || !name.bytes().all(is_lower_case_token) {
+        "is not a header name in lower case, such as `x-tenant`"
+    } else if is_ours(name.as_bytes()) {
+        "starts with `x-delegation-`, and such headers are removed from every request; write another name"
+    } else if RESERVED_HEADERS.contains(&name) {
+        "has a meaning of its own in HTTP and may change on the way; write another name"
+    } else {
+        return;
+    };
+    problems.report(path, format!("`{name}` {fault}"));
+}
+
+/// Bytes of a rule's, argument's or query member's name.
+pub(super) const MAX_NAME_BYTES: usize = 128;
+
+/// Headers that describe the connection or the message itself.
+const RESERVED_HEADERS: [&str; 15] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-request-id",
+];

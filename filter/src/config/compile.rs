@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::checks::{at_most, count, is_token, not_empty, seconds, time, visible};
+use super::arguments::arguments;
+use super::checks::{MAX_NAME_BYTES, at_most, count, header_name, seconds, time, visible};
 use super::error::Problems;
-use super::{Access, Audit, ConfigError, ControlPlane, Limits, Policy, Requirement, Rule, duration, file, trust};
-use crate::arguments::{ArgumentMapping, ArgumentSource, Source};
+use super::{
+    Access, Audit, ConfigError, ControlPlane, Limits, Policy, Requirement, Rule, duration, file, matching, trust,
+};
 use crate::replay::MAX_PROOF_WINDOW;
-use crate::request::{HeaderNames, folds_to, is_ours};
-use crate::route::{HostPattern, PathTemplate, Pattern, Routes};
+use crate::request::{HeaderNames, folds_to};
+use crate::route::{PathTemplate, Pattern, Routes, Unusable};
+use crate::target::Tolerated;
 
 /// Gives the file its meaning.
 ///
@@ -23,9 +26,11 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let holder_algorithms = trust::algorithms("holder_algorithms", file.holder_algorithms, &mut problems);
     let control_plane = control_plane(file.control_plane, &mut problems);
     let headers = header_names(file.headers, &mut problems);
+    let paths = matching::tolerated(&file.paths, &mut problems);
     let routes = RuleCompiler {
         audience: &audience,
         headers: &headers,
+        paths,
     }
     .rules(file.rules, &mut problems);
     let times = Times {
@@ -41,6 +46,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         holder_algorithms,
         control_plane,
         unmatched: file.default,
+        paths,
         routes,
         headers,
         limits,
@@ -128,28 +134,12 @@ fn header_names(names: file::Headers, problems: &mut Problems) -> HeaderNames {
     compiled
 }
 
-/// Reports a header that does not exist, or whose meaning is not ours or a rule's to give.
-fn header_name(path: &str, name: &str, problems: &mut Problems) {
-    let is_lower_case_token = |byte: u8| is_token(byte) && !byte.is_ascii_uppercase();
-    let fault = if name.starts_with(':') {
-        "is a pseudo-header; match it by `match`, or use a path capture or query"
-    } else if name.is_empty() || !name.bytes().all(is_lower_case_token) {
-        "is not a header name in lower case, such as `x-tenant`"
-    } else if is_ours(name.as_bytes()) {
-        "starts with `x-delegation-`, and such headers are removed from every request; write another name"
-    } else if RESERVED_HEADERS.contains(&name) {
-        "has a meaning of its own in HTTP and may change on the way; write another name"
-    } else {
-        return;
-    };
-    problems.report(path, format!("`{name}` {fault}"));
-}
-
 // === Rules ===
 
 struct RuleCompiler<'a> {
     audience: &'a [String],
     headers: &'a HeaderNames,
+    paths: Tolerated,
 }
 
 impl RuleCompiler<'_> {
@@ -175,16 +165,11 @@ impl RuleCompiler<'_> {
             let Some((pattern, rule)) = self.rule(&path, rule, problems) else {
                 continue;
             };
-            if let Err(earlier) = routes.push(pattern, rule) {
-                let earlier = routes
-                    .iter()
-                    .nth(earlier)
-                    .map(|rule: &Rule| rule.name.as_str())
-                    .unwrap_or_default();
-                let message = format!(
-                    "rule `{earlier}` comes first and takes every request that this one could match; remove one, \
-                     narrow `{earlier}`, or move this rule before it"
-                );
+            if let Err(unusable) = routes.push(pattern, rule) {
+                let message = match unusable {
+                    Unusable::Covered { earlier } => covered_by(routes.iter().nth(earlier)),
+                    Unusable::TooManyAlike | Unusable::IndexFull => unusable.to_string(),
+                };
                 problems.report(format!("{path}.match"), message);
             }
         }
@@ -200,7 +185,13 @@ impl RuleCompiler<'_> {
             );
             problems.report(format!("{path}.name"), message);
         }
-        let pattern = pattern(&format!("{path}.match"), &rule.matches, problems);
+        let pattern = matching::pattern(
+            &format!("{path}.match"),
+            &rule.matches,
+            self.paths,
+            self.headers,
+            problems,
+        );
         let template = pattern.as_ref().map(|pattern| &pattern.path);
         let access = if rule.public {
             self.public(path, &rule, problems);
@@ -224,6 +215,7 @@ impl RuleCompiler<'_> {
             ("args", rule.args.is_some()),
             ("ignore_query", rule.ignore_query.is_some()),
             ("ignore_body", rule.ignore_body.is_some()),
+            ("ignore_members", rule.ignore_members.is_some()),
             ("audience", rule.audience.is_some()),
             ("proof", rule.proof.is_some()),
             ("forward", rule.forward.is_some()),
@@ -252,7 +244,7 @@ impl RuleCompiler<'_> {
                 "the rule names no `tool`; add the one a delegation must grant, or `public: true`",
             ),
         }
-        let arguments = self.arguments(path, rule, template, problems);
+        let arguments = arguments(path, rule, template, self.headers, problems);
         let audience = match &rule.audience {
             Some(names) => audience(&format!("{path}.audience"), names.clone(), problems),
             None => self.audience.to_vec(),
@@ -267,204 +259,14 @@ impl RuleCompiler<'_> {
             forward: rule.forward.unwrap_or_default(),
         }
     }
-
-    fn arguments(
-        &self,
-        path: &str,
-        rule: &file::Rule,
-        template: Option<&PathTemplate>,
-        problems: &mut Problems,
-    ) -> ArgumentMapping {
-        let members = rule
-            .args
-            .as_ref()
-            .map(|members| members.0.as_slice())
-            .unwrap_or_default();
-        at_most(MAX_ARGUMENTS, members.len(), &format!("{path}.args"), problems);
-        let mut arguments: Vec<ArgumentSource> = Vec::with_capacity(members.len());
-        for (name, argument) in members {
-            let path = format!("{path}.args.{name}");
-            if name.is_empty() || name == "*" || name.len() > MAX_NAME_BYTES {
-                let message =
-                    format!("`{name}` can not name an argument; use up to {MAX_NAME_BYTES} bytes, not `*` alone");
-                problems.report(&path, message);
-            }
-            let Some(source) = self.source(&path, argument, template, problems) else {
-                continue;
-            };
-            if let Some(other) = arguments.iter().find(|other| other.source == source) {
-                let message = format!("argument `{}` is taken from the same place; remove one", other.name);
-                problems.report(&path, message);
-            }
-            let (kind, optional) = (argument.kind, argument.optional);
-            arguments.push(ArgumentSource {
-                name: name.clone(),
-                source,
-                kind,
-                optional,
-            });
-        }
-        if let Some(template) = template {
-            unread_captures(&format!("{path}.match.path"), template, members, problems);
-        }
-        let ignored_query = ignored_query(&format!("{path}.ignore_query"), rule, &arguments, problems);
-        ArgumentMapping {
-            arguments,
-            ignored_query,
-        }
-    }
-
-    fn source(
-        &self,
-        path: &str,
-        argument: &file::Argument,
-        template: Option<&PathTemplate>,
-        problems: &mut Problems,
-    ) -> Option<Source> {
-        match (&argument.path, &argument.query, &argument.header) {
-            (Some(capture), None, None) => {
-                if argument.optional {
-                    let message = "a path always has its captures; remove `optional`";
-                    problems.report(format!("{path}.optional"), message);
-                }
-                let template = template?;
-                let index = template.captures().position(|name| name == capture);
-                if index.is_none() {
-                    let captures: Vec<_> = template.captures().collect();
-                    let cure = if captures.is_empty() {
-                        format!("it has none; write `{{{capture}}}` into the template")
-                    } else {
-                        format!("write one of: {}", captures.join(", "))
-                    };
-                    let message = format!("capture `{capture}` is not in the path template `{template}`; {cure}");
-                    problems.report(format!("{path}.path"), message);
-                }
-                index.map(Source::Path)
-            }
-            (None, Some(name), None) => {
-                if name.is_empty() || name.len() > MAX_NAME_BYTES {
-                    let message = format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes");
-                    problems.report(format!("{path}.query"), message);
-                }
-                Some(Source::Query(name.clone()))
-            }
-            (None, None, Some(name)) => {
-                let path = format!("{path}.header");
-                header_name(&path, name, problems);
-                if name == &self.headers.delegation || name == &self.headers.proof {
-                    problems.report(
-                        path,
-                        format!("`{name}` carries the delegation or its proof; write another name"),
-                    );
-                }
-                Some(Source::Header(name.clone()))
-            }
-            (None, None, None) => {
-                problems.report(
-                    path,
-                    "no source; write one of `path: <capture>`, `query: <name>`, `header: <name>`",
-                );
-                None
-            }
-            _ => {
-                problems.report(path, "more than one source; keep one of `path`, `query` and `header`");
-                None
-            }
-        }
-    }
 }
 
-/// Reports captures that no argument reads: the request would choose there what the delegation never constrained.
-fn unread_captures(
-    path: &str,
-    template: &PathTemplate,
-    arguments: &[(String, file::Argument)],
-    problems: &mut Problems,
-) {
-    let read: Vec<_> = arguments
-        .iter()
-        .filter_map(|(_, argument)| argument.path.as_deref())
-        .collect();
-    // A misspelt capture is reported where it is read; that the right one is unread is the same mistake.
-    if read
-        .iter()
-        .any(|name| template.captures().all(|capture| capture != *name))
-    {
-        return;
-    }
-    for capture in template.captures().filter(|capture| !read.contains(capture)) {
-        let message = format!("no argument reads capture `{capture}`; add `{capture}: {{path: {capture}}}` to `args`");
-        problems.report(path, message);
-    }
-}
-
-fn ignored_query(path: &str, rule: &file::Rule, arguments: &[ArgumentSource], problems: &mut Problems) -> Vec<String> {
-    let names = rule.ignore_query.clone().unwrap_or_default();
-    at_most(MAX_IGNORED, names.len(), path, problems);
-    let mut seen = BTreeSet::new();
-    for (index, name) in names.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            problems.report(
-                &path,
-                format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes"),
-            );
-        }
-        if arguments
-            .iter()
-            .any(|argument| argument.source == Source::Query(name.clone()))
-        {
-            problems.report(
-                &path,
-                format!("`{name}` is read by an argument, so it is not ignored; remove one"),
-            );
-        }
-        if !seen.insert(name) {
-            problems.report(&path, format!("`{name}` is listed twice; remove one"));
-        }
-    }
-    names
-}
-
-fn pattern(path: &str, matches: &file::Match, problems: &mut Problems) -> Option<Pattern> {
-    let template = problems.take(format!("{path}.path"), PathTemplate::parse(&matches.path));
-    let hosts = matches.hosts.as_deref().map(|hosts| {
-        let path = format!("{path}.hosts");
-        not_empty(&path, hosts.len(), problems);
-        at_most(MAX_HOSTS, hosts.len(), &path, problems);
-        let host = |(index, host): (usize, &String)| {
-            let parsed = HostPattern::parse(host).map_err(|error| format!("`{host}` is no host pattern; {error}"));
-            problems.take(format!("{path}[{index}]"), parsed)
-        };
-        // Every mistake is to be reported, so the collecting must not stop at the first.
-        let hosts: Vec<_> = hosts.iter().enumerate().map(host).collect();
-        hosts.into_iter().collect::<Option<Vec<_>>>()
-    });
-    let methods = matches.methods.clone();
-    if let Some(methods) = &methods {
-        let path = format!("{path}.methods");
-        not_empty(&path, methods.len(), problems);
-        at_most(MAX_METHODS, methods.len(), &path, problems);
-        for (index, method) in methods.iter().enumerate() {
-            let path = format!("{path}[{index}]");
-            if method == "CONNECT" {
-                problems.report(path, "CONNECT has no path that a rule could match; remove it");
-            } else if method.is_empty() || !method.bytes().all(|byte| is_token(byte) && !byte.is_ascii_lowercase()) {
-                let message = format!("`{method}` is not a method in capital letters, such as `GET`");
-                problems.report(path, message);
-            }
-        }
-    }
-    // A list that can not be read must not turn into the empty one, which means "any".
-    let hosts = match hosts {
-        None => Vec::new(),
-        Some(hosts) => hosts?,
-    };
-    Some(Pattern {
-        hosts,
-        methods: methods.unwrap_or_default(),
-        path: template?,
-    })
+fn covered_by(earlier: Option<&Rule>) -> String {
+    let earlier = earlier.map(|rule| rule.name.as_str()).unwrap_or_default();
+    format!(
+        "rule `{earlier}` comes first and takes every request that this one could match; remove one, narrow `{earlier}`, \
+         or move this rule before it"
+    )
 }
 
 // === Limits ===
@@ -521,8 +323,10 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         proof_window: pop_window,
         ..default
     };
+    let body_bytes = count("limits.body_bytes", limits.body_bytes, 65_536, 0..=1_048_576, problems);
     Limits {
         proof_bytes,
+        body_bytes,
         proof_clock_skew,
         cache_entries,
         cache_bytes,
@@ -555,18 +359,8 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// Audiences of the plugin or of one rule.
 const MAX_AUDIENCE: usize = 32;
-/// Rules; each is looked at in turn for a request.
-const MAX_RULES: usize = 1_000;
-/// Hosts of one rule.
-const MAX_HOSTS: usize = 64;
-/// Methods of one rule.
-const MAX_METHODS: usize = 16;
-/// Arguments of one rule.
-const MAX_ARGUMENTS: usize = 64;
-/// Ignored query members of one rule.
-const MAX_IGNORED: usize = 64;
-/// Bytes of a rule's, argument's or query member's name.
-const MAX_NAME_BYTES: usize = 128;
+/// Rules.
+const MAX_RULES: usize = 10_000;
 /// Digits of a log id.
 const LOG_ID_DIGITS: usize = 32;
 /// The lease runs out at the latest after a minute; the control plane never promises more either.
@@ -575,22 +369,3 @@ const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_millis(500)..=Dur
 const PING_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
 /// Used unless `max_staleness` is so short that a quarter of it is less.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Headers that describe the connection or the message itself.
-const RESERVED_HEADERS: [&str; 15] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "via",
-    "x-request-id",
-];

@@ -16,6 +16,11 @@ impl ConfigError {
         &self.problems
     }
 
+    /// How many mistakes there are beyond those.
+    pub fn unlisted(&self) -> usize {
+        self.unlisted
+    }
+
     pub(super) fn one(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             problems: vec![Problem {

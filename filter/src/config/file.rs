@@ -3,6 +3,7 @@
 //! Unknown and repeated fields are refused everywhere. So is `null`: a template that was meant to fill in
 //! `hosts:` and did not must not mean "every host".
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -12,61 +13,92 @@ use serde_json::value::RawValue;
 use crate::arguments::ArgumentKind;
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    /// The names under which delegations and proofs address this service, such as `https://payments.example`.
     pub(super) audience: Vec<String>,
+    /// Who may sign root tokens. An issuer may have several entries.
     pub(super) trust_anchors: Vec<TrustAnchor>,
+    /// What derived tokens and proofs may name in `alg`; without it, Ed25519 alone.
     #[serde(default, deserialize_with = "present")]
     pub(super) holder_algorithms: Option<Vec<String>>,
+    /// Where revocations come from and evidence goes to.
     pub(super) control_plane: ControlPlane,
+    /// What happens to a request that no rule matches.
     #[serde(default)]
     pub(super) default: Unmatched,
+    /// What is let through of paths that can be read in more than one way.
+    #[serde(default)]
+    pub(super) paths: Paths,
+    /// Tried in order: the first that matches decides.
     pub(super) rules: Vec<Rule>,
+    /// The headers an agent sends; two distinct names.
     #[serde(default)]
     pub(super) headers: Headers,
+    /// Sizes and counts.
     #[serde(default)]
     pub(super) limits: Limits,
+    /// How far a proof's `iat` may be from the proxy's clock, either way: 1s to 1m, whole seconds.
     #[serde(default, deserialize_with = "present")]
     pub(super) pop_window: Option<String>,
+    /// How far ahead of the proxy's clock an agent's may be: 0s to `pop_window`, whole seconds. For this long after
+    /// Envoy has started, proofs are refused. Without it, 5s, or `pop_window` if that is less.
     #[serde(default, deserialize_with = "present")]
     pub(super) pop_clock_skew: Option<String>,
+    /// How far a token's `iat` may be in the future: 0s to 5m, whole seconds.
     #[serde(default, deserialize_with = "present")]
     pub(super) max_iat_skew: Option<String>,
+    /// The longest accepted time between `iat` and `exp`: 1m to 366d, whole seconds.
     #[serde(default, deserialize_with = "present")]
     pub(super) max_token_lifetime: Option<String>,
+    /// What is recorded of decisions.
     #[serde(default)]
     pub(super) audit: Audit,
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct TrustAnchor {
+    /// A URI, compared exactly with the root token's `iss`.
     pub(super) issuer: String,
-    /// One public key, read by the protocol's own key parser.
+    /// One public key of the issuer.
+    // Read by the protocol's own parser, like the set below.
     #[serde(default, deserialize_with = "present")]
     pub(super) jwk: Option<Box<RawValue>>,
-    /// A JWK set, read by the protocol's own parser too.
+    /// Several public keys of the issuer, among which a root token's `kid` selects.
     #[serde(default, deserialize_with = "present")]
     pub(super) jwks: Option<Box<RawValue>>,
+    /// What its root tokens may name in `alg`; without it, Ed25519 alone. Each of its keys must fit one.
     #[serde(default, deserialize_with = "present")]
     pub(super) algorithms: Option<Vec<String>>,
+    /// Whether the issuer speaks for several people, so that `sub` names the principal. The same in every entry of an
+    /// issuer.
     #[serde(default)]
     pub(super) asserts_subjects: bool,
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ControlPlane {
+    /// The Envoy cluster of the control plane.
     pub(super) cluster: String,
+    /// The revocation log; no other is ever believed. `credence serve --init` prints it.
     pub(super) log_id: String,
+    /// Without a lease younger than this, requests that need a delegation get 503: 500ms to 1m.
     #[serde(default, deserialize_with = "present")]
     pub(super) max_staleness: Option<String>,
+    /// How often the lease is renewed: 50ms to 1s, and shorter than `max_staleness`. Without it, 500ms, or a quarter of
+    /// `max_staleness` if that is less.
     #[serde(default, deserialize_with = "present")]
     pub(super) ping_interval: Option<String>,
 }
 
 /// What happens to a request that no rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub enum Unmatched {
     /// It is denied.
@@ -77,58 +109,159 @@ pub enum Unmatched {
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
+    /// Names the rule in audit and metrics; unique.
     pub(super) name: String,
+    /// Which requests the rule is for.
     #[serde(rename = "match")]
     pub(super) matches: Match,
+    /// The tool that the delegation must grant.
     #[serde(default, deserialize_with = "present")]
     pub(super) tool: Option<String>,
+    /// The tool's arguments by name. Every capture of the path must be read by one.
     #[serde(default, deserialize_with = "present")]
     pub(super) args: Option<Members<Argument>>,
+    /// Query members that are let through unread. Any other that no argument reads denies the request.
     #[serde(default, deserialize_with = "present")]
     pub(super) ignore_query: Option<Vec<String>>,
+    /// Whether the request may have a body, which the filter then does not read and no delegation constrains.
     #[serde(default, deserialize_with = "present")]
     pub(super) ignore_body: Option<bool>,
+    /// Members of the JSON body, as JSON pointers, that are let through unread. Any other that no argument reads denies
+    /// the request.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ignore_members: Option<Vec<String>>,
+    /// Replaces the plugin's `audience` for this rule.
     #[serde(default, deserialize_with = "present")]
     pub(super) audience: Option<Vec<String>>,
+    /// How the agent proves that it is the holder.
     #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<ProofKind>,
+    /// Whether the service gets to see the delegation header. The proof is always removed.
     #[serde(default, deserialize_with = "present")]
     pub(super) forward: Option<bool>,
+    /// Nothing is asked of the request, and the rule has no `tool` nor anything that goes with one.
     #[serde(default)]
     pub(super) public: bool,
+    /// Whether an upgrade, such as a WebSocket, is let through here. No delegation constrains what then flows.
     #[serde(default)]
     pub(super) upgrade: bool,
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
+    /// `payments.example`, or `*.example` for every host under `example`. Without it, every host.
     #[serde(default, deserialize_with = "present")]
     pub(super) hosts: Option<Vec<String>>,
+    /// In capital letters. Without it, every method.
     #[serde(default, deserialize_with = "present")]
     pub(super) methods: Option<Vec<String>>,
+    /// Literal segments, `{name}` for exactly one non-empty segment, `{name:integer}` for one that is a whole number,
+    /// `**` at the end for any rest.
     pub(super) path: String,
+    /// What the request's headers must be, by their names in lower case.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) headers: Option<Members<HeaderTest>>,
+    /// What the members of its query must be, by their names.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) query: Option<Members<QueryTest>>,
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeaderTest {
+    /// The whole value.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) exact: Option<String>,
+    /// What the value starts with.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) prefix: Option<String>,
+    /// What the value ends with.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) suffix: Option<String>,
+    /// It is sent, with whatever value.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) present: Option<bool>,
+    /// It is not sent.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) absent: Option<bool>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueryTest {
+    /// The whole value, decoded.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) exact: Option<String>,
+    /// It is sent, with whatever value, or none.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) present: Option<bool>,
+    /// It is not sent.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) absent: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paths {
+    /// Spellings that are otherwise refused. Dot segments always are.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) allow: Option<Vec<PathSpelling>>,
+}
+
+/// A way of writing paths that not everybody reads alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PathSpelling {
+    /// `%2F`, which belongs to its segment and is decoded with it.
+    EncodedSlash,
+    /// `;` and what follows it in a segment.
+    PathParameter,
+    /// `//`, save at the start.
+    EmptySegment,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Argument {
+    /// Takes the argument from this capture of the path.
     #[serde(default, deserialize_with = "present")]
     pub(super) path: Option<String>,
+    /// Takes it from the query member of this name.
     #[serde(default, deserialize_with = "present")]
     pub(super) query: Option<String>,
+    /// Takes it from the header of this name, in lower case.
     #[serde(default, deserialize_with = "present")]
     pub(super) header: Option<String>,
+    /// Takes it from the JSON body, at this JSON pointer (RFC 6901).
+    #[serde(default, deserialize_with = "present")]
+    pub(super) body: Option<String>,
+    /// Takes the host: lower case, without port.
+    #[serde(default)]
+    pub(super) host: bool,
+    /// Takes the method.
+    #[serde(default)]
+    pub(super) method: bool,
+    /// How the text is read.
     #[serde(default, rename = "type")]
     pub(super) kind: ArgumentKind,
+    /// Whether the request may leave it out. Not for `path`.
     #[serde(default)]
     pub(super) optional: bool,
 }
 
 /// How an agent proves that it is the holder of the delegation it presents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub enum ProofKind {
     /// A signed proof with each request.
@@ -141,44 +274,62 @@ pub enum ProofKind {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
+    /// Carries the chain: tokens joined by `~`, root first.
     #[serde(default, deserialize_with = "present")]
     pub(super) delegation: Option<String>,
+    /// Carries the proof.
     #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<String>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
+    /// Of the delegation header.
     #[serde(default, deserialize_with = "present")]
     pub(super) delegation_bytes: Option<Count>,
+    /// Of the proof header.
     #[serde(default, deserialize_with = "present")]
     pub(super) proof_bytes: Option<Count>,
+    /// How often a delegation may have been passed on. A chain has one token more.
     #[serde(default, deserialize_with = "present")]
     pub(super) delegation_depth: Option<Count>,
+    /// Of a body that a rule reads; a larger one gets 413.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) body_bytes: Option<Count>,
+    /// Verified chains that each worker remembers; 0 turns the cache off.
     #[serde(default, deserialize_with = "present")]
     pub(super) cache_entries: Option<Count>,
+    /// What they may take in memory.
     #[serde(default, deserialize_with = "present")]
     pub(super) cache_bytes: Option<Count>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Audit {
+    /// Entries of each worker that wait for the control plane's acknowledgement.
     #[serde(default, deserialize_with = "present")]
     pub(super) ring_entries: Option<Count>,
+    /// What they may take in memory.
     #[serde(default, deserialize_with = "present")]
     pub(super) ring_bytes: Option<Count>,
+    /// What happens when decisions are made faster than they can be recorded.
     #[serde(default)]
     pub(super) on_overflow: Overflow,
+    /// What is recorded of a request's arguments.
     #[serde(default)]
     pub(super) arguments: RecordedArguments,
 }
 
 /// What happens when decisions are made faster than they can be recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Overflow {
     /// Decisions go on; those not recorded are counted, and the gap is itself recorded.
@@ -190,6 +341,7 @@ pub enum Overflow {
 
 /// What is recorded of a request's arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RecordedArguments {
     /// A salted SHA-256 of their canonical form.
@@ -241,8 +393,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<T>, A::Error> {
                 let mut members: Vec<(String, T)> = Vec::new();
+                let mut taken = BTreeSet::new();
                 while let Some(name) = map.next_key::<String>()? {
-                    if members.iter().any(|(taken, _)| *taken == name) {
+                    if !taken.insert(name.clone()) {
                         return Err(A::Error::custom(format!("duplicate field `{name}`")));
                     }
                     members.push((name, map.next_value()?));

@@ -3,12 +3,18 @@
 //! [`Policy::parse`] is the one way in: what Envoy hands to the filter and what `credence config check` reads take it
 //! alike, and a configuration with any mistake does not load. docs/configuration.md describes every field.
 
+mod arguments;
 mod checks;
 mod compile;
+#[cfg(feature = "tools")]
+mod describe;
 mod duration;
 mod envelope;
 mod error;
 mod file;
+mod matching;
+#[cfg(feature = "tools")]
+mod schema;
 mod trust;
 
 use std::fmt;
@@ -19,10 +25,17 @@ use credence_delegation::{Algorithms, TrustAnchors};
 use crate::arguments::ArgumentMapping;
 use crate::request::HeaderNames;
 use crate::route::Routes;
+use crate::target::Tolerated;
 
+#[cfg(feature = "tools")]
+pub use describe::{
+    ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, Place, RuleDescription, Test,
+};
 pub use envelope::as_json;
 pub use error::{ConfigError, MAX_PROBLEMS, Problem};
 pub use file::{Overflow, ProofKind, RecordedArguments, Unmatched};
+#[cfg(feature = "tools")]
+pub use schema::json_schema;
 
 /// A configuration without mistakes, in the form decisions are made with.
 #[derive(Clone, Debug)]
@@ -35,6 +48,8 @@ pub struct Policy {
     pub control_plane: ControlPlane,
     /// What happens to a request that no rule matches.
     pub unmatched: Unmatched,
+    /// What is let through of paths that can be read in more than one way.
+    pub paths: Tolerated,
     /// The rules, in order; at least one.
     pub routes: Routes<Rule>,
     /// The headers an agent sends.
@@ -54,33 +69,7 @@ impl Policy {
     /// [`ConfigError`] lists the mistakes with their places. A mistake of syntax, type or field name is listed alone,
     /// since what follows it can not be read.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        if json.iter().all(u8::is_ascii_whitespace) {
-            return Err(ConfigError::one(
-                ".",
-                "the configuration is empty; docs/configuration.md shows a complete one",
-            ));
-        }
-        if json.len() > MAX_CONFIG_BYTES {
-            let message = format!(
-                "the configuration has {} bytes; at most {MAX_CONFIG_BYTES} are accepted",
-                json.len()
-            );
-            return Err(ConfigError::one(".", message));
-        }
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let file = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-            // Where the text stops being JSON, a path into it means nothing.
-            let path = if error.inner().is_data() {
-                error.path().to_string()
-            } else {
-                ".".to_owned()
-            };
-            ConfigError::one(path, describe(error.inner()))
-        })?;
-        deserializer
-            .end()
-            .map_err(|error| ConfigError::one(".", describe(&error)))?;
-        compile::compile(file)
+        compile::compile(read(json)?)
     }
 }
 
@@ -136,11 +125,20 @@ pub struct Requirement {
     pub forward: bool,
 }
 
+impl Requirement {
+    /// Whether arguments come from the body.
+    pub fn reads_body(&self) -> bool {
+        !self.arguments.body.is_empty()
+    }
+}
+
 /// Sizes, depths and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the proof header.
     pub proof_bytes: usize,
+    /// Bytes of a body that a rule reads.
+    pub body_bytes: usize,
     /// Seconds that a holder's clock may be ahead of ours: later proofs are refused, and for so long after the start of
     /// the process every proof is, because it may have been used before. At most the proof window.
     pub proof_clock_skew: u64,
@@ -181,7 +179,38 @@ impl fmt::Display for Note {
 }
 
 /// Bytes of a configuration.
-pub const MAX_CONFIG_BYTES: usize = 1 << 20;
+pub const MAX_CONFIG_BYTES: usize = 8 << 20;
+
+/// Reads names and types, no more.
+fn read(json: &[u8]) -> Result<file::File, ConfigError> {
+    if json.iter().all(u8::is_ascii_whitespace) {
+        return Err(ConfigError::one(
+            ".",
+            "the configuration is empty; docs/configuration.md shows a complete one",
+        ));
+    }
+    if json.len() > MAX_CONFIG_BYTES {
+        let message = format!(
+            "the configuration has {} bytes; at most {MAX_CONFIG_BYTES} are accepted",
+            json.len()
+        );
+        return Err(ConfigError::one(".", message));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let file = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        // Where the text stops being JSON, a path into it means nothing.
+        let path = if error.inner().is_data() {
+            error.path().to_string()
+        } else {
+            ".".to_owned()
+        };
+        ConfigError::one(path, describe(error.inner()))
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| ConfigError::one(".", describe(&error)))?;
+    Ok(file)
+}
 
 /// An error's text. Line and column are left out unless the text is no JSON at all: what was written was usually YAML.
 fn describe(error: &serde_json::Error) -> String {

@@ -1,7 +1,10 @@
 use super::*;
 use crate::arguments::{ArgumentKind, ArgumentSource, Source};
+use crate::request::{Request, tests::serialize};
 use crate::target::{Host, Target};
 
+mod bodies;
+mod matching;
 mod trust;
 
 /// The key of RFC 8037, appendix A.
@@ -22,10 +25,13 @@ fn a_complete_configuration_loads() {
         ["charge", "catalog", "health"]
     );
 
-    let target = Target::parse(b"/v1/accounts/acme/charges?amount=5").unwrap();
+    let target = Target::parse(b"/v1/accounts/acme/charges?amount=5", policy.paths).unwrap();
+    let buffer = serialize(&[(":method", "POST")]);
+    let request = Request::parse(&buffer, &policy.headers, false).unwrap();
     let found = policy
         .routes
-        .find(Host::parse(b"payments.example").unwrap(), b"POST", &target)
+        .find(Host::parse(b"payments.example").unwrap(), &request, &target)
+        .unwrap()
         .unwrap();
     let Access::Delegated(requirement) = &found.leads_to.access else {
         panic!("not public")
@@ -67,6 +73,7 @@ fn what_is_left_out_has_its_documented_default() {
     };
     let limits = Limits {
         proof_bytes: 8_192,
+        body_bytes: 65_536,
         proof_clock_skew: 5,
         cache_entries: 4_096,
         cache_bytes: 33_554_432,
@@ -179,9 +186,9 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
         ),
         (
             r#""item": {"path": "item"}"#,
-            r#""item": {"body": "/item"}"#,
-            "rules[1].args.item.body",
-            "unknown field `body`",
+            r#""item": {"path": "item", "body": "/item"}"#,
+            "rules[1].args.item",
+            "more than one source",
         ),
         (
             r#""item": {"path": "item"}"#,
@@ -551,7 +558,7 @@ fn an_empty_or_huge_configuration_is_refused() {
         Policy::parse(huge.as_bytes())
             .unwrap_err()
             .to_string()
-            .contains("at most 1048576")
+            .contains("at most 8388608")
     );
     let trailing = format!("{}{{}}", complete());
     assert!(
@@ -611,14 +618,18 @@ fn the_documented_examples_load() {
         .skip(1)
         .map(|rest| example(rest.split_once("```").unwrap().0))
         .collect();
-    let [complete, anchors] = &examples[..] else {
-        panic!("a complete configuration, and the forms of trust anchors")
+    let [complete, anchors, conditions] = &examples[..] else {
+        panic!("a complete configuration, the forms of trust anchors, and conditions")
     };
     Policy::parse(complete.to_string().as_bytes()).unwrap();
     let mut with_every_form = complete.clone();
     with_every_form["trust_anchors"] = anchors["trust_anchors"].clone();
     let policy = Policy::parse(with_every_form.to_string().as_bytes()).unwrap();
     assert_eq!(policy.trust_anchors.iter().count(), 5);
+    let mut with_conditions = complete.clone();
+    with_conditions["rules"] = conditions["rules"].clone();
+    let policy = Policy::parse(with_conditions.to_string().as_bytes()).unwrap();
+    assert_eq!(policy.routes.len(), 3);
 }
 
 #[allow(clippy::disallowed_types)] // our own documentation
@@ -657,11 +668,23 @@ fn every_field_is_documented() {
         "optional",
         "ignore_query",
         "ignore_body",
+        "ignore_members",
+        "body",
+        "host",
+        "method",
+        "body_bytes",
         "proof",
         "public",
         "forward",
         "upgrade",
         "headers",
+        "exact",
+        "prefix",
+        "suffix",
+        "present",
+        "absent",
+        "paths",
+        "allow",
         "delegation",
         "limits",
         "delegation_bytes",

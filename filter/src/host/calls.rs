@@ -40,6 +40,8 @@ pub(crate) enum MapType {
 /// Which buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferType {
+    /// What has arrived of the request's body.
+    RequestBody = 0,
     /// The gRPC message being delivered.
     GrpcMessage = 5,
     /// The plugin's configuration, while it is configured.

@@ -40,16 +40,20 @@ pub(crate) fn on_tick(root: u32) {
 
 /// See [`Plugin::on_request_headers`]. `None` if nobody could decide, and the request must be refused.
 pub(crate) fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Flow> {
-    let roots = ROOTS.take();
-    let root = roots.get(&context).copied();
-    ROOTS.set(roots);
-    let root = root?;
+    let root = root_of(context)?;
     with_plugin(|plugin| plugin.on_request_headers(root, StreamId(context), end_of_stream))
 }
 
+/// See [`Plugin::on_request_body`]. `None` if nobody could decide, and the request must be refused.
+pub(crate) fn on_request_body(context: u32, size: usize, end_of_stream: bool) -> Option<Flow> {
+    let root = root_of(context)?;
+    with_plugin(|plugin| plugin.on_request_body(root, StreamId(context), size, end_of_stream))
+}
+
 /// See [`Plugin::on_request_trailers`]. `None` if the plugin is busy, which Envoy does not do.
-pub(crate) fn on_request_trailers() -> Option<Flow> {
-    with_plugin(|plugin| plugin.on_request_trailers())
+pub(crate) fn on_request_trailers(context: u32) -> Option<Flow> {
+    let root = root_of(context)?;
+    with_plugin(|plugin| plugin.on_request_trailers(root, StreamId(context)))
 }
 
 /// See [`Plugin::on_grpc_message`].
@@ -90,6 +94,14 @@ thread_local! {
     static WAITING: Cell<VecDeque<Event>> = const { Cell::new(VecDeque::new()) };
     /// The root context of each request.
     static ROOTS: Cell<Roots> = Cell::default();
+}
+
+/// The root context of a request.
+fn root_of(context: u32) -> Option<RootId> {
+    let roots = ROOTS.take();
+    let root = roots.get(&context).copied();
+    ROOTS.set(roots);
+    root
 }
 
 /// Hands an event to the plugin, now or as soon as it is free.
@@ -210,8 +222,13 @@ mod tests {
             Flow::Continue
         }
 
-        fn on_request_trailers(&mut self) -> Flow {
-            self.note("trailers");
+        fn on_request_body(&mut self, root: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
+            self.note(&format!("body {} {} {size} {end_of_stream}", root.0, stream.0));
+            Flow::AwaitBody
+        }
+
+        fn on_request_trailers(&mut self, root: RootId, stream: StreamId) -> Flow {
+            self.note(&format!("trailers {} {}", root.0, stream.0));
             Flow::Pause
         }
 
@@ -245,17 +262,27 @@ mod tests {
     }
 
     #[test]
-    fn trailers_reach_the_plugin_unless_it_is_busy() {
-        let calls = Recorder::install(|| assert_eq!(on_request_trailers(), None));
-        assert_eq!(on_request_trailers(), Some(Flow::Pause));
+    fn bodies_and_trailers_reach_the_plugin_unless_it_is_busy() {
+        let calls = Recorder::install(|| {
+            assert_eq!(on_request_body(7, 1, false), None);
+            assert_eq!(on_request_trailers(7), None);
+        });
+        on_context_create(7, 1);
+        assert_eq!(on_request_body(7, 20, true), Some(Flow::AwaitBody));
+        assert_eq!(on_request_trailers(7), Some(Flow::Pause));
         on_tick(1);
-        assert_eq!(*calls.borrow(), ["trailers", "tick begins", "tick ends"]);
+        assert_eq!(
+            *calls.borrow(),
+            ["body 1 7 20 true", "trailers 1 7", "tick begins", "tick ends"]
+        );
     }
 
     #[test]
     fn a_request_of_no_known_context_is_not_decided() {
         Recorder::install(|| ());
         assert_eq!(on_request_headers(7, true), None);
+        assert_eq!(on_request_body(7, 1, true), None);
+        assert_eq!(on_request_trailers(7), None);
     }
 
     #[test]

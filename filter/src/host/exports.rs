@@ -64,10 +64,26 @@ extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_strea
     calls::enter(context);
     match dispatch::on_request_headers(context, end_of_stream != 0) {
         Some(Flow::Continue) => CONTINUE,
-        Some(Flow::Pause) => PAUSE,
+        Some(Flow::AwaitBody) => STOP_ITERATION,
+        Some(Flow::Pause) => STOP_ALL,
         None => {
             refuse();
-            PAUSE
+            STOP_ALL
+        }
+    }
+}
+
+/// A part of a request's body has arrived. Costs nothing where there is none.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_request_body(context: u32, size: usize, end_of_stream: u32) -> u32 {
+    calls::enter(context);
+    match dispatch::on_request_body(context, size, end_of_stream != 0) {
+        Some(Flow::Continue) => CONTINUE,
+        Some(Flow::AwaitBody) => STOP_AND_BUFFER,
+        Some(Flow::Pause) => STOP_NO_BUFFER,
+        None => {
+            refuse();
+            STOP_NO_BUFFER
         }
     }
 }
@@ -76,10 +92,10 @@ extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_strea
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_request_trailers(context: u32, _trailers: u32) -> u32 {
     calls::enter(context);
-    match dispatch::on_request_trailers() {
+    match dispatch::on_request_trailers(context) {
         Some(Flow::Continue) => CONTINUE,
-        // It stays where it is, and ends with its timeout.
-        Some(Flow::Pause) | None => PAUSE,
+        // It stays where it is: it was answered, or ends with its timeout.
+        Some(Flow::Pause | Flow::AwaitBody) | None => STOP_ITERATION,
     }
 }
 
@@ -127,5 +143,11 @@ const NO: u32 = 0;
 const YES: u32 = 1;
 
 const CONTINUE: u32 = 0;
-/// StopAllIterationAndWatermark: whatever else of the request arrives does not make it go on.
-const PAUSE: u32 = 4;
+/// StopIteration for headers and trailers: no further filter sees them, and the body still comes here.
+const STOP_ITERATION: u32 = 1;
+/// StopIterationAndBuffer for a body: Envoy keeps it, and answers 413 by itself beyond its own limit.
+const STOP_AND_BUFFER: u32 = 1;
+/// StopIterationNoBuffer for a body: nobody needs it any more.
+const STOP_NO_BUFFER: u32 = 3;
+/// StopAllIterationAndWatermark for headers: whatever else of the request arrives does not make it go on.
+const STOP_ALL: u32 = 4;

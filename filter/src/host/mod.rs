@@ -33,8 +33,11 @@ pub(crate) trait Plugin {
     /// A request's headers are complete.
     fn on_request_headers(&mut self, root: RootId, stream: StreamId, end_of_stream: bool) -> Flow;
 
+    /// A part of a request's body has arrived: `size` bytes are there by now.
+    fn on_request_body(&mut self, root: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow;
+
     /// A request's trailers are complete.
-    fn on_request_trailers(&mut self) -> Flow;
+    fn on_request_trailers(&mut self, root: RootId, stream: StreamId) -> Flow;
 
     /// A message has arrived on a gRPC stream.
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]);
@@ -68,6 +71,8 @@ pub(crate) struct GrpcToken(pub(crate) u32);
 pub(crate) enum Flow {
     /// It goes on to the next filter.
     Continue,
-    /// It stays here: it was answered, or will be resumed.
+    /// It stays here, for good: it was answered.
     Pause,
+    /// It stays here until its body has arrived.
+    AwaitBody,
 }

@@ -2,13 +2,15 @@
 //!
 //! | file | its one job |
 //! |---|---|
-//! | `root` | one configuration: its engine, its audit ring, its figures |
+//! | `root` | one configuration: its engine, the requests it holds, its figures |
+//! | `clerk` | carries out what was decided, counts it and writes it down |
 //! | `line` | a gRPC stream to the control plane, whoever speaks on it |
 //! | `world` | what the engine asks of the host |
 //!
 //! The revocation view and its stream belong to the VM: configurations of one log and cluster share them, so that a
 //! new configuration starts with what the old one knew. Ring and audit stream belong to the configuration.
 
+mod clerk;
 mod line;
 mod root;
 mod world;
@@ -79,27 +81,32 @@ impl Plugin for Vm {
         }
     }
 
-    fn on_request_headers(&mut self, id: RootId, _stream: StreamId, end_of_stream: bool) -> Flow {
-        let Some(root) = self.roots.get_mut(&id) else {
-            return root::refuse();
-        };
-        let Some(watch_line) = self.watches.get(&root.watch) else {
-            return root::refuse();
-        };
-        root.on_request_headers(!end_of_stream, &watch_line.watch, &mut self.metrics)
+    fn on_request_headers(&mut self, id: RootId, stream: StreamId, end_of_stream: bool) -> Flow {
+        self.with_root(id, |root, watch, metrics| {
+            root.on_request_headers(stream, !end_of_stream, watch, metrics)
+        })
+        .unwrap_or_else(clerk::refuse)
     }
 
-    fn on_request_trailers(&mut self) -> Flow {
-        match root::strip_trailers() {
-            Ok(()) => Flow::Continue,
-            Err(error) => {
-                calls::log(
-                    LogLevel::Error,
-                    &format!("credence: a request was held for its trailers: {error}"),
-                );
-                Flow::Pause
-            }
+    fn on_request_body(&mut self, id: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
+        self.with_root(id, |root, watch, metrics| {
+            root.on_request_body(stream, size, end_of_stream, watch, metrics)
+        })
+        .unwrap_or_else(clerk::refuse)
+    }
+
+    fn on_request_trailers(&mut self, id: RootId, stream: StreamId) -> Flow {
+        if let Err(error) = clerk::strip_trailers() {
+            calls::log(
+                LogLevel::Error,
+                &format!("credence: a request was held for its trailers: {error}"),
+            );
+            return Flow::Pause;
         }
+        self.with_root(id, |root, watch, metrics| {
+            root.on_request_trailers(stream, watch, metrics)
+        })
+        .unwrap_or_else(clerk::refuse)
     }
 
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
@@ -107,8 +114,8 @@ impl Plugin for Vm {
         if let Some(WatchLine { watch, line, .. }) = self.watches.values_mut().find(|watch| watch.line.is(token)) {
             let actions = watch.on_message(now, message, random);
             line.carry_out(watch, actions, now, random);
-        } else if let Some(root) = self.roots.values_mut().find(|root| root.line.is(token)) {
-            root.on_message(message, now, random);
+        } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.line.is(token)) {
+            root.clerk.on_message(message, now, random);
         }
     }
 
@@ -120,12 +127,16 @@ impl Plugin for Vm {
             line.forget();
             let actions = watch.on_close(now, status, random);
             line.carry_out(watch, actions, now, random);
-        } else if let Some(root) = self.roots.values_mut().find(|root| root.line.is(token)) {
-            root.on_close(status, now, random);
+        } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.line.is(token)) {
+            root.clerk.on_close(status, now, random);
         }
     }
 
-    fn on_stream_end(&mut self, _root: RootId, _stream: StreamId) {}
+    fn on_stream_end(&mut self, id: RootId, stream: StreamId) {
+        if let Some(root) = self.roots.get_mut(&id) {
+            root.on_stream_end(stream, &mut self.metrics);
+        }
+    }
 
     fn on_drain(&mut self, id: RootId) -> bool {
         let Ok((now, random)) = instant() else { return true };
@@ -145,6 +156,13 @@ impl Plugin for Vm {
 }
 
 impl Vm {
+    /// The configuration of this root context, with the watch that it relies on.
+    fn with_root<R>(&mut self, id: RootId, decide: impl FnOnce(&mut Root, &Watch, &mut Metrics) -> R) -> Option<R> {
+        let root = self.roots.get_mut(&id)?;
+        let WatchLine { watch, .. } = self.watches.get(&root.watch)?;
+        Some(decide(root, watch, &mut self.metrics))
+    }
+
     fn add_root(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
         let node = text_property(&["xds", "node", "id"])?;
         let plugin = text_property(&["plugin_root_id"])?;
@@ -194,7 +212,7 @@ impl Vm {
             }
             root.report_figures(watch, now, &mut self.metrics);
         }
-        let is_finished = root.on_tick(now, wall, random);
+        let is_finished = root.on_tick(now, wall, random, &mut self.metrics);
         self.metrics.flush(&mut HostMetrics)?;
         if is_finished {
             self.roots.remove(&id);

@@ -1,52 +1,50 @@
 //! One configuration in one VM: decides its requests and reports on them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::line::{Deed, Line, Speaker};
-use super::world::{HostStore, RequestWorld};
+use super::clerk::{Began, Clerk, Evidence, NO_RULE, strip};
+use super::line::Line;
+use super::world::HostStore;
 use super::{StartError, WatchId};
-use crate::answer::Answer;
 use crate::audit::{self, Limits, Reporter, Ring};
 use crate::clock::{Monotonic, UnixNanos};
-use crate::config::{Access, Overflow, Policy};
-use crate::decision::{Allowance, Decision, Denial, Reason};
-use crate::engine::{Engine, Lookup, Verdict};
-use crate::evidence::{Record, Recorder};
-use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
-use crate::host::{Flow, RootId};
-use crate::metrics::{self, Counter, DecisionCounters, Gauge, Metrics};
+use crate::config::{Overflow, Policy};
+use crate::decision::Reason;
+use crate::engine::{Engine, Held, Outcome};
+use crate::evidence::Recorder;
+use crate::host::calls::{self, BufferType, HostError, MapType};
+use crate::host::{Flow, RootId, StreamId};
+use crate::metrics::{Counter, DecisionCounters, Gauge, Metrics};
 use crate::replay::ReplayMemory;
-use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
+use crate::request::Request;
 use crate::revocation::Watch;
 
 /// A root context.
 pub(super) struct Root {
     engine: Engine,
-    recorder: Recorder,
-    evidence: Evidence,
+    /// Requests that wait for their bodies.
+    held: BTreeMap<StreamId, Waiting>,
     /// Which of the VM's watches this configuration relies on.
     pub(super) watch: WatchId,
-    /// The audit stream.
-    pub(super) line: Line,
-    headers: HeaderNames,
-    /// One for each rule, and one for requests that no rule covers.
-    decisions: Vec<DecisionCounters>,
+    pub(super) clerk: Clerk,
     figures: Figures,
-    is_draining: bool,
+    /// Since when a replaced configuration has been waiting for the requests that it holds.
+    draining_since: Option<Monotonic>,
 }
 
-/// What waits for the control plane, and who sends it.
-struct Evidence {
-    ring: Ring,
-    reporter: Reporter,
+/// A request that waits for its body. Nothing of it changes meanwhile: it stands here, and nobody else gets to see it.
+struct Waiting {
+    held: Held,
+    began: Began,
+    /// Its headers, as the host handed them over.
+    serialized: Vec<u8>,
 }
 
 /// The metrics of a configuration, other than its decisions.
 struct Figures {
-    cache_hits: Counter,
-    cache_misses: Counter,
     cache_evictions: Total,
     cached_chains: Gauge,
     audit_shed: Total,
@@ -89,142 +87,184 @@ impl Root {
         line.belongs_to(id);
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Ok(Self {
-            decisions: rules.chain([DecisionCounters::new(NO_RULE)]).collect(),
-            recorder: Recorder::new(policy.audit.arguments, calls::random()?),
-            evidence: Evidence {
-                ring,
-                reporter: Reporter::new(settings),
+            clerk: Clerk {
+                decisions: rules.chain([DecisionCounters::new(NO_RULE)]).collect(),
+                recorder: Recorder::new(policy.audit.arguments, calls::random()?),
+                evidence: Evidence {
+                    ring,
+                    reporter: Reporter::new(settings),
+                },
+                headers: policy.headers.clone(),
+                line,
+                cache_hits: metrics.counter("credence_cache_hits"),
+                cache_misses: metrics.counter("credence_cache_misses"),
             },
-            headers: policy.headers.clone(),
             engine: Engine::new(policy, calls::random()?, replay),
+            held: BTreeMap::new(),
             watch,
-            line,
             figures: Figures::new(metrics),
-            is_draining: false,
+            draining_since: None,
         })
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.is_draining
+        self.draining_since.is_some()
     }
 
-    /// Decides a request, and does what was decided.
-    pub(super) fn on_request_headers(&mut self, has_body: bool, watch: &Watch, metrics: &mut Metrics) -> Flow {
-        match self.decide(has_body, watch, metrics) {
+    /// Decides a request, or holds it for its body.
+    pub(super) fn on_request_headers(
+        &mut self,
+        stream: StreamId,
+        has_body: bool,
+        watch: &Watch,
+        metrics: &mut Metrics,
+    ) -> Flow {
+        match self.decide(stream, has_body, watch, metrics) {
             Ok(flow) => flow,
-            Err(error) => {
-                calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
-                let reason = Reason::HostFailure.code();
-                count_decision(&mut self.decisions, metrics, None, metrics::Verdict::Deny, reason);
-                // Without a clock it goes into the ledger's first second of all, but it does go there.
-                let began = calls::unix_time().unwrap_or_default();
-                self.evidence.ring.count(NO_RULE, reason, began);
-                refuse()
-            }
+            Err(error) => self.clerk.refuse(&error, metrics),
         }
     }
 
-    fn decide(&mut self, has_body: bool, watch: &Watch, metrics: &mut Metrics) -> Result<Flow, HostError> {
-        let began = calls::unix_time()?;
-        let now = calls::monotonic()?;
+    /// Some of a request's body has arrived, `size` bytes of it by now.
+    pub(super) fn on_request_body(
+        &mut self,
+        stream: StreamId,
+        size: usize,
+        is_complete: bool,
+        watch: &Watch,
+        metrics: &mut Metrics,
+    ) -> Flow {
+        let is_too_large = size > self.engine.policy().limits.body_bytes;
+        if !is_complete && !is_too_large && self.held.contains_key(&stream) {
+            return Flow::AwaitBody;
+        }
+        self.on_body_end(stream, watch, metrics)
+    }
+
+    /// A request's trailers have arrived: its body ends before them.
+    pub(super) fn on_request_trailers(&mut self, stream: StreamId, watch: &Watch, metrics: &mut Metrics) -> Flow {
+        self.on_body_end(stream, watch, metrics)
+    }
+
+    /// Decides a request that was held, by what of its body is there.
+    fn on_body_end(&mut self, stream: StreamId, watch: &Watch, metrics: &mut Metrics) -> Flow {
+        let Some(waiting) = self.held.remove(&stream) else {
+            return Flow::Continue;
+        };
+        // One byte more than is read tells a body of just that size from a larger one.
+        let limit = self.engine.policy().limits.body_bytes;
+        calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))
+            .and_then(|body| self.conclude(waiting, &body, watch, metrics))
+            .unwrap_or_else(|error| self.clerk.refuse(&error, metrics))
+    }
+
+    /// A request has ended. If it was still held, it never got further, and the record says so.
+    pub(super) fn on_stream_end(&mut self, stream: StreamId, metrics: &mut Metrics) {
+        if let Some(waiting) = self.held.remove(&stream) {
+            self.give_up(waiting, metrics);
+        }
+    }
+
+    /// Records a held request that nobody can be answered for any more.
+    fn give_up(&mut self, waiting: Waiting, metrics: &mut Metrics) {
+        let Waiting {
+            held,
+            began,
+            serialized,
+        } = waiting;
+        // It has been read before.
+        if let Ok(request) = Request::parse(&serialized, &self.clerk.headers, true) {
+            let verdict = self.engine.turn_away(held, Reason::BodyIncomplete);
+            self.clerk.record(&verdict, &request, began, metrics);
+        }
+    }
+
+    fn decide(
+        &mut self,
+        stream: StreamId,
+        has_body: bool,
+        watch: &Watch,
+        metrics: &mut Metrics,
+    ) -> Result<Flow, HostError> {
+        let began = Began::now()?;
         let serialized = calls::header_map_bytes(MapType::RequestHeaders)?;
-        let request = match Request::parse(&serialized, &self.headers, has_body) {
+        let request = match Request::parse(&serialized, &self.clerk.headers, has_body) {
             Ok(request) => request,
-            Err(error) => {
-                let denial = Denial::from(error);
-                count_decision(
-                    &mut self.decisions,
-                    metrics,
-                    None,
-                    metrics::Verdict::Deny,
-                    denial.reason.code(),
-                );
-                self.evidence.ring.count(NO_RULE, denial.reason.code(), began);
-                answer_or_hold(&denial, false);
-                return Ok(Flow::Pause);
-            }
+            Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), began, metrics)),
         };
         // First, on every path: what only we may say, nobody else has said.
         let stripped = strip(&request);
-
-        let ring = &self.evidence.ring;
-        let mut world = RequestWorld {
-            now: began,
-            freshness: watch.freshness(now),
-            watch,
-            can_record: ring.overflow() == audit::Overflow::Shed || ring.has_room_for_event(),
-        };
-        let mut verdict = self.engine.decide(&request, &mut world);
-        let applied = stripped.and_then(|()| apply(&verdict, &request, &self.headers));
-        if let Err(error) = applied {
-            // The request must not go on as it is, and the record must say so.
-            calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
-            verdict.decision = Decision::Deny(Reason::HostFailure.into());
-        }
-
-        let (flow, way, reason) = match &verdict.decision {
-            Decision::Allow(allowance) => (Flow::Continue, metrics::Verdict::Allow, allowance.code()),
-            Decision::Deny(denial) => (Flow::Pause, metrics::Verdict::Deny, denial.reason.code()),
-        };
-        count_decision(&mut self.decisions, metrics, verdict.rule_index, way, reason);
-        match verdict.findings.lookup {
-            Some(Lookup::Hit) => metrics.add(self.figures.cache_hits, 1),
-            Some(Lookup::Miss) => metrics.add(self.figures.cache_misses, 1),
-            None => {}
-        }
-        // From here on nothing fails the request: what is decided is counted and recorded exactly once.
-        let decision_ns = calls::monotonic().map_or(0, |end| end.since(now).as_nanos());
-        let decision_ns = u64::try_from(decision_ns).unwrap_or(u64::MAX);
-        let Evidence { ring, reporter } = &mut self.evidence;
-        match self.recorder.record(&verdict, &request, began, decision_ns) {
-            Record::Event(event, standing) => {
-                ring.push(&event, standing, began);
+        let mut world = self.clerk.world(began, watch);
+        let verdict = match self.engine.decide(&request, &mut world) {
+            Outcome::Decided(verdict) => verdict,
+            Outcome::NeedsBody(held) => {
+                if self.held.len() >= MAX_HELD {
+                    let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
+                    return Ok(self.clerk.conclude(verdict, &request, began, stripped, metrics));
+                }
+                stripped?;
+                let waiting = Waiting {
+                    held,
+                    began,
+                    serialized,
+                };
+                self.held.insert(stream, waiting);
+                return Ok(Flow::AwaitBody);
             }
-            Record::Count => ring.count(verdict.rule.map_or(NO_RULE, |rule| &rule.name), reason, began),
-            Record::Nothing => {}
-        }
-        if let Decision::Deny(denial) = &verdict.decision {
-            answer_or_hold(denial, request.is_grpc());
-        }
-        if reporter.is_flush_due(ring) {
-            let actions = reporter.flush(ring, now);
-            self.line.carry_out(&mut self.evidence, actions, now, 0);
-        }
+        };
+        let flow = self.clerk.conclude(verdict, &request, began, stripped, metrics);
+        calls::recycle(serialized);
+        Ok(flow)
+    }
+
+    fn conclude(
+        &mut self,
+        waiting: Waiting,
+        body: &[u8],
+        watch: &Watch,
+        metrics: &mut Metrics,
+    ) -> Result<Flow, HostError> {
+        let Waiting { held, serialized, .. } = waiting;
+        // The wait was none of the filter's time, but things may have changed in it.
+        let now = Began::now()?;
+        let request = match Request::parse(&serialized, &self.clerk.headers, true) {
+            Ok(request) => request,
+            Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), now, metrics)),
+        };
+        let mut world = self.clerk.world(now, watch);
+        let verdict = self.engine.resume(held, &request, body, &mut world);
+        let flow = self.clerk.conclude(verdict, &request, now, Ok(()), metrics);
         calls::recycle(serialized);
         Ok(flow)
     }
 
     /// Time has passed. `true` once a drained configuration has nothing left to do.
-    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
-        let Evidence { ring, reporter } = &mut self.evidence;
-        let actions = reporter.on_tick(ring, now, wall, random);
-        self.line.carry_out(&mut self.evidence, actions, now, random);
-        self.is_draining && self.evidence.reporter.is_finished()
+    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64, metrics: &mut Metrics) -> bool {
+        if let Some(since) = self.draining_since {
+            if now.since(since) >= HELD_LIMIT {
+                for waiting in std::mem::take(&mut self.held).into_values() {
+                    self.give_up(waiting, metrics);
+                }
+            }
+            if self.held.is_empty() {
+                self.clerk.drain(now.plus(DRAIN_LIMIT));
+            }
+        }
+        self.clerk.on_tick(now, wall, random) && self.is_draining()
     }
 
-    pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
-        let Evidence { ring, reporter } = &mut self.evidence;
-        let actions = reporter.on_message(ring, now, message, random);
-        self.line.carry_out(&mut self.evidence, actions, now, random);
-    }
-
-    pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
-        self.line.forget();
-        let deeds = Speaker::on_close(&mut self.evidence, now, status, random);
-        self.line.carry_out(&mut self.evidence, deeds, now, random);
-    }
-
-    /// The configuration was replaced: what it has recorded is still sent.
+    /// The configuration was replaced: the requests that it holds are still decided, and what it has recorded is sent.
     pub(super) fn drain(&mut self, now: Monotonic) {
-        self.is_draining = true;
-        self.evidence.ring.close();
-        self.evidence.reporter.drain(now.plus(DRAIN_LIMIT));
+        self.draining_since.get_or_insert(now);
     }
 
     pub(super) fn report_figures(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
         let Self {
             figures,
-            evidence: Evidence { ring, reporter },
+            clerk: Clerk {
+                evidence: Evidence { ring, reporter },
+                ..
+            },
             engine,
             ..
         } = self;
@@ -251,31 +291,6 @@ impl Root {
     }
 }
 
-impl Speaker for Evidence {
-    fn on_open(&mut self, now: Monotonic) -> Vec<Deed> {
-        self.reporter.on_open(now).into_iter().map(Into::into).collect()
-    }
-
-    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Deed> {
-        self.reporter
-            .on_close(&self.ring, now, status, random)
-            .into_iter()
-            .map(Into::into)
-            .collect()
-    }
-}
-
-impl From<audit::Action> for Deed {
-    fn from(action: audit::Action) -> Self {
-        match action {
-            audit::Action::Open => Self::Open,
-            audit::Action::Send(message) => Self::Send(message),
-            audit::Action::Cancel => Self::Cancel,
-            audit::Action::Report(notice) => Self::Report(notice.to_string()),
-        }
-    }
-}
-
 impl Figures {
     fn new(metrics: &mut Metrics) -> Self {
         let mut total = |name| Total {
@@ -289,8 +304,6 @@ impl Figures {
             audit_streams: total("credence_audit_streams"),
             revocation_streams: total("credence_revocation_streams"),
             revocation_violations: total("credence_revocation_violations"),
-            cache_hits: metrics.counter("credence_cache_hits"),
-            cache_misses: metrics.counter("credence_cache_misses"),
             cached_chains: metrics.gauge("credence_cached_chains"),
             audit_waiting: metrics.gauge("credence_audit_waiting"),
             revocation_revision: metrics.gauge("credence_revocation_revision"),
@@ -306,104 +319,12 @@ impl Total {
     }
 }
 
-/// Refuses a request that nothing more can be done for.
-pub(super) fn refuse() -> Flow {
-    answer_or_hold(&Reason::HostFailure.into(), false);
-    Flow::Pause
-}
-
-/// Removes every header that only this filter may set.
-fn strip(request: &Request<'_>) -> Result<(), HostError> {
-    request
-        .forged
-        .iter()
-        .try_for_each(|name| calls::remove_header(MapType::RequestHeaders, name))
-}
-
-/// Makes the request what its decision says the service behind us shall see.
-fn apply(verdict: &Verdict<'_>, request: &Request<'_>, names: &HeaderNames) -> Result<(), HostError> {
-    let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
-    let (allowance, access) = match (&verdict.decision, verdict.rule) {
-        (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
-        (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
-    };
-    if request.proof != Field::Absent {
-        // Nobody behind us gets to spend it.
-        remove(names.proof.as_bytes())?;
-    }
-    let Allowance::Delegated(identity) = allowance else {
-        return Ok(());
-    };
-    request.overrides.iter().try_for_each(|name| remove(name))?;
-    for (name, value) in &identity.headers {
-        calls::set_header(MapType::RequestHeaders, name.as_bytes(), value.as_bytes())?;
-    }
-    match access {
-        Access::Delegated(requirement) if requirement.forward => Ok(()),
-        Access::Delegated(_) | Access::Public => remove(names.delegation.as_bytes()),
-    }
-}
-
-/// Removes what only this filter may set from a request's trailers, which somebody further on may merge into its headers.
-pub(super) fn strip_trailers() -> Result<(), TrailerError> {
-    let serialized = calls::header_map_bytes(MapType::RequestTrailers)?;
-    for name in forged_names(&serialized)? {
-        calls::remove_header(MapType::RequestTrailers, name)?;
-    }
-    Ok(())
-}
-
-/// Why a request's trailers can not be made safe.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TrailerError {
-    #[error(transparent)]
-    Host(#[from] HostError),
-    #[error(transparent)]
-    Map(#[from] HeaderMapError),
-}
-
-/// Answers a denied request. If even that fails it stays where it is, and ends with its timeout: it does not pass.
-fn answer_or_hold(denial: &Denial, is_grpc: bool) {
-    if let Err(error) = answer(denial, is_grpc) {
-        calls::log(
-            LogLevel::Error,
-            &format!("credence: a denied request was not answered, and is held: {error}"),
-        );
-    }
-}
-
-fn answer(denial: &Denial, is_grpc: bool) -> Result<(), HostError> {
-    let answer = Answer::for_denial(denial, is_grpc);
-    let headers: Vec<_> = answer
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-        .collect();
-    calls::send_local_response(&LocalResponse {
-        status: answer.status.into(),
-        details: &format!("credence_{}", denial.reason.code()),
-        headers: &headers,
-        body: &answer.body,
-        grpc_status: answer.grpc_status.and_then(|status| u8::try_from(status).ok()),
-    })
-}
-
-fn count_decision(
-    decisions: &mut [DecisionCounters],
-    metrics: &mut Metrics,
-    rule: Option<usize>,
-    way: metrics::Verdict,
-    reason: &'static str,
-) {
-    // The last is for requests that no rule covers.
-    let index = rule.unwrap_or(decisions.len().saturating_sub(1));
-    if let Some(counters) = decisions.get_mut(index) {
-        metrics.count_decision(counters, way, reason);
-    }
-}
-
 /// How long a replaced configuration may take to hand its evidence over.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// The rule's name in figures and aggregates where no rule covers the request. No rule can have it: names are not empty.
-const NO_RULE: &str = "";
+/// How long requests that are held for their bodies keep a replaced configuration.
+const HELD_LIMIT: Duration = Duration::from_secs(30);
+
+/// Requests that one configuration holds for their bodies at a time, in each VM. Each costs its headers, up to Envoy's own
+/// limit of 60 KiB; the body waits in Envoy.
+const MAX_HELD: usize = 1024;

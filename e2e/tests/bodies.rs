@@ -1,0 +1,256 @@
+//! Arguments from JSON bodies: read before the service sees a byte, in whatever pieces they come.
+
+use std::sync::LazyLock;
+
+use credence_e2e::{Client, Reply, Request, Stack, StackOptions, waiting};
+
+/// Rules before those of envoy-config/envoy.yaml.
+const RULES: &str = r#"rules:
+                              - name: orders
+                                match: {methods: [POST], path: "/v1/orders/{account}"}
+                                tool: orders.create
+                                args:
+                                  account: {path: account}
+                                  amount: {body: /amount, type: number}
+                                  items: {body: /items, type: json, optional: true}
+                                ignore_members: [/note]
+                                proof: none
+                              - name: uploads
+                                match: {methods: [POST], path: /v1/uploads}
+                                tool: orders.create
+                                args:
+                                  account: {query: account}
+                                  amount: {query: amount, type: number}
+                                ignore_body: true
+                                proof: none
+"#;
+
+const ORDER: &str = r#"orders.create={"account":{"constraint_type":"exact","value":"a1"},
+    "amount":{"constraint_type":"range","max":100},
+    "items":{"constraint_type":"subset","allowed":["shoes","socks"],"optional":true}}"#;
+
+const BODY: &str = r#"{"amount": 50, "items": ["socks"], "note": {"gift": true}}"#;
+
+/// One for all tests; it ends with the process.
+fn stack() -> &'static Stack {
+    static STACK: LazyLock<Stack> =
+        LazyLock::new(|| Stack::start(&StackOptions::quick().replacing("rules:\n", RULES)).unwrap());
+    &STACK
+}
+
+fn delegation(subject: &str) -> String {
+    stack().mint(subject, &["--tool", ORDER]).unwrap()
+}
+
+fn order(chain: &str) -> Request {
+    Request::new("POST", "/v1/orders/a1").delegation(chain)
+}
+
+fn chunked(request: Request, chunks: &[&str], trailers: &str) -> Request {
+    let chunks: String = chunks
+        .iter()
+        .map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len()))
+        .collect();
+    request
+        .header("content-type", "application/json")
+        .header("transfer-encoding", "chunked")
+        .trailing(format!("{chunks}0\r\n{trailers}\r\n"))
+}
+
+#[track_caller]
+fn assert_received(reply: &Reply, body: &str) {
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let received = reply.received().expect("the service's answer");
+    assert_eq!(received.body, body);
+    assert_eq!(received.header("x-delegation-tool"), Some("orders.create"));
+    assert_eq!(received.header("delegation"), None);
+}
+
+#[track_caller]
+fn assert_denied(reply: &Reply, status: u16, reason: &str, argument: Option<&str>) {
+    assert_eq!(
+        (reply.status, reply.reason().as_deref(), reply.argument().as_deref()),
+        (status, Some(reason), argument),
+        "{}",
+        reply.text()
+    );
+}
+
+#[test]
+fn a_body_within_the_delegation_reaches_the_service_untouched() {
+    let chain = delegation("alice");
+    let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+    for _ in 0..3 {
+        assert_received(&client.send(&order(&chain).json(BODY)).unwrap(), BODY);
+    }
+}
+
+#[test]
+fn a_body_may_come_in_pieces() {
+    let chain = delegation("bob");
+    let pieces = [r#"{"amo"#, r#"unt": "#, "50}"];
+    assert_received(
+        &stack().send(&chunked(order(&chain), &pieces, "")).unwrap(),
+        &pieces.concat(),
+    );
+
+    let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+    let whole = order(&chain).json(BODY).encode();
+    let (head, rest) = whole.split_at(whole.len() - 20);
+    client.send_part(head).unwrap();
+    // What comes next has to be another piece, for Envoy as for the filter: nothing was answered yet.
+    let (middle, end) = rest.split_at(10);
+    client.send_part(middle).unwrap();
+    let reply = client.send_raw(end).unwrap();
+    assert_received(&reply, BODY);
+}
+
+#[test]
+fn a_body_that_ends_in_trailers_is_read_too() {
+    let chain = delegation("carol");
+    let allowed = chunked(order(&chain), &[r#"{"amount": 50}"#], "x-checksum: 1\r\n");
+    assert_received(&stack().send(&allowed).unwrap(), r#"{"amount": 50}"#);
+    let denied = chunked(order(&chain), &[r#"{"amount": 5000}"#], "x-checksum: 1\r\n");
+    assert_denied(
+        &stack().send(&denied).unwrap(),
+        403,
+        "argument_not_allowed",
+        Some("amount"),
+    );
+}
+
+#[test]
+fn what_is_beyond_the_delegation_or_the_rule_is_denied_by_name() {
+    let chain = delegation("dave");
+    let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+    for (body, status, reason, argument) in [
+        (r#"{"amount": 101}"#, 403, "argument_not_allowed", Some("amount")),
+        (
+            r#"{"amount": 5, "items": ["gold"]}"#,
+            403,
+            "argument_not_allowed",
+            Some("items"),
+        ),
+        ("{}", 403, "argument_missing", Some("amount")),
+        (r#"{"amount": "50"}"#, 403, "argument_malformed", Some("amount")),
+        (
+            r#"{"amount": 9007199254740993}"#,
+            403,
+            "argument_malformed",
+            Some("amount"),
+        ),
+        (
+            r#"{"amount": 50, "currency": "EUR"}"#,
+            403,
+            "argument_unknown",
+            Some("/currency"),
+        ),
+        // What Go's encoding/json would take for `amount`.
+        (
+            r#"{"amount": 50, "Amount": 5000}"#,
+            403,
+            "argument_unknown",
+            Some("/Amount"),
+        ),
+        (r#"{"amount": 50, "amount": 5000}"#, 400, "body_malformed", None),
+        (r#"{"amount": 50, "am\u006funt": 5000}"#, 400, "body_malformed", None),
+        (r#"{"amount": 50"#, 400, "body_malformed", None),
+        (r#"{"amount": 50}{"amount": 5000}"#, 400, "body_malformed", None),
+        (r#"{"amount": 50, "note": "\ud800"}"#, 400, "body_malformed", None),
+        ("\u{feff}{\"amount\": 50}", 400, "body_malformed", None),
+    ] {
+        let reply = client.send(&order(&chain).json(body)).unwrap();
+        assert_denied(&reply, status, reason, argument);
+    }
+}
+
+#[test]
+fn a_body_of_another_kind_is_refused_before_it_arrives() {
+    let chain = delegation("erin");
+    let with = |headers: &[(&str, &str)]| {
+        let mut request = order(&chain)
+            .header("content-length", "14")
+            .trailing(r#"{"amount": 50}"#);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        stack().send(&request).unwrap()
+    };
+    for headers in [
+        &[][..],
+        &[("content-type", "text/plain")],
+        &[("content-type", "application/x-www-form-urlencoded")],
+        &[("content-type", "application/json; charset=utf-16")],
+        &[
+            ("content-type", "application/json"),
+            ("content-type", "application/xml"),
+        ],
+        &[("content-type", "application/json"), ("content-encoding", "gzip")],
+    ] {
+        assert_denied(&with(headers), 400, "body_media_type", None);
+    }
+    let large = order(&chain)
+        .header("content-type", "application/json")
+        .header("content-length", "70000");
+    assert_denied(&stack().send(&large).unwrap(), 413, "body_too_large", None);
+}
+
+#[test]
+fn a_body_that_grows_beyond_the_limit_is_answered_413() {
+    let chain = delegation("frank");
+    let filler = "x".repeat(70_000);
+    let body = format!(r#"{{"amount": 50, "note": "{filler}"}}"#);
+    let reply = stack().send(&chunked(order(&chain), &[&body], "")).unwrap();
+    assert_denied(&reply, 413, "body_too_large", None);
+}
+
+#[test]
+fn a_revocation_counts_that_arrives_while_the_body_is_on_its_way() {
+    let chain = delegation("grace");
+    let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+    let whole = order(&chain).json(BODY).encode();
+    let (head, rest) = whole.split_at(whole.len() - 5);
+    client.send_part(head).unwrap();
+    stack()
+        .revoke(&["principal", "--issuer", credence_e2e::ISSUER, "--subject", "grace"])
+        .unwrap();
+    // As soon as another request is denied, this worker knows.
+    waiting::until("the revocation has arrived", || {
+        let reply = stack().send(&order(&chain).json(BODY))?;
+        Ok((reply.status == 401).then_some(()))
+    })
+    .unwrap();
+    assert_denied(&client.send_raw(rest).unwrap(), 401, "revoked_principal", None);
+}
+
+#[test]
+fn a_request_that_breaks_off_while_it_is_held_is_recorded() {
+    let chain = delegation("heidi");
+    let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+    let whole = order(&chain).json(BODY).encode();
+    client.send_part(&whole[..whole.len() - 5]).unwrap();
+    drop(client);
+    waiting::until("the record", || {
+        let records = stack().records()?;
+        let of_heidi = records
+            .iter()
+            .filter_map(|record| record.decision())
+            .find(|decision| decision.principal.subject.as_deref() == Some("heidi"));
+        Ok(of_heidi.map(|decision| {
+            let said = [&decision.decision, &decision.rule, &decision.reason].map(String::as_str);
+            assert_eq!(said, ["deny", "orders", "body_incomplete"]);
+        }))
+    })
+    .unwrap();
+}
+
+#[test]
+fn an_ignored_body_is_let_through_unread() {
+    let chain = delegation("ivan");
+    let request = Request::new("POST", "/v1/uploads?account=a1&amount=5").delegation(&chain);
+    let body = "y".repeat(200_000);
+    let reply = stack()
+        .send(&request.header("content-length", "200000").trailing(body.clone()))
+        .unwrap();
+    assert_received(&reply, &body);
+}

@@ -1,0 +1,294 @@
+//! Carries out what was decided about a request, counts it and writes it down.
+
+use super::line::{Deed, Line, Speaker};
+use super::world::RequestWorld;
+use crate::answer::Answer;
+use crate::audit::{self, Reporter, Ring};
+use crate::clock::{Monotonic, UnixNanos};
+use crate::config::Access;
+use crate::decision::{Allowance, Decision, Denial, Reason};
+use crate::engine::{Lookup, Verdict};
+use crate::evidence::{Record, Recorder};
+use crate::host::Flow;
+use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
+use crate::metrics::{self, Counter, DecisionCounters, Metrics};
+use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
+use crate::revocation::Watch;
+
+/// Whoever does what was decided.
+pub(super) struct Clerk {
+    pub(super) recorder: Recorder,
+    pub(super) evidence: Evidence,
+    /// The audit stream.
+    pub(super) line: Line,
+    pub(super) headers: HeaderNames,
+    /// One for each rule, and one for requests that no rule covers.
+    pub(super) decisions: Vec<DecisionCounters>,
+    pub(super) cache_hits: Counter,
+    pub(super) cache_misses: Counter,
+}
+
+/// When the decision of a request was begun.
+#[derive(Clone, Copy)]
+pub(super) struct Began {
+    wall: UnixNanos,
+    monotonic: Monotonic,
+}
+
+impl Began {
+    /// Now.
+    pub(super) fn now() -> Result<Self, HostError> {
+        Ok(Self {
+            wall: calls::unix_time()?,
+            monotonic: calls::monotonic()?,
+        })
+    }
+}
+
+/// What waits for the control plane, and who sends it.
+pub(super) struct Evidence {
+    pub(super) ring: Ring,
+    pub(super) reporter: Reporter,
+}
+
+impl Clerk {
+    /// What a decision needs of the world.
+    pub(super) fn world<'w>(&self, began: Began, watch: &'w Watch) -> RequestWorld<'w> {
+        let ring = &self.evidence.ring;
+        RequestWorld {
+            now: began.wall,
+            freshness: watch.freshness(began.monotonic),
+            watch,
+            can_record: ring.overflow() == audit::Overflow::Shed || ring.has_room_for_event(),
+        }
+    }
+
+    /// Makes the request what was decided, answers it if it is denied, and records the decision. `stripped` says whether
+    /// what only we may say is gone from it.
+    pub(super) fn conclude(
+        &mut self,
+        mut verdict: Verdict<'_>,
+        request: &Request<'_>,
+        began: Began,
+        stripped: Result<(), HostError>,
+        metrics: &mut Metrics,
+    ) -> Flow {
+        let applied = stripped.and_then(|()| apply(&verdict, request, &self.headers));
+        if let Err(error) = applied {
+            // The request must not go on as it is, and the record must say so.
+            calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
+            verdict.decision = Decision::Deny(Reason::HostFailure.into());
+        }
+        self.record(&verdict, request, began, metrics);
+        let flow = match &verdict.decision {
+            Decision::Allow(_) => Flow::Continue,
+            Decision::Deny(denial) => {
+                answer_or_hold(denial, request.is_grpc());
+                Flow::Pause
+            }
+        };
+        self.flush_if_due(began.monotonic);
+        flow
+    }
+
+    /// Counts and records a decision, exactly once. Nothing here fails the request.
+    pub(super) fn record(&mut self, verdict: &Verdict<'_>, request: &Request<'_>, began: Began, metrics: &mut Metrics) {
+        let (way, reason) = match &verdict.decision {
+            Decision::Allow(allowance) => (metrics::Verdict::Allow, allowance.code()),
+            Decision::Deny(denial) => (metrics::Verdict::Deny, denial.reason.code()),
+        };
+        self.count(verdict.rule_index, way, reason, metrics);
+        match verdict.findings.lookup {
+            Some(Lookup::Hit) => metrics.add(self.cache_hits, 1),
+            Some(Lookup::Miss) => metrics.add(self.cache_misses, 1),
+            None => {}
+        }
+        let decision_ns = calls::monotonic().map_or(0, |end| end.since(began.monotonic).as_nanos());
+        let decision_ns = u64::try_from(decision_ns).unwrap_or(u64::MAX);
+        let ring = &mut self.evidence.ring;
+        match self.recorder.record(verdict, request, began.wall, decision_ns) {
+            Record::Event(event, standing) => {
+                ring.push(&event, standing, began.wall);
+            }
+            Record::Count => ring.count(verdict.rule.map_or(NO_RULE, |rule| &rule.name), reason, began.wall),
+            Record::Nothing => {}
+        }
+    }
+
+    /// Refuses a request whose headers can not be read.
+    pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) -> Flow {
+        let reason = denial.reason.code();
+        self.count(None, metrics::Verdict::Deny, reason, metrics);
+        self.evidence.ring.count(NO_RULE, reason, began.wall);
+        answer_or_hold(denial, false);
+        Flow::Pause
+    }
+
+    /// Refuses a request that the host has left us without the means to decide.
+    pub(super) fn refuse(&mut self, error: &HostError, metrics: &mut Metrics) -> Flow {
+        self.note_failure(error, metrics);
+        refuse()
+    }
+
+    /// Records that a request could not be decided.
+    pub(super) fn note_failure(&mut self, error: &HostError, metrics: &mut Metrics) {
+        calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
+        let reason = Reason::HostFailure.code();
+        self.count(None, metrics::Verdict::Deny, reason, metrics);
+        // Without a clock it goes into the ledger's first second of all, but it does go there.
+        let wall = calls::unix_time().unwrap_or_default();
+        self.evidence.ring.count(NO_RULE, reason, wall);
+    }
+
+    fn count(&mut self, rule: Option<usize>, way: metrics::Verdict, reason: &'static str, metrics: &mut Metrics) {
+        // The last is for requests that no rule covers.
+        let index = rule.unwrap_or(self.decisions.len().saturating_sub(1));
+        if let Some(counters) = self.decisions.get_mut(index) {
+            metrics.count_decision(counters, way, reason);
+        }
+    }
+
+    fn flush_if_due(&mut self, now: Monotonic) {
+        let Evidence { ring, reporter } = &mut self.evidence;
+        if reporter.is_flush_due(ring) {
+            let actions = reporter.flush(ring, now);
+            self.line.carry_out(&mut self.evidence, actions, now, 0);
+        }
+    }
+
+    /// Time has passed. `true` once drained evidence has been handed over.
+    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
+        let Evidence { ring, reporter } = &mut self.evidence;
+        let actions = reporter.on_tick(ring, now, wall, random);
+        self.line.carry_out(&mut self.evidence, actions, now, random);
+        self.evidence.reporter.is_finished()
+    }
+
+    pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
+        let Evidence { ring, reporter } = &mut self.evidence;
+        let actions = reporter.on_message(ring, now, message, random);
+        self.line.carry_out(&mut self.evidence, actions, now, random);
+    }
+
+    pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
+        self.line.forget();
+        let deeds = Speaker::on_close(&mut self.evidence, now, status, random);
+        self.line.carry_out(&mut self.evidence, deeds, now, random);
+    }
+
+    /// Nothing more is recorded: what is there is still sent, until `deadline`.
+    pub(super) fn drain(&mut self, deadline: Monotonic) {
+        self.evidence.ring.close();
+        self.evidence.reporter.drain(deadline);
+    }
+}
+
+impl Speaker for Evidence {
+    fn on_open(&mut self, now: Monotonic) -> Vec<Deed> {
+        self.reporter.on_open(now).into_iter().map(Into::into).collect()
+    }
+
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Deed> {
+        self.reporter
+            .on_close(&self.ring, now, status, random)
+            .into_iter()
+            .map(Into::into)
+            .collect()
+    }
+}
+
+impl From<audit::Action> for Deed {
+    fn from(action: audit::Action) -> Self {
+        match action {
+            audit::Action::Open => Self::Open,
+            audit::Action::Send(message) => Self::Send(message),
+            audit::Action::Cancel => Self::Cancel,
+            audit::Action::Report(notice) => Self::Report(notice.to_string()),
+        }
+    }
+}
+
+/// Refuses a request that nothing more can be done for.
+pub(super) fn refuse() -> Flow {
+    answer_or_hold(&Reason::HostFailure.into(), false);
+    Flow::Pause
+}
+
+/// Removes every header that only this filter may set.
+pub(super) fn strip(request: &Request<'_>) -> Result<(), HostError> {
+    request
+        .forged
+        .iter()
+        .try_for_each(|name| calls::remove_header(MapType::RequestHeaders, name))
+}
+
+/// Makes the request what its decision says the service behind us shall see.
+fn apply(verdict: &Verdict<'_>, request: &Request<'_>, names: &HeaderNames) -> Result<(), HostError> {
+    let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
+    let (allowance, access) = match (&verdict.decision, verdict.rule) {
+        (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
+        (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
+    };
+    if request.proof != Field::Absent {
+        // Nobody behind us gets to spend it.
+        remove(names.proof.as_bytes())?;
+    }
+    let Allowance::Delegated(identity) = allowance else {
+        return Ok(());
+    };
+    request.overrides.iter().try_for_each(|name| remove(name))?;
+    for (name, value) in &identity.headers {
+        calls::set_header(MapType::RequestHeaders, name.as_bytes(), value.as_bytes())?;
+    }
+    match access {
+        Access::Delegated(requirement) if requirement.forward => Ok(()),
+        Access::Delegated(_) | Access::Public => remove(names.delegation.as_bytes()),
+    }
+}
+
+/// Removes what only this filter may set from a request's trailers, which somebody further on may merge into its headers.
+pub(super) fn strip_trailers() -> Result<(), TrailerError> {
+    let serialized = calls::header_map_bytes(MapType::RequestTrailers)?;
+    for name in forged_names(&serialized)? {
+        calls::remove_header(MapType::RequestTrailers, name)?;
+    }
+    Ok(())
+}
+
+/// Why a request's trailers can not be made safe.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrailerError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Map(#[from] HeaderMapError),
+}
+
+/// Answers a denied request. If even that fails it stays where it is, and ends with its timeout: it does not pass.
+fn answer_or_hold(denial: &Denial, is_grpc: bool) {
+    if let Err(error) = answer(denial, is_grpc) {
+        calls::log(
+            LogLevel::Error,
+            &format!("credence: a denied request was not answered, and is held: {error}"),
+        );
+    }
+}
+
+fn answer(denial: &Denial, is_grpc: bool) -> Result<(), HostError> {
+    let answer = Answer::for_denial(denial, is_grpc);
+    let headers: Vec<_> = answer
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    calls::send_local_response(&LocalResponse {
+        status: answer.status.into(),
+        details: &format!("credence_{}", denial.reason.code()),
+        headers: &headers,
+        body: &answer.body,
+        grpc_status: answer.grpc_status.and_then(|status| u8::try_from(status).ok()),
+    })
+}
+
+/// The rule's name in figures and aggregates where no rule covers the request. No rule can have it: names are not empty.
+pub(super) const NO_RULE: &str = "";

@@ -1,0 +1,253 @@
+//! Finds the rule a request falls under.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `host`, `template` | hosts and paths as rules write them |
+//! | `condition` | what a rule asks of headers and query |
+//! | `reading` | answers that hold for every reading of a request, or do not |
+//! | `index` | the look-up |
+
+mod condition;
+mod host;
+mod index;
+mod reading;
+mod template;
+
+use thiserror::Error;
+
+use crate::request::Request;
+use crate::target::{Host, Segments, Target};
+use condition::Asked;
+use index::{Full, Hit, Index};
+use reading::Reading;
+
+pub use condition::{Condition, HeaderTest, MAX_CONDITIONS, QueryTest};
+pub use host::{HostPattern, HostPatternError, MAX_HOST_BYTES};
+pub use index::{MAX_ALIKE, MAX_NODES};
+pub use template::{Captures, MAX_CAPTURES, MAX_SEGMENTS, MAX_TEMPLATE_BYTES, PathTemplate, TemplateError};
+
+/// Rules in the order they are tried; the first that matches wins.
+///
+/// `T` is what a match leads to. A search does not look at each rule, and allocates only for what is percent-encoded, a
+/// host with capital letters, and the names of a query that a condition asks about.
+#[derive(Clone, Debug)]
+pub struct Routes<T> {
+    routes: Vec<(Pattern, T)>,
+    index: Index,
+}
+
+impl<T> Routes<T> {
+    /// No routes: nothing matches.
+    pub fn new() -> Self {
+        Self {
+            routes: Vec::new(),
+            index: Index::default(),
+        }
+    }
+
+    /// Appends a route, to be tried after those already there.
+    ///
+    /// # Errors
+    /// [`Unusable`] if the route could never match, or there is no room for it; then it is not there.
+    pub fn push(&mut self, pattern: Pattern, leads_to: T) -> Result<(), Unusable> {
+        let covers = |earlier| self.pattern(earlier).is_some_and(|earlier| earlier.covers(&pattern));
+        if let Some(earlier) = self.index.find_covering(&pattern, covers) {
+            return Err(Unusable::Covered { earlier });
+        }
+        self.index.insert(self.routes.len(), &pattern)?;
+        self.routes.push((pattern, leads_to));
+        Ok(())
+    }
+
+    /// The first route that matches, if any.
+    ///
+    /// # Errors
+    /// [`Unclear`] if it depends on how one reads the request which route that is. The request is to be denied: whoever
+    /// sent it could otherwise choose the rule by which it is judged.
+    pub fn find<'s, 'r>(
+        &'s self,
+        host: Host<'_>,
+        request: &Request<'r>,
+        target: &Target<'r>,
+    ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
+        let asked = Asked::new(request, target);
+        let host = host.to_lower_case();
+        let found = self.search(&host, &asked, target.segments())?;
+        if let Some(merged) = target.merged_segments() {
+            // Some see another path, and both must come to the same.
+            let same = match (&found, &self.search(&host, &asked, merged)?) {
+                (None, None) => true,
+                (Some(found), Some(merged)) => found.index == merged.index && found.captures == merged.captures,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if !same {
+                return Err(Unclear::Path);
+            }
+        }
+        Ok(found)
+    }
+
+    fn search<'s, 'r>(
+        &'s self,
+        host: &str,
+        asked: &Asked<'_, 'r>,
+        path: Segments<'r>,
+    ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
+        let judge = |rule| self.pattern(rule).map_or(Reading::No, |pattern| pattern.judge(asked));
+        let hit = self.index.find(host, path, judge);
+        let Some(Hit { rule, is_certain }) = hit else {
+            return Ok(None);
+        };
+        let Some((pattern, leads_to)) = self.routes.get(rule) else {
+            return Ok(None);
+        };
+        if !is_certain {
+            return Err(pattern.what_is_unclear(asked));
+        }
+        Ok(Some(RouteMatch {
+            index: rule,
+            leads_to,
+            captures: pattern.path.take(path),
+        }))
+    }
+
+    /// What each route leads to, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.routes.iter().map(|(_, leads_to)| leads_to)
+    }
+
+    /// How many routes there are.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether there is no route at all.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    fn pattern(&self, index: usize) -> Option<&Pattern> {
+        self.routes.get(index).map(|(pattern, _)| pattern)
+    }
+}
+
+impl<T> Default for Routes<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A request's route.
+#[derive(Debug)]
+pub struct RouteMatch<'s, 'r, T> {
+    /// The position of the route among all, from 0.
+    pub index: usize,
+    /// What the route leads to.
+    pub leads_to: &'s T,
+    /// What the path's captures took from the request.
+    pub captures: Captures<'r>,
+}
+
+/// What a request must look like to take a route.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// Any of these hosts; every host if empty.
+    pub hosts: Vec<HostPattern>,
+    /// Any of these methods; every method if empty.
+    pub methods: Vec<String>,
+    /// The path.
+    pub path: PathTemplate,
+    /// All of these.
+    pub conditions: Vec<Condition>,
+}
+
+impl Pattern {
+    /// Whether a request of fitting host and path matches.
+    fn judge(&self, asked: &Asked<'_, '_>) -> Reading {
+        let method = asked.request.method;
+        if !(self.methods.is_empty() || self.methods.iter().any(|known| known.as_bytes() == method)) {
+            return Reading::No;
+        }
+        self.conditions.iter().fold(Reading::Yes, |reading, condition| {
+            if reading == Reading::No {
+                return reading;
+            }
+            reading.and(condition.reads(asked))
+        })
+    }
+
+    fn what_is_unclear(&self, asked: &Asked<'_, '_>) -> Unclear<'_> {
+        let condition = self
+            .conditions
+            .iter()
+            .find(|condition| condition.reads(asked) == Reading::Unclear);
+        match condition {
+            Some(Condition::Header { name, .. }) => Unclear::Header(name),
+            Some(Condition::Query { name, .. }) => Unclear::Query(name),
+            None => Unclear::Path,
+        }
+    }
+
+    /// Whether every request that `other` matches is matched, or refused as unclear, by this pattern too.
+    fn covers(&self, other: &Pattern) -> bool {
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(|method| self.methods.contains(method)));
+        let conditions = || {
+            self.conditions
+                .iter()
+                .all(|condition| other.conditions.contains(condition))
+        };
+        let hosts = || {
+            self.hosts.is_empty()
+                || (!other.hosts.is_empty()
+                    && other
+                        .hosts
+                        .iter()
+                        .all(|narrow| self.hosts.iter().any(|wide| wide.covers(narrow))))
+        };
+        methods && conditions() && self.path.covers(&other.path) && hosts()
+    }
+}
+
+/// Why a route can not be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unusable {
+    /// The route of this position takes every request that this one could match.
+    #[error("an earlier route takes every request that this one could match")]
+    Covered {
+        /// Its position among all, from 0.
+        earlier: usize,
+    },
+    /// More than [`MAX_ALIKE`].
+    #[error("{MAX_ALIKE} routes of one host have this path already; tell requests apart by their path")]
+    TooManyAlike,
+    /// More than [`MAX_NODES`].
+    #[error("with this route, hosts times path segments come to more than {MAX_NODES}; list fewer hosts in each")]
+    IndexFull,
+}
+
+impl From<Full> for Unusable {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Alike => Self::TooManyAlike,
+            Full::Nodes => Self::IndexFull,
+        }
+    }
+}
+
+/// What of a request can be read in more than one way, so that its route depends on the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unclear<'s> {
+    /// The path.
+    #[error("the path can be read in more than one way")]
+    Path,
+    /// This header, which a condition asks about.
+    #[error("header `{0}` can be read in more than one way")]
+    Header(&'s str),
+    /// This query member, which a condition asks about, or the query as a whole.
+    #[error("query member `{0}` can be read in more than one way")]
+    Query(&'s str),
+}
+
+#[cfg(test)]
+mod tests;
