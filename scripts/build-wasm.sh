@@ -17,6 +17,7 @@ build() {
     say "Building $package.wasm"
     artefacts=$("$ROOT/scripts/wasm-cargo.sh" build --locked --profile wasm --manifest-path "$folder/Cargo.toml" -p "$package")
     install_if_changed "$artefacts/wasm/${package//-/_}.wasm" "$module"
+    say "$module: $(wc -c <"$module") bytes, SHA-256 $(sha256sum "$module" | cut -d' ' -f1)"
 }
 
 # An unchanged module keeps its time: whoever watches the file (Envoy, make) sees only real changes.
@@ -25,7 +26,7 @@ install_if_changed() {
     mkdir -p "$(dirname "$2")"
     cp "$1" "$2.new"
     mv "$2.new" "$2"
-    say "$2 is new: $(wc -c <"$2") bytes"
+    say "$2 is new"
 }
 
 main "$@"

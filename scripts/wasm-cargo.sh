@@ -19,7 +19,7 @@ main() {
 
 with_toolchain() {
     local folder=$ROOT/target/wasm
-    CARGO_ENCODED_RUSTFLAGS=$(compiler_flags) run_cargo cargo "$1" "$folder" "${@:2}"
+    CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "$(rustc --print sysroot)") run_cargo cargo "$1" "$folder" "${@:2}"
 }
 
 with_distribution() {
@@ -29,7 +29,7 @@ with_distribution() {
     check_rust_version /usr/bin/rustc
     # RUSTC_BOOTSTRAP: -Z build-std is not a stable flag. PATH: cargo finds clippy-driver and friends there.
     PATH=/usr/bin:$PATH RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-        CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "-Clinker=wasm-ld-$LLD_VERSION") \
+        CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "$(/usr/bin/rustc --print sysroot)" "-Clinker=wasm-ld-$LLD_VERSION") \
         run_cargo /usr/bin/cargo "$command" "$folder" -Z build-std=std,panic_abort "$@"
 }
 
@@ -63,11 +63,19 @@ install_distribution_compiler() {
     install_packages "building for $target" "${missing[@]}"
 }
 
-# compiler_flags FLAG...: those given, and those by which the same sources give the same module wherever they lie.
-# Joined as cargo wants it, by the unit separator, so that a path may contain spaces.
+# compiler_flags SYSROOT FLAG...: those given, and those by which the same sources give the same module wherever they,
+# the registry's crates and the standard library's sources lie (scripts/check-reproducible.sh checks it). Where two
+# prefixes fit, the compiler takes the last. Joined as cargo wants it, by the unit separator, so that a path may contain
+# spaces.
 compiler_flags() {
-    local IFS=$'\x1f'
-    local flags=("$@" "--remap-path-prefix=$ROOT=/credence" "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo")
+    local sysroot=$1 IFS=$'\x1f'
+    shift
+    local flags=(
+        "$@"
+        "--remap-path-prefix=$sysroot/lib/rustlib/src/rust=/rust"
+        "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+        "--remap-path-prefix=$ROOT=/credence"
+    )
     echo "${flags[*]}"
 }
 

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Ran, Workbench};
 
 const PLUGIN: &str = r#"
@@ -55,6 +57,55 @@ static_resources:
     )
 }
 
+/// Istio's WasmPlugin around the plugin's, with this line in its `spec`.
+fn wasm_plugin(line: &str, plugin: &str) -> String {
+    let indented = plugin.replace('\n', "\n    ");
+    format!(
+        r#"apiVersion: extensions.istio.io/v1alpha1
+kind: WasmPlugin
+metadata:
+  name: credence
+  namespace: payments
+spec:
+  url: oci://registry.example/credence-filter:1
+  sha256: "0123456789012345678901234567890123456789012345678901234567890123"
+  {line}
+  pluginConfig:
+    {}
+"#,
+        indented.trim()
+    )
+}
+
+/// Istio's EnvoyFilter around the plugin's, as a `TypedStruct`, with this line in its `config`.
+fn envoy_filter(policy: &str, plugin: &str) -> String {
+    let indented = plugin.replace('\n', "\n                  ");
+    format!(
+        r#"apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+spec:
+  configPatches:
+  - applyTo: HTTP_FILTER
+    patch:
+      operation: INSERT_BEFORE
+      value:
+        name: credence
+        typed_config:
+          "@type": type.googleapis.com/udpa.type.v1.TypedStruct
+          type_url: type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+          value:
+            config:
+              name: credence
+              {policy}
+              configuration:
+                "@type": type.googleapis.com/google.protobuf.Struct
+                value:
+                  {}
+"#,
+        indented.trim()
+    )
+}
+
 fn check(name: &str, contents: &str) -> Ran {
     let bench = Workbench::new();
     bench.file(name, contents);
@@ -77,7 +128,7 @@ fn what_is_no_mistake_but_may_not_be_meant_is_noted() {
         (
             "envoy.yaml",
             envoy("failure_policy: FAIL_RELOAD", &plugin),
-            "configuration.value: trust_anchors[0]",
+            "configuration.value.trust_anchors[0]",
         ),
     ] {
         let ran = check(name, &contents);
@@ -87,8 +138,11 @@ fn what_is_no_mistake_but_may_not_be_meant_is_noted() {
             "{ran:?}"
         );
         let note = format!("{place}.jwks.keys[0]: this key is not used: unsupported key: kty \"RSA\"");
-        assert!(ran.stderr.starts_with(&format!("{name}: note: ")), "{ran:?}");
-        assert!(ran.stderr.contains(&note) && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert!(ran.stderr.starts_with(&format!("{name}:")), "{ran:?}");
+        assert!(
+            ran.stderr.contains(": note: ") && ran.stderr.contains(&note) && ran.stderr.lines().count() == 1,
+            "{ran:?}"
+        );
     }
 }
 
@@ -108,8 +162,8 @@ fn every_mistake_is_named_with_its_place() {
     ran.failed(
         1,
         &[
-            "plugin.yaml: trust_anchors[0].jwk",
-            "rules[0].args.other",
+            "plugin.yaml:5: trust_anchors[0].jwk: ",
+            "plugin.yaml:15: rules[0].args.other.path: capture `nowhere`",
             "correct it as said above",
         ],
     );
@@ -118,9 +172,9 @@ fn every_mistake_is_named_with_its_place() {
 #[test]
 fn a_repeated_field_and_an_ambiguous_scalar_are_refused_with_their_line() {
     check("plugin.yaml", &format!("{PLUGIN}audience: []\n"))
-        .failed(1, &["line 16: the field \"audience\" occurs twice"]);
+        .failed(1, &["plugin.yaml:16: the field \"audience\" occurs twice"]);
     let ambiguous = PLUGIN.replace("asserts_subjects: true", "asserts_subjects: yes");
-    check("plugin.yaml", &ambiguous).failed(1, &["line 6: YAML readers disagree", "yes"]);
+    check("plugin.yaml", &ambiguous).failed(1, &["plugin.yaml:6: YAML readers disagree", "yes"]);
 }
 
 #[test]
@@ -137,7 +191,10 @@ fn the_plugin_is_found_in_an_envoy_configuration() {
     );
     check("envoy.yaml", &wrong).failed(
         1,
-        &["http_filters[1].typed_config.config.configuration.value: ", "audiences"],
+        &[
+            "envoy.yaml:23: static_resources.",
+            "http_filters[1].typed_config.config.configuration.value.audiences: unknown field",
+        ],
     );
 }
 
@@ -145,10 +202,13 @@ fn the_plugin_is_found_in_an_envoy_configuration() {
 fn an_envoy_that_fails_open_is_refused() {
     for policy in [
         "failure_policy: FAIL_OPEN",
+        "failure_policy: 3",
         "fail_open: true",
         "failure_policy: FAIL_SOFT",
     ] {
-        check("envoy.yaml", &envoy(policy, PLUGIN)).failed(1, &["FAIL_RELOAD"]);
+        let field = policy.split(':').next().unwrap();
+        let place = format!("http_filters[1].typed_config.config.{field}: ");
+        check("envoy.yaml", &envoy(policy, PLUGIN)).failed(1, &["envoy.yaml:19: ", &place, "FAIL_RELOAD"]);
     }
 }
 
@@ -170,6 +230,115 @@ fn an_envoy_without_the_plugin_is_not_called_good() {
 }
 
 #[test]
+fn a_configuration_given_as_text_is_checked_line_by_line() {
+    let text = |json: &str| {
+        envoy("failure_policy: FAIL_RELOAD", "\n{}\n")
+            .replace("google.protobuf.Struct", "google.protobuf.StringValue")
+            .replace("value:\n                    {}", &format!("value: |\n{json}"))
+    };
+    let json = r#"
+                    {
+                      "audience": ["a"],
+                      "rule": []
+                    }
+"#;
+    check("envoy.yaml", &text(json)).failed(
+        1,
+        &["envoy.yaml:26: ", "configuration.value: rule: unknown field `rule`"],
+    );
+}
+
+#[test]
+fn an_istio_wasm_plugin_is_read() {
+    let ran = check("istio.yaml", &wasm_plugin("failStrategy: FAIL_RELOAD", PLUGIN));
+    assert_eq!(
+        (ran.stderr.as_str(), ran.stdout.trim(), ran.code),
+        ("", "istio.yaml: loads", 0)
+    );
+
+    let wrong = PLUGIN.replace("tool: payments.charge", "tools: payments.charge");
+    check("istio.yaml", &wasm_plugin("failStrategy: FAIL_RELOAD", &wrong)).failed(
+        1,
+        &["istio.yaml:20: spec.pluginConfig.rules[0].tools: unknown field `tools`"],
+    );
+    let without = wasm_plugin("failStrategy: FAIL_RELOAD", "{}").replace("pluginConfig", "config");
+    check("istio.yaml", &without).failed(1, &["istio.yaml:6: spec.pluginConfig: missing"]);
+}
+
+#[test]
+fn an_istio_that_fails_open_is_refused() {
+    for strategy in ["FAIL_OPEN", "FAIL_SOFT", "1"] {
+        let resource = wasm_plugin(&format!("failStrategy: {strategy}"), PLUGIN);
+        check("istio.yaml", &resource).failed(1, &["istio.yaml:9: spec.failStrategy: ", "set FAIL_RELOAD"]);
+    }
+    let patch = envoy_filter("failure_policy: FAIL_OPEN", PLUGIN);
+    check("istio.yaml", &patch).failed(
+        1,
+        &["spec.configPatches[0].patch.value.typed_config.value.config.failure_policy: FAIL_OPEN lets every request"],
+    );
+}
+
+#[test]
+fn an_istio_that_could_do_better_is_warned_about() {
+    for (resource, warning) in [
+        (
+            wasm_plugin("failStrategy: FAIL_CLOSE", PLUGIN),
+            "istio.yaml:9: warning: spec.failStrategy: ",
+        ),
+        (
+            wasm_plugin("phase: AUTHN", PLUGIN),
+            "istio.yaml:6: warning: spec.failStrategy: ",
+        ),
+        (
+            wasm_plugin("failStrategy: FAIL_RELOAD", PLUGIN).replace("sha256:", "imagePullSecret:"),
+            "istio.yaml:6: warning: spec.sha256: ",
+        ),
+    ] {
+        let ran = check("istio.yaml", &resource);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.stderr.starts_with(warning), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_istio_envoy_filter_is_read() {
+    let good = envoy_filter("failure_policy: FAIL_RELOAD", PLUGIN);
+    assert_eq!(check("istio.yaml", &good).succeeded(), "istio.yaml: loads");
+}
+
+#[test]
+fn every_document_of_a_file_is_checked_and_named() {
+    let good = wasm_plugin("failStrategy: FAIL_RELOAD", PLUGIN);
+    let other = "apiVersion: v1\nkind: Service\nmetadata: {name: credence}\n";
+    let open = envoy_filter("failure_policy: FAIL_OPEN", PLUGIN);
+    let ran = check("mesh.yaml", &format!("{good}---\n{other}---\n# nothing\n---\n{open}"));
+    ran.failed(1, &["mesh.yaml:", ": document 4: spec.configPatches[0]."]);
+    assert_eq!(ran.stderr.lines().count(), 2, "{ran:?}");
+
+    let ran = check("mesh.yaml", &format!("{good}---\n{other}---\n{good}"));
+    assert_eq!(ran.succeeded(), "mesh.yaml: loads, all 2 plugins");
+    check("mesh.yaml", &format!("{good}---\na: yes\n")).failed(1, &[": document 2: YAML readers disagree"]);
+    let item = good.replace('\n', "\n    ");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n  - {}\n", item.trim());
+    assert_eq!(check("list.yaml", &list).succeeded(), "list.yaml: loads");
+}
+
+#[test]
+fn every_ready_to_use_file_loads_without_a_warning() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config");
+    let mut files = Vec::new();
+    for folder in [folder.clone(), folder.join("istio")] {
+        files.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    assert!(files.len() >= 3, "{files:?}");
+    for path in files {
+        let ran = Workbench::new().run(&["config", "check", path.to_str().unwrap()]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    }
+}
+
+#[test]
 fn every_file_is_checked() {
     let bench = Workbench::new();
     bench.file("good.yaml", PLUGIN);
@@ -178,7 +347,7 @@ fn every_file_is_checked() {
     let ran = bench.run(&["config", "check", "bad.yaml", "good.yaml", "empty.yaml"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, "good.yaml: loads\n"));
     assert!(
-        ran.stderr.contains("bad.yaml: ") && ran.stderr.contains("empty.yaml: empty"),
+        ran.stderr.contains("bad.yaml:1: missing field") && ran.stderr.contains("empty.yaml: empty"),
         "{ran:?}"
     );
     assert!(ran.stderr.contains("2 files would not load"), "{ran:?}");

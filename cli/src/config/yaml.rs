@@ -8,11 +8,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span, Tag};
 
-/// Turns each document of a YAML stream into JSON text. Documents without content are left out.
+use super::places::{self, Places};
+
+/// Turns each document of a YAML stream into JSON text. Documents without content are left out, but counted.
 ///
 /// # Errors
 /// The first mistake, with its line.
-pub(crate) fn to_json(yaml: &str) -> Result<Vec<String>, YamlError> {
+pub(super) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
     let mut options = Options::default();
     // Off whatever else is built with us: the default depends on a feature that any dependency may turn on.
     options.set_emit_comments(false);
@@ -20,6 +22,9 @@ pub(crate) fn to_json(yaml: &str) -> Result<Vec<String>, YamlError> {
         events: Parser::new_from_str_with_options(yaml, options),
         anchors: HashMap::new(),
         line: 1,
+        document: 0,
+        path: String::new(),
+        places: Places::default(),
     };
     let mut documents = Vec::new();
     loop {
@@ -27,11 +32,18 @@ pub(crate) fn to_json(yaml: &str) -> Result<Vec<String>, YamlError> {
             Event::StreamEnd => return Ok(documents),
             Event::DocumentStart(..) => {
                 reader.anchors.clear();
+                reader.document += 1;
                 let mut json = String::new();
                 let event = reader.next()?;
+                reader.places.record("", reader.line);
                 reader.value(event, 0, &mut json)?;
+                let places = std::mem::take(&mut reader.places);
                 if json != "null" {
-                    documents.push(json);
+                    documents.push(YamlDocument {
+                        number: reader.document,
+                        json,
+                        places,
+                    });
                 }
             }
             _ => {}
@@ -39,13 +51,26 @@ pub(crate) fn to_json(yaml: &str) -> Result<Vec<String>, YamlError> {
     }
 }
 
+/// One document of a YAML stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct YamlDocument {
+    /// Counted from 1, those without content too.
+    pub(super) number: usize,
+    /// What it stands for.
+    pub(super) json: String,
+    /// Where its parts stand.
+    pub(super) places: Places,
+}
+
 /// Why a text is not YAML that means one thing only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub(crate) struct YamlError {
+pub(super) struct YamlError {
     /// Counted from 1.
-    pub(crate) line: usize,
-    pub(crate) problem: String,
+    pub(super) line: usize,
+    /// Counted from 1.
+    pub(super) document: usize,
+    pub(super) problem: String,
 }
 
 /// Nesting of mappings and sequences; the parser has a limit of its own, for each kind.
@@ -60,6 +85,11 @@ struct Reader<'a> {
     anchors: HashMap<usize, String>,
     /// The line of the event that was read last.
     line: usize,
+    /// The document that is being read, counted from 1.
+    document: usize,
+    /// Where in the document we are.
+    path: String,
+    places: Places,
 }
 
 impl<'a> Reader<'a> {
@@ -69,7 +99,7 @@ impl<'a> Reader<'a> {
                 self.line = line(&span);
                 Ok(event)
             }
-            Some(Err(error)) => Err(syntax(&error)),
+            Some(Err(error)) => Err(self.syntax(&error)),
             None => Ok(Event::StreamEnd),
         }
     }
@@ -81,6 +111,12 @@ impl<'a> Reader<'a> {
         let start = out.len();
         let anchor = match event {
             Event::Scalar(text, style, anchor, tag) => {
+                if style == ScalarStyle::Literal {
+                    // The event has the line of the first that is not empty.
+                    let empty = text.bytes().take_while(|byte| *byte == b'\n').count();
+                    self.places
+                        .record_literal(&self.path, self.line.saturating_sub(empty + 1));
+                }
                 self.scalar(&text, style, tag.as_deref(), out)?;
                 anchor
             }
@@ -121,14 +157,18 @@ impl<'a> Reader<'a> {
 
     fn sequence(&mut self, depth: usize, out: &mut String) -> Result<(), YamlError> {
         out.push('[');
-        let mut separator = "";
-        loop {
+        let around = self.path.len();
+        for index in 0.. {
             match self.next()? {
                 Event::SequenceEnd => break,
                 event => {
-                    out.push_str(separator);
-                    separator = ",";
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    self.path = places::element(&self.path, index);
+                    self.places.record(&self.path, self.line);
                     self.value(event, depth + 1, out)?;
+                    self.path.truncate(around);
                 }
             }
         }
@@ -138,6 +178,7 @@ impl<'a> Reader<'a> {
 
     fn mapping(&mut self, depth: usize, out: &mut String) -> Result<(), YamlError> {
         let mut names: BTreeSet<Cow<'a, str>> = BTreeSet::new();
+        let around = self.path.len();
         out.push('{');
         loop {
             let name = match self.next()? {
@@ -155,9 +196,12 @@ impl<'a> Reader<'a> {
                     "the field \"{name}\" occurs twice in one mapping; keep one of them"
                 )));
             }
+            self.path = places::member(&self.path, &name);
+            self.places.record(&self.path, self.line);
             names.insert(name);
             let event = self.next()?;
             self.value(event, depth + 1, out)?;
+            self.path.truncate(around);
         }
         out.push('}');
         Ok(())
@@ -195,7 +239,16 @@ impl<'a> Reader<'a> {
     fn wrong(&self, problem: impl Into<String>) -> YamlError {
         YamlError {
             line: self.line,
+            document: self.document.max(1),
             problem: problem.into(),
+        }
+    }
+
+    fn syntax(&self, error: &ScanError) -> YamlError {
+        YamlError {
+            line: error.marker().line(),
+            document: self.document.max(1),
+            problem: format!("not YAML: {}", error.info()),
         }
     }
 }
@@ -249,23 +302,18 @@ fn line(span: &Span) -> usize {
     span.start.line()
 }
 
-fn syntax(error: &ScanError) -> YamlError {
-    YamlError {
-        line: error.marker().line(),
-        problem: format!("not YAML: {}", error.info()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn json(yaml: &str) -> String {
-        to_json(yaml).unwrap().join("\n")
+        let documents = documents(yaml).unwrap();
+        let texts: Vec<_> = documents.into_iter().map(|document| document.json).collect();
+        texts.join("\n")
     }
 
     fn error(yaml: &str) -> String {
-        to_json(yaml).unwrap_err().to_string()
+        documents(yaml).unwrap_err().to_string()
     }
 
     #[test]
@@ -321,17 +369,51 @@ mod tests {
     fn tags_deep_nesting_and_broken_syntax_are_refused() {
         assert!(error("a: !ignore b\n").contains("tag"));
         assert!(error(&"- ".repeat(200)).contains("nested deeper"));
-        assert!(to_json(&"[".repeat(100_000)).is_err());
+        assert!(documents(&"[".repeat(100_000)).is_err());
         assert!(error("a: [1\nb: 2\n").contains("not YAML"));
         assert!(error("? [a]\n: b\n").contains("field's name"));
     }
 
     #[test]
     fn a_stream_has_any_number_of_documents() {
-        assert_eq!(
-            to_json("---\na: 1\n---\n# nothing\n---\nb: 2\n").unwrap(),
-            [r#"{"a":1}"#, r#"{"b":2}"#]
-        );
-        assert_eq!(to_json("").unwrap(), Vec::<String>::new());
+        let found = documents("---\na: 1\n---\n# nothing\n---\nb: 2\n").unwrap();
+        let numbered: Vec<_> = found
+            .iter()
+            .map(|document| (document.number, document.json.as_str()))
+            .collect();
+        assert_eq!(numbered, [(1, r#"{"a":1}"#), (3, r#"{"b":2}"#)]);
+        assert_eq!(documents("").unwrap(), []);
+        assert_eq!(documents("---\na: 1\n---\nb: yes\n").unwrap_err().document, 2);
+    }
+
+    #[test]
+    fn every_part_has_the_line_that_it_starts_on() {
+        let yaml = "# a comment\nrules:\n  - name: a\n    args:\n      b.c: {path: x}\n\n  - *x\nlast: 1\n";
+        let yaml = yaml.replace("{path: x}", "&x {path: x}");
+        let places = &documents(&yaml).unwrap()[0].places;
+        for (path, line) in [
+            ("", 2),
+            ("rules", 2),
+            ("rules[0]", 3),
+            ("rules[0].args", 4),
+            ("rules[0].args.b.c.path", 5),
+            ("rules[1].path", 7),
+            ("last", 8),
+        ] {
+            assert_eq!(places.line(path), Some(line), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_lines_of_a_literal_text_follow_its_mark() {
+        for text in ["one", "\n    one", "# no comment"] {
+            let yaml = format!("a:\n  text: |\n    {text}\n    two\n  folded: >\n    x\n");
+            let places = &documents(&yaml).unwrap()[0].places;
+            assert_eq!(
+                (places.literal("a.text"), places.literal("a.folded")),
+                (Some(2), None),
+                "{text}"
+            );
+        }
     }
 }

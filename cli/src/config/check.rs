@@ -1,0 +1,141 @@
+//! `credence config check`
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use credence_filter::config::Policy;
+
+use super::documents::{self, ConfigFile, Document, Finding, In};
+use super::plugins::{Configuration, Plugin, Remark};
+use crate::failure::{Failure, Outcome};
+
+/// Say whether the filter would load a configuration, and if not, every mistake with its place and its cure.
+///
+/// A file is the plugin's configuration itself, an Envoy configuration that has it, or Istio's WasmPlugin or
+/// EnvoyFilter; then what happens when the filter fails is judged too. YAML of any number of documents, or JSON where
+/// the name ends in .json.
+#[derive(Debug, clap::Args)]
+pub(super) struct Check {
+    /// The files to check.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+impl Check {
+    pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let mut wrong = 0usize;
+        for path in &self.files {
+            let report = check(path)?;
+            report.print(path);
+            if report.mistakes.is_empty() {
+                match report.plugins {
+                    1 => writeln!(out, "{}: loads", path.display())?,
+                    several => writeln!(out, "{}: loads, all {several} plugins", path.display())?,
+                }
+            } else {
+                wrong += 1;
+            }
+        }
+        match wrong {
+            0 => Ok(Outcome::Done),
+            1 => Err(Failure::operation("one file would not load; correct it as said above")),
+            _ => Err(Failure::operation(format!(
+                "{wrong} files would not load; correct them as said above"
+            ))),
+        }
+    }
+}
+
+/// What there is to say about one file.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) mistakes: Vec<Finding>,
+    warnings: Vec<Finding>,
+    /// What the filter loads, but may not be what was meant.
+    notes: Vec<Finding>,
+    /// How many filters of ours are in it.
+    plugins: usize,
+}
+
+fn check(path: &Path) -> Result<Report, Failure> {
+    Ok(match documents::read(path)? {
+        Ok(file) => Report::of(&file),
+        Err(mistake) => Report {
+            mistakes: vec![mistake],
+            ..Report::default()
+        },
+    })
+}
+
+impl Report {
+    pub(super) fn of(file: &ConfigFile) -> Self {
+        let mut report = Self::default();
+        for (document, plugin) in file.plugins() {
+            report.plugins += 1;
+            report.judge(document, plugin, file.has_several);
+        }
+        report
+    }
+
+    /// Prints everything on standard error, one finding a line.
+    pub(super) fn print(&self, path: &Path) {
+        for (severity, findings) in [
+            ("warning: ", &self.warnings),
+            ("note: ", &self.notes),
+            ("", &self.mistakes),
+        ] {
+            for finding in findings {
+                crate::notice::print(In(path, finding, severity));
+            }
+        }
+    }
+
+    fn judge(&mut self, document: &Document, plugin: &Plugin, is_numbered: bool) {
+        let number = is_numbered.then_some(document.number);
+        let remark = |remark: &Remark| Finding {
+            line: document.places.line(&remark.path),
+            document: number,
+            path: remark.path.clone(),
+            message: remark.message.clone(),
+        };
+        self.mistakes.extend(plugin.refused.iter().map(remark));
+        self.warnings.extend(plugin.warnings.iter().map(remark));
+        let Some(configuration) = &plugin.configuration else {
+            return;
+        };
+        let finding = |(path, message): (&str, &str)| inner(configuration, path, message, document, number);
+        match Policy::parse(configuration.json.as_bytes()) {
+            Ok(policy) => self.notes.extend(
+                policy
+                    .notes
+                    .iter()
+                    .map(|note| finding((note.path.as_str(), note.message.as_str()))),
+            ),
+            Err(error) => {
+                let problems = error.problems().iter();
+                self.mistakes
+                    .extend(problems.map(|problem| finding((problem.path.as_str(), problem.message.as_str()))));
+                if error.unlisted() > 0 {
+                    self.mistakes
+                        .push(finding((".", &format!("and {} more", error.unlisted()))));
+                }
+            }
+        }
+    }
+}
+
+/// A finding in a filter's own configuration.
+fn inner(
+    configuration: &Configuration,
+    path: &str,
+    message: &str,
+    document: &Document,
+    number: Option<usize>,
+) -> Finding {
+    Finding {
+        line: configuration.line(path, &document.places),
+        document: number,
+        path: configuration.place(path),
+        message: message.to_owned(),
+    }
+}

@@ -1,0 +1,196 @@
+//! `credence config describe`
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use credence_filter::arguments::ArgumentKind;
+use credence_filter::config::{
+    ArgumentDescription, Asked, Condition, Description, Place, ProofKind, RuleDescription, Test, Unmatched,
+};
+
+use super::check::Report;
+use super::documents::{self, In};
+use crate::failure::{Failure, Outcome};
+use crate::{table, words};
+
+/// Say which request asks for which tool, arguments and proof, for those who write agents.
+///
+/// Reads what `config check` reads. Every filter in the file is described, one after another.
+#[derive(Debug, clap::Args)]
+pub(super) struct Describe {
+    /// The configuration.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON: a list with one element for each filter (docs/configuration.md documents it).
+    #[arg(long)]
+    json: bool,
+}
+
+impl Describe {
+    pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let descriptions = self.descriptions()?;
+        if self.json {
+            let json = serde_json::to_string_pretty(&descriptions)
+                .map_err(|error| Failure::operation(format!("the description can not be written as JSON: {error}")))?;
+            writeln!(out, "{json}")?;
+            return Ok(Outcome::Done);
+        }
+        let mut separator = "";
+        for description in &descriptions {
+            out.write_all(separator.as_bytes())?;
+            separator = "\n";
+            print(description, out)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn descriptions(&self) -> Result<Vec<Description>, Failure> {
+        let would_not_load = || Failure::operation("the file would not load; correct it as said above");
+        let file = documents::read(&self.file)?.map_err(|mistake| {
+            crate::notice::print(In(&self.file, &mistake, ""));
+            would_not_load()
+        })?;
+        let configurations = file.plugins().filter_map(|(_, plugin)| plugin.configuration.as_ref());
+        let described: Result<Vec<_>, _> = configurations
+            .map(|configuration| Description::of(configuration.json.as_bytes()))
+            .collect();
+        let report = Report::of(&file);
+        match described {
+            // What surrounds the filter may be wrong too: an agent's author is not to rely on what would not run.
+            Ok(descriptions) if report.mistakes.is_empty() => Ok(descriptions),
+            Ok(_) | Err(_) => {
+                report.print(&self.file);
+                Err(would_not_load())
+            }
+        }
+    }
+}
+
+fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
+    let Description {
+        default,
+        delegation_header,
+        proof_header,
+        proof_window_seconds,
+        holder_algorithms,
+        rules,
+    } = description;
+    writeln!(
+        out,
+        "A delegation goes into the header {delegation_header}, a proof into {proof_header}."
+    )?;
+    writeln!(
+        out,
+        "Proofs and derived tokens are signed with {}; a proof's iat is at most {proof_window_seconds}s off.",
+        holder_algorithms.join(" or ")
+    )?;
+    let unmatched = match default {
+        Unmatched::Deny => "denied",
+        Unmatched::Allow => "let through, and nothing is asked of it",
+    };
+    writeln!(
+        out,
+        "The first rule that matches decides. A request that none matches is {unmatched}."
+    )?;
+    for rule in rules {
+        writeln!(out, "\n{}", words::printable(&rule.name))?;
+        table::print(&rows(rule), out)?;
+    }
+    Ok(())
+}
+
+/// What there is to say about a rule, each with its heading.
+fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
+    let mut rows = Vec::new();
+    let mut row = |heading: &str, text: String| rows.push([format!("  {heading}"), words::printable(&text)]);
+    let methods = match &rule.matches.methods[..] {
+        [] => "every method".to_owned(),
+        methods => methods.join(" or "),
+    };
+    row("request", format!("{methods} {}", rule.matches.path));
+    match &rule.matches.hosts[..] {
+        [] => row("host", "every host".to_owned()),
+        hosts => row("host", hosts.join(" or ")),
+    }
+    for condition in &rule.matches.headers {
+        row("only if", format!("the header {}", condition_in_words(condition)));
+    }
+    for condition in &rule.matches.query {
+        row("only if", format!("the query's {}", condition_in_words(condition)));
+    }
+    match &rule.asks {
+        None => row("public", "nothing is asked".to_owned()),
+        Some(asked) => {
+            row("tool", asked.tool.clone());
+            for argument in &asked.arguments {
+                row("argument", argument_in_words(argument));
+            }
+            row("proof", proof_in_words(asked.proof).to_owned());
+            row("audience", asked.audience.join(" or "));
+            row("ignored", ignored_in_words(asked));
+            if asked.forward {
+                row("forwarded", "the service gets to see the delegation".to_owned());
+            }
+        }
+    }
+    if rule.upgrade {
+        row("upgrade", "let through, such as a WebSocket".to_owned());
+    }
+    rows
+}
+
+fn condition_in_words(condition: &Condition) -> String {
+    let name = &condition.name;
+    match &condition.test {
+        Test::Exact(value) => format!("{name} is \"{value}\""),
+        Test::Prefix(value) => format!("{name} starts with \"{value}\""),
+        Test::Suffix(value) => format!("{name} ends with \"{value}\""),
+        Test::Present => format!("{name} is there"),
+        Test::Absent => format!("{name} is not there"),
+    }
+}
+
+fn argument_in_words(argument: &ArgumentDescription) -> String {
+    let from = match &argument.from {
+        Place::Path(name) => format!("from {{{name}}} in the path"),
+        Place::Query(name) => format!("from {name} in the query"),
+        Place::Header(name) => format!("from the header {name}"),
+        Place::Body(pointer) if pointer.is_empty() => "the JSON body".to_owned(),
+        Place::Body(pointer) => format!("from {pointer} in the JSON body"),
+        Place::Host => "the host".to_owned(),
+        Place::Method => "the method".to_owned(),
+    };
+    let kind = match argument.kind {
+        ArgumentKind::String => "text",
+        ArgumentKind::Number => "number",
+        ArgumentKind::Integer => "whole number",
+        ArgumentKind::Boolean => "true or false",
+        ArgumentKind::Json => "any JSON",
+    };
+    let optional = if argument.optional { ", may be left out" } else { "" };
+    format!("{}: {kind}, {from}{optional}", argument.name)
+}
+
+fn proof_in_words(proof: ProofKind) -> &'static str {
+    match proof {
+        ProofKind::Pop => "pop: each request is signed with the key that the delegation names",
+        ProofKind::Mtls => "mtls: the client certificate is the one that the delegation names",
+        ProofKind::None => "none: whoever has the delegation may use it",
+    }
+}
+
+fn ignored_in_words(asked: &Asked) -> String {
+    let query = asked.ignored.query.iter().map(|name| format!("{name} in the query"));
+    let members = asked
+        .ignored
+        .body_members
+        .iter()
+        .map(|pointer| format!("{pointer} in the JSON body"));
+    let body = asked.ignored.body.then(|| "the body".to_owned());
+    let ignored: Vec<_> = query.chain(members).chain(body).collect();
+    if ignored.is_empty() {
+        "nothing: what is not named above denies the request".to_owned()
+    } else {
+        format!("{}; what is not named denies the request", ignored.join(", "))
+    }
+}

@@ -1,0 +1,151 @@
+//! Reading a file of configurations: its documents, and the filters in them.
+
+use std::fmt;
+use std::path::Path;
+
+use credence_delegation::json::Json;
+
+use super::places::Places;
+use super::plugins::{self, Configuration, Plugin};
+use super::yaml;
+use crate::failure::Failure;
+use crate::{files, words};
+
+/// A file that can be read, document by document.
+#[derive(Debug)]
+pub(super) struct ConfigFile {
+    pub(super) documents: Vec<Document>,
+    /// Whether a document must be named by its number.
+    pub(super) has_several: bool,
+}
+
+/// One document of a file, and the filters of ours in it.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// Counted from 1.
+    pub(super) number: usize,
+    pub(super) places: Places,
+    pub(super) plugins: Vec<Plugin>,
+}
+
+/// Something to say about a file: `plugin.yaml:14: document 2: rules[0].name: …`.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) line: Option<usize>,
+    /// Left out where the file has one.
+    pub(super) document: Option<usize>,
+    /// `.` for the whole document.
+    pub(super) path: String,
+    pub(super) message: String,
+}
+
+/// A file's name in front of a finding.
+pub(super) struct In<'a>(pub(super) &'a Path, pub(super) &'a Finding, pub(super) &'a str);
+
+/// Reads a file. What is not YAML, or not JSON where the name ends in .json, is a finding.
+///
+/// # Errors
+/// [`Failure`] if there is no such file to read.
+pub(super) fn read(path: &Path) -> Result<Result<ConfigFile, Finding>, Failure> {
+    let text = files::read(path, "a configuration")?;
+    let Ok(text) = std::str::from_utf8(&text) else {
+        return Ok(Err(Finding::whole("not UTF-8; write the file in UTF-8")));
+    };
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let documents = match yaml::documents(text) {
+        // JSON is the filter's to read: YAML only tells where its parts stand.
+        found if is_json => vec![yaml::YamlDocument {
+            number: 1,
+            json: text.to_owned(),
+            places: found
+                .ok()
+                .and_then(|found| Some(found.into_iter().next()?.places))
+                .unwrap_or_default(),
+        }],
+        Ok(found) => found,
+        Err(error) => {
+            return Ok(Err(Finding {
+                line: Some(error.line),
+                document: (error.document > 1).then_some(error.document),
+                path: ".".to_owned(),
+                message: error.problem,
+            }));
+        }
+    };
+    let file = ConfigFile {
+        has_several: documents.len() > 1 || documents.iter().any(|document| document.number > 1),
+        documents: documents.into_iter().map(Document::of).collect(),
+    };
+    if file.documents.is_empty() {
+        return Ok(Err(Finding::whole("empty; write a configuration")));
+    }
+    if file.plugins().next().is_none() {
+        return Ok(Err(Finding::whole(
+            "a configuration without Credence's filter: no Wasm filter or WasmPlugin is named credence, loads a module \
+             of that name, or has trust_anchors in its configuration",
+        )));
+    }
+    Ok(Ok(file))
+}
+
+impl ConfigFile {
+    /// Every filter with the document that it is in.
+    pub(super) fn plugins(&self) -> impl Iterator<Item = (&Document, &Plugin)> {
+        self.documents
+            .iter()
+            .flat_map(|document| document.plugins.iter().map(move |plugin| (document, plugin)))
+    }
+}
+
+impl Document {
+    fn of(document: yaml::YamlDocument) -> Self {
+        let plugins = match Json::parse(document.json.as_bytes()) {
+            Ok(json) if plugins::surrounds(&json) => plugins::plugins(&json),
+            // A text that is not JSON is the filter's own parser to explain.
+            Ok(_) | Err(_) => vec![Plugin {
+                configuration: Some(Configuration {
+                    json: document.json.clone(),
+                    path: String::new(),
+                    is_text: false,
+                }),
+                refused: Vec::new(),
+                warnings: Vec::new(),
+            }],
+        };
+        Self {
+            number: document.number,
+            places: document.places,
+            plugins,
+        }
+    }
+}
+
+impl Finding {
+    fn whole(message: impl Into<String>) -> Self {
+        Self {
+            line: None,
+            document: None,
+            path: ".".to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for In<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(file, finding, severity) = self;
+        write!(formatter, "{}", file.display())?;
+        if let Some(line) = finding.line {
+            write!(formatter, ":{line}")?;
+        }
+        formatter.write_str(": ")?;
+        formatter.write_str(severity)?;
+        if let Some(document) = finding.document {
+            write!(formatter, "document {document}: ")?;
+        }
+        if finding.path != "." {
+            write!(formatter, "{}: ", words::printable(&finding.path))?;
+        }
+        formatter.write_str(&words::printable(&finding.message))
+    }
+}

@@ -1,0 +1,77 @@
+//! The lines that the parts of a document stand on.
+
+use std::collections::BTreeMap;
+
+/// Lines by path, such as `rules[0].args.amount.path`; the empty path is the whole document.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Places {
+    lines: BTreeMap<String, usize>,
+    /// Texts written as a literal block (`|`), whose lines are the file's own, each with the line before its first.
+    literals: BTreeMap<String, usize>,
+}
+
+impl Places {
+    /// The line of a path, or of the nearest part around it that is known. Counted from 1.
+    pub(super) fn line(&self, path: &str) -> Option<usize> {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.lines.get(path) {
+                return Some(*line);
+            }
+            if path.is_empty() {
+                return None;
+            }
+            let end = path.rfind(['.', '[']).unwrap_or_default();
+            path = path.get(..end).unwrap_or_default();
+        }
+    }
+
+    /// The line before the first of a text's, if the text's lines are those of the file.
+    pub(super) fn literal(&self, path: &str) -> Option<usize> {
+        self.literals.get(path).copied()
+    }
+
+    pub(super) fn record(&mut self, path: &str, line: usize) {
+        self.lines.insert(path.to_owned(), line);
+    }
+
+    pub(super) fn record_literal(&mut self, path: &str, line: usize) {
+        self.literals.insert(path.to_owned(), line);
+    }
+}
+
+/// The path of a member.
+pub(super) fn member(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+/// The path of an element, counted from 0.
+pub(super) fn element(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_has_the_line_of_what_is_around_it() {
+        let mut places = Places::default();
+        for (path, line) in [("", 1), ("rules", 2), ("rules[0]", 3), ("rules[0].name", 4)] {
+            places.record(path, line);
+        }
+        for (path, line) in [
+            ("rules[0].name", 4),
+            ("rules[0].args.amount.path", 3),
+            ("rules[7]", 2),
+            ("default", 1),
+        ] {
+            assert_eq!(places.line(path), Some(line), "{path}");
+        }
+        assert_eq!(Places::default().line("rules"), None);
+    }
+}

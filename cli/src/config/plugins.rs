@@ -1,0 +1,146 @@
+//! Finding Credence's filter in what surrounds it: Envoy's configuration, or Istio's resources.
+
+use credence_delegation::canonicalize;
+use credence_delegation::json::{Json, Object};
+
+use super::places::{self, Places};
+use super::{envoy, istio, yaml};
+
+/// One filter of ours, found somewhere in a document.
+#[derive(Debug)]
+pub(super) struct Plugin {
+    /// What the filter would be handed; missing where that is not to be had.
+    pub(super) configuration: Option<Configuration>,
+    /// What is wrong with its surroundings.
+    pub(super) refused: Vec<Remark>,
+    /// What should be different, but fails closed as it is.
+    pub(super) warnings: Vec<Remark>,
+}
+
+/// The configuration of a filter, as JSON text.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    pub(super) json: String,
+    /// Where it stands in the document; empty if it is the document.
+    pub(super) path: String,
+    /// Whether it stands there as a text, which has places of its own.
+    pub(super) is_text: bool,
+}
+
+/// Something to say about a place in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Remark {
+    pub(super) path: String,
+    pub(super) message: String,
+}
+
+/// Finds every filter of ours in a document, however deep.
+pub(super) fn plugins(document: &Json<'_>) -> Vec<Plugin> {
+    let mut found = Vec::new();
+    search(document, "", &mut found);
+    found
+}
+
+/// Whether the document is an Envoy configuration or a Kubernetes resource, and not the plugin's configuration itself.
+pub(super) fn surrounds(document: &Json<'_>) -> bool {
+    let members = [
+        "static_resources",
+        "dynamic_resources",
+        "@type",
+        "apiVersion",
+        "resources",
+        "http_filters",
+    ];
+    document
+        .as_object()
+        .is_some_and(|object| members.iter().any(|name| object.member(name).is_some()))
+}
+
+/// Whether any of these says that the filter is ours, by name or by its module's file or address.
+pub(super) fn is_named_ours<'a>(names: impl IntoIterator<Item = Option<&'a Json<'a>>>) -> bool {
+    names
+        .into_iter()
+        .flatten()
+        .any(|name| name.as_str().is_some_and(|text| text.contains("credence")))
+}
+
+impl Configuration {
+    /// From the object that YAML has in its place. Its numbers pass through doubles on the way to the filter.
+    pub(super) fn from_object(object: &Json<'_>, path: String) -> Result<Self, Remark> {
+        match canonicalize(object) {
+            Some(json) => Ok(Self {
+                json,
+                path,
+                is_text: false,
+            }),
+            None => Err(Remark::new(path, "a number in it is too large; write a smaller one")),
+        }
+    }
+
+    /// The path in the document of a path in the configuration.
+    pub(super) fn place(&self, inner: &str) -> String {
+        let separator = match (inner, self.path.as_str()) {
+            (".", "") => return ".".to_owned(),
+            (".", _) => return self.path.clone(),
+            (_, "") => "",
+            _ if self.is_text => ": ",
+            _ => ".",
+        };
+        format!("{}{separator}{inner}", self.path)
+    }
+
+    /// The line of a path in the configuration.
+    pub(super) fn line(&self, inner: &str, places: &Places) -> Option<usize> {
+        let inner = if inner == "." { "" } else { inner };
+        if !self.is_text {
+            return match (inner, self.path.as_str()) {
+                ("", path) => places.line(path),
+                (inner, "") => places.line(inner),
+                (inner, path) => places.line(&format!("{path}.{inner}")),
+            };
+        }
+        let own = yaml::documents(&self.json).ok();
+        let within = own.as_ref().and_then(|own| own.first()?.places.line(inner));
+        match (places.literal(&self.path), within) {
+            (Some(before), Some(within)) => Some(before + within),
+            _ => places.line(&self.path),
+        }
+    }
+}
+
+impl Remark {
+    pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+}
+
+fn search(json: &Json<'_>, path: &str, found: &mut Vec<Plugin>) {
+    match json {
+        Json::Object(object) => {
+            if let Some((config, path)) = envoy::wasm_filter(object, path) {
+                found.extend(envoy::plugin(config, &path));
+            } else if let Some(spec) = istio::wasm_plugin(object) {
+                found.extend(istio::plugin(object, spec, &places::member(path, "spec")));
+            } else {
+                for (name, value) in object.iter() {
+                    search(value, &places::member(path, name), found);
+                }
+            }
+        }
+        Json::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                search(element, &places::element(path, index), found);
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+    }
+}
+
+/// Whether an object looks like our configuration.
+pub(super) fn is_configuration(json: &Json<'_>) -> bool {
+    json.as_object()
+        .is_some_and(|object: &Object<'_>| object.member("trust_anchors").is_some())
+}

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Checks that the same sources give the same filter module wherever they lie: builds it here and from a copy in another
+# folder, whose name is longer and has a space in it, and compares. The copy is built from nothing, which takes minutes.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+main() {
+    local copies copy
+    copies=$(mktemp -d)
+    # shellcheck disable=SC2064 # the folder as it is now
+    trap "rm -rf '$copies'" EXIT
+    copy="$copies/a copy of the sources"
+    mkdir "$copy"
+    tar -C "$ROOT" "${LEFT_OUT[@]/#/--exclude=./}" -cf - . | tar -C "$copy" -xf -
+
+    "$ROOT/scripts/build-wasm.sh" filter
+    "$copy/scripts/build-wasm.sh" filter
+    if ! cmp "$ROOT/build/$MODULE" "$copy/build/$MODULE" >&2; then
+        fail "the module depends on where it is built" \
+            "Look for paths in it:  strings build/$MODULE | grep /" \
+            "and remap them in scripts/wasm-cargo.sh (compiler_flags)"
+    fi
+    say "The same module from both folders: SHA-256 $(sha256sum "$ROOT/build/$MODULE" | cut -d' ' -f1)"
+}
+
+MODULE=credence-filter.wasm
+
+# What is built or installed, not written.
+LEFT_OUT=(.git .tools build target fuzz/target loadtest/noop/target)
+
+main
