@@ -71,6 +71,8 @@ bench-needs-token: rust
 soak: build wasm envoy ## Run the long tests, those marked #[ignore]
 	@echo "==> Running the long tests"
 	@cargo test --locked --release --workspace -- --ignored
+	@echo "==> Building the filter twice"
+	@scripts/check-reproducible.sh
 
 fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or make fuzz FUZZ_TARGET=chain
 	@scripts/fuzz.sh

@@ -98,6 +98,13 @@ impl VerifiedChain {
         self.derived.last().unwrap_or(&self.root)
     }
 
+    /// The chain that the leaf was derived from; none if it is the root itself.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let mut parent = self.clone();
+        parent.derived.pop().map(|_| parent)
+    }
+
     /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
     #[must_use]
     pub fn expires_at(&self) -> UnixTime {

@@ -1,5 +1,7 @@
 //! The first-level cache: chains that this plugin has verified, found again by the bytes they were presented as.
 //!
+//! So are beginnings of chains: a new leaf under a known parent costs one signature, not the whole chain.
+//!
 //! A hit stands for signatures only. Freshness, expiry, revocation, audience, tool and arguments are decided on every
 //! request, hit or miss.
 
@@ -50,6 +52,14 @@ pub struct CachedChain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheKey(u128);
 
+impl CacheKey {
+    /// 64 bits that are uniform over all keys.
+    pub(crate) fn uniform(self) -> u64 {
+        // The low half of a SipHash is as good a hash as any.
+        (self.0 & u128::from(u64::MAX)) as u64
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     key: CacheKey,
@@ -77,6 +87,23 @@ impl ChainCache {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write(presented);
         CacheKey(hasher.finish128().as_u128())
+    }
+
+    /// The keys of what a chain as presented begins with, one token fewer each time: first without its leaf, last the
+    /// root alone. None for a root.
+    pub fn keys_of_beginnings(&self, presented: &[u8]) -> Vec<CacheKey> {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        let mut keys: Vec<CacheKey> = Vec::new();
+        let mut tokens = presented.split(|byte| *byte == b'~').peekable();
+        while let Some(token) = tokens.next() {
+            hasher.write(token);
+            if tokens.peek().is_some() {
+                keys.push(CacheKey(hasher.finish128().as_u128()));
+                hasher.write(b"~");
+            }
+        }
+        keys.reverse();
+        keys
     }
 
     /// The chain that was verified under this key.
@@ -176,8 +203,7 @@ impl Hasher for KeyHasher {
     fn write(&mut self, _: &[u8]) {}
 
     fn write_u128(&mut self, key: u128) {
-        // The low half of a SipHash is as good a hash as any.
-        self.0 = (key & u128::from(u64::MAX)) as u64;
+        self.0 = CacheKey(key).uniform();
     }
 
     fn finish(&self) -> u64 {
@@ -249,6 +275,15 @@ mod tests {
         keep(&mut cache, "small", 1);
         keep(&mut cache, "huge", 2_000);
         assert!(has(&cache, "small") && !has(&cache, "huge"));
+    }
+
+    #[test]
+    fn beginnings_have_the_keys_they_have_by_themselves() {
+        let cache = cache(1, 1);
+        let keys = cache.keys_of_beginnings(b"root~child~leaf");
+        assert_eq!(keys, [cache.key(b"root~child"), cache.key(b"root")]);
+        assert_eq!(cache.keys_of_beginnings(b"root"), []);
+        assert_eq!(cache.keys_of_beginnings(b"~"), [cache.key(b"")]);
     }
 
     #[test]

@@ -9,11 +9,12 @@ use credence_delegation::{
 
 use crate::arguments::Arrived;
 use crate::body;
-use crate::cache::{CacheLimits, CachedChain, ChainCache};
+use crate::cache::{CacheKey, CacheLimits, CachedChain, ChainCache};
 use crate::clock::UnixNanos;
 use crate::config::{Access, Policy, ProofKind, Requirement, Rule, Unmatched};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::identity::Identity;
+use crate::refused::RefusedChains;
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
 use crate::request::{Field, Header, Request};
 use crate::revocation::Freshness;
@@ -25,6 +26,7 @@ use crate::target::{Host, Target};
 pub struct Engine {
     policy: Policy,
     cache: ChainCache,
+    refused: RefusedChains,
     replay: ReplayMemory,
 }
 
@@ -91,8 +93,12 @@ pub struct Findings {
 pub enum Lookup {
     /// The chain had been verified before.
     Hit,
+    /// A chain that it begins with had been; the rest had to be verified.
+    Beginning,
     /// It had to be verified.
     Miss,
+    /// It had been refused before.
+    Refused,
 }
 
 /// Who was proven to be asking. Identity is what was proven, so a bearer has none.
@@ -115,6 +121,7 @@ impl Engine {
         };
         Self {
             cache: ChainCache::new(cache_secret, limits),
+            refused: RefusedChains::new(policy.limits.refused_entries),
             policy,
             replay,
         }
@@ -132,7 +139,12 @@ impl Engine {
 
     /// Decides one request, if its headers are enough for that.
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
-        let Self { policy, cache, replay } = self;
+        let Self {
+            policy,
+            cache,
+            refused,
+            replay,
+        } = self;
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
             Ok(Some(routed)) => routed,
@@ -146,6 +158,7 @@ impl Engine {
                 let mut attempt = Attempt {
                     policy,
                     cache,
+                    refused,
                     replay,
                     requirement,
                     request,
@@ -178,7 +191,12 @@ impl Engine {
     ///
     /// What may have changed while the request was held is looked at once more: freshness, expiry and revocation.
     pub fn resume(&mut self, held: Held, request: &Request<'_>, body: &[u8], world: &mut impl World) -> Verdict<'_> {
-        let Self { policy, cache, replay } = self;
+        let Self {
+            policy,
+            cache,
+            refused,
+            replay,
+        } = self;
         let Held {
             rule_index,
             established,
@@ -196,6 +214,7 @@ impl Engine {
                 let mut attempt = Attempt {
                     policy,
                     cache,
+                    refused,
                     replay,
                     requirement,
                     request,
@@ -293,6 +312,7 @@ fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Identity> {
 struct Attempt<'a, 'r> {
     policy: &'a Policy,
     cache: &'a mut ChainCache,
+    refused: &'a mut RefusedChains,
     replay: &'a ReplayMemory,
     requirement: &'a Requirement,
     request: &'a Request<'r>,
@@ -459,23 +479,51 @@ impl<'r> Attempt<'_, 'r> {
                 chain
             }
             None => {
-                self.findings.lookup = Some(Lookup::Miss);
-                let limits = &self.policy.limits.verification;
-                let chain = Chain::parse_joined(presented, limits)?.verify(&VerificationContext {
-                    anchors: &self.policy.trust_anchors,
-                    holder_algorithms: &self.policy.holder_algorithms,
-                    limits,
-                    now,
-                })?;
-                let subject = chain.principal().subject.as_deref().unwrap_or_default();
-                if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
-                    return Err(Reason::DelegationTooLarge.into());
+                if let Some(denial) = self.refused.find(key) {
+                    self.findings.lookup = Some(Lookup::Refused);
+                    return Err(denial);
                 }
-                self.cache.insert(key, chain)
+                self.verify(presented, key, now)?
             }
         };
         self.findings.chain = Some(Rc::clone(&chain));
         Ok(chain)
+    }
+
+    /// Verifies a chain that the cache does not have, as far as it does not even have its beginning.
+    fn verify(&mut self, presented: &str, key: CacheKey, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
+        let limits = &self.policy.limits.verification;
+        let context = VerificationContext {
+            anchors: &self.policy.trust_anchors,
+            holder_algorithms: &self.policy.holder_algorithms,
+            limits,
+            now,
+        };
+        let beginnings = self.cache.keys_of_beginnings(presented.as_bytes());
+        let known = beginnings.iter().find_map(|beginning| self.cache.find(*beginning));
+        self.findings.lookup = Some(if known.is_some() {
+            Lookup::Beginning
+        } else {
+            Lookup::Miss
+        });
+        let chain = match &known {
+            Some(known) => Chain::parse_joined_onto(presented, &known.chain, limits),
+            None => Chain::parse_joined(presented, limits),
+        };
+        let chain = chain
+            .and_then(|chain| chain.verify(&context))
+            .inspect_err(|denial| self.refused.remember(key, denial))?;
+        let subject = chain.principal().subject.as_deref().unwrap_or_default();
+        if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
+            return Err(Reason::DelegationTooLarge.into());
+        }
+        // The next leaf under the same parent will be a new one too.
+        if let (Some(parent_key), Some(parent)) = (beginnings.first(), chain.parent())
+            && self.cache.find(*parent_key).is_none()
+        {
+            self.cache.insert(*parent_key, parent);
+        }
+        Ok(self.cache.insert(key, chain))
     }
 
     /// Looks the chain's subjects up, unless the view has not changed since they were last found unrevoked.

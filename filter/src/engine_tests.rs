@@ -865,3 +865,71 @@ fn a_proof_covers_the_body_and_is_used_up_by_what_is_allowed_only() {
     assert_eq!(with(r#"{"amount": 50, "account": "a1"}"#), "allow");
     assert_eq!(with(r#"{"amount": 50, "account": "a1"}"#), "proof_replayed");
 }
+
+/// How the look-up of a request's chain went, and what became of the request.
+fn looked_up(engine: &mut Engine, world: &mut TestWorld, delegation: &str) -> (Option<Lookup>, &'static str) {
+    let serialized = serialize(&read(delegation));
+    let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
+    let verdict = decided(engine.decide(&request, world));
+    (verdict.findings.lookup, code(&verdict))
+}
+
+#[test]
+fn a_new_leaf_under_a_known_parent_is_verified_onto_it() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let root = delegation();
+    let leaf = |id: &str, tools: &str| format!("{root}~{}", derived(&root, 2, &grant(id, 3, tools)));
+    let tools = r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#;
+    let (one, two, three) = (leaf("one", tools), leaf("two", tools), leaf("three", tools));
+    assert_eq!(looked_up(&mut engine, world, &one), (Some(Lookup::Miss), "allow"));
+    assert_eq!(looked_up(&mut engine, world, &two), (Some(Lookup::Beginning), "allow"));
+    assert_eq!(looked_up(&mut engine, world, &two), (Some(Lookup::Hit), "allow"));
+    assert_eq!(
+        looked_up(&mut engine, world, &root),
+        (Some(Lookup::Hit), "allow"),
+        "a beginning is a chain"
+    );
+    // What is known of the parent says nothing of the leaf.
+    let (chain, signature) = three.rsplit_once('.').unwrap();
+    let forged = format!("{chain}.{}", two.rsplit_once('.').unwrap().1);
+    assert_ne!(signature, two.rsplit_once('.').unwrap().1);
+    assert_eq!(
+        looked_up(&mut engine, world, &forged),
+        (Some(Lookup::Beginning), "signature_invalid")
+    );
+    (world.log.epoch, world.revision) = (9, Some(2));
+    assert_eq!(
+        looked_up(&mut engine, world, &three),
+        (Some(Lookup::Beginning), "revoked_principal")
+    );
+}
+
+#[test]
+fn the_same_bad_chain_is_verified_once() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let other = samples::root_by(&key(9), ISSUER, grant("root", 2, TOOLS));
+    assert_eq!(
+        looked_up(&mut engine, world, &other),
+        (Some(Lookup::Miss), "signature_invalid")
+    );
+    for _ in 0..2 {
+        assert_eq!(
+            looked_up(&mut engine, world, &other),
+            (Some(Lookup::Refused), "signature_invalid")
+        );
+    }
+    // What only its time is against is not remembered.
+    world.now = NOW - 3600;
+    let delegation = delegation();
+    assert_eq!(
+        looked_up(&mut engine, world, &delegation),
+        (Some(Lookup::Miss), "issued_in_future")
+    );
+    world.now = NOW;
+    assert_eq!(
+        looked_up(&mut engine, world, &delegation),
+        (Some(Lookup::Miss), "allow")
+    );
+}

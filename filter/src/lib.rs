@@ -9,7 +9,7 @@
 //! | [`request`], [`target`] | what a request says, read so that nobody behind us can read it differently |
 //! | [`route`], [`arguments`], [`body`] | the rule a request falls under, and the tool's arguments in it |
 //! | [`engine`] | the decision |
-//! | [`cache`], [`replay`] | chains verified before, and proofs used before |
+//! | [`cache`], [`refused`], [`replay`] | chains verified before, chains refused before, and proofs used before |
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
 //! | [`decision`], [`answer`], [`identity`] | what came out, what the client is told, what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
@@ -43,6 +43,7 @@ pub mod identity;
 pub mod metrics;
 #[cfg(target_arch = "wasm32")]
 mod plugin;
+pub mod refused;
 pub mod replay;
 pub mod request;
 pub mod revocation;

@@ -296,6 +296,13 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         0..=1_000_000,
         problems,
     );
+    let refused_entries = count(
+        "limits.refused_entries",
+        limits.refused_entries,
+        4_096,
+        0..=1_000_000,
+        problems,
+    );
     let cache_bytes = count(
         "limits.cache_bytes",
         limits.cache_bytes,
@@ -330,6 +337,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         proof_clock_skew,
         cache_entries,
         cache_bytes,
+        refused_entries,
         verification,
     }
 }

@@ -307,6 +307,10 @@ pub(super) struct Limits {
     /// What they may take in memory.
     #[serde(default, deserialize_with = "present")]
     pub(super) cache_bytes: Option<Count>,
+    /// Chains refused for good, such as for a wrong signature, that each worker remembers, so that they are not verified
+    /// again; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) refused_entries: Option<Count>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -146,6 +146,8 @@ pub struct Limits {
     pub cache_entries: usize,
     /// Bytes that the cache may hold.
     pub cache_bytes: usize,
+    /// Refused chains that are remembered; 0 turns that off.
+    pub refused_entries: usize,
     /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
     pub verification: credence_delegation::Limits,
 }

@@ -77,6 +77,7 @@ fn what_is_left_out_has_its_documented_default() {
         proof_clock_skew: 5,
         cache_entries: 4_096,
         cache_bytes: 33_554_432,
+        refused_entries: 4_096,
         verification,
     };
     assert_eq!(policy.limits, limits);
@@ -692,6 +693,7 @@ fn every_field_is_documented() {
         "delegation_depth",
         "cache_entries",
         "cache_bytes",
+        "refused_entries",
         "pop_window",
         "pop_clock_skew",
         "max_iat_skew",

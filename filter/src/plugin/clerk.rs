@@ -25,7 +25,9 @@ pub(super) struct Clerk {
     /// One for each rule, and one for requests that no rule covers.
     pub(super) decisions: Vec<DecisionCounters>,
     pub(super) cache_hits: Counter,
+    pub(super) cache_beginnings: Counter,
     pub(super) cache_misses: Counter,
+    pub(super) cache_refusals: Counter,
 }
 
 /// When the decision of a request was begun.
@@ -100,7 +102,9 @@ impl Clerk {
         self.count(verdict.rule_index, way, reason, metrics);
         match verdict.findings.lookup {
             Some(Lookup::Hit) => metrics.add(self.cache_hits, 1),
+            Some(Lookup::Beginning) => metrics.add(self.cache_beginnings, 1),
             Some(Lookup::Miss) => metrics.add(self.cache_misses, 1),
+            Some(Lookup::Refused) => metrics.add(self.cache_refusals, 1),
             None => {}
         }
         let decision_ns = calls::monotonic().map_or(0, |end| end.since(began.monotonic).as_nanos());
