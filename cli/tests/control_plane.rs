@@ -376,6 +376,7 @@ fn evidence() -> Vec<Kind> {
         proof: v1::ProofKind::Pop.into(),
         cache: v1::CacheLevel::L1.into(),
         decision_ns: 35_999,
+        stale_ms: None,
         ..Default::default()
     };
     let aggregate = v1::Aggregate {

@@ -1,6 +1,7 @@
 //! The decision: what the design calls the filter's eight steps, in order, for one request.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use credence_delegation::revocation::{self, RevocationView};
 use credence_delegation::{
@@ -11,7 +12,7 @@ use crate::arguments::Arrived;
 use crate::body;
 use crate::cache::{CacheKey, CacheLimits, CachedChain, ChainCache};
 use crate::clock::UnixNanos;
-use crate::config::{Access, Policy, ProofKind, Requirement, Rule, Unmatched};
+use crate::config::{Access, Mode, Policy, ProofKind, Requirement, Rule, Unmatched};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::identity::Identity;
 use crate::refused::RefusedChains;
@@ -53,6 +54,8 @@ pub struct Verdict<'p> {
     pub rule: Option<&'p Rule>,
     /// The place of that rule, from 0.
     pub rule_index: Option<usize>,
+    /// Whether the decision is carried out.
+    pub mode: Mode,
     /// What was established on the way, for the record.
     pub findings: Findings,
 }
@@ -86,6 +89,8 @@ pub struct Findings {
     pub agent: Option<Agent>,
     /// The arguments in canonical form, once they were read.
     pub arguments: Option<String>,
+    /// How old the knowledge of revocations was, if it was too old and the rule tolerated that.
+    pub stale: Option<Duration>,
 }
 
 /// How a look-up in the cache went.
@@ -148,8 +153,8 @@ impl Engine {
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
             Ok(Some(routed)) => routed,
-            Ok(None) => return Outcome::Decided(Verdict::without_rule(unmatched(policy, request))),
-            Err(denial) => return Outcome::Decided(Verdict::without_rule(Decision::Deny(denial))),
+            Ok(None) => return Outcome::Decided(Verdict::without_rule(policy.mode, unmatched(policy, request))),
+            Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
         };
         let decision = match &routed.rule.access {
             _ if request.leaves_http && !routed.rule.allows_upgrade => Decision::Deny(Reason::UpgradeDenied.into()),
@@ -161,6 +166,7 @@ impl Engine {
                     refused,
                     replay,
                     requirement,
+                    mode: routed.rule.mode,
                     request,
                     findings: &mut findings,
                 };
@@ -205,8 +211,8 @@ impl Engine {
         let routed = match route(policy, request) {
             Ok(Some(routed)) if routed.index == rule_index => routed,
             // The headers are not those that were decided upon.
-            Ok(_) => return Verdict::without_rule(Decision::Deny(Reason::HostFailure.into())),
-            Err(denial) => return Verdict::without_rule(Decision::Deny(denial)),
+            Ok(_) => return Verdict::without_rule(Mode::Enforce, Decision::Deny(Reason::HostFailure.into())),
+            Err(denial) => return Verdict::without_rule(policy.mode, Decision::Deny(denial)),
         };
         let decision = match &routed.rule.access {
             Access::Public => Decision::Deny(Reason::HostFailure.into()),
@@ -217,6 +223,7 @@ impl Engine {
                     refused,
                     replay,
                     requirement,
+                    mode: routed.rule.mode,
                     request,
                     findings: &mut findings,
                 };
@@ -231,21 +238,24 @@ impl Engine {
 
     /// Denies a request that was held and is held no longer.
     pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
+        let rule = self.policy.routes.iter().nth(held.rule_index);
         Verdict {
             decision: Decision::Deny(reason.into()),
-            rule: self.policy.routes.iter().nth(held.rule_index),
+            rule,
             rule_index: Some(held.rule_index),
+            mode: rule.map_or(self.policy.mode, |rule| rule.mode),
             findings: held.findings,
         }
     }
 }
 
 impl Verdict<'_> {
-    fn without_rule(decision: Decision<Identity>) -> Self {
+    fn without_rule(mode: Mode, decision: Decision<Identity>) -> Self {
         Self {
             decision,
             rule: None,
             rule_index: None,
+            mode,
             findings: Findings::default(),
         }
     }
@@ -266,6 +276,7 @@ impl<'p> Routed<'p, '_> {
             decision,
             rule: Some(self.rule),
             rule_index: Some(self.index),
+            mode: self.rule.mode,
             findings,
         }
     }
@@ -315,6 +326,7 @@ struct Attempt<'a, 'r> {
     refused: &'a mut RefusedChains,
     replay: &'a ReplayMemory,
     requirement: &'a Requirement,
+    mode: Mode,
     request: &'a Request<'r>,
     findings: &'a mut Findings,
 }
@@ -335,7 +347,7 @@ impl<'r> Attempt<'_, 'r> {
         if !world.can_record() {
             return Err(Reason::AuditFull.into());
         }
-        check_freshness(world)?;
+        self.check_freshness(world)?;
 
         let chain = self.chain(presented, now)?;
         self.check_still_valid(&chain, now, world)?;
@@ -374,7 +386,7 @@ impl<'r> Attempt<'_, 'r> {
         if !world.can_record() {
             return Err(Reason::AuditFull.into());
         }
-        check_freshness(world)?;
+        self.check_freshness(world)?;
         self.check_still_valid(&established.chain, UnixTime(world.now().second()), world)?;
         // Nothing at all is no JSON, and no body either.
         let body = (!body.is_empty()).then_some(body);
@@ -404,6 +416,10 @@ impl<'r> Attempt<'_, 'r> {
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
         if let Some(proof) = proof {
             proof.covers(&chain.chain, tool, &arguments)?;
+            // A decision that is not carried out uses nothing up: another filter may enforce it in a moment.
+            if self.mode == Mode::Shadow {
+                return Ok(identity);
+            }
             self.remember(proof, chain, UnixTime(world.now().second()), world)?;
         }
         Ok(identity)
@@ -420,6 +436,22 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::BodyTooLarge.into());
         }
         Ok(())
+    }
+
+    /// Whether we know enough of revocations, or the rule makes do with less for a chain that is known.
+    fn check_freshness(&mut self, world: &impl World) -> Result<(), Denial> {
+        match (world.freshness(), self.requirement.stale_limit) {
+            (Freshness::Fresh, _) => {
+                self.findings.stale = None;
+                Ok(())
+            }
+            (Freshness::NeverSynced, _) => Err(Reason::NotReady.into()),
+            (Freshness::Stale { age }, Some(limit)) if age <= limit => {
+                self.findings.stale = Some(age);
+                Ok(())
+            }
+            (Freshness::Stale { .. }, _) => Err(Reason::Stale.into()),
+        }
     }
 
     /// Step 5's checks of every request, cached chain or not.
@@ -478,6 +510,8 @@ impl<'r> Attempt<'_, 'r> {
                 self.findings.lookup = Some(Lookup::Hit);
                 chain
             }
+            // What we have not seen while we were fresh, we do not begin to believe now.
+            None if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
             None => {
                 if let Some(denial) = self.refused.find(key) {
                     self.findings.lookup = Some(Lookup::Refused);
@@ -575,14 +609,6 @@ impl<'r> Attempt<'_, 'r> {
             }
             .into()
         })
-    }
-}
-
-fn check_freshness(world: &impl World) -> Result<(), Denial> {
-    match world.freshness() {
-        Freshness::Fresh => Ok(()),
-        Freshness::NeverSynced => Err(Reason::NotReady.into()),
-        Freshness::Stale { .. } => Err(Reason::Stale.into()),
     }
 }
 

@@ -121,6 +121,10 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
                   "ignore_members": ["/note"]}},
                 {{"name": "transfer", "match": {{"path": "/transfers"}}, "tool": "pay",
                   "args": {{"account": {{"body": "/account"}}, "amount": {{"body": "/amount", "type": "number"}}}}}},
+                {{"name": "lenient", "match": {{"path": "/lenient/{{item}}"}}, "tool": "read", "proof": "none",
+                  "args": {{"item": {{"path": "item"}}}}, "on_stale": {{"allow_cached_for": "1m"}}}},
+                {{"name": "shadow", "match": {{"path": "/shadow/accounts/{{account}}/charges"}}, "mode": "shadow",
+                  "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
                 {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
                 {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
             ]
@@ -932,4 +936,65 @@ fn the_same_bad_chain_is_verified_once() {
         looked_up(&mut engine, world, &delegation),
         (Some(Lookup::Miss), "allow")
     );
+}
+
+#[test]
+fn a_rule_may_make_do_with_old_knowledge_for_chains_that_are_known() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let other = root(grant("other", 2, TOOLS));
+    let lenient = |delegation: &str| {
+        let mut request = read(delegation);
+        request[2] = (":path", "/lenient/shoes");
+        serialize(&request)
+    };
+    let mut decide = |world: &mut TestWorld, delegation: &str| {
+        let serialized = lenient(delegation);
+        let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
+        let verdict = decided(engine.decide(&request, world));
+        (code(&verdict), verdict.findings.stale)
+    };
+    let stale = |seconds| Freshness::Stale {
+        age: Duration::from_secs(seconds),
+    };
+    world.freshness = stale(6);
+    assert_eq!(decide(world, &delegation).0, "stale", "it is not known yet");
+    world.freshness = Freshness::Fresh;
+    assert_eq!(decide(world, &delegation), ("allow", None));
+    world.freshness = stale(60);
+    assert_eq!(decide(world, &delegation), ("allow", Some(Duration::from_secs(60))));
+    assert_eq!(decide(world, &other).0, "stale", "what is new is not believed");
+    world.freshness = stale(61);
+    assert_eq!(decide(world, &delegation).0, "stale");
+    world.freshness = Freshness::NeverSynced;
+    assert_eq!(decide(world, &delegation).0, "not_ready");
+    // What is known is honoured, however old.
+    world.freshness = stale(6);
+    (world.log.epoch, world.revision) = (9, Some(2));
+    assert_eq!(decide(world, &delegation).0, "revoked_principal");
+}
+
+#[test]
+fn a_shadow_decision_is_made_and_uses_no_proof_up() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let proof = proof(&delegation, 2, "p1", "pay", PAID, NOW);
+    let mut decide = |world: &mut TestWorld, path: &'static str| {
+        let mut request = pay(&delegation, &proof);
+        request[2] = (":path", path);
+        let serialized = serialize(&request);
+        let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
+        let verdict = decided(engine.decide(&request, world));
+        (verdict.mode, code(&verdict))
+    };
+    let shadow = "/shadow/accounts/a1/charges?amount=50";
+    assert_eq!(decide(world, shadow), (Mode::Shadow, "allow"));
+    assert_eq!(decide(world, shadow), (Mode::Shadow, "allow"));
+    let too_much = "/shadow/accounts/a1/charges?amount=500";
+    assert_eq!(decide(world, too_much), (Mode::Shadow, "argument_not_allowed"));
+    let enforced = "/accounts/a1/charges?amount=50";
+    assert_eq!(decide(world, enforced), (Mode::Enforce, "allow"));
+    assert_eq!(decide(world, enforced), (Mode::Enforce, "proof_replayed"));
 }

@@ -8,7 +8,7 @@ use std::hash::Hasher;
 
 use crate::audit::Standing;
 use crate::clock::UnixNanos;
-use crate::config::{Access, RecordedArguments};
+use crate::config::{Access, Mode, RecordedArguments};
 use crate::decision::{Allowance, Class, Decision};
 use crate::engine::{Agent, Lookup, Verdict};
 use crate::identity::hex;
@@ -82,7 +82,11 @@ impl Recorder {
             tool: requirement.tool.clone(),
             decision: decision.into(),
             reason: reason.to_owned(),
-            mode: v1::Mode::Enforce.into(),
+            mode: match verdict.mode {
+                Mode::Enforce => v1::Mode::Enforce,
+                Mode::Shadow => v1::Mode::Shadow,
+            }
+            .into(),
             principal: Some(principal(&cached.chain)),
             agent: match verdict.findings.agent {
                 Some(Agent::Key(thumbprint)) => thumbprint.to_string(),
@@ -103,6 +107,10 @@ impl Recorder {
             path_template: rule.path_template.clone(),
             cache: cache.into(),
             decision_ns,
+            stale_ms: verdict
+                .findings
+                .stale
+                .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         };
         Record::Event(Box::new(event), standing)
     }

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use crate::config::Mode;
+
 /// Every metric of one VM.
 ///
 /// Each name is defined once at the host, when it first has something to say: defining a name again would make a new
@@ -33,7 +35,7 @@ pub struct Gauge(usize);
 pub struct DecisionCounters {
     rule: String,
     /// Few: the reasons this rule has met so far.
-    met: Vec<(Verdict, &'static str, Counter)>,
+    met: Vec<(Mode, Verdict, &'static str, Counter)>,
 }
 
 /// Which way a decision went.
@@ -139,16 +141,29 @@ impl Metrics {
     }
 
     /// Counts one decision.
-    pub fn count_decision(&mut self, counters: &mut DecisionCounters, verdict: Verdict, reason: &'static str) {
-        let met = counters.met.iter().find(|met| met.0 == verdict && met.1 == reason);
+    pub fn count_decision(
+        &mut self,
+        counters: &mut DecisionCounters,
+        mode: Mode,
+        verdict: Verdict,
+        reason: &'static str,
+    ) {
+        let met = counters
+            .met
+            .iter()
+            .find(|met| met.0 == mode && met.1 == verdict && met.2 == reason);
         let counter = match met {
-            Some((_, _, counter)) => *counter,
+            Some((_, _, _, counter)) => *counter,
             None => {
                 let rule = &counters.rule;
                 let decision = verdict.as_str();
-                let name = format!("credence_decision.rule.{rule}.decision.{decision}.reason.{reason}");
+                let metric = match mode {
+                    Mode::Enforce => "credence_decision",
+                    Mode::Shadow => "credence_shadow_decision",
+                };
+                let name = format!("{metric}.rule.{rule}.decision.{decision}.reason.{reason}");
                 let counter = self.counter(&name);
-                counters.met.push((verdict, reason, counter));
+                counters.met.push((mode, verdict, reason, counter));
                 counter
             }
         };
@@ -372,9 +387,9 @@ mod tests {
     fn decisions_are_counted_by_rule_decision_and_reason() {
         let (mut metrics, mut host) = (Metrics::new(), Host::default());
         let mut charge = DecisionCounters::new("charge v1.2");
-        metrics.count_decision(&mut charge, Verdict::Allow, "allowed");
-        metrics.count_decision(&mut charge, Verdict::Deny, "expired");
-        metrics.count_decision(&mut charge, Verdict::Deny, "expired");
+        metrics.count_decision(&mut charge, Mode::Enforce, Verdict::Allow, "allowed");
+        metrics.count_decision(&mut charge, Mode::Enforce, Verdict::Deny, "expired");
+        metrics.count_decision(&mut charge, Mode::Enforce, Verdict::Deny, "expired");
         metrics.flush(&mut host).unwrap();
         let names: Vec<&str> = host.names.iter().map(|(_, name)| name.as_str()).collect();
         let expected = [

@@ -249,6 +249,7 @@ mod tests {
         let mut event = v1::Event {
             time_unix_nano: 1,
             decision_ns: 300,
+            stale_ms: None,
             principal: Some(v1::Principal {
                 issuer: "i".repeat(1024),
                 subject: Some("s".repeat(256)),

@@ -137,6 +137,8 @@ struct DecisionView {
     trace_id: String,
     cache: &'static str,
     decision_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -273,6 +275,7 @@ impl From<v1::Event> for DecisionView {
             request_id: event.request_id,
             trace_id: event.trace_id,
             decision_ns: event.decision_ns,
+            stale_ms: event.stale_ms,
         }
     }
 }

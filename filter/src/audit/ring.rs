@@ -437,6 +437,7 @@ mod tests {
             path_template: "/v1/accounts/{account}/charges".to_owned(),
             cache: v1::CacheLevel::L1.into(),
             decision_ns: 12_345,
+            stale_ms: None,
         }
     }
 

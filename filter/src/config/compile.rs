@@ -8,7 +8,7 @@ use super::arguments::arguments;
 use super::checks::{MAX_NAME_BYTES, at_most, count, header_name, seconds, time, visible};
 use super::error::Problems;
 use super::{
-    Access, Audit, ConfigError, ControlPlane, Limits, Policy, Requirement, Rule, duration, file, matching, trust,
+    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Policy, Requirement, Rule, duration, file, matching, trust,
 };
 use crate::replay::MAX_PROOF_WINDOW;
 use crate::request::{HeaderNames, folds_to};
@@ -31,6 +31,8 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         audience: &audience,
         headers: &headers,
         paths,
+        mode: file.mode,
+        max_staleness: control_plane.max_staleness,
     }
     .rules(file.rules, &mut problems);
     let times = Times {
@@ -46,6 +48,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         holder_algorithms,
         control_plane,
         unmatched: file.default,
+        mode: file.mode,
         paths,
         routes,
         headers,
@@ -140,6 +143,8 @@ struct RuleCompiler<'a> {
     audience: &'a [String],
     headers: &'a HeaderNames,
     paths: Tolerated,
+    mode: Mode,
+    max_staleness: Duration,
 }
 
 impl RuleCompiler<'_> {
@@ -204,6 +209,7 @@ impl RuleCompiler<'_> {
             name: rule.name,
             path_template,
             allows_upgrade: rule.upgrade,
+            mode: rule.mode.unwrap_or(self.mode),
             access,
         };
         Some((pattern?, rule))
@@ -219,6 +225,8 @@ impl RuleCompiler<'_> {
             ("audience", rule.audience.is_some()),
             ("proof", rule.proof.is_some()),
             ("forward", rule.forward.is_some()),
+            ("mode", rule.mode.is_some()),
+            ("on_stale", rule.on_stale.is_some()),
         ];
         for (field, _) in meaningless.into_iter().filter(|(_, is_there)| *is_there) {
             let message =
@@ -250,11 +258,33 @@ impl RuleCompiler<'_> {
             None => self.audience.to_vec(),
         };
         let proof = rule.proof.unwrap_or_default();
+        let stale_limit = rule.on_stale.as_ref().map(|on_stale| {
+            let path = format!("{path}.on_stale.allow_cached_for");
+            let written = Some(on_stale.allow_cached_for.clone());
+            let limit = time(
+                &path,
+                written,
+                MAX_STALE_LIMIT,
+                Duration::ZERO..=MAX_STALE_LIMIT,
+                problems,
+            );
+            if limit <= self.max_staleness {
+                let message = format!(
+                    "{} is not more than control_plane.max_staleness ({}), so that it has no effect; write more, or \
+                     remove `on_stale`",
+                    duration::display(limit),
+                    duration::display(self.max_staleness)
+                );
+                problems.report(path, message);
+            }
+            limit
+        });
         Requirement {
             tool,
             arguments,
             audience,
             proof,
+            stale_limit,
             ignore_body: rule.ignore_body.unwrap_or_default(),
             forward: rule.forward.unwrap_or_default(),
         }
@@ -373,6 +403,8 @@ const MAX_RULES: usize = 10_000;
 const LOG_ID_DIGITS: usize = 32;
 /// The lease runs out at the latest after a minute; the control plane never promises more either.
 const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(60);
+/// For how long at most a rule may go by revocations that are too old.
+const MAX_STALE_LIMIT: Duration = Duration::from_secs(600);
 /// At most a second, so that news of a lost control plane is never older.
 const PING_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
 /// Used unless `max_staleness` is so short that a quarter of it is less.

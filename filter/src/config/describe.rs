@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ConfigError, Policy, ProofKind, Unmatched, file, read};
+use super::{ConfigError, Mode, Policy, ProofKind, Unmatched, file, read};
 use crate::arguments::ArgumentKind;
 
 /// Everything an agent must know to get through. docs/configuration.md documents its JSON form, which only grows.
@@ -30,6 +30,8 @@ pub struct RuleDescription {
     /// Which requests it is for.
     #[serde(rename = "match")]
     pub matches: MatchDescription,
+    /// Whether its decisions are carried out.
+    pub mode: Mode,
     /// Whether an upgrade is let through.
     pub upgrade: bool,
     /// Whether it is for everybody: then nothing is asked.
@@ -159,13 +161,17 @@ impl Description {
                 .iter()
                 .map(|algorithm| algorithm.name())
                 .collect(),
-            rules: file.rules.into_iter().map(|written| rule(written, &audience)).collect(),
+            rules: file
+                .rules
+                .into_iter()
+                .map(|written| rule(written, &audience, policy.mode))
+                .collect(),
         })
     }
 }
 
 /// Every field is named here, so that a new one can not be forgotten.
-fn rule(written: file::Rule, plugin_audience: &[String]) -> RuleDescription {
+fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> RuleDescription {
     let file::Rule {
         name,
         matches,
@@ -177,6 +183,9 @@ fn rule(written: file::Rule, plugin_audience: &[String]) -> RuleDescription {
         audience,
         proof,
         forward,
+        mode,
+        // Of no concern to those who are asked for something.
+        on_stale: _,
         public,
         upgrade,
     } = written;
@@ -199,6 +208,7 @@ fn rule(written: file::Rule, plugin_audience: &[String]) -> RuleDescription {
     RuleDescription {
         name,
         matches: match_description(matches),
+        mode: mode.unwrap_or(plugin_mode),
         upgrade,
         public,
         asks: (!public).then_some(asks),

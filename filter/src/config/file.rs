@@ -28,6 +28,9 @@ pub(super) struct File {
     /// What happens to a request that no rule matches.
     #[serde(default)]
     pub(super) default: Unmatched,
+    /// Whether decisions are carried out, or only made, counted and recorded. A rule may say otherwise for itself.
+    #[serde(default)]
+    pub(super) mode: Mode,
     /// What is let through of paths that can be read in more than one way.
     #[serde(default)]
     pub(super) paths: Paths,
@@ -139,6 +142,12 @@ pub(super) struct Rule {
     /// How the agent proves that it is the holder.
     #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<ProofKind>,
+    /// Replaces the plugin's `mode` for this rule.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) mode: Option<Mode>,
+    /// What happens while the revocations that are known are too old. Without it, requests are answered 503.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) on_stale: Option<OnStale>,
     /// Whether the service gets to see the delegation header. The proof is always removed.
     #[serde(default, deserialize_with = "present")]
     pub(super) forward: Option<bool>,
@@ -257,6 +266,27 @@ pub(super) struct Argument {
     /// Whether the request may leave it out. Not for `path`.
     #[serde(default)]
     pub(super) optional: bool,
+}
+
+/// Whether decisions are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A denied request is answered.
+    #[default]
+    Enforce,
+    /// Every request goes on as it came, but for forged `x-delegation-*` headers; decisions are counted and recorded.
+    Shadow,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct OnStale {
+    /// Up to what age of the revocations a delegation that this worker has verified before still counts: more than
+    /// `control_plane.max_staleness`, at most 10m.
+    pub(super) allow_cached_for: String,
 }
 
 /// How an agent proves that it is the holder of the delegation it presents.

@@ -33,7 +33,7 @@ pub use describe::{
 };
 pub use envelope::as_json;
 pub use error::{ConfigError, MAX_PROBLEMS, Problem};
-pub use file::{Overflow, ProofKind, RecordedArguments, Unmatched};
+pub use file::{Mode, Overflow, ProofKind, RecordedArguments, Unmatched};
 #[cfg(feature = "tools")]
 pub use schema::json_schema;
 
@@ -48,6 +48,8 @@ pub struct Policy {
     pub control_plane: ControlPlane,
     /// What happens to a request that no rule matches.
     pub unmatched: Unmatched,
+    /// Whether decisions about requests that no rule matches are carried out.
+    pub mode: Mode,
     /// What is let through of paths that can be read in more than one way.
     pub paths: Tolerated,
     /// The rules, in order; at least one.
@@ -95,6 +97,8 @@ pub struct Rule {
     pub path_template: String,
     /// Whether a request may leave HTTP here (an upgrade such as a WebSocket).
     pub allows_upgrade: bool,
+    /// Whether decisions under this rule are carried out.
+    pub mode: Mode,
     /// Who may pass.
     pub access: Access,
 }
@@ -119,6 +123,8 @@ pub struct Requirement {
     pub audience: Vec<String>,
     /// How the agent proves that it is the holder.
     pub proof: ProofKind,
+    /// Up to what age of the lease a chain that was verified before still counts; `None` as long as it is fresh.
+    pub stale_limit: Option<Duration>,
     /// Whether a request may have a body, which no delegation constrains.
     pub ignore_body: bool,
     /// Whether the service behind us gets to see the delegation (never the proof).

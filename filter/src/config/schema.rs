@@ -144,6 +144,8 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("rules[].audience", audience),
         ("rules[].audience[]", visible),
         ("rules[].proof", json_schema!({"default": "pop"})),
+        ("mode", json_schema!({"default": "enforce"})),
+        ("rules[].on_stale.allow_cached_for", duration(None)),
         ("rules[].forward", json_schema!({"default": false})),
         ("headers.delegation", header.clone()),
         ("headers.delegation", json_schema!({"default": "delegation"})),
@@ -296,7 +298,7 @@ const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 const HEADER_NAME: &str = "^[a-z0-9!#$%&'*+.^_`|~-]+$";
 
 /// What a public rule may not have: it reads no delegation.
-const NOT_FOR_PUBLIC: [&str; 8] = [
+const NOT_FOR_PUBLIC: [&str; 10] = [
     "tool",
     "args",
     "ignore_query",
@@ -305,6 +307,8 @@ const NOT_FOR_PUBLIC: [&str; 8] = [
     "audience",
     "proof",
     "forward",
+    "mode",
+    "on_stale",
 ];
 
 #[cfg(test)]

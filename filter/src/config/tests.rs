@@ -107,7 +107,8 @@ fn every_setting_can_be_set() {
             (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms""#),
             (
                 r#""proof": "none""#,
-                r#""proof": "mtls", "forward": true, "audience": ["https://catalog.example"], "ignore_query": ["lang"], "upgrade": true"#,
+                r#""proof": "mtls", "forward": true, "audience": ["https://catalog.example"], "ignore_query": ["lang"], "upgrade": true,
+                   "mode": "shadow", "on_stale": {"allow_cached_for": "1m"}"#,
             ),
         ])
         .as_bytes(),
@@ -127,6 +128,8 @@ fn every_setting_can_be_set() {
         panic!("not public")
     };
     assert!(rule.allows_upgrade && requirement.forward);
+    assert_eq!((policy.mode, rule.mode), (Mode::Enforce, Mode::Shadow));
+    assert_eq!(requirement.stale_limit, Some(Duration::from_secs(60)));
     assert_eq!(requirement.proof, ProofKind::Mtls);
     assert_eq!(requirement.audience, ["https://catalog.example"]);
     assert_eq!(requirement.arguments.ignored_query, ["lang"]);
@@ -226,6 +229,24 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             r#""limits": {"cache_bytes": -1}"#,
             "limits.cache_bytes",
             "expected a whole number",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""on_stale": {"allow_cached_for": "5s"}"#,
+            "rules[1].on_stale.allow_cached_for",
+            "5s is not more than control_plane.max_staleness (5s)",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""on_stale": {"allow_cached_for": "11m"}"#,
+            "rules[1].on_stale.allow_cached_for",
+            "11m is out of range",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""mode": "observe""#,
+            "rules[1].mode",
+            "expected `enforce` or `shadow`",
         ),
         // Trust.
         (
@@ -655,6 +676,9 @@ fn every_field_is_documented() {
         "max_staleness",
         "ping_interval",
         "default",
+        "mode",
+        "on_stale",
+        "allow_cached_for",
         "rules",
         "name",
         "match",

@@ -5,7 +5,7 @@ use super::world::RequestWorld;
 use crate::answer::Answer;
 use crate::audit::{self, Reporter, Ring};
 use crate::clock::{Monotonic, UnixNanos};
-use crate::config::Access;
+use crate::config::{Access, Mode};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::engine::{Lookup, Verdict};
 use crate::evidence::{Record, Recorder};
@@ -75,16 +75,20 @@ impl Clerk {
         stripped: Result<(), HostError>,
         metrics: &mut Metrics,
     ) -> Flow {
-        let applied = stripped.and_then(|()| apply(&verdict, request, &self.headers));
+        let applied = stripped.and_then(|()| match verdict.mode {
+            Mode::Enforce => apply(&verdict, request, &self.headers),
+            Mode::Shadow => Ok(()),
+        });
         if let Err(error) = applied {
             // The request must not go on as it is, and the record must say so.
             calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
             verdict.decision = Decision::Deny(Reason::HostFailure.into());
+            verdict.mode = Mode::Enforce;
         }
         self.record(&verdict, request, began, metrics);
-        let flow = match &verdict.decision {
-            Decision::Allow(_) => Flow::Continue,
-            Decision::Deny(denial) => {
+        let flow = match (&verdict.decision, verdict.mode) {
+            (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => Flow::Continue,
+            (Decision::Deny(denial), Mode::Enforce) => {
                 answer_or_hold(denial, request.is_grpc());
                 Flow::Pause
             }
@@ -99,7 +103,7 @@ impl Clerk {
             Decision::Allow(allowance) => (metrics::Verdict::Allow, allowance.code()),
             Decision::Deny(denial) => (metrics::Verdict::Deny, denial.reason.code()),
         };
-        self.count(verdict.rule_index, way, reason, metrics);
+        self.count(verdict.rule_index, verdict.mode, way, reason, metrics);
         match verdict.findings.lookup {
             Some(Lookup::Hit) => metrics.add(self.cache_hits, 1),
             Some(Lookup::Beginning) => metrics.add(self.cache_beginnings, 1),
@@ -122,7 +126,7 @@ impl Clerk {
     /// Refuses a request whose headers can not be read.
     pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) -> Flow {
         let reason = denial.reason.code();
-        self.count(None, metrics::Verdict::Deny, reason, metrics);
+        self.count(None, Mode::Enforce, metrics::Verdict::Deny, reason, metrics);
         self.evidence.ring.count(NO_RULE, reason, began.wall);
         answer_or_hold(denial, false);
         Flow::Pause
@@ -138,17 +142,24 @@ impl Clerk {
     pub(super) fn note_failure(&mut self, error: &HostError, metrics: &mut Metrics) {
         calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
         let reason = Reason::HostFailure.code();
-        self.count(None, metrics::Verdict::Deny, reason, metrics);
+        self.count(None, Mode::Enforce, metrics::Verdict::Deny, reason, metrics);
         // Without a clock it goes into the ledger's first second of all, but it does go there.
         let wall = calls::unix_time().unwrap_or_default();
         self.evidence.ring.count(NO_RULE, reason, wall);
     }
 
-    fn count(&mut self, rule: Option<usize>, way: metrics::Verdict, reason: &'static str, metrics: &mut Metrics) {
+    fn count(
+        &mut self,
+        rule: Option<usize>,
+        mode: Mode,
+        way: metrics::Verdict,
+        reason: &'static str,
+        metrics: &mut Metrics,
+    ) {
         // The last is for requests that no rule covers.
         let index = rule.unwrap_or(self.decisions.len().saturating_sub(1));
         if let Some(counters) = self.decisions.get_mut(index) {
-            metrics.count_decision(counters, way, reason);
+            metrics.count_decision(counters, mode, way, reason);
         }
     }
 
