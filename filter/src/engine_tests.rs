@@ -5,6 +5,7 @@ use credence_delegation::revocation::{PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
 
 use super::*;
+use crate::identity::Part;
 use crate::replay::{StoreFailure, Version};
 use crate::request::HeaderNames;
 use crate::samples::{self, AUDIENCE, ISSUER, NOW, Store, derived, grant, key, proof, root};
@@ -215,7 +216,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else {
         panic!("{verdict:?}")
     };
-    assert!(identity.headers.contains(&("x-delegation-subject", "ada".to_owned())));
+    assert!(identity.parts.contains(&(Part::Subject, "ada".to_owned())));
     assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
     assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
     assert_eq!(

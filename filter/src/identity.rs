@@ -9,11 +9,56 @@ use credence_delegation::VerifiedChain;
 use crate::decision::{Denial, Reason};
 use crate::engine::Agent;
 
+/// A part of the identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// The principal's issuer.
+    Issuer,
+    /// The principal's name at that issuer, if he has one.
+    Subject,
+    /// What was proven of the agent: its key's thumbprint, or its certificate's digest; nothing of a bearer.
+    Agent,
+    /// How: `pop`, `mtls` or `none`.
+    Proof,
+    /// The tool.
+    Tool,
+    /// The id of the delegation's last token.
+    Id,
+}
+
+impl Part {
+    /// The header that carries it.
+    pub fn header(self) -> &'static str {
+        match self {
+            Self::Issuer => "x-delegation-issuer",
+            Self::Subject => "x-delegation-subject",
+            Self::Agent => "x-delegation-agent",
+            Self::Proof => "x-delegation-proof",
+            Self::Tool => "x-delegation-tool",
+            Self::Id => "x-delegation-id",
+        }
+    }
+
+    /// Its name in Envoy's filter state, where `wasm.` stands before it.
+    pub fn filter_state(self) -> &'static str {
+        match self {
+            Self::Issuer => "credence_issuer",
+            Self::Subject => "credence_subject",
+            Self::Agent => "credence_agent",
+            Self::Proof => "credence_proof",
+            Self::Tool => "credence_tool",
+            Self::Id => "credence_id",
+        }
+    }
+}
+
 /// The headers that an allowed request is given, names in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Names and values. Values are percent-encoded (RFC 3986): what is neither unreserved nor one of `:/@` is `%XX`.
-    pub headers: Vec<(&'static str, String)>,
+    /// Parts and values. Values are percent-encoded (RFC 3986): what is neither unreserved nor one of `:/@` is `%XX`.
+    pub parts: Vec<(Part, String)>,
 }
 
 impl Identity {
@@ -23,33 +68,33 @@ impl Identity {
     /// [`Reason::DelegationTooLarge`] if a value is longer than a header may be. Cut off, it would name somebody else.
     pub fn new(chain: &VerifiedChain, agent: Agent, tool: &str) -> Result<Self, Denial> {
         let principal = chain.principal();
-        let mut headers = Vec::with_capacity(6);
-        let mut set = |name, value: &str| {
+        let mut parts = Vec::with_capacity(6);
+        let mut set = |part, value: &str| {
             let value = percent_encode(value);
             if value.len() > MAX_VALUE_BYTES {
                 return Err(Denial::from(Reason::DelegationTooLarge));
             }
-            headers.push((name, value));
+            parts.push((part, value));
             Ok(())
         };
-        set("x-delegation-issuer", &principal.issuer)?;
+        set(Part::Issuer, &principal.issuer)?;
         if let Some(subject) = &principal.subject {
-            set("x-delegation-subject", subject)?;
+            set(Part::Subject, subject)?;
         }
         match agent {
             Agent::Key(thumbprint) => {
-                set("x-delegation-agent", &thumbprint.to_string())?;
-                set("x-delegation-proof", "pop")?;
+                set(Part::Agent, &thumbprint.to_string())?;
+                set(Part::Proof, "pop")?;
             }
             Agent::Certificate(digest) => {
-                set("x-delegation-agent", &hex(&digest))?;
-                set("x-delegation-proof", "mtls")?;
+                set(Part::Agent, &hex(&digest))?;
+                set(Part::Proof, "mtls")?;
             }
-            Agent::Bearer => set("x-delegation-proof", "none")?,
+            Agent::Bearer => set(Part::Proof, "none")?,
         }
-        set("x-delegation-tool", tool)?;
-        set("x-delegation-id", chain.leaf().id())?;
-        Ok(Self { headers })
+        set(Part::Tool, tool)?;
+        set(Part::Id, chain.leaf().id())?;
+        Ok(Self { parts })
     }
 }
 
@@ -86,9 +131,9 @@ mod tests {
 
     fn value(identity: &Identity, name: &str) -> Option<String> {
         identity
-            .headers
+            .parts
             .iter()
-            .find(|(candidate, _)| *candidate == name)
+            .find(|(part, _)| part.header() == name)
             .map(|(_, value)| value.clone())
     }
 

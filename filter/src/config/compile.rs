@@ -10,6 +10,7 @@ use super::error::Problems;
 use super::{
     Access, Audit, ConfigError, ControlPlane, Limits, Mode, Policy, Requirement, Rule, duration, file, matching, trust,
 };
+use crate::identity::Part;
 use crate::replay::MAX_PROOF_WINDOW;
 use crate::request::{HeaderNames, folds_to};
 use crate::route::{PathTemplate, Pattern, Routes, Unusable};
@@ -35,6 +36,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         max_staleness: control_plane.max_staleness,
     }
     .rules(file.rules, &mut problems);
+    let filter_state = filter_state(file.identity.filter_state, &mut problems);
     let times = Times {
         pop_window: file.pop_window,
         pop_clock_skew: file.pop_clock_skew,
@@ -52,6 +54,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         paths,
         routes,
         headers,
+        filter_state,
         limits,
         audit,
         notes: trust.notes,
@@ -135,6 +138,18 @@ fn header_names(names: file::Headers, problems: &mut Problems) -> HeaderNames {
         problems.report("headers.proof", message);
     }
     compiled
+}
+
+fn filter_state(parts: Vec<Part>, problems: &mut Problems) -> Vec<Part> {
+    for (index, part) in parts.iter().enumerate() {
+        if parts.iter().take(index).any(|earlier| earlier == part) {
+            problems.report(
+                format!("identity.filter_state[{index}]"),
+                "this part is listed twice; remove one",
+            );
+        }
+    }
+    parts
 }
 
 // === Rules ===

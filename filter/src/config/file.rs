@@ -11,6 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::arguments::ArgumentKind;
+use crate::identity::Part;
 
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
@@ -39,6 +40,9 @@ pub(super) struct File {
     /// The headers an agent sends; two distinct names.
     #[serde(default)]
     pub(super) headers: Headers,
+    /// What Envoy itself is told of who is asking.
+    #[serde(default)]
+    pub(super) identity: Identity,
     /// Sizes and counts.
     #[serde(default)]
     pub(super) limits: Limits,
@@ -313,6 +317,15 @@ pub(super) struct Headers {
     /// Carries the proof.
     #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<String>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Identity {
+    /// What of an allowed request's identity is put into the filter state, for access logs, RBAC and rate limits.
+    #[serde(default)]
+    pub(super) filter_state: Vec<Part>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

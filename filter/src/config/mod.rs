@@ -23,6 +23,7 @@ use std::time::Duration;
 use credence_delegation::{Algorithms, TrustAnchors};
 
 use crate::arguments::ArgumentMapping;
+use crate::identity::Part;
 use crate::request::HeaderNames;
 use crate::route::Routes;
 use crate::target::Tolerated;
@@ -56,6 +57,8 @@ pub struct Policy {
     pub routes: Routes<Rule>,
     /// The headers an agent sends.
     pub headers: HeaderNames,
+    /// What of the identity goes into Envoy's filter state, besides the headers.
+    pub filter_state: Vec<Part>,
     /// Sizes, depths and times.
     pub limits: Limits,
     /// What is recorded, and what happens if it can not be.

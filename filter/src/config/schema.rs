@@ -144,6 +144,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("rules[].audience", audience),
         ("rules[].audience[]", visible),
         ("rules[].proof", json_schema!({"default": "pop"})),
+        ("identity.filter_state", json_schema!({"uniqueItems": true})),
         ("mode", json_schema!({"default": "enforce"})),
         ("rules[].on_stale.allow_cached_for", duration(None)),
         ("rules[].forward", json_schema!({"default": false})),

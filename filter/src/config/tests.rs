@@ -99,6 +99,7 @@ fn every_setting_can_be_set() {
                 r#""audience""#,
                 r#""holder_algorithms": ["Ed25519", "EdDSA"], "pop_window": "1m", "pop_clock_skew": "2s", "max_iat_skew": "0s",
                    "max_token_lifetime": "1h", "headers": {"delegation": "authority", "proof": "authority-proof"},
+                   "identity": {"filter_state": ["subject", "id"]},
                    "limits": {"delegation_bytes": 4096, "proof_bytes": 1024, "delegation_depth": 2.0,
                               "cache_entries": 0.0, "cache_bytes": 1.0e6},
                    "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "none"},
@@ -117,6 +118,7 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.unmatched, Unmatched::Allow);
     assert!(policy.holder_algorithms.allow(credence_delegation::Algorithm::EdDsa));
     assert_eq!(policy.headers.delegation, "authority");
+    assert_eq!(policy.filter_state, [Part::Subject, Part::Id]);
     assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(100));
     assert_eq!(policy.limits.verification.delegation_depth, 2);
     assert_eq!(policy.limits.verification.token_bytes, 4_096);
@@ -711,6 +713,8 @@ fn every_field_is_documented() {
         "paths",
         "allow",
         "delegation",
+        "identity",
+        "filter_state",
         "limits",
         "delegation_bytes",
         "proof_bytes",

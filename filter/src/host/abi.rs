@@ -46,6 +46,8 @@ mod import {
             grpc_status: i32,
         ) -> u32;
         pub(super) fn proxy_get_property(path: *const u8, path_size: usize, data: *mut usize, size: *mut usize) -> u32;
+        pub(super) fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize)
+        -> u32;
         pub(super) fn proxy_get_shared_data(
             key: *const u8,
             key_size: usize,
@@ -205,6 +207,11 @@ pub(super) fn send_local_response(status: u32, details: &str, body: &[u8], heade
 pub(super) fn property(path: &[u8], answer: &mut Answer) -> u32 {
     // SAFETY: see above.
     unsafe { import::proxy_get_property(path.as_ptr(), path.len(), &mut answer.address, &mut answer.size) }
+}
+
+pub(super) fn set_property(path: &[u8], value: &[u8]) -> u32 {
+    // SAFETY: see above.
+    unsafe { import::proxy_set_property(path.as_ptr(), path.len(), value.as_ptr(), value.len()) }
 }
 
 pub(super) fn shared_data(key: &[u8], answer: &mut Answer, cas: &mut u32) -> u32 {

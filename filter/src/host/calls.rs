@@ -180,6 +180,11 @@ pub(crate) fn property(path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
     present(answer("proxy_get_property", |answer| abi::property(&path, answer)))
 }
 
+/// Puts a value into the request's filter state, where it is called `wasm.` and this name.
+pub(crate) fn set_filter_state(name: &str, value: &[u8]) -> Result<(), HostError> {
+    check("proxy_set_property", abi::set_property(name.as_bytes(), value))
+}
+
 /// Keeps the memory of an answer that is no longer needed.
 pub(crate) fn recycle(answer: Vec<u8>) {
     abi::recycle(answer);

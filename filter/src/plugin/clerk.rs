@@ -11,6 +11,7 @@ use crate::engine::{Lookup, Verdict};
 use crate::evidence::{Record, Recorder};
 use crate::host::Flow;
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
+use crate::identity::Part;
 use crate::metrics::{self, Counter, DecisionCounters, Metrics};
 use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
 use crate::revocation::Watch;
@@ -22,6 +23,8 @@ pub(super) struct Clerk {
     /// The audit stream.
     pub(super) line: Line,
     pub(super) headers: HeaderNames,
+    /// What of the identity goes into the filter state too.
+    pub(super) filter_state: Vec<Part>,
     /// One for each rule, and one for requests that no rule covers.
     pub(super) decisions: Vec<DecisionCounters>,
     pub(super) cache_hits: Counter,
@@ -76,7 +79,7 @@ impl Clerk {
         metrics: &mut Metrics,
     ) -> Flow {
         let applied = stripped.and_then(|()| match verdict.mode {
-            Mode::Enforce => apply(&verdict, request, &self.headers),
+            Mode::Enforce => self.apply(&verdict, request),
             Mode::Shadow => Ok(()),
         });
         if let Err(error) = applied {
@@ -95,6 +98,34 @@ impl Clerk {
         };
         self.flush_if_due(began.monotonic);
         flow
+    }
+
+    /// Makes the request what its decision says the service behind us shall see.
+    fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
+        let names = &self.headers;
+        let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
+        let (allowance, access) = match (&verdict.decision, verdict.rule) {
+            (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
+            (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
+        };
+        if request.proof != Field::Absent {
+            // Nobody behind us gets to spend it.
+            remove(names.proof.as_bytes())?;
+        }
+        let Allowance::Delegated(identity) = allowance else {
+            return Ok(());
+        };
+        request.overrides.iter().try_for_each(|name| remove(name))?;
+        for (part, value) in &identity.parts {
+            calls::set_header(MapType::RequestHeaders, part.header().as_bytes(), value.as_bytes())?;
+            if self.filter_state.contains(part) {
+                calls::set_filter_state(part.filter_state(), value.as_bytes())?;
+            }
+        }
+        match access {
+            Access::Delegated(requirement) if requirement.forward => Ok(()),
+            Access::Delegated(_) | Access::Public => remove(names.delegation.as_bytes()),
+        }
     }
 
     /// Counts and records a decision, exactly once. Nothing here fails the request.
@@ -235,30 +266,6 @@ pub(super) fn strip(request: &Request<'_>) -> Result<(), HostError> {
         .forged
         .iter()
         .try_for_each(|name| calls::remove_header(MapType::RequestHeaders, name))
-}
-
-/// Makes the request what its decision says the service behind us shall see.
-fn apply(verdict: &Verdict<'_>, request: &Request<'_>, names: &HeaderNames) -> Result<(), HostError> {
-    let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
-    let (allowance, access) = match (&verdict.decision, verdict.rule) {
-        (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
-        (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
-    };
-    if request.proof != Field::Absent {
-        // Nobody behind us gets to spend it.
-        remove(names.proof.as_bytes())?;
-    }
-    let Allowance::Delegated(identity) = allowance else {
-        return Ok(());
-    };
-    request.overrides.iter().try_for_each(|name| remove(name))?;
-    for (name, value) in &identity.headers {
-        calls::set_header(MapType::RequestHeaders, name.as_bytes(), value.as_bytes())?;
-    }
-    match access {
-        Access::Delegated(requirement) if requirement.forward => Ok(()),
-        Access::Delegated(_) | Access::Public => remove(names.delegation.as_bytes()),
-    }
 }
 
 /// Removes what only this filter may set from a request's trailers, which somebody further on may merge into its headers.

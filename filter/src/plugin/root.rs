@@ -95,6 +95,7 @@ impl Root {
                     reporter: Reporter::new(settings),
                 },
                 headers: policy.headers.clone(),
+                filter_state: policy.filter_state.clone(),
                 line,
                 cache_hits: metrics.counter("credence_cache_hits"),
                 cache_beginnings: metrics.counter("credence_cache_beginnings"),
