@@ -4,9 +4,9 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# Bounds of a single input. No target needs a tenth of them, on a busy machine either.
+# Bounds for one input, which takes milliseconds. The memory is mostly libFuzzer's own: it remembers what it has found.
 TIMEOUT_SECONDS=25
-RSS_MB=2048
+RSS_MB=4096
 MALLOC_MB=64
 # Inputs longer than this find nothing that shorter ones do not: limits of size are part of each input.
 MAX_LENGTH=8192

@@ -56,6 +56,7 @@ pub struct VerifiedProof {
     /// The hash of the token it was made for.
     token_hash: String,
     issued_at: UnixTime,
+    nonce: Option<String>,
     tool: String,
     /// `hta` in canonical form.
     arguments: String,
@@ -113,16 +114,17 @@ impl<'a> Proof<'a> {
         if issued_at.distance(context.now) > context.limits.proof_window {
             return Err(Step::S7g.deny(Cause::ProofTime));
         }
-        if let NoncePolicy::OneOf(accepted) = context.nonce {
-            let nonce = claims.member("nonce").and_then(Json::as_str);
-            if !nonce.is_some_and(|nonce| accepted.contains(&nonce)) {
-                return Err(Step::S7h.deny(Cause::Nonce));
-            }
+        let nonce = claims.member("nonce").and_then(Json::as_str);
+        if let NoncePolicy::OneOf(accepted) = context.nonce
+            && !nonce.is_some_and(|nonce| accepted.contains(&nonce))
+        {
+            return Err(Step::S7h.deny(Cause::Nonce));
         }
         Ok(VerifiedProof {
             id: id.to_owned(),
             token_hash: token_hash.to_owned(),
             issued_at,
+            nonce: nonce.map(str::to_owned),
             tool: tool.to_owned(),
             arguments,
         })
@@ -140,6 +142,13 @@ impl VerifiedProof {
     #[must_use]
     pub fn issued_at(&self) -> UnixTime {
         self.issued_at
+    }
+
+    /// The proof's `nonce`, if it has one that is text: for those who do not list what they accept
+    /// ([`NoncePolicy::NotRequired`]) but recognise it.
+    #[must_use]
+    pub fn nonce(&self) -> Option<&str> {
+        self.nonce.as_deref()
     }
 
     /// Checks that the proof was made for this invocation, under the leaf of this chain: steps 7e and 7f.

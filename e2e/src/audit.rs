@@ -76,8 +76,12 @@ pub struct Decision {
     pub request_id: String,
     /// `none` or `l1`.
     pub cache: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
     /// Nanoseconds from the request's arrival to the decision.
     pub decision_ns: u64,
+    /// How old the knowledge of revocations was, where it was too old.
+    pub stale_ms: Option<u64>,
 }
 
 /// On whose behalf.

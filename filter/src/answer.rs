@@ -19,7 +19,9 @@ pub struct Answer {
 
 impl Answer {
     /// The answer to a denied request.
-    pub fn for_denial(denial: &Denial, is_grpc: bool) -> Self {
+    ///
+    /// `nonce` is what the next proof may carry, where the rule asks for one.
+    pub fn for_denial(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Self {
         let shown = denial.reason.shown();
         let class = shown.class();
         let mut headers = vec![("cache-control", "no-store".to_owned())];
@@ -29,6 +31,9 @@ impl Answer {
         }
         if class == Class::Unavailable {
             headers.push(("retry-after", RETRY_AFTER_SECONDS.to_string()));
+        }
+        if let Some(nonce) = nonce {
+            headers.push(("delegation-nonce", nonce.to_owned()));
         }
         if is_grpc {
             let mut message = format!("{}: {}", shown.code(), shown.title());
@@ -85,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_denial_is_a_problem_document() {
-        let answer = Answer::for_denial(&Reason::Expired.into(), false);
+        let answer = Answer::for_denial(&Reason::Expired.into(), None, false);
         assert_eq!(answer.status, 401);
         assert_eq!(answer.grpc_status, None);
         assert_eq!(header(&answer, "content-type"), Some("application/problem+json"));
@@ -109,6 +114,7 @@ mod tests {
                 argument,
                 step: None,
             },
+            None,
             false,
         );
         assert!(
@@ -122,18 +128,18 @@ mod tests {
     #[test]
     fn every_signature_failure_looks_the_same_to_the_client() {
         let answers = [Reason::SignatureInvalid, Reason::IssuerUnknown, Reason::LinkageInvalid]
-            .map(|reason| Answer::for_denial(&reason.into(), false));
+            .map(|reason| Answer::for_denial(&reason.into(), None, false));
         assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
         assert!(body(&answers[0]).contains(r#""reason":"delegation_invalid""#));
     }
 
     #[test]
     fn only_a_503_asks_to_come_back_and_has_no_challenge() {
-        let unavailable = Answer::for_denial(&Reason::Stale.into(), false);
+        let unavailable = Answer::for_denial(&Reason::Stale.into(), None, false);
         assert_eq!(unavailable.status, 503);
         assert_eq!(header(&unavailable, "retry-after"), Some("1"));
         assert_eq!(header(&unavailable, "www-authenticate"), None);
-        let forbidden = Answer::for_denial(&Reason::ToolNotGranted.into(), false);
+        let forbidden = Answer::for_denial(&Reason::ToolNotGranted.into(), None, false);
         assert_eq!(header(&forbidden, "retry-after"), None);
     }
 
@@ -144,7 +150,7 @@ mod tests {
             argument: Some("amount".to_owned()),
             step: None,
         };
-        let answer = Answer::for_denial(&denial, true);
+        let answer = Answer::for_denial(&denial, None, true);
         assert_eq!(answer.grpc_status, Some(7));
         assert_eq!(header(&answer, "content-type"), None);
         assert_eq!(

@@ -275,6 +275,7 @@ reasons! {
     ProofSignatureInvalid "proof_signature_invalid" Proof "The signature of the proof does not verify.",
     ProofMismatch "proof_mismatch" Proof "The proof was made for another token, audience or invocation.",
     ProofOutsideWindow "proof_outside_window" Proof "The proof is too old or dated in the future.",
+    NonceRequired "nonce_required" Proof "The proof must carry a nonce that this proxy has handed out.",
     ProofReplayed "proof_replayed" Proof "The proof has been used before.",
     ProofPredatesMemory "proof_predates_memory" Proof "The proof is older than the memory of used proofs.",
     CertificateMissing "certificate_missing" Proof "The connection shows no client certificate.",

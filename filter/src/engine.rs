@@ -13,8 +13,9 @@ use crate::body;
 use crate::cache::{CacheKey, CacheLimits, CachedChain, ChainCache};
 use crate::clock::UnixNanos;
 use crate::config::{Access, Mode, Policy, ProofKind, Requirement, Rule, Unmatched};
-use crate::decision::{Allowance, Decision, Denial, Reason};
+use crate::decision::{Allowance, Class, Decision, Denial, Reason};
 use crate::identity::Identity;
+use crate::nonce::Nonces;
 use crate::refused::RefusedChains;
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
 use crate::request::{Field, Header, Request};
@@ -29,6 +30,7 @@ pub struct Engine {
     cache: ChainCache,
     refused: RefusedChains,
     replay: ReplayMemory,
+    nonces: Nonces,
 }
 
 /// What a decision needs of the world: time, the revocation view, and what the host keeps.
@@ -56,6 +58,8 @@ pub struct Verdict<'p> {
     pub rule_index: Option<usize>,
     /// Whether the decision is carried out.
     pub mode: Mode,
+    /// What the next proof may carry, if this one was not good enough and the rule asks for a nonce.
+    pub nonce: Option<String>,
     /// What was established on the way, for the record.
     pub findings: Findings,
 }
@@ -127,6 +131,10 @@ impl Engine {
         Self {
             cache: ChainCache::new(cache_secret, limits),
             refused: RefusedChains::new(policy.limits.refused_entries),
+            nonces: Nonces::new(
+                replay.secret(),
+                policy.limits.verification.proof_window.saturating_mul(2),
+            ),
             policy,
             replay,
         }
@@ -149,6 +157,7 @@ impl Engine {
             cache,
             refused,
             replay,
+            nonces,
         } = self;
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
@@ -165,6 +174,7 @@ impl Engine {
                     cache,
                     refused,
                     replay,
+                    nonces,
                     requirement,
                     mode: routed.rule.mode,
                     request,
@@ -190,7 +200,11 @@ impl Engine {
                 }
             }
         };
-        Outcome::Decided(routed.verdict(decision, findings))
+        let mut verdict = routed.verdict(decision, findings);
+        verdict.nonce = verdict
+            .asks_for_nonce()
+            .then(|| nonces.make(UnixTime(world.now().second())));
+        Outcome::Decided(verdict)
     }
 
     /// Decides a request that was held for its body. `body` is all of it, or more than is read of one.
@@ -202,6 +216,7 @@ impl Engine {
             cache,
             refused,
             replay,
+            nonces,
         } = self;
         let Held {
             rule_index,
@@ -222,6 +237,7 @@ impl Engine {
                     cache,
                     refused,
                     replay,
+                    nonces,
                     requirement,
                     mode: routed.rule.mode,
                     request,
@@ -233,7 +249,11 @@ impl Engine {
                 }
             }
         };
-        routed.verdict(decision, findings)
+        let mut verdict = routed.verdict(decision, findings);
+        verdict.nonce = verdict
+            .asks_for_nonce()
+            .then(|| nonces.make(UnixTime(world.now().second())));
+        verdict
     }
 
     /// Denies a request that was held and is held no longer.
@@ -244,18 +264,32 @@ impl Engine {
             rule,
             rule_index: Some(held.rule_index),
             mode: rule.map_or(self.policy.mode, |rule| rule.mode),
+            nonce: None,
             findings: held.findings,
         }
     }
 }
 
 impl Verdict<'_> {
+    /// Whether a proof is what is missing, and has to carry a nonce.
+    fn asks_for_nonce(&self) -> bool {
+        let of_rule = self.rule.is_some_and(|rule| match &rule.access {
+            Access::Delegated(requirement) => requirement.nonce,
+            Access::Public => false,
+        });
+        match &self.decision {
+            Decision::Deny(denial) => of_rule && denial.reason.class() == Class::Proof,
+            Decision::Allow(_) => false,
+        }
+    }
+
     fn without_rule(mode: Mode, decision: Decision<Identity>) -> Self {
         Self {
             decision,
             rule: None,
             rule_index: None,
             mode,
+            nonce: None,
             findings: Findings::default(),
         }
     }
@@ -277,6 +311,7 @@ impl<'p> Routed<'p, '_> {
             rule: Some(self.rule),
             rule_index: Some(self.index),
             mode: self.rule.mode,
+            nonce: None,
             findings,
         }
     }
@@ -325,6 +360,7 @@ struct Attempt<'a, 'r> {
     cache: &'a mut ChainCache,
     refused: &'a mut RefusedChains,
     replay: &'a ReplayMemory,
+    nonces: &'a Nonces,
     requirement: &'a Requirement,
     mode: Mode,
     request: &'a Request<'r>,
@@ -580,6 +616,9 @@ impl<'r> Attempt<'_, 'r> {
             now,
         };
         let proof = proof.verify(&cached.chain, &context)?;
+        if self.requirement.nonce && !proof.nonce().is_some_and(|nonce| self.nonces.accept(nonce, now)) {
+            return Err(Reason::NonceRequired.into());
+        }
         // The replay memory relies on it: what is used up before a restart must not look fresh after.
         if proof.issued_at() > now.plus(self.policy.limits.proof_clock_skew) {
             return Err(Reason::ProofOutsideWindow.into());

@@ -122,6 +122,8 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
                   "ignore_members": ["/note"]}},
                 {{"name": "transfer", "match": {{"path": "/transfers"}}, "tool": "pay",
                   "args": {{"account": {{"body": "/account"}}, "amount": {{"body": "/amount", "type": "number"}}}}}},
+                {{"name": "once", "match": {{"path": "/once/accounts/{{account}}/charges"}}, "nonce": true,
+                  "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
                 {{"name": "lenient", "match": {{"path": "/lenient/{{item}}"}}, "tool": "read", "proof": "none",
                   "args": {{"item": {{"path": "item"}}}}, "on_stale": {{"allow_cached_for": "1m"}}}},
                 {{"name": "shadow", "match": {{"path": "/shadow/accounts/{{account}}/charges"}}, "mode": "shadow",
@@ -998,4 +1000,33 @@ fn a_shadow_decision_is_made_and_uses_no_proof_up() {
     let enforced = "/accounts/a1/charges?amount=50";
     assert_eq!(decide(world, enforced), (Mode::Enforce, "allow"));
     assert_eq!(decide(world, enforced), (Mode::Enforce, "proof_replayed"));
+}
+
+#[test]
+fn a_rule_may_ask_for_a_nonce_of_this_process() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let mut decide = |world: &mut TestWorld, id: &str, nonce: Option<&str>| {
+        let proof = samples::proof_with_nonce(&delegation, 2, id, "pay", PAID, NOW, nonce);
+        let mut request = pay(&delegation, &proof);
+        request[2] = (":path", "/once/accounts/a1/charges?amount=50");
+        let serialized = serialize(&request);
+        let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
+        let verdict = decided(engine.decide(&request, world));
+        (code(&verdict), verdict.nonce)
+    };
+    let (reason, offered) = decide(world, "p1", None);
+    assert_eq!(reason, "nonce_required");
+    let offered = offered.expect("what to carry next time");
+    assert_eq!(decide(world, "p2", Some("made up")).0, "nonce_required");
+    assert_eq!(decide(world, "p3", Some(&offered)), ("allow", None));
+    let (reason, next) = decide(world, "p3", Some(&offered));
+    assert_eq!(reason, "proof_replayed");
+    assert!(next.is_some());
+    assert_eq!(
+        decide(world, "p4", Some(&offered)).0,
+        "allow",
+        "it is not the nonce that is used up"
+    );
 }

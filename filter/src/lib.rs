@@ -10,6 +10,7 @@
 //! | [`route`], [`arguments`], [`body`] | the rule a request falls under, and the tool's arguments in it |
 //! | [`engine`] | the decision |
 //! | [`cache`], [`refused`], [`replay`] | chains verified before, chains refused before, and proofs used before |
+//! | [`nonce`] | nonces that proofs may have to carry |
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
 //! | [`decision`], [`answer`], [`identity`] | what came out, what the client is told, what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
@@ -41,6 +42,7 @@ pub mod evidence;
 mod host;
 pub mod identity;
 pub mod metrics;
+pub mod nonce;
 #[cfg(target_arch = "wasm32")]
 mod plugin;
 pub mod refused;

@@ -98,6 +98,11 @@ impl ReplayMemory {
         })
     }
 
+    /// A secret that all workers of the process share, and that ends with it.
+    pub fn secret(&self) -> &[u8; 16] {
+        &self.secret
+    }
+
     /// Remembers a proof, and says whether this is its first use.
     ///
     /// # Errors

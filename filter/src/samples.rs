@@ -62,6 +62,22 @@ pub(crate) fn proof(leaf: &str, by: u8, id: &str, tool: &str, arguments: &str, i
 }
 
 pub(crate) fn proof_by(by: &SigningKey, leaf: &str, id: &str, tool: &str, arguments: &str, iat: i64) -> String {
+    prove(by, leaf, id, tool, arguments, iat, None)
+}
+
+pub(crate) fn proof_with_nonce(
+    leaf: &str,
+    by: u8,
+    id: &str,
+    tool: &str,
+    arguments: &str,
+    iat: i64,
+    nonce: Option<&str>,
+) -> String {
+    prove(&key(by), leaf, id, tool, arguments, iat, nonce)
+}
+
+fn prove(by: &SigningKey, leaf: &str, id: &str, tool: &str, arguments: &str, iat: i64, nonce: Option<&str>) -> String {
     let json = Json::parse(arguments.as_bytes()).unwrap();
     let invocation = Invocation {
         id: id.into(),
@@ -69,7 +85,7 @@ pub(crate) fn proof_by(by: &SigningKey, leaf: &str, id: &str, tool: &str, argume
         tool: tool.into(),
         arguments: Arguments::from_json(json.as_object().unwrap()).unwrap(),
         audience: Some(AUDIENCE.into()),
-        nonce: None,
+        nonce: nonce.map(str::to_owned),
     };
     mint::prove(leaf, &invocation, by, &Limits::default()).unwrap()
 }

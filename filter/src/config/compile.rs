@@ -8,7 +8,8 @@ use super::arguments::arguments;
 use super::checks::{MAX_NAME_BYTES, at_most, count, header_name, seconds, time, visible};
 use super::error::Problems;
 use super::{
-    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Policy, Requirement, Rule, duration, file, matching, trust,
+    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Policy, ProofKind, Requirement, Rule, duration, file,
+    matching, trust,
 };
 use crate::identity::Part;
 use crate::replay::MAX_PROOF_WINDOW;
@@ -240,6 +241,7 @@ impl RuleCompiler<'_> {
             ("audience", rule.audience.is_some()),
             ("proof", rule.proof.is_some()),
             ("forward", rule.forward.is_some()),
+            ("nonce", rule.nonce.is_some()),
             ("mode", rule.mode.is_some()),
             ("on_stale", rule.on_stale.is_some()),
         ];
@@ -273,6 +275,12 @@ impl RuleCompiler<'_> {
             None => self.audience.to_vec(),
         };
         let proof = rule.proof.unwrap_or_default();
+        if rule.nonce == Some(true) && proof != ProofKind::Pop {
+            problems.report(
+                format!("{path}.nonce"),
+                "only a signed proof carries a nonce; write `proof: pop`, or remove `nonce`",
+            );
+        }
         let stale_limit = rule.on_stale.as_ref().map(|on_stale| {
             let path = format!("{path}.on_stale.allow_cached_for");
             let written = Some(on_stale.allow_cached_for.clone());
@@ -299,6 +307,7 @@ impl RuleCompiler<'_> {
             arguments,
             audience,
             proof,
+            nonce: rule.nonce.unwrap_or_default(),
             stale_limit,
             ignore_body: rule.ignore_body.unwrap_or_default(),
             forward: rule.forward.unwrap_or_default(),

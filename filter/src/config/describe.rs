@@ -91,6 +91,8 @@ pub struct Asked {
     pub arguments: Vec<ArgumentDescription>,
     /// How the agent proves that it is the holder.
     pub proof: ProofKind,
+    /// Whether the proof must carry the nonce that a denied request is told in its `delegation-nonce` header.
+    pub nonce: bool,
     /// The names that delegation and proof may be meant for; one of them suffices.
     pub audience: Vec<String>,
     /// What may be in the request without being an argument.
@@ -183,6 +185,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
         audience,
         proof,
         forward,
+        nonce,
         mode,
         // Of no concern to those who are asked for something.
         on_stale: _,
@@ -197,6 +200,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
             .filter_map(|(name, written)| argument(name, written))
             .collect(),
         proof: proof.unwrap_or_default(),
+        nonce: nonce.unwrap_or_default(),
         audience: audience.unwrap_or_else(|| plugin_audience.to_vec()),
         ignored: Ignored {
             query: ignore_query.unwrap_or_default(),

@@ -146,6 +146,9 @@ pub(super) struct Rule {
     /// How the agent proves that it is the holder.
     #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<ProofKind>,
+    /// Whether a proof must carry a nonce that this Envoy process has handed out.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) nonce: Option<bool>,
     /// Replaces the plugin's `mode` for this rule.
     #[serde(default, deserialize_with = "present")]
     pub(super) mode: Option<Mode>,

@@ -126,6 +126,8 @@ pub struct Requirement {
     pub audience: Vec<String>,
     /// How the agent proves that it is the holder.
     pub proof: ProofKind,
+    /// Whether a proof must carry a nonce of this process.
+    pub nonce: bool,
     /// Up to what age of the lease a chain that was verified before still counts; `None` as long as it is fresh.
     pub stale_limit: Option<Duration>,
     /// Whether a request may have a body, which no delegation constrains.

@@ -145,6 +145,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("rules[].audience[]", visible),
         ("rules[].proof", json_schema!({"default": "pop"})),
         ("identity.filter_state", json_schema!({"uniqueItems": true})),
+        ("rules[].nonce", json_schema!({"default": false})),
         ("mode", json_schema!({"default": "enforce"})),
         ("rules[].on_stale.allow_cached_for", duration(None)),
         ("rules[].forward", json_schema!({"default": false})),
@@ -299,7 +300,7 @@ const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 const HEADER_NAME: &str = "^[a-z0-9!#$%&'*+.^_`|~-]+$";
 
 /// What a public rule may not have: it reads no delegation.
-const NOT_FOR_PUBLIC: [&str; 10] = [
+const NOT_FOR_PUBLIC: [&str; 11] = [
     "tool",
     "args",
     "ignore_query",
@@ -310,6 +311,7 @@ const NOT_FOR_PUBLIC: [&str; 10] = [
     "forward",
     "mode",
     "on_stale",
+    "nonce",
 ];
 
 #[cfg(test)]

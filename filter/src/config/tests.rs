@@ -246,6 +246,12 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
         ),
         (
             r#""proof": "none""#,
+            r#""proof": "none", "nonce": true"#,
+            "rules[1].nonce",
+            "only a signed proof carries a nonce",
+        ),
+        (
+            r#""proof": "none""#,
             r#""mode": "observe""#,
             "rules[1].mode",
             "expected `enforce` or `shadow`",
@@ -679,6 +685,7 @@ fn every_field_is_documented() {
         "ping_interval",
         "default",
         "mode",
+        "nonce",
         "on_stale",
         "allow_cached_for",
         "rules",

@@ -92,7 +92,7 @@ impl Clerk {
         let flow = match (&verdict.decision, verdict.mode) {
             (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => Flow::Continue,
             (Decision::Deny(denial), Mode::Enforce) => {
-                answer_or_hold(denial, request.is_grpc());
+                answer_or_hold(denial, verdict.nonce.as_deref(), request.is_grpc());
                 Flow::Pause
             }
         };
@@ -159,7 +159,7 @@ impl Clerk {
         let reason = denial.reason.code();
         self.count(None, Mode::Enforce, metrics::Verdict::Deny, reason, metrics);
         self.evidence.ring.count(NO_RULE, reason, began.wall);
-        answer_or_hold(denial, false);
+        answer_or_hold(denial, None, false);
         Flow::Pause
     }
 
@@ -256,7 +256,7 @@ impl From<audit::Action> for Deed {
 
 /// Refuses a request that nothing more can be done for.
 pub(super) fn refuse() -> Flow {
-    answer_or_hold(&Reason::HostFailure.into(), false);
+    answer_or_hold(&Reason::HostFailure.into(), None, false);
     Flow::Pause
 }
 
@@ -287,8 +287,8 @@ pub(super) enum TrailerError {
 }
 
 /// Answers a denied request. If even that fails it stays where it is, and ends with its timeout: it does not pass.
-fn answer_or_hold(denial: &Denial, is_grpc: bool) {
-    if let Err(error) = answer(denial, is_grpc) {
+fn answer_or_hold(denial: &Denial, nonce: Option<&str>, is_grpc: bool) {
+    if let Err(error) = answer(denial, nonce, is_grpc) {
         calls::log(
             LogLevel::Error,
             &format!("credence: a denied request was not answered, and is held: {error}"),
@@ -296,8 +296,8 @@ fn answer_or_hold(denial: &Denial, is_grpc: bool) {
     }
 }
 
-fn answer(denial: &Denial, is_grpc: bool) -> Result<(), HostError> {
-    let answer = Answer::for_denial(denial, is_grpc);
+fn answer(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Result<(), HostError> {
+    let answer = Answer::for_denial(denial, nonce, is_grpc);
     let headers: Vec<_> = answer
         .headers
         .iter()

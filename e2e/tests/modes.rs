@@ -1,0 +1,164 @@
+//! What a configuration may do besides enforcing: watch in shadow, go by old knowledge, tell Envoy who is asking.
+
+use credence_e2e::grants::READ;
+use credence_e2e::{Client, Reply, Request, Stack, StackOptions, waiting};
+
+fn book() -> Request {
+    Request::get("/v1/catalog/book")
+}
+
+#[track_caller]
+fn assert_denied(reply: &Reply, status: u16, reason: &str) {
+    assert_eq!(
+        (reply.status, reply.reason().as_deref()),
+        (status, Some(reason)),
+        "{}",
+        reply.text()
+    );
+}
+
+mod in_shadow {
+    use super::*;
+
+    #[test]
+    fn every_request_goes_on_as_it_came_and_its_decision_is_on_record() {
+        let options = StackOptions::quick().replacing("rules:\n", "mode: shadow\n                            rules:\n");
+        let stack = Stack::start(&options).unwrap();
+        let chain = stack
+            .mint(
+                "alice",
+                &[
+                    "--tool",
+                    r#"catalog.read={"item":{"constraint_type":"exact","value":"pen"}}"#,
+                ],
+            )
+            .unwrap();
+        let requests = [
+            book(),
+            book().delegation("no.thing.atall"),
+            book().delegation(&chain),
+            Request::get("/v1/catalog/pen").delegation(&chain),
+            Request::get("/nowhere"),
+            Request::get("/v1/catalog/a%2F..%2Fb"),
+        ];
+        for (number, request) in requests.iter().enumerate() {
+            let forged = request.clone().header("x-delegation-subject", "root");
+            let reply = stack.send(&forged).unwrap();
+            // The last is refused by Envoy itself.
+            if number + 1 == requests.len() {
+                assert_eq!(reply.status, 400);
+                continue;
+            }
+            let received = reply.received().unwrap_or_else(|| panic!("{}", reply.text()));
+            assert_eq!(received.identity_headers(), [""; 0], "what only we may say is gone");
+        }
+        let received = stack.send(&book().delegation(&chain)).unwrap().received().unwrap();
+        assert_eq!(
+            received.header("delegation"),
+            Some(chain.as_str()),
+            "and the rest is left alone"
+        );
+
+        for (rule, decision, reason, count) in [
+            ("catalog", "deny", "delegation_missing", 1),
+            ("catalog", "deny", "delegation_malformed", 1),
+            ("catalog", "deny", "argument_not_allowed", 2),
+            ("catalog", "allow", "delegated", 1),
+        ] {
+            let name = format!("wasmcustom.credence_shadow_decision.rule.{rule}.decision.{decision}.reason.{reason}");
+            waiting::until(&name, || Ok((stack.envoy.stat(&name)? == count).then_some(()))).unwrap();
+        }
+        waiting::until("the records", || {
+            let records = stack.records()?;
+            let decisions: Vec<_> = records.iter().filter_map(|record| record.decision()).collect();
+            if decisions.len() < 3 {
+                return Ok(None);
+            }
+            assert!(decisions.iter().all(|decision| decision.mode == "shadow"));
+            let mut reasons: Vec<_> = decisions.iter().map(|decision| decision.reason.as_str()).collect();
+            reasons.sort_unstable();
+            assert_eq!(reasons, ["argument_not_allowed", "argument_not_allowed", "delegated"]);
+            Ok(Some(()))
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_rule_may_be_watched_while_the_others_are_enforced() {
+        let options = StackOptions::quick().replacing(
+            "- name: catalog\n",
+            "- name: catalog\n                                mode: shadow\n",
+        );
+        let stack = Stack::start(&options).unwrap();
+        assert!(stack.send(&book()).unwrap().received().is_some());
+        let charge = Request::post("/v1/accounts/a1/charges?amount=1");
+        assert_denied(&stack.send(&charge).unwrap(), 401, "delegation_missing");
+        assert_denied(&stack.send(&Request::get("/nowhere")).unwrap(), 403, "no_route");
+    }
+}
+
+#[test]
+fn a_rule_may_go_by_old_knowledge_for_delegations_that_are_known() {
+    let options = StackOptions::quick().replacing(
+        "- name: catalog\n",
+        "- name: catalog\n                                on_stale: {allow_cached_for: 5m}\n",
+    );
+    let mut stack = Stack::start(&options).unwrap();
+    let known = stack.mint("alice", &["--tool", READ]).unwrap();
+    let unknown = stack.mint("bob", &["--tool", READ]).unwrap();
+    let mut workers = stack.envoy.connection_to_every_worker().unwrap();
+    for worker in &mut workers {
+        assert!(worker.send(&book().delegation(&known)).unwrap().received().is_some());
+    }
+    stack.control_plane.kill().unwrap();
+    stack.wait_until_stale().unwrap();
+    for worker in &mut workers {
+        assert!(worker.send(&book().delegation(&known)).unwrap().received().is_some());
+        assert_denied(&worker.send(&book().delegation(&unknown)).unwrap(), 503, "stale");
+    }
+    // Another rule does not.
+    let charge = Request::post("/v1/accounts/a1/charges?amount=1")
+        .delegation(&known)
+        .proof("a.b.c");
+    assert_eq!(stack.send(&charge).unwrap().status, 503);
+
+    // What was decided so is on record as that.
+    stack.control_plane.restart().unwrap();
+    waiting::until("the records of decisions by old knowledge", || {
+        let records = stack.records()?;
+        let stale = records
+            .iter()
+            .filter_map(|record| record.decision()?.stale_ms)
+            .filter(|age| *age > 2_000);
+        Ok((stale.count() == workers.len()).then_some(()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_filter_state_tells_envoy_who_is_asking() {
+    let options = StackOptions::quick()
+        .replacing(
+            "rules:\n",
+            "identity: {filter_state: [subject, tool, proof, agent]}\n                            rules:\n",
+        )
+        .replacing(
+            r"%REQUEST_HEADER(X-REQUEST-ID)%\n",
+            r"subject=%FILTER_STATE(wasm.credence_subject:PLAIN)% tool=%FILTER_STATE(wasm.credence_tool:PLAIN)% proof=%FILTER_STATE(wasm.credence_proof:PLAIN)% agent=%FILTER_STATE(wasm.credence_agent:PLAIN)% id=%FILTER_STATE(wasm.credence_id:PLAIN)%\n",
+        );
+    let stack = Stack::start(&options).unwrap();
+    let chain = stack.mint("ünï", &["--tool", READ]).unwrap();
+    let mut client = Client::connect(stack.envoy.ingress()).unwrap();
+    assert!(client.send(&book().delegation(&chain)).unwrap().received().is_some());
+    let denied = Request::get("/v1/catalog/book");
+    assert_denied(&client.send(&denied).unwrap(), 401, "delegation_missing");
+    for line in [
+        "subject=%C3%BCn%C3%AF tool=catalog.read proof=none agent=- id=-",
+        "subject=- tool=- proof=- agent=- id=-",
+    ] {
+        waiting::until(format_args!("{line} in the access log"), || {
+            Ok(stack.envoy.log().contains(line).then_some(()))
+        })
+        .unwrap();
+    }
+}
