@@ -44,6 +44,7 @@ lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all
 	@echo "==> Formatting"
 	@cargo fmt --all --check
 	@cargo fmt --check --manifest-path loadtest/noop/Cargo.toml
+	@cargo fmt --check --manifest-path fuzz/Cargo.toml
 	@echo "==> Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@echo "==> Clippy for the code that is built for Wasm only"

@@ -31,6 +31,7 @@ rules:
       service: {host: true}
     ignore_query: [trace]
     ignore_members: [/note]
+    nonce: true
     forward: true
   - name: events
     match: {path: /events}
@@ -38,6 +39,7 @@ rules:
     audience: [urn:events]
     proof: mtls
     ignore_body: true
+    mode: shadow
     upgrade: true
   - {name: health, match: {path: /healthz}, public: true}
 "#;
@@ -67,6 +69,7 @@ charge
   argument   lines: any JSON, from /order/lines in the JSON body
   argument   service: text, the host
   proof      pop: each request is signed with the key that the delegation names
+  nonce      the proof carries the one in a refusal's delegation-nonce header
   audience   https://payments.example or urn:payments
   ignored    trace in the query, /note in the JSON body; what is not named denies the request
   forwarded  the service gets to see the delegation
@@ -78,6 +81,7 @@ events
   proof     mtls: the client certificate is the one that the delegation names
   audience  urn:events
   ignored   the body; what is not named denies the request
+  shadow    decisions are recorded, not carried out
   upgrade   let through, such as a WebSocket
 
 health
@@ -106,6 +110,7 @@ fn a_program_reads_the_same() {
                     "headers": [{"name": "x-version", "test": "prefix", "value": "2."}],
                     "query": [{"name": "dry_run", "test": "absent"}],
                 },
+                "mode": "enforce",
                 "upgrade": false,
                 "public": false,
                 "asks": {
@@ -118,6 +123,7 @@ fn a_program_reads_the_same() {
                         {"name": "service", "type": "string", "from": {"place": "host"}, "optional": false},
                     ],
                     "proof": "pop",
+                    "nonce": true,
                     "audience": ["https://payments.example", "urn:payments"],
                     "ignored": {"query": ["trace"], "body_members": ["/note"], "body": false},
                     "forward": true,
@@ -126,12 +132,14 @@ fn a_program_reads_the_same() {
             {
                 "name": "events",
                 "match": {"hosts": [], "methods": [], "path": "/events", "headers": [], "query": []},
+                "mode": "shadow",
                 "upgrade": true,
                 "public": false,
                 "asks": {
                     "tool": "events.read",
                     "arguments": [],
                     "proof": "mtls",
+                    "nonce": false,
                     "audience": ["urn:events"],
                     "ignored": {"query": [], "body_members": [], "body": true},
                     "forward": false,
@@ -140,6 +148,7 @@ fn a_program_reads_the_same() {
             {
                 "name": "health",
                 "match": {"hosts": [], "methods": [], "path": "/healthz", "headers": [], "query": []},
+                "mode": "enforce",
                 "upgrade": false,
                 "public": true,
             },
@@ -152,7 +161,7 @@ fn a_program_reads_the_same() {
 fn what_would_not_load_is_not_described() {
     let wrong = PLUGIN.replace("tool: events.read", "tools: events.read");
     for arguments in [&[][..], &["--json"]] {
-        describe(&wrong, arguments).failed(1, &["plugin.yaml:28: rules[1].tools: unknown field", "would not load"]);
+        describe(&wrong, arguments).failed(1, &["plugin.yaml:29: rules[1].tools: unknown field", "would not load"]);
     }
     describe("a: yes\n", &[]).failed(1, &["plugin.yaml:1: YAML readers disagree"]);
 }

@@ -1,7 +1,7 @@
 //! What a configuration may do besides enforcing: watch in shadow, go by old knowledge, tell Envoy who is asking.
 
-use credence_e2e::grants::READ;
-use credence_e2e::{Client, Reply, Request, Stack, StackOptions, waiting};
+use credence_e2e::grants::{CHARGE, READ};
+use credence_e2e::{AUDIENCE, Client, Reply, Request, Stack, StackOptions, waiting};
 
 fn book() -> Request {
     Request::get("/v1/catalog/book")
@@ -133,6 +133,52 @@ fn a_rule_may_go_by_old_knowledge_for_delegations_that_are_known() {
         Ok((stale.count() == workers.len()).then_some(()))
     })
     .unwrap();
+}
+
+#[test]
+fn a_rule_may_ask_for_a_nonce_that_only_this_envoy_has_handed_out() {
+    let options = StackOptions::quick().replacing(
+        "proof: pop\n",
+        "proof: pop\n                                nonce: true\n",
+    );
+    let mut stack = Stack::start(&options).unwrap();
+    let chain = stack.mint("alice", &["--tool", CHARGE]).unwrap();
+    let charge = |stack: &Stack, nonce: &[&str]| {
+        let prove = [
+            "prove",
+            "--chain",
+            &chain,
+            "--key",
+            stack.agent.path(),
+            "--tool",
+            "payments.charge",
+        ];
+        let what = ["--arg", "account=a1", "--arg-json", "amount=5", "--audience", AUDIENCE];
+        let proof = stack.credence.run([&prove[..], &what, nonce].concat()).unwrap();
+        let request = Request::post("/v1/accounts/a1/charges?amount=5")
+            .delegation(&chain)
+            .proof(&proof);
+        stack.send(&request).unwrap()
+    };
+    let refused = charge(&stack, &[]);
+    assert_denied(&refused, 401, "nonce_required");
+    let nonce = refused
+        .header("delegation-nonce")
+        .expect("what to carry next time")
+        .to_owned();
+    let allowed = waiting::until("proofs to count after the start", || {
+        let reply = charge(&stack, &["--nonce", &nonce]);
+        Ok((reply.reason().as_deref() != Some("proof_predates_memory")).then_some(reply))
+    })
+    .unwrap();
+    assert!(allowed.received().is_some(), "{}", allowed.text());
+    assert_eq!(allowed.header("delegation-nonce"), None);
+    // Every worker of this process recognises it, and no other process does.
+    for _ in 0..8 {
+        assert!(charge(&stack, &["--nonce", &nonce]).received().is_some());
+    }
+    stack.restart_envoy().unwrap();
+    assert_denied(&charge(&stack, &["--nonce", &nonce]), 401, "nonce_required");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use credence_filter::arguments::ArgumentKind;
 use credence_filter::config::{
-    ArgumentDescription, Asked, Condition, Description, Place, ProofKind, RuleDescription, Test, Unmatched,
+    ArgumentDescription, Asked, Condition, Description, Mode, Place, ProofKind, RuleDescription, Test, Unmatched,
 };
 
 use super::check::Report;
@@ -126,12 +126,21 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
                 row("argument", argument_in_words(argument));
             }
             row("proof", proof_in_words(asked.proof).to_owned());
+            if asked.nonce {
+                row(
+                    "nonce",
+                    "the proof carries the one in a refusal's delegation-nonce header".to_owned(),
+                );
+            }
             row("audience", asked.audience.join(" or "));
             row("ignored", ignored_in_words(asked));
             if asked.forward {
                 row("forwarded", "the service gets to see the delegation".to_owned());
             }
         }
+    }
+    if rule.mode == Mode::Shadow {
+        row("shadow", "decisions are recorded, not carried out".to_owned());
     }
     if rule.upgrade {
         row("upgrade", "let through, such as a WebSocket".to_owned());
