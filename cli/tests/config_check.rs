@@ -307,6 +307,36 @@ fn an_istio_envoy_filter_is_read() {
 }
 
 #[test]
+fn a_rule_that_reads_a_body_needs_a_proxy_that_shows_it() {
+    let plugin = PLUGIN.replace("rules:\n", READS_A_BODY);
+    assert_ne!(plugin, PLUGIN);
+    check("plugin.yaml", &plugin).succeeded();
+    let failing = "failure_policy: FAIL_RELOAD";
+    for (file, without) in [
+        ("envoy.yaml", envoy(failing, &plugin)),
+        ("istio.yaml", envoy_filter(failing, &plugin)),
+    ] {
+        check(file, &without).failed(1, &["allow_on_headers_stop_iteration: a rule reads the body"]);
+        // On a line of its own, as far in as the one before.
+        let line = without.lines().find(|line| line.contains(failing)).unwrap();
+        let with = without.replace(
+            line,
+            &format!(
+                "{line}\n{}",
+                line.replace(failing, "allow_on_headers_stop_iteration: true")
+            ),
+        );
+        check(file, &with).succeeded();
+    }
+    let wasm_plugin = wasm_plugin("failStrategy: FAIL_RELOAD", &plugin);
+    check("istio.yaml", &wasm_plugin).failed(1, &["use an EnvoyFilter"]);
+}
+
+/// A rule before the others.
+const READS_A_BODY: &str =
+    "rules:\n  - {name: order, match: {path: /orders}, tool: order, args: {amount: {body: /amount}}}\n";
+
+#[test]
 fn every_document_of_a_file_is_checked_and_named() {
     let good = wasm_plugin("failStrategy: FAIL_RELOAD", PLUGIN);
     let other = "apiVersion: v1\nkind: Service\nmetadata: {name: credence}\n";

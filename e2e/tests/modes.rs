@@ -20,9 +20,23 @@ fn assert_denied(reply: &Reply, status: u16, reason: &str) {
 mod in_shadow {
     use super::*;
 
+    /// Rules before those of envoy-config/envoy.yaml.
+    const WATCHED: &str = r#"mode: shadow
+                            rules:
+                              - name: watched
+                                match: {methods: [GET], path: "/v1/watched/{item}"}
+                                tool: catalog.read
+                                args: {item: {path: item}}
+                                proof: none
+"#;
+
     #[test]
     fn every_request_goes_on_as_it_came_and_its_decision_is_on_record() {
-        let options = StackOptions::quick().replacing("rules:\n", "mode: shadow\n                            rules:\n");
+        // One rule is enforced, by which the stack sees when it is in step.
+        let options = StackOptions::quick().replacing("rules:\n", WATCHED).replacing(
+            "- name: catalog\n",
+            "- name: catalog\n                                mode: enforce\n",
+        );
         let stack = Stack::start(&options).unwrap();
         let chain = stack
             .mint(
@@ -33,13 +47,14 @@ mod in_shadow {
                 ],
             )
             .unwrap();
+        let book = || Request::get("/v1/watched/book");
         let requests = [
             book(),
             book().delegation("no.thing.atall"),
             book().delegation(&chain),
-            Request::get("/v1/catalog/pen").delegation(&chain),
+            Request::get("/v1/watched/pen").delegation(&chain),
             Request::get("/nowhere"),
-            Request::get("/v1/catalog/a%2F..%2Fb"),
+            Request::get("/v1/watched/a%2F..%2Fb"),
         ];
         for (number, request) in requests.iter().enumerate() {
             let forged = request.clone().header("x-delegation-subject", "root");
@@ -60,10 +75,10 @@ mod in_shadow {
         );
 
         for (rule, decision, reason, count) in [
-            ("catalog", "deny", "delegation_missing", 1),
-            ("catalog", "deny", "delegation_malformed", 1),
-            ("catalog", "deny", "argument_not_allowed", 2),
-            ("catalog", "allow", "delegated", 1),
+            ("watched", "deny", "delegation_missing", 1),
+            ("watched", "deny", "delegation_malformed", 1),
+            ("watched", "deny", "argument_not_allowed", 2),
+            ("watched", "allow", "delegated", 1),
         ] {
             let name = format!("wasmcustom.credence_shadow_decision.rule.{rule}.decision.{decision}.reason.{reason}");
             waiting::until(&name, || Ok((stack.envoy.stat(&name)? == count).then_some(()))).unwrap();
@@ -117,10 +132,11 @@ fn a_rule_may_go_by_old_knowledge_for_delegations_that_are_known() {
         assert_denied(&worker.send(&book().delegation(&unknown)).unwrap(), 503, "stale");
     }
     // Another rule does not.
+    let proof = stack.prove_charge(&known, &stack.agent, "a1", "1").unwrap();
     let charge = Request::post("/v1/accounts/a1/charges?amount=1")
         .delegation(&known)
-        .proof("a.b.c");
-    assert_eq!(stack.send(&charge).unwrap().status, 503);
+        .proof(&proof);
+    assert_denied(&stack.send(&charge).unwrap(), 503, "stale");
 
     // What was decided so is on record as that.
     stack.control_plane.restart().unwrap();

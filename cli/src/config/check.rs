@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use credence_filter::config::Policy;
+use credence_filter::config::{Access, Policy};
 
 use super::documents::{self, ConfigFile, Document, Finding, In};
 use super::plugins::{Configuration, Plugin, Remark};
@@ -105,12 +105,21 @@ impl Report {
         };
         let finding = |(path, message): (&str, &str)| inner(configuration, path, message, document, number);
         match Policy::parse(configuration.json.as_bytes()) {
-            Ok(policy) => self.notes.extend(
-                policy
-                    .notes
-                    .iter()
-                    .map(|note| finding((note.path.as_str(), note.message.as_str()))),
-            ),
+            Ok(policy) => {
+                let reads_a_body = policy.routes.iter().any(|rule| match &rule.access {
+                    Access::Delegated(requirement) => requirement.reads_body(),
+                    Access::Public => false,
+                });
+                if reads_a_body {
+                    self.mistakes.extend(plugin.bodiless.iter().map(remark));
+                }
+                self.notes.extend(
+                    policy
+                        .notes
+                        .iter()
+                        .map(|note| finding((note.path.as_str(), note.message.as_str()))),
+                );
+            }
             Err(error) => {
                 let problems = error.problems().iter();
                 self.mistakes

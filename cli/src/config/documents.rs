@@ -110,6 +110,7 @@ impl Document {
                 }),
                 refused: Vec::new(),
                 warnings: Vec::new(),
+                bodiless: None,
             }],
         };
         Self {

@@ -30,8 +30,16 @@ pub(super) fn plugin(config: &Object<'_>, path: &str) -> Option<Plugin> {
         configuration: None,
         refused: Vec::new(),
         warnings: Vec::new(),
+        bodiless: None,
     };
     judge_failure(config, path, &mut plugin);
+    if !matches!(config.member(HOLD), Some(Json::Bool(true))) {
+        plugin.bodiless = Some(Remark::new(
+            places::member(path, HOLD),
+            "a rule reads the body, which Envoy shows to a filter that holds a request only if this is true; set \
+             allow_on_headers_stop_iteration: true, or every such request waits until it times out",
+        ));
+    }
     match configuration(config, path) {
         Ok(configuration) => plugin.configuration = Some(configuration),
         Err(remark) => plugin.refused.push(remark),
@@ -125,6 +133,9 @@ fn configuration(config: &Object<'_>, path: &str) -> Result<Configuration, Remar
         ))
     }
 }
+
+/// The field of Envoy's `PluginConfig` without which a request that a filter holds has no body for it.
+const HOLD: &str = "allow_on_headers_stop_iteration";
 
 const WASM_FILTER: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 

@@ -30,6 +30,7 @@ pub(super) fn plugin(resource: &Object<'_>, spec: &Object<'_>, path: &str) -> Op
         configuration: None,
         refused: Vec::new(),
         warnings: Vec::new(),
+        bodiless: Some(Remark::new(path, BODILESS)),
     };
     judge_failure(spec, path, &mut plugin);
     judge_module(spec, path, &mut plugin);
@@ -90,6 +91,10 @@ fn judge_module(spec: &Object<'_>, path: &str, plugin: &mut Plugin) {
 }
 
 const GROUP: &str = "extensions.istio.io/";
+
+const BODILESS: &str = "a rule reads the body, which a WasmPlugin never shows to a filter that holds a request (it can not \
+                        set allow_on_headers_stop_iteration); use an EnvoyFilter, as envoy-config/istio/envoyfilter.yaml \
+                        does";
 
 const NOT_RELOADING: &str = "it is not FAIL_RELOAD, so that one failure of the filter denies every request of its \
                              worker until the proxy restarts; set failStrategy: FAIL_RELOAD";

@@ -15,6 +15,8 @@ pub(super) struct Plugin {
     pub(super) refused: Vec<Remark>,
     /// What should be different, but fails closed as it is.
     pub(super) warnings: Vec<Remark>,
+    /// Why no rule can read a body here: the proxy would not show it to the filter, and the request would wait in vain.
+    pub(super) bodiless: Option<Remark>,
 }
 
 /// The configuration of a filter, as JSON text.
