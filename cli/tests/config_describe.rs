@@ -168,7 +168,11 @@ fn what_would_not_load_is_not_described() {
 
 #[test]
 fn a_filter_is_found_in_what_surrounds_it() {
-    let indented = PLUGIN.trim().replace('\n', "\n    ");
+    // A WasmPlugin has no bodies for a filter to read.
+    let without_body = PLUGIN
+        .replace("      lines: {body: /order/lines, type: json}\n", "")
+        .replace("    ignore_members: [/note]\n", "");
+    let indented = without_body.trim().replace('\n', "\n    ");
     let resource = |strategy: &str| {
         format!(
             "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {{name: credence}}\nspec:\n  url: \
