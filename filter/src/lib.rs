@@ -38,6 +38,7 @@ pub mod config;
 pub mod decision;
 pub mod engine;
 pub mod evidence;
+pub mod holding;
 #[cfg(any(target_arch = "wasm32", test))]
 mod host;
 pub mod identity;

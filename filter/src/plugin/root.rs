@@ -1,6 +1,5 @@
 //! One configuration in one VM: decides its requests and reports on them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use credence_delegation::UnixTime;
@@ -15,6 +14,7 @@ use crate::config::{Overflow, Policy};
 use crate::decision::Reason;
 use crate::engine::{Engine, Held, Outcome};
 use crate::evidence::Recorder;
+use crate::holding::{Holding, Piece};
 use crate::host::calls::{self, BufferType, HostError, MapType};
 use crate::host::{Flow, RootId, StreamId};
 use crate::metrics::{Counter, DecisionCounters, Gauge, Metrics};
@@ -26,7 +26,7 @@ use crate::revocation::Watch;
 pub(super) struct Root {
     engine: Engine,
     /// Requests that wait for their bodies.
-    held: BTreeMap<StreamId, Waiting>,
+    held: Holding<StreamId, Waiting>,
     /// Which of the VM's watches this configuration relies on.
     pub(super) watch: WatchId,
     pub(super) clerk: Clerk,
@@ -103,7 +103,7 @@ impl Root {
                 cache_refusals: metrics.counter("credence_cache_refusals"),
             },
             engine: Engine::new(policy, calls::random()?, replay),
-            held: BTreeMap::new(),
+            held: Holding::new(),
             watch,
             figures: Figures::new(metrics),
             draining_since: None,
@@ -138,32 +138,36 @@ impl Root {
         metrics: &mut Metrics,
     ) -> Flow {
         let is_too_large = size > self.engine.policy().limits.body_bytes;
-        if !is_complete && !is_too_large && self.held.contains_key(&stream) {
-            return Flow::AwaitBody;
-        }
-        self.on_body_end(stream, watch, metrics)
+        self.on_piece(stream, is_complete || is_too_large, watch, metrics)
     }
 
     /// A request's trailers have arrived: its body ends before them.
     pub(super) fn on_request_trailers(&mut self, stream: StreamId, watch: &Watch, metrics: &mut Metrics) -> Flow {
-        self.on_body_end(stream, watch, metrics)
+        self.on_piece(stream, true, watch, metrics)
     }
 
-    /// Decides a request that was held, by what of its body is there.
-    fn on_body_end(&mut self, stream: StreamId, watch: &Watch, metrics: &mut Metrics) -> Flow {
-        let Some(waiting) = self.held.remove(&stream) else {
-            return Flow::Continue;
+    /// Decides a request that was held, by what of its body is there; `is_enough` if that need not wait for more.
+    fn on_piece(&mut self, stream: StreamId, is_enough: bool, watch: &Watch, metrics: &mut Metrics) -> Flow {
+        let waiting = match self.held.piece(stream, is_enough) {
+            Piece::PassesOn => return Flow::Continue,
+            Piece::Waits => return Flow::AwaitBody,
+            Piece::Stays => return Flow::Pause,
+            Piece::Decides(waiting) => waiting,
         };
         // One byte more than is read tells a body of just that size from a larger one.
         let limit = self.engine.policy().limits.body_bytes;
-        calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))
+        let flow = calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))
             .and_then(|body| self.conclude(waiting, &body, watch, metrics))
-            .unwrap_or_else(|error| self.clerk.refuse(&error, metrics))
+            .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
+        if flow == Flow::Continue {
+            self.held.release(stream);
+        }
+        flow
     }
 
     /// A request has ended. If it was still held, it never got further, and the record says so.
     pub(super) fn on_stream_end(&mut self, stream: StreamId, metrics: &mut Metrics) {
-        if let Some(waiting) = self.held.remove(&stream) {
+        if let Some(waiting) = self.held.end(stream) {
             self.give_up(waiting, metrics);
         }
     }
@@ -211,7 +215,7 @@ impl Root {
                     began,
                     serialized,
                 };
-                self.held.insert(stream, waiting);
+                self.held.hold(stream, waiting);
                 return Ok(Flow::AwaitBody);
             }
         };
@@ -245,7 +249,7 @@ impl Root {
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64, metrics: &mut Metrics) -> bool {
         if let Some(since) = self.draining_since {
             if now.since(since) >= HELD_LIMIT {
-                for waiting in std::mem::take(&mut self.held).into_values() {
+                for waiting in self.held.give_up() {
                     self.give_up(waiting, metrics);
                 }
             }
