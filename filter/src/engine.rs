@@ -423,7 +423,17 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::AuditFull.into());
         }
         self.check_freshness(world)?;
-        self.check_still_valid(&established.chain, UnixTime(world.now().second()), world)?;
+        let now = UnixTime(world.now().second());
+        self.check_still_valid(&established.chain, now, world)?;
+        // The memory of used proofs keeps none beyond its window: later ones would count as often as they were held.
+        let window = self.policy.limits.verification.proof_window;
+        if established
+            .proof
+            .as_ref()
+            .is_some_and(|proof| proof.issued_at().distance(now) > window)
+        {
+            return Err(Reason::ProofOutsideWindow.into());
+        }
         // Nothing at all is no JSON, and no body either.
         let body = (!body.is_empty()).then_some(body);
         self.authorize(established, routed, body, world)

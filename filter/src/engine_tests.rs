@@ -1030,3 +1030,37 @@ fn a_rule_may_ask_for_a_nonce_of_this_process() {
         "it is not the nonce that is used up"
     );
 }
+
+#[test]
+fn a_proof_does_not_outlive_its_window_by_waiting_for_a_body() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let proof = proof(&delegation, 2, "p1", "pay", PAID, NOW);
+    let serialized = serialize(&[
+        (":method", "POST"),
+        (":authority", "payments.example"),
+        (":path", "/transfers"),
+        ("content-type", "application/json"),
+        ("delegation", delegation.as_str()),
+        ("delegation-proof", proof.as_str()),
+    ]);
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        match engine.decide(&request, world) {
+            Outcome::NeedsBody(one) => held.push(one),
+            Outcome::Decided(verdict) => panic!("{verdict:?}"),
+        }
+    }
+    let mut resume = |world: &mut TestWorld, held| {
+        code(&engine.resume(held, &request, br#"{"account": "a1", "amount": 50}"#, world))
+    };
+    world.now = NOW + 30;
+    assert_eq!(resume(world, held.pop().unwrap()), "allow");
+    assert_eq!(resume(world, held.pop().unwrap()), "proof_replayed");
+    world.now = NOW + 31;
+    for one in held {
+        assert_eq!(resume(world, one), "proof_outside_window");
+    }
+}
