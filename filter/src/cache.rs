@@ -5,13 +5,16 @@
 //! A hit stands for signatures only. Freshness, expiry, revocation, audience, tool and arguments are decided on every
 //! request, hit or miss.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 use credence_delegation::VerifiedChain;
 use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::engine::Agent;
+use crate::grant::Grant;
 
 /// A bounded cache of verified chains.
 ///
@@ -46,6 +49,37 @@ pub struct CachedChain {
     pub chain: VerifiedChain,
     /// The revision of the view that did not void it; `None` if it has not been looked up yet.
     pub unrevoked_at: Cell<Option<u64>>,
+    /// What it was granted last. Most chains are used under one rule, by one agent.
+    granted: RefCell<Option<Rc<Grant>>>,
+}
+
+impl CachedChain {
+    fn new(chain: VerifiedChain) -> Self {
+        Self {
+            chain,
+            unrevoked_at: Cell::new(None),
+            granted: RefCell::new(None),
+        }
+    }
+
+    /// What `agent` is granted under the rule of this number: what it was the last time, or what `make` says.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn grant<E>(
+        &self,
+        rule_index: usize,
+        agent: Agent,
+        make: impl FnOnce() -> Result<Grant, E>,
+    ) -> Result<Rc<Grant>, E> {
+        // Taken out, not borrowed, so that nothing `make` does can find it borrowed.
+        let grant = match self.granted.take() {
+            Some(grant) if grant.is_of(rule_index, agent) => grant,
+            Some(_) | None => Rc::new(make()?),
+        };
+        self.granted.replace(Some(Rc::clone(&grant)));
+        Ok(grant)
+    }
 }
 
 /// The name a presented chain has in the cache.
@@ -115,11 +149,10 @@ impl ChainCache {
 
     /// Keeps a verified chain. One too large for the whole cache is not kept.
     pub fn insert(&mut self, key: CacheKey, chain: VerifiedChain) -> Rc<CachedChain> {
-        let bytes = chain.bytes().saturating_add(OVERHEAD_BYTES);
-        let chain = Rc::new(CachedChain {
-            chain,
-            unrevoked_at: Cell::new(None),
-        });
+        let bytes = [chain.bytes(), Grant::bytes(&chain), OVERHEAD_BYTES]
+            .into_iter()
+            .fold(0, usize::saturating_add);
+        let chain = Rc::new(CachedChain::new(chain));
         if bytes > self.limits.bytes || self.limits.entries == 0 {
             return chain;
         }

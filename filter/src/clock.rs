@@ -12,6 +12,30 @@ pub struct Monotonic(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(u64);
 
+/// Tells the wall clock's time by the monotonic clock's, from an instant at which both were read: one host call less
+/// for every request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock {
+    set: Option<(Monotonic, UnixNanos)>,
+}
+
+// === impl WallClock ===
+
+impl WallClock {
+    /// Both clocks were read.
+    pub fn set(&mut self, now: Monotonic, wall: UnixNanos) {
+        self.set = Some((now, wall));
+    }
+
+    /// The wall clock's time, if the clocks were both read not longer ago than `MAX_DRIFT`. A step of the wall clock is
+    /// noticed no later than that.
+    pub fn at(&self, now: Monotonic) -> Option<UnixNanos> {
+        let (set, wall) = self.set?;
+        let passed = now.since(set);
+        (passed <= MAX_DRIFT).then(|| UnixNanos(wall.0.saturating_add(saturating_nanos(passed))))
+    }
+}
+
 // === impl Monotonic ===
 
 impl Monotonic {
@@ -61,6 +85,9 @@ fn saturating_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// How long the wall clock's time is told by the monotonic clock's.
+const MAX_DRIFT: Duration = Duration::from_millis(100);
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -80,6 +107,16 @@ mod tests {
             Monotonic::from_nanos(1).plus(Duration::MAX),
             Monotonic::from_nanos(u64::MAX)
         );
+    }
+
+    #[test]
+    fn the_wall_clock_is_told_by_the_monotonic_clock_for_a_moment() {
+        let mut clock = WallClock::default();
+        let at = |millis: u64| Monotonic::from_nanos(millis * 1_000_000);
+        assert_eq!(clock.at(at(0)), None, "it was never read");
+        clock.set(at(1000), UnixNanos::from_nanos(7_000_000_000));
+        assert_eq!(clock.at(at(1100)), Some(UnixNanos::from_nanos(7_100_000_000)));
+        assert_eq!(clock.at(at(1101)), None, "too long ago");
     }
 
     #[test]

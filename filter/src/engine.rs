@@ -14,6 +14,7 @@ use crate::cache::{CacheKey, CacheLimits, CachedChain, ChainCache};
 use crate::clock::UnixNanos;
 use crate::config::{Access, Mode, Policy, ProofKind, Requirement, Rule, Unmatched};
 use crate::decision::{Allowance, Class, Decision, Denial, Reason};
+use crate::grant::Grant;
 use crate::identity::Identity;
 use crate::nonce::Nonces;
 use crate::refused::RefusedChains;
@@ -51,7 +52,7 @@ pub trait World: SharedStore {
 #[derive(Debug)]
 pub struct Verdict<'p> {
     /// What happens to the request.
-    pub decision: Decision<Identity>,
+    pub decision: Decision<Rc<Grant>>,
     /// The rule that matched, and its place among all.
     pub rule: Option<&'p Rule>,
     /// The place of that rule, from 0.
@@ -188,7 +189,7 @@ impl Engine {
                     attempt.authorize(&established, &routed, None, world).map(Ok)
                 });
                 match authorized {
-                    Ok(Ok(identity)) => Decision::Allow(Allowance::Delegated(identity)),
+                    Ok(Ok(grant)) => Decision::Allow(Allowance::Delegated(grant)),
                     Ok(Err(established)) => {
                         return Outcome::NeedsBody(Held {
                             rule_index: routed.index,
@@ -244,7 +245,7 @@ impl Engine {
                     findings: &mut findings,
                 };
                 match attempt.resume(&established, &routed, body, world) {
-                    Ok(identity) => Decision::Allow(Allowance::Delegated(identity)),
+                    Ok(grant) => Decision::Allow(Allowance::Delegated(grant)),
                     Err(denial) => Decision::Deny(denial),
                 }
             }
@@ -283,7 +284,7 @@ impl Verdict<'_> {
         }
     }
 
-    fn without_rule(mode: Mode, decision: Decision<Identity>) -> Self {
+    fn without_rule(mode: Mode, decision: Decision<Rc<Grant>>) -> Self {
         Self {
             decision,
             rule: None,
@@ -305,7 +306,7 @@ struct Routed<'p, 'r> {
 }
 
 impl<'p> Routed<'p, '_> {
-    fn verdict(&self, decision: Decision<Identity>, findings: Findings) -> Verdict<'p> {
+    fn verdict(&self, decision: Decision<Rc<Grant>>, findings: Findings) -> Verdict<'p> {
         Verdict {
             decision,
             rule: Some(self.rule),
@@ -346,7 +347,7 @@ fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Rou
     }))
 }
 
-fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Identity> {
+fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Rc<Grant>> {
     match policy.unmatched {
         _ if request.leaves_http => Decision::Deny(Reason::UpgradeDenied.into()),
         Unmatched::Deny => Decision::Deny(Reason::NoRoute.into()),
@@ -415,7 +416,7 @@ impl<'r> Attempt<'_, 'r> {
         routed: &Routed<'_, 'r>,
         body: &[u8],
         world: &mut impl World,
-    ) -> Result<Identity, Denial> {
+    ) -> Result<Rc<Grant>, Denial> {
         if body.len() > self.policy.limits.body_bytes {
             return Err(Reason::BodyTooLarge.into());
         }
@@ -446,7 +447,7 @@ impl<'r> Attempt<'_, 'r> {
         routed: &Routed<'_, 'r>,
         body: Option<&[u8]>,
         world: &mut impl World,
-    ) -> Result<Identity, Denial> {
+    ) -> Result<Rc<Grant>, Denial> {
         let Requirement { tool, arguments, .. } = self.requirement;
         let Established { chain, proof, agent } = established;
         let arguments = arguments.read(&Arrived {
@@ -458,17 +459,19 @@ impl<'r> Attempt<'_, 'r> {
         })?;
         self.findings.arguments = Some(arguments.canonical());
         chain.chain.permits(tool, &arguments)?;
-        let identity = Identity::new(&chain.chain, *agent, tool)?;
+        let grant = chain.grant(routed.index, *agent, || {
+            Identity::new(&chain.chain, *agent, tool).map(|identity| Grant::new(routed.index, *agent, identity))
+        })?;
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
         if let Some(proof) = proof {
             proof.covers(&chain.chain, tool, &arguments)?;
             // A decision that is not carried out uses nothing up: another filter may enforce it in a moment.
             if self.mode == Mode::Shadow {
-                return Ok(identity);
+                return Ok(grant);
             }
             self.remember(proof, chain, UnixTime(world.now().second()), world)?;
         }
-        Ok(identity)
+        Ok(grant)
     }
 
     /// What the headers say of a body that is to be read.

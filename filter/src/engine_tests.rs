@@ -215,10 +215,10 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let serialized = serialize(&read(&delegation));
     let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
     let verdict = decided(engine.decide(&request, world));
-    let Decision::Allow(Allowance::Delegated(identity)) = verdict.decision else {
+    let Decision::Allow(Allowance::Delegated(grant)) = verdict.decision else {
         panic!("{verdict:?}")
     };
-    assert!(identity.parts.contains(&(Part::Subject, "ada".to_owned())));
+    assert!(grant.identity().parts.contains(&(Part::Subject, "ada".to_owned())));
     assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
     assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
     assert_eq!(

@@ -1,14 +1,16 @@
 //! The record of a decision: which go into the ledger one by one, which are only counted, and what is written.
 
-use credence_delegation::VerifiedChain;
+use credence_delegation::Principal;
 use credence_wire::v1;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
 use crate::audit::Standing;
+use crate::cache::CachedChain;
 use crate::clock::UnixNanos;
-use crate::config::{Access, Mode, RecordedArguments};
+use crate::config::{Access, Mode, RecordedArguments, Rule};
 use crate::decision::{Allowance, Class, Decision};
 use crate::engine::{Agent, Lookup, Verdict};
 use crate::identity::hex;
@@ -16,9 +18,9 @@ use crate::request::Request;
 
 /// How a decision is to be recorded.
 #[derive(Debug, PartialEq)]
-pub enum Record {
-    /// As an event of its own: a decision on a verified chain. The standing says who could cause it.
-    Event(Box<v1::Event>, Standing),
+pub enum Record<'e> {
+    /// As an event of its own, encoded: a decision on a verified chain. The standing says who could cause it.
+    Event(&'e [u8], Standing),
     /// As one more of its kind in this second: a denial before any signature had verified, or of somebody who showed
     /// another's chain and could not prove to be its holder. Anybody can cause these, and a flood of them must not
     /// write the ledger full, nor in another's name.
@@ -33,6 +35,8 @@ pub struct Recorder {
     arguments: RecordedArguments,
     salt_secret: [u8; 16],
     salts: u64,
+    /// The event being written.
+    event: Vec<u8>,
 }
 
 impl Recorder {
@@ -42,23 +46,26 @@ impl Recorder {
             arguments,
             salt_secret,
             salts: 0,
+            event: Vec::new(),
         }
     }
 
-    /// What is to be recorded of a decision on `request` that was begun at `began` and took `decision_ns`.
+    /// What is to be recorded of a decision on `request` that was begun at `began` and took `decision_ns`, if that was
+    /// measured.
+    ///
+    /// An event is written straight into its encoding, and what is the same for every request of a grant is encoded
+    /// once: this runs on every request.
     pub fn record(
         &mut self,
         verdict: &Verdict<'_>,
         request: &Request<'_>,
         began: UnixNanos,
-        decision_ns: u64,
-    ) -> Record {
-        let (decision, reason) = match &verdict.decision {
-            Decision::Allow(Allowance::Public | Allowance::Unmatched) => return Record::Nothing,
-            Decision::Allow(allowance @ Allowance::Delegated(_)) => (v1::Decision::Allow, allowance.code()),
-            Decision::Deny(denial) => (v1::Decision::Deny, denial.reason.code()),
-        };
-        let (Some(cached), Some(rule)) = (&verdict.findings.chain, verdict.rule) else {
+        decision_ns: Option<u64>,
+    ) -> Record<'_> {
+        if let Decision::Allow(Allowance::Public | Allowance::Unmatched) = &verdict.decision {
+            return Record::Nothing;
+        }
+        let (Some(chain), Some(rule)) = (&verdict.findings.chain, verdict.rule) else {
             return Record::Count;
         };
         let Access::Delegated(requirement) = &rule.access else {
@@ -70,97 +77,240 @@ impl Recorder {
             Decision::Deny(_) if !proven => Standing::Unverified,
             Decision::Deny(_) | Decision::Allow(_) => Standing::Verified,
         };
-        let cache = match verdict.findings.lookup {
-            Some(Lookup::Hit) => v1::CacheLevel::L1,
-            Some(Lookup::Beginning | Lookup::Miss | Lookup::Refused) | None => v1::CacheLevel::None,
+        self.event.clear();
+        let constant = Constant {
+            chain,
+            rule,
+            tool: &requirement.tool,
+            verdict,
         };
-        let event = v1::Event {
-            time_unix_nano: began.as_nanos(),
-            request_id: bounded(request.request_id.unwrap_or_default()),
-            trace_id: trace_id(request.traceparent.unwrap_or_default()),
-            rule: rule.name.clone(),
-            tool: requirement.tool.clone(),
-            decision: decision.into(),
-            reason: reason.to_owned(),
-            mode: match verdict.mode {
-                Mode::Enforce => v1::Mode::Enforce,
-                Mode::Shadow => v1::Mode::Shadow,
+        match &verdict.decision {
+            Decision::Allow(Allowance::Delegated(grant)) => {
+                self.event
+                    .extend_from_slice(grant.evidence(|event| constant.write(event)));
             }
-            .into(),
-            principal: Some(principal(&cached.chain)),
-            agent: match verdict.findings.agent {
-                Some(Agent::Key(thumbprint)) => thumbprint.to_string(),
-                Some(Agent::Certificate(digest)) => hex(&digest),
-                Some(Agent::Bearer) | None => String::new(),
-            },
-            proof: match verdict.findings.agent {
-                Some(Agent::Key(_)) => v1::ProofKind::Pop,
-                Some(Agent::Certificate(_)) => v1::ProofKind::Mtls,
-                Some(Agent::Bearer) => v1::ProofKind::None,
-                None => v1::ProofKind::Unspecified,
-            }
-            .into(),
-            delegation_ids: cached.chain.tokens().map(|token| token.id().to_owned()).collect(),
-            arguments_hash: self.arguments_hash(verdict.findings.arguments.as_deref()),
-            method: bounded(request.method),
-            authority: bounded(request.authority),
-            path_template: rule.path_template.clone(),
-            cache: cache.into(),
-            decision_ns,
-            stale_ms: verdict
-                .findings
+            Decision::Allow(_) | Decision::Deny(_) => constant.write(&mut self.event),
+        }
+        let findings = &verdict.findings;
+        let hash = self.arguments_hash(findings.arguments.as_deref());
+        let event = &mut self.event;
+        put_fixed64(event, field::TIME, began.as_nanos());
+        put_text(event, field::REQUEST_ID, request.request_id.unwrap_or_default());
+        put_bytes(
+            event,
+            field::TRACE_ID,
+            trace_id(request.traceparent.unwrap_or_default()).as_bytes(),
+        );
+        put_bytes(
+            event,
+            field::ARGUMENTS_HASH,
+            hash.as_ref().map_or(&[], <[u8; _]>::as_slice),
+        );
+        put_text(event, field::METHOD, request.method);
+        put_text(event, field::AUTHORITY, request.authority);
+        put_enum(event, field::CACHE, cache_level(findings.lookup).into());
+        put_number(event, field::DECISION_NS, decision_ns);
+        put_number(
+            event,
+            field::STALE_MS,
+            findings
                 .stale
                 .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-        };
-        Record::Event(Box::new(event), standing)
+        );
+        Record::Event(event, standing)
     }
 
     /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time, so that
     /// equal arguments do not show as equal, and whoever may read the event can still confirm a guess.
-    fn arguments_hash(&mut self, arguments: Option<&str>) -> Vec<u8> {
+    fn arguments_hash(&mut self, arguments: Option<&str>) -> Option<ArgumentsHash> {
         let (RecordedArguments::Hash, Some(arguments)) = (self.arguments, arguments) else {
-            return Vec::new();
+            return None;
         };
         self.salts = self.salts.wrapping_add(1);
         let mut salt = SipHasher24::new_with_key(&self.salt_secret);
         salt.write_u64(self.salts);
         let salt = salt.finish128().as_bytes();
         let digest = Sha256::new().chain_update(salt).chain_update(arguments).finalize();
-        [salt.as_slice(), digest.as_slice()].concat()
+        let mut hash = [0; SALT_BYTES + DIGEST_BYTES];
+        let (of_salt, of_digest) = hash.split_at_mut(SALT_BYTES);
+        of_salt.copy_from_slice(&salt);
+        of_digest.copy_from_slice(&digest);
+        Some(hash)
     }
 }
 
-fn principal(chain: &VerifiedChain) -> v1::Principal {
-    let principal = chain.principal();
-    v1::Principal {
-        issuer: principal.issuer.clone(),
-        subject: principal.subject.clone(),
+/// What is the same in every event of one chain, rule, agent and outcome.
+struct Constant<'a> {
+    chain: &'a CachedChain,
+    rule: &'a Rule,
+    tool: &'a str,
+    verdict: &'a Verdict<'a>,
+}
+
+impl Constant<'_> {
+    fn write(&self, event: &mut Vec<u8>) {
+        let (decision, reason) = match &self.verdict.decision {
+            Decision::Allow(allowance) => (v1::Decision::Allow, allowance.code()),
+            Decision::Deny(denial) => (v1::Decision::Deny, denial.reason.code()),
+        };
+        let mode = match self.verdict.mode {
+            Mode::Enforce => v1::Mode::Enforce,
+            Mode::Shadow => v1::Mode::Shadow,
+        };
+        let (proof, agent) = match self.verdict.findings.agent {
+            Some(Agent::Key(thumbprint)) => (v1::ProofKind::Pop, thumbprint.to_string()),
+            Some(Agent::Certificate(digest)) => (v1::ProofKind::Mtls, hex(&digest)),
+            Some(Agent::Bearer) => (v1::ProofKind::None, String::new()),
+            None => (v1::ProofKind::Unspecified, String::new()),
+        };
+        put_bytes(event, field::RULE, self.rule.name.as_bytes());
+        put_bytes(event, field::TOOL, self.tool.as_bytes());
+        put_enum(event, field::DECISION, decision.into());
+        put_bytes(event, field::REASON, reason.as_bytes());
+        put_enum(event, field::MODE, mode.into());
+        put_principal(event, self.chain.chain.principal());
+        put_bytes(event, field::AGENT, agent.as_bytes());
+        put_enum(event, field::PROOF, proof.into());
+        for token in self.chain.chain.tokens() {
+            put_present_bytes(event, field::DELEGATION_IDS, token.id().as_bytes());
+        }
+        put_bytes(event, field::PATH_TEMPLATE, self.rule.path_template.as_bytes());
     }
 }
 
-/// A header's value as text of bounded length. The client chose it; it must not make the event too large to keep.
-fn bounded(value: &[u8]) -> String {
-    let cut = value.get(..MAX_TEXT_BYTES).unwrap_or(value);
-    String::from_utf8_lossy(cut).into_owned()
+fn cache_level(lookup: Option<Lookup>) -> v1::CacheLevel {
+    match lookup {
+        Some(Lookup::Hit) => v1::CacheLevel::L1,
+        Some(Lookup::Beginning | Lookup::Miss | Lookup::Refused) | None => v1::CacheLevel::None,
+    }
 }
 
 /// The trace id of a W3C traceparent, or nothing if it is not one.
-fn trace_id(traceparent: &[u8]) -> String {
+fn trace_id(traceparent: &[u8]) -> &str {
     let id = std::str::from_utf8(traceparent)
         .ok()
         .and_then(|text| text.split('-').nth(1));
     match id {
-        Some(id) if id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => id.to_owned(),
-        _ => String::new(),
+        Some(id) if id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => id,
+        _ => "",
     }
 }
+
+// The encoding of v1::Event, field by field: https://protobuf.dev/programming-guides/encoding/. As everywhere in proto3,
+// what is empty or zero is left out.
+
+/// The numbers of the fields in audit.proto.
+mod field {
+    pub(super) const TIME: u32 = 1;
+    pub(super) const REQUEST_ID: u32 = 2;
+    pub(super) const TRACE_ID: u32 = 3;
+    pub(super) const RULE: u32 = 4;
+    pub(super) const TOOL: u32 = 5;
+    pub(super) const DECISION: u32 = 6;
+    pub(super) const REASON: u32 = 7;
+    pub(super) const MODE: u32 = 8;
+    pub(super) const PRINCIPAL: u32 = 9;
+    pub(super) const AGENT: u32 = 10;
+    pub(super) const PROOF: u32 = 11;
+    pub(super) const DELEGATION_IDS: u32 = 12;
+    pub(super) const ARGUMENTS_HASH: u32 = 13;
+    pub(super) const METHOD: u32 = 14;
+    pub(super) const AUTHORITY: u32 = 15;
+    pub(super) const PATH_TEMPLATE: u32 = 16;
+    pub(super) const CACHE: u32 = 17;
+    pub(super) const DECISION_NS: u32 = 18;
+    pub(super) const STALE_MS: u32 = 19;
+    /// In `Principal`.
+    pub(super) const ISSUER: u32 = 1;
+    pub(super) const SUBJECT: u32 = 2;
+}
+
+fn put_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
+    if !value.is_empty() {
+        put_present_bytes(event, number, value);
+    }
+}
+
+fn put_present_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
+    encode_key(number, WireType::LengthDelimited, event);
+    encode_varint(length(value), event);
+    event.extend_from_slice(value);
+}
+
+/// A header's value as text of bounded length. The client chose it; it must not make the event too large to keep.
+fn put_text(event: &mut Vec<u8>, number: u32, value: &[u8]) {
+    let cut = value.get(..MAX_TEXT_BYTES).unwrap_or(value);
+    put_bytes(event, number, String::from_utf8_lossy(cut).as_bytes());
+}
+
+fn put_enum(event: &mut Vec<u8>, number: u32, value: i32) {
+    put_number(event, number, u64::try_from(value).ok().filter(|value| *value != 0));
+}
+
+fn put_number(event: &mut Vec<u8>, number: u32, value: Option<u64>) {
+    if let Some(value) = value {
+        encode_key(number, WireType::Varint, event);
+        encode_varint(value, event);
+    }
+}
+
+fn put_fixed64(event: &mut Vec<u8>, number: u32, value: u64) {
+    if value != 0 {
+        encode_key(number, WireType::SixtyFourBit, event);
+        event.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+fn put_principal(event: &mut Vec<u8>, principal: &Principal) {
+    let issuer = framed(principal.issuer.as_bytes());
+    let subject = principal
+        .subject
+        .as_ref()
+        .map_or(0, |subject| framed(subject.as_bytes()));
+    encode_key(field::PRINCIPAL, WireType::LengthDelimited, event);
+    encode_varint(issuer.saturating_add(subject), event);
+    put_present_bytes(event, field::ISSUER, principal.issuer.as_bytes());
+    if let Some(subject) = &principal.subject {
+        // Present even if it is empty: nobody is not the same as somebody without a name.
+        put_present_bytes(event, field::SUBJECT, subject.as_bytes());
+    }
+}
+
+/// What a length-delimited field of this value takes, if its number is below 16.
+fn framed(value: &[u8]) -> u64 {
+    let length_bytes = u64::try_from(encoded_len_varint(length(value))).unwrap_or(u64::MAX);
+    length(value).saturating_add(length_bytes).saturating_add(1)
+}
+
+fn length(value: &[u8]) -> u64 {
+    u64::try_from(value.len()).unwrap_or(u64::MAX)
+}
+
+/// A salt and a SHA-256.
+type ArgumentsHash = [u8; SALT_BYTES + DIGEST_BYTES];
+
+const SALT_BYTES: usize = 16;
+const DIGEST_BYTES: usize = 32;
 
 /// Bytes of a text that a client chose.
 const MAX_TEXT_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use prost::Message as _;
+
     use super::*;
+    use crate::cache::{CacheLimits, ChainCache};
+    use crate::config::Policy;
+    use crate::decision::Reason;
+    use crate::engine::Findings;
+    use crate::grant::Grant;
+    use crate::identity::Identity;
+    use crate::request::tests::serialize;
+    use crate::samples;
 
     #[test]
     fn a_trace_id_is_32_hexadecimal_digits() {
@@ -177,30 +327,147 @@ mod tests {
         }
     }
 
+    /// Every field of the event that an allowed request leaves, as the control plane reads it.
     #[test]
-    fn client_text_is_cut() {
-        assert_eq!(bounded(&[b'x'; 1000]).len(), 256);
-        assert_eq!(bounded(b"\xff"), "\u{fffd}");
+    fn an_event_says_all_there_is_to_say() {
+        let scene = Scene::new();
+        let mut recorder = Recorder::new(RecordedArguments::Hash, [3; 16]);
+        let agent = Agent::Key(samples::key(2).public().thumbprint());
+        let grant = Identity::new(&scene.chain.chain, agent, "pay").map(|identity| Grant::new(0, agent, identity));
+        let mut verdict = scene.verdict(Decision::Allow(Allowance::Delegated(Rc::new(grant.unwrap()))));
+        verdict.findings.agent = Some(agent);
+        verdict.findings.lookup = Some(Lookup::Hit);
+        verdict.findings.arguments = Some("{}".to_owned());
+        verdict.findings.stale = Some(Duration::from_millis(1500));
+        let expected = v1::Event {
+            time_unix_nano: 1_800_000_000_000_000_007,
+            request_id: "4f5d1b7a".to_owned(),
+            trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+            rule: "charge".to_owned(),
+            tool: "pay".to_owned(),
+            decision: v1::Decision::Allow.into(),
+            reason: "delegated".to_owned(),
+            mode: v1::Mode::Enforce.into(),
+            principal: Some(v1::Principal {
+                issuer: samples::ISSUER.to_owned(),
+                subject: Some("ada".to_owned()),
+            }),
+            agent: samples::key(2).public().thumbprint().to_string(),
+            proof: v1::ProofKind::Pop.into(),
+            delegation_ids: scene.chain.chain.tokens().map(|token| token.id().to_owned()).collect(),
+            arguments_hash: Vec::new(),
+            method: "POST".to_owned(),
+            authority: "payments.example".to_owned(),
+            path_template: "/charges/{id}".to_owned(),
+            cache: v1::CacheLevel::L1.into(),
+            decision_ns: 70_000,
+            stale_ms: Some(1500),
+        };
+        // The second time what is constant comes from the grant.
+        for _ in 0..2 {
+            let mut event = scene.event(&mut recorder, &verdict, Some(70_000));
+            assert_eq!(event.arguments_hash.len(), SALT_BYTES + DIGEST_BYTES);
+            event.arguments_hash.clear();
+            assert_eq!(event, expected);
+        }
+    }
+
+    #[test]
+    fn an_event_leaves_out_what_is_not_known() {
+        let scene = Scene::new();
+        let verdict = scene.verdict(Decision::Deny(Reason::Expired.into()));
+        let event = scene.event(&mut Recorder::new(RecordedArguments::None, [3; 16]), &verdict, None);
+        assert_eq!(
+            (event.reason.as_str(), event.decision),
+            ("expired", v1::Decision::Deny.into())
+        );
+        assert_eq!((event.agent.as_str(), event.arguments_hash.len()), ("", 0));
+        assert_eq!((event.proof, event.decision_ns, event.stale_ms), (0, 0, None));
+    }
+
+    #[test]
+    fn client_text_is_cut_and_made_text() {
+        let put = |value: &[u8]| {
+            let mut event = Vec::new();
+            put_text(&mut event, field::METHOD, value);
+            v1::Event::decode(event.as_slice()).unwrap().method
+        };
+        assert_eq!(put(&[b'x'; 1000]).len(), 256);
+        assert_eq!(put(b"\xff"), "\u{fffd}");
     }
 
     #[test]
     fn equal_arguments_do_not_look_equal_and_can_be_confirmed() {
         let mut recorder = Recorder::new(RecordedArguments::Hash, [3; 16]);
-        let (one, two) = (recorder.arguments_hash(Some("{}")), recorder.arguments_hash(Some("{}")));
+        let mut hash = || recorder.arguments_hash(Some("{}")).unwrap();
+        let (one, two) = (hash(), hash());
         assert_ne!(one, two);
-        let (salt, digest) = one.split_at(16);
-        assert_eq!(
-            Sha256::new()
-                .chain_update(salt)
-                .chain_update("{}")
-                .finalize()
-                .as_slice(),
-            digest
-        );
-        assert_eq!(recorder.arguments_hash(None), Vec::<u8>::new());
-        assert_eq!(
-            Recorder::new(RecordedArguments::None, [3; 16]).arguments_hash(Some("{}")),
-            Vec::<u8>::new()
-        );
+        let (salt, digest) = one.split_at(SALT_BYTES);
+        let confirmed = Sha256::new().chain_update(salt).chain_update("{}").finalize();
+        assert_eq!(confirmed.as_slice(), digest);
+        assert_eq!(recorder.arguments_hash(None), None);
+        let mut silent = Recorder::new(RecordedArguments::None, [3; 16]);
+        assert_eq!(silent.arguments_hash(Some("{}")), None);
+    }
+
+    /// A policy, a chain, and a request.
+    struct Scene {
+        policy: Policy,
+        chain: Rc<CachedChain>,
+        request: Vec<u8>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let policy = format!(
+                r#"{{"audience": ["{}"], "trust_anchors": [{{"issuer": "{}", "jwk": {}}}],
+                    "control_plane": {{"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"}},
+                    "rules": [{{"name": "charge", "match": {{"path": "/charges/{{id}}"}}, "tool": "pay",
+                                "args": {{"id": {{"path": "id"}}}}}}]}}"#,
+                samples::AUDIENCE,
+                samples::ISSUER,
+                samples::key(1).public().to_jwk()
+            );
+            let limits = CacheLimits {
+                entries: 1,
+                bytes: usize::MAX,
+            };
+            let mut cache = ChainCache::new([1; 16], limits);
+            let key = cache.key(b"chain");
+            Self {
+                policy: Policy::parse(policy.as_bytes()).unwrap(),
+                chain: cache.insert(key, samples::verified_chain()),
+                request: serialize(&[
+                    (":method", "POST"),
+                    (":authority", "payments.example"),
+                    (":path", "/charges/1"),
+                    ("x-request-id", "4f5d1b7a"),
+                    ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+                ]),
+            }
+        }
+
+        fn verdict(&self, decision: Decision<Rc<Grant>>) -> Verdict<'_> {
+            Verdict {
+                decision,
+                rule: self.policy.routes.iter().next(),
+                rule_index: Some(0),
+                mode: Mode::Enforce,
+                nonce: None,
+                findings: Findings {
+                    chain: Some(Rc::clone(&self.chain)),
+                    ..Findings::default()
+                },
+            }
+        }
+
+        fn event(&self, recorder: &mut Recorder, verdict: &Verdict<'_>, decision_ns: Option<u64>) -> v1::Event {
+            let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
+            let began = UnixNanos::from_nanos(1_800_000_000_000_000_007);
+            match recorder.record(verdict, &request, began, decision_ns) {
+                Record::Event(event, _) => v1::Event::decode(event).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

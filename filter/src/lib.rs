@@ -12,7 +12,8 @@
 //! | [`cache`], [`refused`], [`replay`] | chains verified before, chains refused before, and proofs used before |
 //! | [`nonce`] | nonces that proofs may have to carry |
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
-//! | [`decision`], [`answer`], [`identity`] | what came out, what the client is told, what the service behind us is told |
+//! | [`decision`], [`answer`] | what came out, and what the client is told |
+//! | [`grant`], [`identity`] | what an allowed request is granted, and what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
 //! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
 
@@ -38,6 +39,7 @@ pub mod config;
 pub mod decision;
 pub mod engine;
 pub mod evidence;
+pub mod grant;
 pub mod holding;
 #[cfg(any(target_arch = "wasm32", test))]
 mod host;

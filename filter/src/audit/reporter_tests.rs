@@ -75,7 +75,7 @@ impl Scene {
                 request_id: (*name).to_owned(),
                 ..Default::default()
             };
-            self.ring.push(&event, Standing::Verified, WALL);
+            self.ring.push(&event.encode_to_vec(), Standing::Verified, WALL);
         }
     }
 

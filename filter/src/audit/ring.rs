@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use credence_wire::v1;
 use prost::Message as _;
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::encoded_len_varint;
 
 use crate::clock::UnixNanos;
 
@@ -23,7 +23,6 @@ pub struct Ring {
     bytes: VecDeque<u8>,
     /// The length in `bytes` of each entry.
     lengths: VecDeque<u32>,
-    scratch: Vec<u8>,
     aggregates: Vec<OpenAggregate>,
     gap: Option<v1::Gap>,
     shed: u64,
@@ -144,15 +143,14 @@ impl Ring {
             limits,
             bytes,
             lengths,
-            scratch: Vec::with_capacity(1024),
             aggregates: Vec::new(),
             gap: None,
             shed: 0,
         })
     }
 
-    /// Adds the event of one decision. `now` dates it if it has to be shed.
-    pub fn push(&mut self, event: &v1::Event, standing: Standing, now: UnixNanos) -> Pushed {
+    /// Adds the event of one decision, an encoded `v1::Event`. `now` dates it if it has to be shed.
+    pub fn push(&mut self, event: &[u8], standing: Standing, now: UnixNanos) -> Pushed {
         if self.store_gap_before(event, standing) && self.store(ENTRY_EVENT_TAG, event, standing) {
             Pushed::Stored
         } else {
@@ -275,7 +273,8 @@ impl Ring {
                         rule: open.rule.to_string(),
                         reason: open.reason.to_owned(),
                         count: open.count,
-                    },
+                    }
+                    .encode_to_vec(),
                     Standing::Unverified,
                 );
             !stored
@@ -296,11 +295,11 @@ impl Ring {
 
     /// A gap goes before the event that ends it, and only together with it: gaps of their own would let a flood that
     /// is shed fill the ring with gaps. True if no gap is open any more.
-    fn store_gap_before(&mut self, event: &v1::Event, standing: Standing) -> bool {
+    fn store_gap_before(&mut self, event: &[u8], standing: Standing) -> bool {
         if self.gap.is_none() {
             return true;
         }
-        let length = framed(framed(event.encoded_len()));
+        let length = framed(framed(event.len()));
         length <= MAX_ENTRY_BYTES
             && self.has_room(length.saturating_add(MAX_GAP_BYTES), 2, standing)
             && self.store_gap(standing)
@@ -309,17 +308,15 @@ impl Ring {
     /// True if no gap is open any more.
     fn store_gap(&mut self, standing: Standing) -> bool {
         if let Some(gap) = self.gap.take()
-            && !self.store(ENTRY_GAP_TAG, &gap, standing)
+            && !self.store(ENTRY_GAP_TAG, &gap.encode_to_vec(), standing)
         {
             self.gap = Some(gap);
         }
         self.gap.is_none()
     }
 
-    fn store(&mut self, tag: u8, message: &impl prost::Message, standing: Standing) -> bool {
-        self.scratch.clear();
-        let message_length = message.encoded_len();
-        let entry_length = framed(message_length);
+    fn store(&mut self, tag: u8, message: &[u8], standing: Standing) -> bool {
+        let entry_length = framed(message.len());
         let length = framed(entry_length);
         if length > MAX_ENTRY_BYTES || !self.has_room(length, 1, standing) {
             return false;
@@ -327,16 +324,23 @@ impl Ring {
         let Ok(stored_length) = u32::try_from(length) else {
             return false;
         };
-        self.scratch.push(BATCH_ENTRIES_TAG);
-        encode_varint(to_u64(entry_length), &mut self.scratch);
-        self.scratch.push(tag);
-        encode_varint(to_u64(message_length), &mut self.scratch);
-        if message.encode(&mut self.scratch).is_err() {
-            return false;
-        }
-        self.bytes.extend(self.scratch.iter());
+        self.put_tag(BATCH_ENTRIES_TAG, entry_length);
+        self.put_tag(tag, message.len());
+        self.bytes.extend(message);
         self.lengths.push_back(stored_length);
         true
+    }
+
+    /// Begins a length-delimited field.
+    fn put_tag(&mut self, tag: u8, length: usize) {
+        self.bytes.push_back(tag);
+        let mut rest = to_u64(length);
+        // Base 128, least significant group first, the high bit set on all but the last.
+        while rest >= 0x80 {
+            self.bytes.push_back((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.bytes.push_back((rest & 0x7f) as u8);
     }
 
     fn has_room(&self, bytes: usize, entries: usize, standing: Standing) -> bool {
@@ -396,6 +400,10 @@ mod tests {
         .unwrap()
     }
 
+    fn encoded(request_id: &str) -> Vec<u8> {
+        event(request_id).encode_to_vec()
+    }
+
     fn event(request_id: &str) -> v1::Event {
         v1::Event {
             request_id: request_id.to_owned(),
@@ -445,8 +453,11 @@ mod tests {
     fn what_is_stored_reads_back_as_the_contracts_entries() {
         let mut ring = ring(10);
         let event = full_event();
-        assert_eq!(ring.push(&event, Standing::Verified, NOW), Pushed::Stored);
-        ring.push(&v1::Event::default(), Standing::Verified, NOW);
+        assert_eq!(
+            ring.push(&event.encode_to_vec(), Standing::Verified, NOW),
+            Pushed::Stored
+        );
+        ring.push(&[], Standing::Verified, NOW);
         let expected = [event, v1::Event::default()].map(v1::entry::Entry::Event);
         assert_eq!(waiting(&ring), expected);
     }
@@ -457,7 +468,7 @@ mod tests {
         for round in 0..2_000 {
             let names = [format!("{round}-a"), format!("{round}-b{}", "x".repeat(100))];
             for name in &names {
-                assert_eq!(ring.push(&event(name), Standing::Verified, NOW), Pushed::Stored);
+                assert_eq!(ring.push(&encoded(name), Standing::Verified, NOW), Pushed::Stored);
             }
             assert_eq!(waiting(&ring), names.map(|name| event_entry(&name)));
             ring.drop_oldest(2);
@@ -470,7 +481,7 @@ mod tests {
     fn a_peek_keeps_both_limits_and_passes_over_what_was_sent() {
         let mut ring = ring(10);
         for name in ["a", "b", "c", "d"] {
-            ring.push(&event(name), Standing::Verified, NOW);
+            ring.push(&encoded(name), Standing::Verified, NOW);
         }
         let one = ring.peek(Skip::default(), 1, usize::MAX);
         assert_eq!(one.entries, 1);
@@ -490,18 +501,18 @@ mod tests {
     fn what_does_not_fit_is_counted_in_a_gap_before_the_next_entry() {
         let mut ring = ring(2);
         for name in ["a", "b"] {
-            ring.push(&event(name), Standing::Verified, NOW);
+            ring.push(&encoded(name), Standing::Verified, NOW);
         }
         assert_eq!(
-            ring.push(&event("c"), Standing::Verified, UnixNanos::from_nanos(10)),
+            ring.push(&encoded("c"), Standing::Verified, UnixNanos::from_nanos(10)),
             Pushed::Shed
         );
         assert_eq!(
-            ring.push(&event("d"), Standing::Verified, UnixNanos::from_nanos(20)),
+            ring.push(&encoded("d"), Standing::Verified, UnixNanos::from_nanos(20)),
             Pushed::Shed
         );
         ring.drop_oldest(2);
-        assert_eq!(ring.push(&event("e"), Standing::Verified, NOW), Pushed::Stored);
+        assert_eq!(ring.push(&encoded("e"), Standing::Verified, NOW), Pushed::Stored);
         let gap = v1::entry::Entry::Gap(v1::Gap {
             shed: 2,
             first_time_unix_nano: 10,
@@ -514,8 +525,8 @@ mod tests {
     #[test]
     fn a_gap_is_recorded_by_the_next_tick_even_if_no_event_follows() {
         let mut ring = ring(1);
-        ring.push(&event("a"), Standing::Verified, NOW);
-        ring.push(&event("b"), Standing::Verified, NOW);
+        ring.push(&encoded("a"), Standing::Verified, NOW);
+        ring.push(&encoded("b"), Standing::Verified, NOW);
         ring.drop_oldest(1);
         ring.on_tick(NOW);
         assert!(matches!(waiting(&ring)[..], [v1::entry::Entry::Gap(_)]));
@@ -525,20 +536,23 @@ mod tests {
     fn an_oversized_event_is_shed() {
         let mut ring = ring(10);
         let oversized = event(&"x".repeat(MAX_ENTRY_BYTES));
-        assert_eq!(ring.push(&oversized, Standing::Verified, NOW), Pushed::Shed);
+        assert_eq!(
+            ring.push(&oversized.encode_to_vec(), Standing::Verified, NOW),
+            Pushed::Shed
+        );
     }
 
     #[test]
     fn unverified_entries_can_not_fill_the_share_of_verified_ones() {
         let mut ring = ring(8);
         let stored = (0..8)
-            .filter(|_| ring.push(&event("u"), Standing::Unverified, NOW) == Pushed::Stored)
+            .filter(|_| ring.push(&encoded("u"), Standing::Unverified, NOW) == Pushed::Stored)
             .count();
         assert_eq!(stored, 6);
         ring.on_tick(NOW);
         assert_eq!(ring.len(), 6, "nor with the gaps they leave");
         ring.drop_oldest(1);
-        assert_eq!(ring.push(&event("v"), Standing::Verified, NOW), Pushed::Stored);
+        assert_eq!(ring.push(&encoded("v"), Standing::Verified, NOW), Pushed::Stored);
     }
 
     #[test]
@@ -547,7 +561,10 @@ mod tests {
         assert!(ring.has_room_for_event());
         let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
         while ring.has_room_for_event() {
-            assert_eq!(ring.push(&large, Standing::Verified, NOW), Pushed::Stored);
+            assert_eq!(
+                ring.push(&large.encode_to_vec(), Standing::Verified, NOW),
+                Pushed::Stored
+            );
         }
         assert_eq!(ring.len(), 4);
     }
@@ -589,7 +606,7 @@ mod tests {
     #[test]
     fn aggregates_wait_while_there_is_no_room_and_lose_no_count() {
         let mut ring = ring(1);
-        ring.push(&event("a"), Standing::Verified, NOW);
+        ring.push(&encoded("a"), Standing::Verified, NOW);
         ring.count("charge", "malformed", NOW);
         assert!(!ring.close());
         ring.drop_oldest(1);
@@ -604,7 +621,7 @@ mod tests {
         for second in 0..(MAX_OPEN_AGGREGATES as u64 + 10) {
             let now = UnixNanos::from_nanos(second * 1_000_000_000);
             ring.count("charge", "malformed", now);
-            ring.push(&event("e"), Standing::Verified, now);
+            ring.push(&encoded("e"), Standing::Verified, now);
             requests += 2;
         }
         let mut recorded = 0;
@@ -647,7 +664,7 @@ mod tests {
             overflow: Overflow::Shed,
         })
         .unwrap();
-        let event = full_event();
+        let event = full_event().encode_to_vec();
         let rounds = 2_000_000;
         let start = std::time::Instant::now();
         for _ in 0..rounds {

@@ -9,7 +9,7 @@ use super::line::Line;
 use super::world::HostStore;
 use super::{StartError, WatchId};
 use crate::audit::{self, Limits, Reporter, Ring};
-use crate::clock::{Monotonic, UnixNanos};
+use crate::clock::{Monotonic, UnixNanos, WallClock};
 use crate::config::{Overflow, Policy};
 use crate::decision::Reason;
 use crate::engine::{Engine, Held, Outcome};
@@ -101,6 +101,8 @@ impl Root {
                 cache_beginnings: metrics.counter("credence_cache_beginnings"),
                 cache_misses: metrics.counter("credence_cache_misses"),
                 cache_refusals: metrics.counter("credence_cache_refusals"),
+                wall_clock: WallClock::default(),
+                hits: 0,
             },
             engine: Engine::new(policy, calls::random()?, replay),
             held: Holding::new(),
@@ -193,7 +195,7 @@ impl Root {
         watch: &Watch,
         metrics: &mut Metrics,
     ) -> Result<Flow, HostError> {
-        let began = Began::now()?;
+        let began = self.clerk.begin()?;
         let serialized = calls::header_map_bytes(MapType::RequestHeaders)?;
         let request = match Request::parse(&serialized, &self.clerk.headers, has_body) {
             Ok(request) => request,
@@ -233,7 +235,7 @@ impl Root {
     ) -> Result<Flow, HostError> {
         let Waiting { held, serialized, .. } = waiting;
         // The wait was none of the filter's time, but things may have changed in it.
-        let now = Began::now()?;
+        let now = self.clerk.begin()?;
         let request = match Request::parse(&serialized, &self.clerk.headers, true) {
             Ok(request) => request,
             Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), now, metrics)),
