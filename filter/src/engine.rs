@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::nonce::Nonces;
 use crate::refused::RefusedChains;
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
-use crate::request::{Field, Header, Request};
+use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::Freshness;
 use crate::route::Captures;
 use crate::target::{Host, Target};
@@ -368,6 +368,14 @@ struct Attempt<'a, 'r> {
     findings: &'a mut Findings,
 }
 
+/// A delegation as presented.
+enum Presented<'r> {
+    /// It was verified before.
+    Known(Rc<CachedChain>),
+    /// It was not, or is forgotten.
+    New { text: &'r str, key: CacheKey },
+}
+
 impl<'r> Attempt<'_, 'r> {
     /// Steps 4 and 5: what needs no arguments.
     fn establish(&mut self, world: &mut impl World) -> Result<Established, Denial> {
@@ -460,7 +468,8 @@ impl<'r> Attempt<'_, 'r> {
         self.findings.arguments = Some(arguments.canonical());
         chain.chain.permits(tool, &arguments)?;
         let grant = chain.grant(routed.index, *agent, || {
-            Identity::new(&chain.chain, *agent, tool).map(|identity| Grant::new(routed.index, *agent, identity))
+            let identity = Identity::new(&chain.chain, *agent, tool, self.policy.identity_headers)?;
+            Ok::<_, Denial>(Grant::new(routed.index, *agent, identity))
         })?;
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
         if let Some(proof) = proof {
@@ -511,7 +520,9 @@ impl<'r> Attempt<'_, 'r> {
         self.check_revocation(chain, world)
     }
 
-    fn presented(&self) -> Result<&'r str, Denial> {
+    /// The delegation as presented, and whether it is known. What is known needs no further look: it had one when it was
+    /// not known yet.
+    fn presented(&self) -> Result<Presented<'r>, Denial> {
         let presented = match self.request.delegation {
             Field::Absent => return Err(Reason::DelegationMissing.into()),
             Field::Repeated => return Err(Reason::DelegationRepeated.into()),
@@ -520,7 +531,15 @@ impl<'r> Attempt<'_, 'r> {
         if presented.len() > self.policy.limits.verification.chain_bytes {
             return Err(Reason::DelegationTooLarge.into());
         }
-        std::str::from_utf8(presented).map_err(|_| Reason::DelegationMalformed.into())
+        let key = self.cache.key(presented);
+        if let Some(chain) = self.cache.find(key) {
+            return Ok(Presented::Known(chain));
+        }
+        if is_joined(presented) {
+            return Err(Reason::DelegationRepeated.into());
+        }
+        let text = std::str::from_utf8(presented).map_err(|_| Reason::DelegationMalformed)?;
+        Ok(Presented::New { text, key })
     }
 
     /// The proof, if the rule wants one; nothing in it has been verified.
@@ -535,6 +554,9 @@ impl<'r> Attempt<'_, 'r> {
         };
         if presented.len() > self.policy.limits.proof_bytes {
             return Err(Reason::ProofTooLarge.into());
+        }
+        if is_joined(presented) {
+            return Err(Reason::ProofRepeated.into());
         }
         let presented = std::str::from_utf8(presented).map_err(|_| Reason::ProofMalformed)?;
         Ok(Some(Proof::parse(presented, &self.policy.limits.verification)?))
@@ -552,21 +574,20 @@ impl<'r> Attempt<'_, 'r> {
     }
 
     /// The verified chain: from the cache, or by verifying it now.
-    fn chain(&mut self, presented: &str, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
-        let key = self.cache.key(presented.as_bytes());
-        let chain = match self.cache.find(key) {
-            Some(chain) => {
+    fn chain(&mut self, presented: Presented<'_>, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
+        let chain = match presented {
+            Presented::Known(chain) => {
                 self.findings.lookup = Some(Lookup::Hit);
                 chain
             }
             // What we have not seen while we were fresh, we do not begin to believe now.
-            None if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
-            None => {
+            Presented::New { .. } if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
+            Presented::New { text, key } => {
                 if let Some(denial) = self.refused.find(key) {
                     self.findings.lookup = Some(Lookup::Refused);
                     return Err(denial);
                 }
-                self.verify(presented, key, now)?
+                self.verify(text, key, now)?
             }
         };
         self.findings.chain = Some(Rc::clone(&chain));

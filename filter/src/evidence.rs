@@ -308,7 +308,7 @@ mod tests {
     use crate::decision::Reason;
     use crate::engine::Findings;
     use crate::grant::Grant;
-    use crate::identity::Identity;
+    use crate::identity::{Identity, IdentityHeaders};
     use crate::request::tests::serialize;
     use crate::samples;
 
@@ -333,7 +333,8 @@ mod tests {
         let scene = Scene::new();
         let mut recorder = Recorder::new(RecordedArguments::Hash, [3; 16]);
         let agent = Agent::Key(samples::key(2).public().thumbprint());
-        let grant = Identity::new(&scene.chain.chain, agent, "pay").map(|identity| Grant::new(0, agent, identity));
+        let grant = Identity::new(&scene.chain.chain, agent, "pay", IdentityHeaders::Separate)
+            .map(|identity| Grant::new(0, agent, identity));
         let mut verdict = scene.verdict(Decision::Allow(Allowance::Delegated(Rc::new(grant.unwrap()))));
         verdict.findings.agent = Some(agent);
         verdict.findings.lookup = Some(Lookup::Hit);

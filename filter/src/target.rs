@@ -112,7 +112,7 @@ impl<'a> Iterator for Segments<'a> {
     fn next(&mut self) -> Option<&'a str> {
         loop {
             let rest = self.rest?;
-            let Some((segment, rest)) = rest.split_once('/') else {
+            let Some((segment, rest)) = split_at(rest, b'/') else {
                 self.rest = None;
                 return Some(rest);
             };
@@ -183,6 +183,13 @@ pub enum Ambiguity {
 /// # Errors
 /// [`Ambiguity`] if the segment can be read in two ways, other than tolerated.
 pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str>, Ambiguity> {
+    // Most segments have no character that could mean anything but itself, which takes one look to see.
+    if segment
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~'))
+    {
+        return Ok(Cow::Borrowed(segment));
+    }
     if segment.contains(';') {
         if !tolerated.path_parameter {
             return Err(Ambiguity::PathParameter);
@@ -214,9 +221,17 @@ pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str
     Ok(decoded)
 }
 
+/// What stands before and after the first of these ASCII characters. For text as short as a segment, cheaper than
+/// `split_once`.
+fn split_at(text: &str, separator: u8) -> Option<(&str, &str)> {
+    let at = text.bytes().position(|byte| byte == separator)?;
+    let (before, rest) = text.split_at_checked(at)?;
+    Some((before, rest.get(1..)?))
+}
+
 /// A segment as those read it who cut it at its first `;`.
 pub fn without_parameters(segment: &str) -> &str {
-    segment.split_once(';').map_or(segment, |(name, _)| name)
+    split_at(segment, b';').map_or(segment, |(name, _)| name)
 }
 
 /// Percent-decodes text once, strictly; borrows when there is nothing to decode.
@@ -224,7 +239,7 @@ pub fn without_parameters(segment: &str) -> &str {
 /// # Errors
 /// [`Ambiguity::InvalidEscape`], [`Ambiguity::EncodedControl`] or [`Ambiguity::NotUtf8`].
 pub fn decode(text: &str) -> Result<Cow<'_, str>, Ambiguity> {
-    if !text.contains('%') {
+    if text.bytes().all(|byte| byte != b'%') {
         return Ok(Cow::Borrowed(text));
     }
     if text.split('%').skip(1).any(|after| !starts_with_two_hex_digits(after)) {
@@ -269,7 +284,7 @@ impl<'a> Host<'a> {
             }
             return Ok(Self(inside));
         }
-        let (name, port) = authority.split_once(':').unwrap_or((authority, ""));
+        let (name, port) = split_at(authority, b':').unwrap_or((authority, ""));
         let name = name.strip_suffix('.').unwrap_or(name);
         if !is_host_name(name) || !is_port(port) {
             return Err(AuthorityError);

@@ -55,6 +55,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         paths,
         routes,
         headers,
+        identity_headers: file.identity.headers,
         filter_state,
         limits,
         audit,

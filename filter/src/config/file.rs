@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::arguments::ArgumentKind;
-use crate::identity::Part;
+use crate::identity::{IdentityHeaders, Part};
 
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
@@ -326,6 +326,9 @@ pub(super) struct Headers {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Identity {
+    /// How the service behind the filter is told.
+    #[serde(default)]
+    pub(super) headers: IdentityHeaders,
     /// What of an allowed request's identity is put into the filter state, for access logs, RBAC and rate limits.
     #[serde(default)]
     pub(super) filter_state: Vec<Part>,

@@ -23,7 +23,7 @@ use std::time::Duration;
 use credence_delegation::{Algorithms, TrustAnchors};
 
 use crate::arguments::ArgumentMapping;
-use crate::identity::Part;
+use crate::identity::{IdentityHeaders, Part};
 use crate::request::HeaderNames;
 use crate::route::Routes;
 use crate::target::Tolerated;
@@ -57,6 +57,8 @@ pub struct Policy {
     pub routes: Routes<Rule>,
     /// The headers an agent sends.
     pub headers: HeaderNames,
+    /// How the service behind us is told who is asking.
+    pub identity_headers: IdentityHeaders,
     /// What of the identity goes into Envoy's filter state, besides the headers.
     pub filter_state: Vec<Part>,
     /// Sizes, depths and times.

@@ -144,6 +144,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("rules[].audience", audience),
         ("rules[].audience[]", visible),
         ("rules[].proof", json_schema!({"default": "pop"})),
+        ("identity.headers", json_schema!({"default": "separate"})),
         ("identity.filter_state", json_schema!({"uniqueItems": true})),
         ("rules[].nonce", json_schema!({"default": false})),
         ("mode", json_schema!({"default": "enforce"})),

@@ -123,8 +123,10 @@ impl Clerk {
             return Ok(());
         };
         request.overrides.iter().try_for_each(|name| remove(name))?;
+        for (name, value) in grant.identity().headers() {
+            calls::set_header(MapType::RequestHeaders, name.as_bytes(), value.as_bytes())?;
+        }
         for (part, value) in &grant.identity().parts {
-            calls::set_header(MapType::RequestHeaders, part.header().as_bytes(), value.as_bytes())?;
             if self.filter_state.contains(part) {
                 calls::set_filter_state(part.filter_state(), value.as_bytes())?;
             }
