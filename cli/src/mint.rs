@@ -86,6 +86,7 @@ fn check_as_a_verifier_would(token: &str, root: &RootGrant, key: &SigningKey) ->
         holder_algorithms: &Algorithms::default(),
         limits,
         now: root.grant.issued_at,
+        hot_keys: None,
     };
     Chain::parse([token], limits)
         .and_then(|chain| chain.verify(&context))

@@ -87,6 +87,7 @@ fn one_token(criterion: &mut Criterion) {
         holder_algorithms: &algorithms,
         limits: &limits,
         now,
+        hot_keys: None,
     };
     let token = chain(0);
     let message = token.rsplit_once('.').unwrap().0.as_bytes();
@@ -132,6 +133,7 @@ fn known_prefix(criterion: &mut Criterion) {
         holder_algorithms: &algorithms,
         limits: &limits,
         now: NOW,
+        hot_keys: None,
     };
     let chain = chain(4);
     let (prefix, leaf) = chain.rsplit_once('~').unwrap();

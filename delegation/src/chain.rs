@@ -7,7 +7,7 @@ use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
 use crate::jws::{self, Header, Jws};
-use crate::key::Algorithms;
+use crate::key::{Algorithms, HotKeys};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
@@ -31,6 +31,8 @@ pub struct VerificationContext<'a> {
     pub limits: &'a Limits,
     /// The current time.
     pub now: UnixTime,
+    /// Keys whose signatures cost less.
+    pub hot_keys: Option<&'a HotKeys>,
 }
 
 /// How a chain begins.
@@ -302,7 +304,7 @@ impl<'a> Token<'a> {
             )
             .map_err(no_candidate)?
             .into_iter()
-            .find(|anchor| self.jws.verifies(&anchor.key))
+            .find(|anchor| self.jws.verifies_with(&anchor.key, context.hot_keys))
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
         let json = self.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
@@ -336,7 +338,7 @@ impl<'a> Token<'a> {
         if !parent.holder.key.fits(header.algorithm) {
             return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
         }
-        if !self.jws.verifies(&parent.holder.key) {
+        if !self.jws.verifies_with(&parent.holder.key, context.hot_keys) {
             return Err(Step::S4b.deny(Cause::SignatureInvalid));
         }
         let json = self.claims_json(Step::S4b)?;

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use crate::base64url;
 use crate::denial::Cause;
 use crate::json::Json;
-use crate::key::{Algorithm, Algorithms, PublicKey, SigningKey};
+use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
 
 /// Verifies a JWS that is neither a token nor a proof with a key that is known already, and returns its payload.
 ///
@@ -128,6 +128,15 @@ impl<'a> Jws<'a> {
         hasher.update(b".");
         hasher.update(self.signature);
         (hash, hasher.finalize().into())
+    }
+
+    /// Whether the signature is `key`'s, which may be hot.
+    pub(crate) fn verifies_with(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
+        let Some(hot_keys) = hot_keys else {
+            return self.verifies(key);
+        };
+        base64url::decode(self.signature)
+            .is_some_and(|signature| hot_keys.verifies(key, self.signing_input.as_bytes(), &signature))
     }
 
     /// Whether the signature is `key`'s.

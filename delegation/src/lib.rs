@@ -61,8 +61,8 @@ pub use capabilities::{Capabilities, ConstraintMap};
 pub use chain::{Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
 pub use key::{
-    Algorithm, Algorithms, DidKeyError, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey, SigningKey,
-    SkippedKey, Thumbprint,
+    Algorithm, Algorithms, DidKeyError, HotKeys, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey,
+    SigningKey, SkippedKey, Thumbprint,
 };
 pub use limits::Limits;
 pub use number::{Double, Number};

@@ -3,7 +3,7 @@
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::jws::{Header, Jws};
-use crate::key::Algorithms;
+use crate::key::{Algorithms, HotKeys};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::value::Arguments;
@@ -35,6 +35,8 @@ pub struct ProofContext<'a> {
     pub limits: &'a Limits,
     /// The current time.
     pub now: UnixTime,
+    /// Keys whose signatures cost less.
+    pub hot_keys: Option<&'a HotKeys>,
 }
 
 /// Whether proofs must carry a nonce (draft section 8, step 7h).
@@ -94,7 +96,7 @@ impl<'a> Proof<'a> {
         if !context.holder_algorithms.allow(self.header.algorithm) || !leaf.holder().fits(self.header.algorithm) {
             return Err(Step::S7a.deny(Cause::AlgorithmNotAllowed));
         }
-        if !self.jws.verifies(leaf.holder()) {
+        if !self.jws.verifies_with(leaf.holder(), context.hot_keys) {
             return Err(Step::S7b.deny(Cause::SignatureInvalid));
         }
         let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;

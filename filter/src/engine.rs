@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use credence_delegation::revocation::{self, RevocationView};
 use credence_delegation::{
-    AudiencePolicy, Chain, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext, VerifiedProof,
+    AudiencePolicy, Chain, HotKeys, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext,
+    VerifiedProof,
 };
 
 use crate::arguments::Arrived;
@@ -32,6 +33,7 @@ pub struct Engine {
     refused: RefusedChains,
     replay: ReplayMemory,
     nonces: Nonces,
+    hot_keys: HotKeys,
 }
 
 /// What a decision needs of the world: time, the revocation view, and what the host keeps.
@@ -136,9 +138,15 @@ impl Engine {
                 replay.secret(),
                 policy.limits.verification.proof_window.saturating_mul(2),
             ),
+            hot_keys: HotKeys::new(policy.limits.hot_keys),
             policy,
             replay,
         }
+    }
+
+    /// Time has passed, and nobody waits: work that pays later is done now.
+    pub fn on_tick(&self) {
+        self.hot_keys.prepare(TABLES_PER_TICK);
     }
 
     /// The configuration.
@@ -159,6 +167,7 @@ impl Engine {
             refused,
             replay,
             nonces,
+            hot_keys,
         } = self;
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
@@ -176,6 +185,7 @@ impl Engine {
                     refused,
                     replay,
                     nonces,
+                    hot_keys,
                     requirement,
                     mode: routed.rule.mode,
                     request,
@@ -218,6 +228,7 @@ impl Engine {
             refused,
             replay,
             nonces,
+            hot_keys,
         } = self;
         let Held {
             rule_index,
@@ -239,6 +250,7 @@ impl Engine {
                     refused,
                     replay,
                     nonces,
+                    hot_keys,
                     requirement,
                     mode: routed.rule.mode,
                     request,
@@ -362,6 +374,7 @@ struct Attempt<'a, 'r> {
     refused: &'a mut RefusedChains,
     replay: &'a ReplayMemory,
     nonces: &'a Nonces,
+    hot_keys: &'a HotKeys,
     requirement: &'a Requirement,
     mode: Mode,
     request: &'a Request<'r>,
@@ -602,6 +615,7 @@ impl<'r> Attempt<'_, 'r> {
             holder_algorithms: &self.policy.holder_algorithms,
             limits,
             now,
+            hot_keys: Some(self.hot_keys),
         };
         let beginnings = self.cache.keys_of_beginnings(presented.as_bytes());
         let known = beginnings.iter().find_map(|beginning| self.cache.find(*beginning));
@@ -648,6 +662,7 @@ impl<'r> Attempt<'_, 'r> {
             nonce: NoncePolicy::NotRequired,
             limits: &self.policy.limits.verification,
             now,
+            hot_keys: Some(self.hot_keys),
         };
         let proof = proof.verify(&cached.chain, &context)?;
         if self.requirement.nonce && !proof.nonce().is_some_and(|nonce| self.nonces.accept(nonce, now)) {
@@ -684,6 +699,9 @@ impl<'r> Attempt<'_, 'r> {
         })
     }
 }
+
+/// Tables of hot keys that one tick works out, at about half a millisecond each.
+const TABLES_PER_TICK: usize = 2;
 
 /// Bytes of a token's `jti` and of a root's `sub`. All of them go into the audit event, and whoever mints or derives a
 /// token chooses them: a chain of the longest must still leave an event that fits.

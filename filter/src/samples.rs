@@ -122,6 +122,7 @@ fn verified(token: &str) -> VerifiedChain {
         holder_algorithms: &Algorithms::default(),
         limits: &limits,
         now: UnixTime(NOW),
+        hot_keys: None,
     };
     Chain::parse_joined(token, &limits).unwrap().verify(&context).unwrap()
 }

@@ -55,6 +55,7 @@ impl Question {
             holder_algorithms: &self.holder_algorithms,
             limits,
             now: self.now,
+            hot_keys: None,
         })?;
 
         chain.grants(&self.tool)?;
@@ -87,6 +88,7 @@ impl Question {
                 },
                 limits,
                 now: self.now,
+                hot_keys: None,
             },
         )?;
         verified.covers(&chain, &self.tool, arguments)

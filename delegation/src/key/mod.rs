@@ -13,16 +13,19 @@
 
 mod algorithm;
 mod did;
+mod hot;
 mod jwk;
 mod set;
 mod signing;
 mod strict;
+mod table;
 mod thumbprint;
 
 use std::fmt;
 
 pub use algorithm::{Algorithm, Algorithms, KeyType};
 pub use did::DidKeyError;
+pub use hot::HotKeys;
 pub use jwk::KeyError;
 pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
 pub use signing::SigningKey;

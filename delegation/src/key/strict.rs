@@ -51,6 +51,7 @@ const SMALL_ORDER: [[u8; 32]; 5] = [
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::KeyTable;
     use super::*;
     use curve25519_dalek::constants::{ED25519_BASEPOINT_POINT as BASE, EIGHT_TORSION};
     use curve25519_dalek::{EdwardsPoint, Scalar};
@@ -83,6 +84,7 @@ mod tests {
                 if key.is_weak() {
                     continue;
                 }
+                let table = KeyTable::new(&key);
                 for of_commitment in EIGHT_TORSION {
                     for (nonce, flip) in [(nonce, false), (nonce, true), (Scalar::ZERO, false)] {
                         let commitment = BASE * nonce + of_commitment;
@@ -95,6 +97,7 @@ mod tests {
                                 let theirs = Signature::from_slice(&signature)
                                     .is_ok_and(|signature| key.verify_strict(&message(round), &signature).is_ok());
                                 assert_eq!(verifies(&key, &message(round), &signature), theirs);
+                                assert_eq!(table.verifies(&message(round), &signature), theirs);
                                 accepted += u32::from(theirs);
                                 compared += 1;
                             }

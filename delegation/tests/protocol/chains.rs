@@ -97,6 +97,7 @@ fn an_anchor_may_allow_the_older_name_of_its_algorithm() {
         holder_algorithms: &Algorithms::default(),
         limits: &limits,
         now: UnixTime(NOW),
+        hot_keys: None,
     };
     assert!(Chain::parse_joined(&token, &limits).unwrap().verify(&context).is_ok());
     let child = child(&token);
@@ -512,6 +513,7 @@ fn a_subject_counts_only_where_the_anchor_asserts_it() {
         holder_algorithms: &Algorithms::default(),
         limits: &limits,
         now: UnixTime(NOW),
+        hot_keys: None,
     };
     let chain = Chain::parse_joined(&token, &limits).unwrap().verify(&context).unwrap();
     assert_eq!(chain.principal().subject, None);

@@ -152,6 +152,7 @@ pub(crate) fn verify_at(chain: &[&str], now: UnixTime) -> Result<VerifiedChain, 
         holder_algorithms: &Algorithms::default(),
         limits: &limits,
         now,
+        hot_keys: None,
     })
 }
 
@@ -178,6 +179,7 @@ pub(crate) fn prove(chain: &VerifiedChain, proof: &str, tool: &str, arguments: &
                 nonce: NoncePolicy::NotRequired,
                 limits: &limits,
                 now: UnixTime(NOW),
+                hot_keys: None,
             },
         )?
         .covers(chain, tool, arguments)

@@ -417,6 +417,7 @@ fn verify_with(chain: &[&str], anchors: &TrustAnchors) -> Result<VerifiedChain, 
         holder_algorithms: &Algorithms::default(),
         limits: &limits,
         now: UnixTime(NOW),
+        hot_keys: None,
     })
 }
 

@@ -167,6 +167,7 @@ fn step_7h_takes_a_nonce_that_was_issued() {
             nonce: NoncePolicy::OneOf(&["n1", "n2"]),
             limits: &limits,
             now: UnixTime(NOW),
+            hot_keys: None,
         };
         Proof::parse(&compact, &limits)
             .unwrap()

@@ -166,5 +166,6 @@ fn verify(chain: &[&str], anchors: &TrustAnchors, holders: &Algorithms) -> Resul
         holder_algorithms: holders,
         limits: &limits,
         now: UnixTime(NOW),
+        hot_keys: None,
     })
 }

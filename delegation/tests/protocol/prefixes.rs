@@ -68,6 +68,7 @@ fn verify_onto_in(
         holder_algorithms,
         limits,
         now: UnixTime(now),
+        hot_keys: None,
     })
 }
 
@@ -265,6 +266,7 @@ fn the_answer_is_the_one_of_the_configuration_at_hand() {
                         holder_algorithms: &Algorithms::default(),
                         limits: &limits,
                         now: UnixTime(now),
+                        hot_keys: None,
                     })
             };
             // One for each origin that a chain can have.

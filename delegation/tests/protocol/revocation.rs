@@ -60,6 +60,7 @@ fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
             holder_algorithms: &Algorithms::default(),
             limits: &limits,
             now: UnixTime(NOW),
+            hot_keys: None,
         })
         .unwrap()
 }

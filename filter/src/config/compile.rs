@@ -358,6 +358,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         0..=1_000_000,
         problems,
     );
+    let hot_keys = count("limits.hot_keys", limits.hot_keys, 64, 0..=1_024, problems);
     let cache_bytes = count(
         "limits.cache_bytes",
         limits.cache_bytes,
@@ -393,6 +394,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         cache_entries,
         cache_bytes,
         refused_entries,
+        hot_keys,
         verification,
     }
 }

@@ -161,6 +161,8 @@ pub struct Limits {
     pub cache_bytes: usize,
     /// Refused chains that are remembered; 0 turns that off.
     pub refused_entries: usize,
+    /// Keys that each VM keeps tables for, so that their signatures cost less.
+    pub hot_keys: usize,
     /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
     pub verification: credence_delegation::Limits,
 }

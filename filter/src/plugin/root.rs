@@ -259,6 +259,7 @@ impl Root {
                 self.clerk.drain(now.plus(DRAIN_LIMIT));
             }
         }
+        self.engine.on_tick();
         self.clerk.on_tick(now, wall, random) && self.is_draining()
     }
 

@@ -93,6 +93,7 @@ impl World {
             holder_algorithms: &self.holder_algorithms,
             limits: &self.limits,
             now: self.now,
+            hot_keys: None,
         }
     }
 

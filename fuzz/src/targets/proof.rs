@@ -105,6 +105,7 @@ fn verify(proof: &str, setting: &Setting<'_>) -> Result<VerifiedProof, Denial> {
             nonce: setting.nonce,
             limits: &setting.limits,
             now: UnixTime(setting.now),
+            hot_keys: None,
         },
     )
 }

@@ -1,0 +1,233 @@
+//! Keys that are verified with again and again.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::table::{BASE_TABLE_BYTES, KEY_TABLE_BYTES, KeyTable};
+use super::{Point, PublicKey, Thumbprint};
+
+/// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs less than
+/// half as much. The answers are the same with and without.
+///
+/// A table takes as long as several signatures to work out, so that nobody waits for one: a key that has become hot gets
+/// its table when [`HotKeys::prepare`] is called. Only signatures that verify count, so that nobody heats up a key who
+/// does not hold it.
+pub struct HotKeys {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tables: HashMap<Thumbprint, Slot>,
+    /// How often keys without a table have verified a signature.
+    uses: HashMap<Thumbprint, u32>,
+    /// Keys that have become hot.
+    waiting: Vec<PublicKey>,
+}
+
+struct Slot {
+    table: Arc<KeyTable>,
+    /// Whether it was used since the last time somebody needed room.
+    is_used: bool,
+}
+
+impl HotKeys {
+    /// Bytes that the table of one key takes.
+    pub const BYTES_PER_KEY: usize = KEY_TABLE_BYTES;
+
+    /// Bytes that all tables of a process share, once there is any.
+    pub const SHARED_BYTES: usize = BASE_TABLE_BYTES;
+
+    /// Keeps tables for at most `limit` keys.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: each takes about as
+    /// long as ten verifications.
+    pub fn prepare(&self, most: usize) {
+        for _ in 0..most {
+            let mut state = self.state();
+            let Some(key) = state.waiting.pop() else { return };
+            if let (Point::Ed25519(point), true) = (&key.point, state.make_room(self.limit)) {
+                let table = Arc::new(KeyTable::new(point));
+                state.tables.insert(key.thumbprint, Slot { table, is_used: true });
+            }
+        }
+    }
+
+    /// How many keys have a table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state().tables.len()
+    }
+
+    /// Whether no key has one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// As [`PublicKey::verifies`].
+    pub(crate) fn verifies(&self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
+        let table = self.state().table(&key.thumbprint);
+        match table {
+            Some(table) => table.verifies(message, signature),
+            None => {
+                let verifies = key.verifies(message, signature);
+                if verifies && self.limit > 0 && matches!(key.point, Point::Ed25519(_)) {
+                    self.state().count(key, self.limit);
+                }
+                verifies
+            }
+        }
+    }
+
+    /// Nothing in there is ever half done, so that a panic elsewhere does not spoil it.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<KeyTable>> {
+        let slot = self.tables.get_mut(thumbprint)?;
+        slot.is_used = true;
+        Some(Arc::clone(&slot.table))
+    }
+
+    fn count(&mut self, key: &PublicKey, limit: usize) {
+        // Those that never get hot are forgotten together, before they are too many.
+        let most = limit.saturating_mul(COUNTED_PER_TABLE);
+        if self.uses.len() >= most && !self.uses.contains_key(&key.thumbprint) {
+            self.uses.clear();
+        }
+        let uses = self.uses.entry(key.thumbprint).or_default();
+        *uses = uses.saturating_add(1);
+        if *uses >= HOT_AFTER {
+            self.uses.remove(&key.thumbprint);
+            if self.waiting.len() < limit && !self.waiting.contains(key) {
+                self.waiting.push(key.clone());
+            }
+        }
+    }
+
+    /// Whether there is room for one more table. A table that was not used since the last time somebody asked goes.
+    fn make_room(&mut self, limit: usize) -> bool {
+        if self.tables.len() >= limit {
+            let idle = self.tables.iter().find(|(_, slot)| !slot.is_used);
+            if let Some(thumbprint) = idle.map(|(thumbprint, _)| *thumbprint) {
+                self.tables.remove(&thumbprint);
+            }
+            for slot in self.tables.values_mut() {
+                slot.is_used = false;
+            }
+        }
+        self.tables.len() < limit
+    }
+}
+
+impl fmt::Debug for HotKeys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "HotKeys({} of {})", self.len(), self.limit)
+    }
+}
+
+/// Signatures that a key verifies before it is hot: working its table out has to pay.
+const HOT_AFTER: u32 = 8;
+
+/// Counts that are kept for each table that there may be.
+const COUNTED_PER_TABLE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KeyType, SigningKey};
+
+    fn key(number: u8) -> SigningKey {
+        SigningKey::from_seed(&[number; 32])
+    }
+
+    /// Verifies signatures of the key until it is hot, or would be.
+    fn heat(hot: &HotKeys, key: &SigningKey) {
+        for message in 0..HOT_AFTER {
+            let message = message.to_le_bytes();
+            assert!(hot.verifies(&key.public(), &message, &key.sign(&message)));
+        }
+    }
+
+    #[test]
+    fn a_key_gets_its_table_once_it_is_hot_and_there_is_time() {
+        let hot = HotKeys::new(4);
+        heat(&hot, &key(1));
+        assert!(hot.is_empty());
+        hot.prepare(1);
+        assert_eq!(hot.len(), 1);
+        let signature = key(1).sign(b"message");
+        assert!(hot.verifies(&key(1).public(), b"message", &signature));
+        assert!(!hot.verifies(&key(1).public(), b"massage", &signature));
+        assert!(!hot.verifies(&key(2).public(), b"message", &signature));
+    }
+
+    #[test]
+    fn signatures_that_do_not_verify_heat_nothing() {
+        let hot = HotKeys::new(4);
+        for _ in 0..2 * HOT_AFTER {
+            assert!(!hot.verifies(&key(1).public(), b"message", &[7; 64]));
+        }
+        hot.prepare(9);
+        assert!(hot.is_empty());
+    }
+
+    #[test]
+    fn only_keys_of_kind_ed25519_get_a_table() {
+        let hot = HotKeys::new(4);
+        heat(&hot, &SigningKey::from_secret(KeyType::P256, &[3; 32]).unwrap());
+        hot.prepare(9);
+        assert!(hot.is_empty());
+    }
+
+    #[test]
+    fn there_are_never_more_tables_than_allowed_and_keys_in_use_keep_theirs() {
+        let hot = HotKeys::new(2);
+        for number in 1..=2 {
+            heat(&hot, &key(number));
+            hot.prepare(9);
+        }
+        // Both have been used since they were made: the third has to wait until one was not.
+        heat(&hot, &key(3));
+        hot.prepare(9);
+        assert_eq!((hot.len(), has(&hot, 1), has(&hot, 2)), (2, true, true));
+        heat(&hot, &key(2));
+        heat(&hot, &key(3));
+        hot.prepare(9);
+        assert_eq!(
+            (hot.len(), has(&hot, 1), has(&hot, 2), has(&hot, 3)),
+            (2, false, true, true)
+        );
+    }
+
+    #[test]
+    fn keys_that_are_used_now_and_then_are_not_remembered_for_ever() {
+        let hot = HotKeys::new(1);
+        for number in 0..200 {
+            let key = key(number);
+            assert!(hot.verifies(&key.public(), b"", &key.sign(b"")));
+            assert!(hot.state().uses.len() <= COUNTED_PER_TABLE);
+        }
+        let none = HotKeys::new(0);
+        heat(&none, &key(1));
+        none.prepare(9);
+        assert!(none.is_empty() && none.state().uses.is_empty());
+    }
+
+    fn has(hot: &HotKeys, number: u8) -> bool {
+        hot.state().tables.contains_key(&key(number).public().thumbprint())
+    }
+}

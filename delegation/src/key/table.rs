@@ -1,0 +1,202 @@
+//! Multiples of a point, worked out in advance: what makes verifying with a key that is used again and again cheap.
+//!
+//! A verification computes S·B - k·A, where B is the group's base point and A the key. Without tables that takes some
+//! 250 doublings. With the multiples of both points by 1 to 2^(w-1) for every w bits of the scalar, it takes one
+//! addition for every w bits and no doubling.
+//!
+//! Everything here is public (keys, signatures, messages), so that nothing has to take constant time.
+#![allow(
+    clippy::arithmetic_side_effects,
+    reason = "points and scalars have no overflow; the digits are bounded by their width"
+)]
+
+use std::sync::OnceLock;
+
+use curve25519_dalek::traits::Identity as _;
+use curve25519_dalek::{EdwardsPoint, Scalar, constants::ED25519_BASEPOINT_POINT};
+use ed25519_dalek::{Signature, VerifyingKey};
+use sha2::{Digest, Sha512};
+
+use super::strict;
+
+/// The multiples of one key.
+#[derive(Debug)]
+pub(super) struct KeyTable {
+    key: [u8; 32],
+    multiples: Multiples<KEY_WINDOW>,
+}
+
+impl KeyTable {
+    /// Works the multiples out, and those of the base point if nobody has yet. Takes as long as several verifications.
+    pub(super) fn new(key: &VerifyingKey) -> Self {
+        base();
+        Self {
+            key: key.to_bytes(),
+            // Of -A: a key may have a part of small order, for which -k modulo the group order is not the inverse of k.
+            multiples: Multiples::of(-key.to_edwards()),
+        }
+    }
+
+    /// Whether the signature is the key's. The answer is that of `strict::verifies`.
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let Ok(signature) = Signature::from_slice(signature) else {
+            return false;
+        };
+        // RFC 8032, section 5.1.7: S is below the group order.
+        let Some(s) = Option::<Scalar>::from(Scalar::from_canonical_bytes(*signature.s_bytes())) else {
+            return false;
+        };
+        if strict::is_of_small_order(signature.r_bytes()) {
+            return false;
+        }
+        let challenge = Sha512::new()
+            .chain_update(signature.r_bytes())
+            .chain_update(self.key)
+            .chain_update(message)
+            .finalize();
+        let k = Scalar::from_bytes_mod_order_wide(&challenge.into());
+        let commitment = self.multiples.add_to(base().add_to(EdwardsPoint::identity(), &s), &k);
+        // Comparing encodings refuses an R that is not canonical.
+        commitment.compress().as_bytes() == signature.r_bytes()
+    }
+}
+
+/// What one table takes in memory.
+pub(super) const KEY_TABLE_BYTES: usize = bytes(KEY_WINDOW);
+
+/// The multiples of the base point take five times as much, once.
+pub(super) const BASE_TABLE_BYTES: usize = bytes(BASE_WINDOW);
+
+fn base() -> &'static Multiples<BASE_WINDOW> {
+    static BASE: OnceLock<Multiples<BASE_WINDOW>> = OnceLock::new();
+    BASE.get_or_init(|| Multiples::of(ED25519_BASEPOINT_POINT))
+}
+
+/// For each window of W bits, at most 8, the point times 1 to 2^(W-1) times the window's place value.
+#[derive(Debug)]
+struct Multiples<const W: usize>(Vec<EdwardsPoint>);
+
+impl<const W: usize> Multiples<W> {
+    fn of(point: EdwardsPoint) -> Self {
+        let mut points = Vec::with_capacity(windows(W) * per_window(W));
+        let mut first = point;
+        for _ in 0..windows(W) {
+            let mut multiple = first;
+            for _ in 0..per_window(W) {
+                points.push(multiple);
+                multiple += first;
+            }
+            // 2^(W-1) + 1 times the first is there; the next window's first is 2^W times it.
+            for _ in 0..W {
+                first += first;
+            }
+        }
+        Self(points)
+    }
+
+    /// The sum and `scalar` times the point.
+    fn add_to(&self, mut sum: EdwardsPoint, scalar: &Scalar) -> EdwardsPoint {
+        for (multiples, digit) in self.0.chunks_exact(per_window(W)).zip(digits::<W>(scalar)) {
+            let multiple = |times: u16| multiples.get(usize::from(times).wrapping_sub(1));
+            // There is no multiple for 0, and none is added.
+            if let Some(point) = multiple(digit.unsigned_abs()) {
+                if digit > 0 { sum += point } else { sum -= point }
+            }
+        }
+        sum
+    }
+}
+
+/// The scalar in base 2^W, least significant digit first, each from -2^(W-1) to 2^(W-1).
+fn digits<const W: usize>(scalar: &Scalar) -> impl Iterator<Item = i16> {
+    let bytes = scalar.to_bytes();
+    let byte = move |place: usize| u16::from(bytes.get(place).copied().unwrap_or(0));
+    let mut carry = 0;
+    (0..windows(W)).map(move |window| {
+        let (place, offset) = (window * W / 8, window * W % 8);
+        let bits = (byte(place) | byte(place + 1) << 8) >> offset & ((1 << W) - 1);
+        let digit = i16::try_from(bits).unwrap_or(0) + carry;
+        carry = i16::from(digit > 1 << (W - 1));
+        digit - (carry << W)
+    })
+}
+
+/// A scalar has 253 bits, and the last digit must not carry.
+const fn windows(width: usize) -> usize {
+    254usize.div_ceil(width)
+}
+
+const fn per_window(width: usize) -> usize {
+    1 << (width - 1)
+}
+
+const fn bytes(width: usize) -> usize {
+    windows(width) * per_window(width) * size_of::<EdwardsPoint>()
+}
+
+/// Bits of a window: 51 windows of 16 points.
+const KEY_WINDOW: usize = 5;
+
+/// 32 windows of 128 points.
+const BASE_WINDOW: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scalar(number: u64) -> Scalar {
+        Scalar::from_bytes_mod_order_wide(&Sha512::digest(number.to_le_bytes()).into())
+    }
+
+    /// Scalars of every kind of digit: the least, the greatest, all carries, none, and any.
+    fn scalars() -> impl Iterator<Item = Scalar> {
+        let powers = (0..253).flat_map(|bit| {
+            let mut bytes = [0; 32];
+            bytes[bit / 8] = 1 << (bit % 8);
+            let power = Scalar::from_canonical_bytes(bytes).unwrap();
+            [power, power - Scalar::ONE, -power]
+        });
+        powers.chain([Scalar::ZERO, -Scalar::ONE]).chain((0..200).map(scalar))
+    }
+
+    fn value<const W: usize>(scalar: &Scalar) -> Scalar {
+        let place_value = Scalar::from(1u64 << W);
+        let digits: Vec<i16> = digits::<W>(scalar).collect();
+        assert!(digits.iter().all(|digit| digit.unsigned_abs() <= 1 << (W - 1)));
+        digits.iter().rev().fold(Scalar::ZERO, |value, digit| {
+            let magnitude = Scalar::from(digit.unsigned_abs());
+            value * place_value + if *digit < 0 { -magnitude } else { magnitude }
+        })
+    }
+
+    #[test]
+    fn the_digits_are_the_scalar_s() {
+        for scalar in scalars() {
+            assert_eq!(value::<KEY_WINDOW>(&scalar), scalar);
+            assert_eq!(value::<BASE_WINDOW>(&scalar), scalar);
+        }
+    }
+
+    #[test]
+    fn a_multiple_is_the_library_s() {
+        let point = ED25519_BASEPOINT_POINT * scalar(1);
+        let multiples = Multiples::<KEY_WINDOW>::of(point);
+        for scalar in scalars() {
+            assert_eq!(
+                multiples.add_to(ED25519_BASEPOINT_POINT, &scalar),
+                ED25519_BASEPOINT_POINT + point * scalar
+            );
+            assert_eq!(
+                base().add_to(EdwardsPoint::identity(), &scalar),
+                ED25519_BASEPOINT_POINT * scalar
+            );
+        }
+    }
+
+    #[test]
+    fn a_table_is_as_large_as_it_is_said_to_be() {
+        let table = Multiples::<KEY_WINDOW>::of(ED25519_BASEPOINT_POINT);
+        assert_eq!(table.0.len() * size_of::<EdwardsPoint>(), KEY_TABLE_BYTES);
+        assert_eq!(base().0.len() * size_of::<EdwardsPoint>(), BASE_TABLE_BYTES);
+    }
+}
