@@ -24,6 +24,11 @@ pub(crate) struct Derive {
     /// Grant every tool just as the parent does. Narrower is better: prefer --tool.
     #[arg(long, conflicts_with_all = ["tools", "tools_file"])]
     same_tools: bool,
+
+    /// How many to derive, alike but for their ids: one chain a line, up to 1000000.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "id", hide_default_value = true,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
 }
 
 impl Derive {
@@ -50,12 +55,14 @@ impl Derive {
             depth: parent.depth.unwrap_or_default().saturating_add(1),
         };
         let key = keys::signing_key(&self.grant.key)?;
-        let token = mint::derive(chain.leaf(), &self.grant.grant(tools, bounds)?, &key, &limits)
-            .map_err(|error| grant::explain(&error))?;
-        let joined = format!("{}~{token}", chain.joined());
-        Chain::parse_joined(&joined, &limits)
-            .map_err(|denial| Failure::operation(format!("the new chain would be denied: {denial}")))?;
-        writeln!(out, "{joined}")?;
+        for _ in 0..self.count {
+            let token = mint::derive(chain.leaf(), &self.grant.grant(tools.clone(), bounds)?, &key, &limits)
+                .map_err(|error| grant::explain(&error))?;
+            let joined = format!("{}~{token}", chain.joined());
+            Chain::parse_joined(&joined, &limits)
+                .map_err(|denial| Failure::operation(format!("the new chain would be denied: {denial}")))?;
+            writeln!(out, "{joined}")?;
+        }
         Ok(Outcome::Done)
     }
 }

@@ -46,6 +46,11 @@ pub(crate) struct Prove {
     /// When the proof is made, in seconds since the Unix epoch; now if not given.
     #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     issued_at: Option<i64>,
+
+    /// How many proofs of the same use to make, each good for one request: one a line, up to 1000000.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "id", hide_default_value = true,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
 }
 
 impl Prove {
@@ -61,7 +66,7 @@ impl Prove {
         let leaf = Claimed::read(chain.leaf())?;
         leaf.check_not_expired(issued_at)?;
         leaf.check_not_older(self.issued_at, limits.iat_skew)?;
-        let invocation = Invocation {
+        let mut invocation = Invocation {
             id: self.id.clone().map_or_else(|| random::id(issued_at), Ok)?,
             issued_at,
             tool: self.tool.clone(),
@@ -70,8 +75,14 @@ impl Prove {
             nonce: self.nonce.clone(),
         };
         clock::warn_if_far_off(self.issued_at);
-        let proof = mint::prove(chain.leaf(), &invocation, &key, &limits).map_err(|error| grant::explain(&error))?;
-        writeln!(out, "{proof}")?;
+        for made in 0..self.count {
+            if made > 0 {
+                invocation.id = random::id(issued_at)?;
+            }
+            let proof =
+                mint::prove(chain.leaf(), &invocation, &key, &limits).map_err(|error| grant::explain(&error))?;
+            writeln!(out, "{proof}")?;
+        }
         Ok(Outcome::Done)
     }
 }

@@ -101,6 +101,42 @@ fn a_delegation_that_is_minted_derived_and_proven_is_allowed() {
 }
 
 #[test]
+fn many_chains_and_many_proofs_are_made_at_once_and_differ() {
+    let delegated = Delegated::new();
+    let proofs = delegated.prove(&[&PAY_15[..], &["--audience", SERVICE, "--count", "3"]].concat());
+    let chains = delegated
+        .bench
+        .run(&[
+            "derive",
+            "--parent",
+            &delegated.root,
+            "--key",
+            "agent.jwk",
+            "--holder",
+            "helper.pub",
+            "--same-tools",
+            "--count",
+            "3",
+        ])
+        .succeeded();
+    for (many, separator) in [(&proofs, '.'), (&chains, '~')] {
+        let lines: std::collections::BTreeSet<&str> = many.lines().collect();
+        assert!(
+            lines.len() == 3 && lines.iter().all(|line| line.contains(separator)),
+            "{many}"
+        );
+    }
+    for proof in proofs.lines() {
+        let asked = [&["--tool", "payments.charge", "--proof", proof][..], &PAY_15].concat();
+        assert_eq!(delegated.verify(&delegated.chain, &asked).code, 0);
+    }
+    let asked = [&["--tool", "payments.charge", "--no-proof"][..], &PAY_15].concat();
+    for chain in chains.lines() {
+        assert_eq!(delegated.verify(chain, &asked).code, 0);
+    }
+}
+
+#[test]
 fn a_denial_names_the_step_and_the_reason_and_exits_with_1() {
     let delegated = Delegated::new();
     let asked = [&["--tool", "payments.charge", "--no-proof"][..], &PAY_50].concat();

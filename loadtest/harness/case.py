@@ -1,5 +1,6 @@
 """One thing to measure: a listener with its filters, and the request that is sent to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -12,6 +13,9 @@ class Case:
     path: str = "/"
     # What every request carries.
     headers: dict[str, str] = field(default_factory=dict)
+    # What no two requests share: makes so many times the values of these headers.
+    changing: tuple[str, ...] = ()
+    make: Callable[[int], list[tuple[str, ...]]] | None = None
     # The answer to the same request without those headers: shows that the filter is really in the way.
     status_without_headers: int = 200
     # Clusters that the filters call.

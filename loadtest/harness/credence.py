@@ -12,6 +12,9 @@ from .measure import LOAD_CORE
 ISSUER = "https://id.example.com"
 AUDIENCE = "https://payments.example"
 TOOL = "catalog.read"
+ITEM = "shoes"
+RULES = 50
+AGENTS = 8
 STOP_LIMIT_SECONDS = 15
 
 
@@ -26,11 +29,21 @@ class Tool:
         return json.loads(self._run("keygen", "--out", file))
 
     def mint(self, issuer_key: Path, holder_key: Path) -> str:
-        """A delegation of TOOL to whoever has the holder's key."""
+        """A delegation of TOOL to whoever has the holder's key, who may pass it on."""
         return self._run(
             *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", "alice"),
-            *("--audience", AUDIENCE, "--tool", TOOL),
+            *("--audience", AUDIENCE, "--tool", TOOL, "--max-depth", 1),
         )
+
+    def derive(self, parent: str, key: Path, holder_key: Path, count: int) -> list[str]:
+        """So many delegations to the holder, under the same parent."""
+        options = ("--parent", parent, "--key", key, "--holder", holder_key, "--same-tools", "--count", count)
+        return self._run("derive", *options).splitlines()
+
+    def prove(self, chain: str, key: Path, count: int) -> list[str]:
+        """Proofs for so many requests."""
+        options = ("--chain", chain, "--key", key, "--tool", TOOL, "--arg", f"item={ITEM}", "--audience", AUDIENCE)
+        return self._run("prove", *options, "--count", count).splitlines()
 
     def _run(self, *arguments: object) -> str:
         outcome = subprocess.run([self.binary, *map(str, arguments)], check=False, capture_output=True, text=True)
@@ -90,42 +103,71 @@ class ControlPlane:
 
 
 def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[Case]:
-    """A delegation that the filter remembers, and one that it verifies anew each time: audit on, no proof asked."""
-    issuer_key, agent_key = scratch / "issuer.jwk", scratch / "agent.jwk"
+    """What the filter may have to do for a request: audit on, and revocations followed, in all of them."""
+    issuer_key = scratch / "issuer.jwk"
     issuer = tool.keygen(issuer_key)
-    tool.keygen(agent_key)
-    delegation = tool.mint(issuer_key, agent_key)
+    agents = [scratch / f"agent-{number}.jwk" for number in range(AGENTS)]
+    for agent in agents:
+        tool.keygen(agent)
+    delegations = [tool.mint(issuer_key, agent) for agent in agents]
 
-    def case(name: str, limits: dict[str, int]) -> Case:
+    def case(name: str, proof: str = "none", identity: str = "dictionary", limits: dict | None = None, **more) -> Case:
         # A name of its own, so that each has a VM and a cluster to itself.
         own_name = f"credence_{name}"
-        settings = configuration(issuer, own_name, plane.log_id, limits)
+        settings = configuration(issuer, own_name, plane.log_id, proof, identity, limits or {})
         return Case(
             name,
             filters=[wasm_filter(own_name, module, settings)],
-            path="/v1/catalog/shoes",
-            headers={"delegation": delegation},
+            path=f"/v1/catalog/{ITEM}",
             status_without_headers=401,
             clusters=[grpc_cluster(own_name, plane.grpc_port)],
+            **more,
         )
 
-    return [case("hot", limits={}), case("cold", limits={"cache_entries": 0})]
+    def new_leaves(count: int) -> list[tuple[str, ...]]:
+        return [(leaf,) for leaf in tool.derive(delegations[0], agents[0], agents[1], count)]
+
+    def proofs(count: int) -> list[tuple[str, ...]]:
+        # By several agents in turn: the memory of used proofs has room for about a thousand a second of each.
+        by_agent = [
+            [(delegation, proof) for proof in tool.prove(delegation, agent, -(-count // AGENTS))]
+            for delegation, agent in zip(delegations, agents, strict=True)
+        ]
+        return [request for turn in zip(*by_agent, strict=True) for request in turn]
+
+    known = {"delegation": delegations[0]}
+    return [
+        # Known, and nothing to verify.
+        case("hot", headers=known),
+        # The same with a header for each part of the identity.
+        case("hot_separate", identity="separate", headers=known),
+        # A leaf that nobody has seen, under a parent that is known: one signature.
+        case("cold", changing=("delegation",), make=new_leaves),
+        # A delegation that is known, and a new proof: one signature, and the memory of used proofs.
+        case("proof", proof="pop", changing=("delegation", "delegation-proof"), make=proofs),
+        # A delegation that is verified anew each time, by a key that is known.
+        case("uncached", limits={"cache_entries": 0}, headers=known),
+    ]
 
 
-def configuration(issuer: dict, cluster: str, log_id: str, limits: dict[str, int]) -> dict:
-    """As docs/configuration.md describes it; the rule is the one for the catalog in envoy-config/envoy.yaml."""
+def configuration(issuer: dict, cluster: str, log_id: str, proof: str, identity: str, limits: dict) -> dict:
+    """As docs/configuration.md describes it. The last of the rules is the one for the catalog in envoy-config/envoy.yaml."""
+    others = [rule(f"other-{number}", f"/v1/other-{number}/{{item}}", f"other-{number}.read", proof) for number in range(RULES - 1)]
     return {
         "audience": [AUDIENCE],
         "trust_anchors": [{"issuer": ISSUER, "jwk": issuer, "asserts_subjects": True}],
         "control_plane": {"cluster": cluster, "log_id": log_id},
+        "identity": {"headers": identity},
         "limits": limits,
-        "rules": [
-            {
-                "name": "catalog",
-                "match": {"methods": ["GET"], "path": "/v1/catalog/{item}"},
-                "tool": TOOL,
-                "args": {"item": {"path": "item"}},
-                "proof": "none",
-            }
-        ],
+        "rules": [*others, rule("catalog", "/v1/catalog/{item}", TOOL, proof)],
+    }
+
+
+def rule(name: str, path: str, tool: str, proof: str) -> dict:
+    return {
+        "name": name,
+        "match": {"methods": ["GET"], "path": path},
+        "tool": tool,
+        "args": {"item": {"path": "item"}},
+        "proof": proof,
     }

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from .case import Case
@@ -13,6 +15,9 @@ from .envoy import Envoy
 LOAD_CORE = "1"
 CONNECTIONS = 32
 WARM_UP_SECONDS = 1
+# More than one core answers of requests that cost a signature each.
+CHANGING_PER_SECOND = 20_000
+REQUESTS_SCRIPT = Path(__file__).parent / "requests.lua"
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Figure:
 def measure(envoy: Envoy, cases: list[Case], rounds: int, seconds: int) -> dict[str, Figure]:
     """The first case is the base that the others are compared with."""
     for case in cases:
-        load(envoy, case, WARM_UP_SECONDS)
+        sample(envoy, case, WARM_UP_SECONDS)
     samples: dict[str, list[Sample]] = {case.name: [] for case in cases}
     for round_number in range(rounds):
         print(f"==> Round {round_number + 1} of {rounds}", file=sys.stderr, flush=True)
@@ -53,9 +58,11 @@ def measure(envoy: Envoy, cases: list[Case], rounds: int, seconds: int) -> dict[
 
 
 def sample(envoy: Envoy, case: Case, seconds: int) -> Sample:
-    before = cpu_seconds(envoy.pid)
-    requests, rps = load(envoy, case, seconds)
-    return Sample(cpu_us=(cpu_seconds(envoy.pid) - before) / requests * 1e6, rps=rps)
+    with tempfile.TemporaryDirectory(prefix="credence-bench-") as scratch:
+        command = wrk(envoy, case, seconds, Path(scratch))
+        before = cpu_seconds(envoy.pid)
+        requests, rps = run(case, command)
+        return Sample(cpu_us=(cpu_seconds(envoy.pid) - before) / requests * 1e6, rps=rps)
 
 
 def figure(samples: list[Sample], base: list[Sample]) -> Figure:
@@ -69,12 +76,22 @@ def figure(samples: list[Sample], base: list[Sample]) -> Figure:
     )
 
 
-def load(envoy: Envoy, case: Case, seconds: int) -> tuple[int, float]:
-    """Requests answered, and requests per second. Anything but a 2xx ends the run: its cost is not the case's."""
+def wrk(envoy: Envoy, case: Case, seconds: int, scratch: Path) -> list[str]:
+    """The command that loads the case. What its requests do not share is made before anything is measured."""
     headers = [part for name, value in case.headers.items() for part in ("-H", f"{name}: {value}")]
-    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *headers, envoy.url(case)]
+    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *headers]
+    if case.make is None:
+        return [*command, envoy.url(case)]
+    requests = scratch / "requests"
+    lines = ("\t".join(values) + "\n" for values in case.make(CHANGING_PER_SECOND * seconds))
+    requests.write_text("".join(lines), encoding="ascii")
+    return [*command, "-s", str(REQUESTS_SCRIPT), envoy.url(case), "--", str(requests), *case.changing]
+
+
+def run(case: Case, command: list[str]) -> tuple[int, float]:
+    """Requests answered, and requests per second. Anything but a 2xx ends the run: its cost is not the case's."""
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    if "Non-2xx or 3xx responses" in output or "Socket errors" in output:
+    if any(sign in output for sign in ("Non-2xx or 3xx responses", "Socket errors", "no requests are left")):
         raise SystemExit(f"error: case {case.name} did not answer every request with success:\n{output}")
     requests = int(found(r"(\d+) requests in", output))
     if requests == 0:
