@@ -61,8 +61,13 @@ pub(crate) fn render(values: &Values<'_>, others: &[Replacement]) -> Result<Stri
             format!("x: {}", values.anchor),
         ),
     ];
-    let mut text = FILE.to_owned();
-    for Replacement { text: old, times, by } in others.iter().chain(&ours) {
+    replace(FILE, others.iter().chain(&ours))
+}
+
+/// The text with these changes, each of which has to fit.
+pub(crate) fn replace<'r>(text: &str, changes: impl IntoIterator<Item = &'r Replacement>) -> Result<String, Failure> {
+    let mut text = text.to_owned();
+    for Replacement { text: old, times, by } in changes {
         let found = text.matches(old.as_str()).count();
         if found != *times {
             return Err(Failure::new(format!(
@@ -72,6 +77,43 @@ pub(crate) fn render(values: &Values<'_>, others: &[Replacement]) -> Result<Stri
         text = text.replace(old.as_str(), by);
     }
     Ok(text)
+}
+
+/// A configuration in two files.
+pub(crate) struct Apart {
+    /// All but the filter, for which it says where to look.
+    pub(crate) rest: String,
+    /// The filter's.
+    pub(crate) filter: String,
+}
+
+/// Takes the filter out of a configuration, to stand in a file that Envoy watches (ECDS, from the file system).
+pub(crate) fn apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
+    const BEGIN: &str = "                  - name: credence\n                    typed_config:\n";
+    const END: &str = "                  - name: envoy.filters.http.router\n";
+    let parts = whole
+        .split_once(BEGIN)
+        .and_then(|(before, rest)| Some((before, rest.split_once(END)?)));
+    let (before, (filter, after)) =
+        parts.ok_or_else(|| Failure::new("envoy-config/envoy.yaml does not have the filter where it is looked for"))?;
+    let file = file.display();
+    let elsewhere = format!(
+        r#"                  - name: credence
+                    config_discovery:
+                      config_source: {{path_config_source: {{path: "{file}"}}}}
+                      type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm]
+"#
+    );
+    Ok(Apart {
+        rest: [before, &elsewhere, END, after].concat(),
+        filter: format!(
+            r#"resources:
+- "@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig
+  name: credence
+  typed_config:
+{filter}"#
+        ),
+    })
 }
 
 const FILE: &str = include_str!("../../envoy-config/envoy.yaml");

@@ -1,6 +1,7 @@
 //! Everything together: service, control plane, Envoy with the filter, an issuer and an agent.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -37,6 +38,8 @@ pub struct Stack {
     pub agent: Key,
     envoy_program: PathBuf,
     configuration: String,
+    /// Where the filter's configuration is watched, and how the file came about.
+    watched: Option<Watched>,
     // Last: files are removed once nobody uses them.
     folder: TempDir,
 }
@@ -52,6 +55,10 @@ pub struct StackOptions {
     pub serve_options: Vec<String>,
     /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
     pub unsynced: bool,
+    /// A module in place of the one that was built.
+    pub filter: Option<Vec<u8>>,
+    /// Have Envoy watch a file for the filter and its configuration, so that [`Stack::reconfigure`] can replace it.
+    pub reconfigurable: bool,
 }
 
 impl StackOptions {
@@ -90,14 +97,34 @@ impl Stack {
         let agent = credence.keygen("agent")?;
         let upstream = Upstream::start()?;
         let control_plane = ControlPlane::start(&artefacts.credence, folder.path(), &options.serve_options)?;
+        let filter = match &options.filter {
+            None => artefacts.filter,
+            Some(module) => {
+                let file = folder.path().join("filter.wasm");
+                fs::write(&file, module).map_err(Failure::of("writing the filter's module"))?;
+                file
+            }
+        };
         let values = Values {
             service_port: upstream.address().port(),
             control_plane_port: control_plane.grpc().port(),
-            filter: &artefacts.filter,
+            filter: &filter,
             log_id: options.log_id.as_deref().unwrap_or(control_plane.log_id()),
             anchor: &issuer.x,
         };
-        let configuration = configuration::render(&values, &options.replacements)?;
+        let whole = configuration::render(&values, &options.replacements)?;
+        let watched = options.reconfigurable.then(|| Watched {
+            file: folder.path().join("filter.yaml"),
+            whole: whole.clone(),
+        });
+        let configuration = match &watched {
+            None => whole,
+            Some(watched) => {
+                let apart = configuration::apart(&whole, &watched.file)?;
+                put(&watched.file, &apart.filter)?;
+                apart.rest
+            }
+        };
         let envoy = Envoy::start(&artefacts.envoy, &configuration, folder.path())?;
         let envoy_program = artefacts.envoy;
         let stack = Self {
@@ -109,6 +136,7 @@ impl Stack {
             agent,
             envoy_program,
             configuration,
+            watched,
             folder,
         };
         if !options.unsynced {
@@ -284,6 +312,18 @@ impl Stack {
         Ok(())
     }
 
+    /// Has Envoy take over another configuration of the filter, while it runs: what it started with, with these changes.
+    ///
+    /// # Errors
+    /// If the stack was not started for that.
+    pub fn reconfigure(&self, changes: &[Replacement]) -> Result<(), Failure> {
+        let watched = self.watched.as_ref();
+        let Watched { file, whole } =
+            watched.ok_or_else(|| Failure::new("this stack was not started with `reconfigurable`"))?;
+        let changed = configuration::replace(whole, changes)?;
+        put(file, &configuration::apart(&changed, file)?.filter)
+    }
+
     /// Kills Envoy and starts it anew, with the same configuration and an empty memory.
     ///
     /// # Errors
@@ -293,6 +333,22 @@ impl Stack {
         self.envoy = Envoy::start(&self.envoy_program, &self.configuration, self.folder.path())?;
         self.wait_until_synced()
     }
+}
+
+/// The file that Envoy watches for the filter's configuration.
+#[derive(Debug)]
+struct Watched {
+    file: PathBuf,
+    /// All of what Envoy was started with, in one.
+    whole: String,
+}
+
+/// Puts a file where somebody watches for it: whole, or not at all.
+fn put(file: &Path, content: &str) -> Result<(), Failure> {
+    let place = || format!("writing {}", file.display());
+    let new = file.with_extension("new");
+    fs::write(&new, content).map_err(Failure::of(place()))?;
+    fs::rename(&new, file).map_err(Failure::of(place()))
 }
 
 fn new_folder() -> Result<TempDir, Failure> {
