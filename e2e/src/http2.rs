@@ -168,7 +168,11 @@ pub(crate) fn serve(connection: TcpStream, marks: &Marks) -> io::Result<()> {
     connection.set_nonblocking(true)?;
     RUNTIME.block_on(async {
         let connection = tokio::net::TcpStream::from_std(connection)?;
-        let mut connection = h2::server::handshake(connection).await.map_err(io::Error::other)?;
+        let mut connection = h2::server::Builder::new()
+            .enable_connect_protocol()
+            .handshake(connection)
+            .await
+            .map_err(io::Error::other)?;
         while let Some(request) = connection.accept().await {
             let (request, respond) = request.map_err(io::Error::other)?;
             let marks = marks.clone();

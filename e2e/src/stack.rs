@@ -76,6 +76,21 @@ impl StackOptions {
         }
     }
 
+    /// Has Envoy speak to the service in the protocol in which the client speaks to Envoy, and pass on trailers.
+    #[must_use]
+    pub fn in_either_protocol(self) -> Self {
+        const SERVICE: &str = "    - name: service\n      connect_timeout: 1s\n";
+        const OPTIONS: &str = r#"      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          use_downstream_protocol_config: {http_protocol_options: {enable_trailers: true}, http2_protocol_options: {}}
+"#;
+        self.replacing(SERVICE, &[SERVICE, OPTIONS].concat()).replacing(
+            "                http2_protocol_options:\n",
+            "                http_protocol_options: {enable_trailers: true}\n                http2_protocol_options:\n                  allow_connect: true\n",
+        )
+    }
+
     /// With one more change to envoy-config/envoy.yaml.
     #[must_use]
     pub fn replacing(mut self, text: &str, by: &str) -> Self {

@@ -1,7 +1,7 @@
 //! The service behind Envoy: it answers every request with what it received, in HTTP/1.1 or HTTP/2, whichever it is
 //! spoken to in.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +21,9 @@ pub struct Upstream {
     marks: Marks,
 }
 
-/// The marks of the requests that have arrived at a service: the values of their headers named [`MARK`].
+/// The requests that have arrived at a service with a header named [`MARK`], by its value.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Marks(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct Marks(Arc<Mutex<BTreeMap<String, Received>>>);
 
 /// A header by which a test knows its request again at the service, answered or not.
 pub const MARK: &str = "x-mark";
@@ -79,21 +79,29 @@ impl Upstream {
         self.address
     }
 
+    /// The request with this [`MARK`], if it has arrived; the last if there were several.
+    pub fn seen(&self, mark: &str) -> Option<Received> {
+        self.marks.find(mark)
+    }
+
     /// Whether a request with this [`MARK`] has arrived.
     pub fn has_seen(&self, mark: &str) -> bool {
-        self.marks.contain(mark)
+        self.seen(mark).is_some()
     }
 }
 
 impl Marks {
-    /// Remembers the request's mark, if it has one.
+    /// Remembers the request, if it has a mark.
     pub(crate) fn note(&self, received: &Received) {
-        let marks = received.values(MARK).map(str::to_owned);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(marks);
+        if let Some(mark) = received.header(MARK) {
+            let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            marks.insert(mark.to_owned(), received.clone());
+        }
     }
 
-    fn contain(&self, mark: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(mark)
+    fn find(&self, mark: &str) -> Option<Received> {
+        let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.get(mark).cloned()
     }
 }
 
@@ -143,12 +151,8 @@ fn serve(mut connection: TcpStream, marks: &Marks) -> io::Result<()> {
         let received = Received {
             method: start.next().unwrap_or_default(),
             target: start.next().unwrap_or_default(),
-            headers: request
-                .headers
-                .into_iter()
-                .map(|(name, value)| (name.to_lowercase(), value))
-                .collect(),
-            trailers: Vec::new(),
+            headers: in_lower_case(request.headers),
+            trailers: in_lower_case(request.trailers),
             body: String::from_utf8_lossy(&request.body).into_owned(),
         };
         marks.note(&received);
@@ -160,6 +164,13 @@ fn serve(mut connection: TcpStream, marks: &Marks) -> io::Result<()> {
         connection.write_all(&[head.as_bytes(), &body].concat())?;
     }
     Ok(())
+}
+
+fn in_lower_case(fields: Vec<(String, String)>) -> Vec<(String, String)> {
+    fields
+        .into_iter()
+        .map(|(name, value)| (name.to_lowercase(), value))
+        .collect()
 }
 
 /// Whether the connection begins with HTTP/2's preface (RFC 9113, section 3.4), which no HTTP/1.1 request does and which
