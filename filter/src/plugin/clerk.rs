@@ -104,9 +104,13 @@ impl Clerk {
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
         let names = &self.headers;
         let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
-        let (allowance, access) = match (&verdict.decision, verdict.rule) {
-            (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
-            (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
+        let Decision::Allow(allowance) = &verdict.decision else {
+            return Ok(());
+        };
+        // Where nothing is asked for least of all: what is open to all must not turn into what is not.
+        request.overrides.iter().try_for_each(|name| remove(name))?;
+        let Some(access) = verdict.rule.map(|rule| &rule.access) else {
+            return Ok(());
         };
         if request.proof != Field::Absent {
             // Nobody behind us gets to spend it.
@@ -115,7 +119,6 @@ impl Clerk {
         let Allowance::Delegated(identity) = allowance else {
             return Ok(());
         };
-        request.overrides.iter().try_for_each(|name| remove(name))?;
         for (part, value) in &identity.parts {
             calls::set_header(MapType::RequestHeaders, part.header().as_bytes(), value.as_bytes())?;
             if self.filter_state.contains(part) {
