@@ -89,6 +89,8 @@ pub(crate) struct Apart {
 
 /// Takes the filter out of a configuration, to stand in a file that Envoy watches (ECDS, from the file system).
 pub(crate) fn apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
+    // Who watches files must have a name.
+    const NODE: &str = "node: {id: e2e, cluster: e2e}\n";
     const BEGIN: &str = "                  - name: credence\n                    typed_config:\n";
     const END: &str = "                  - name: envoy.filters.http.router\n";
     let parts = whole
@@ -105,7 +107,7 @@ pub(crate) fn apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
 "#
     );
     Ok(Apart {
-        rest: [before, &elsewhere, END, after].concat(),
+        rest: [NODE, before, &elsewhere, END, after].concat(),
         filter: format!(
             r#"resources:
 - "@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig

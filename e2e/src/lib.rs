@@ -17,6 +17,7 @@ pub mod grants;
 mod guardian;
 pub mod http2;
 mod message;
+pub mod minds;
 pub mod module;
 mod ports;
 pub mod process;
