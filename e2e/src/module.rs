@@ -1,10 +1,20 @@
-//! The filter's module with a trap put into it.
+//! The filter's module: what it exports, and the same with a trap put into it.
 //!
 //! The product has no way to be made to trap, and gets none for the sake of a test: instead the built module is read
 //! (WebAssembly 1.0, binary format), and instructions are written before those of one of the functions that Envoy calls.
 //! All else in it is what was built.
 
 use crate::Failure;
+
+/// The names of what the module exports, sorted.
+///
+/// # Errors
+/// If it is no module.
+pub fn exports(module: &[u8]) -> Result<Vec<String>, Failure> {
+    let mut names = exported_names(module).ok_or_else(|| Failure::new("the module can not be read"))?;
+    names.sort_unstable();
+    Ok(names)
+}
 
 /// The module with `instructions` before all others of the function that it exports as `export`.
 ///
@@ -46,6 +56,26 @@ fn rewrite(module: &[u8], export: &str, instructions: &[u8]) -> Option<Vec<u8>> 
         rewritten.extend(content);
     }
     wanted.map(|_| rewritten)
+}
+
+fn exported_names(module: &[u8]) -> Option<Vec<String>> {
+    let mut rest = module.get(8..)?;
+    while let Some((&section, body)) = rest.split_first() {
+        let (size, body) = number(body)?;
+        let (content, after) = body.split_at_checked(size)?;
+        rest = after;
+        if section == EXPORTS {
+            let (count, mut content) = number(content)?;
+            let mut names = Vec::new();
+            for _ in 0..count {
+                let (name, after) = text(content)?;
+                names.push(String::from_utf8_lossy(name).into_owned());
+                content = number(after.get(1..)?)?.1;
+            }
+            return Some(names);
+        }
+    }
+    None
 }
 
 fn imported_functions(section: &[u8]) -> Option<usize> {

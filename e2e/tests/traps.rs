@@ -140,3 +140,29 @@ fn a_request_that_is_held_for_its_body_never_passes_if_the_filter_traps_meanwhil
 }
 
 const ORDER: &str = r#"catalog.read={"item":{"constraint_type":"wildcard"},"amount":{"constraint_type":"wildcard"}}"#;
+
+#[test]
+fn the_module_exports_what_envoy_needs_and_no_way_to_trap_it() {
+    let built = fs::read(Artefacts::from_environment().unwrap().filter).unwrap();
+    // Each callback costs a call into the VM, whether or not it does anything.
+    let needed = [
+        "_initialize",
+        "memory",
+        "proxy_abi_version_0_2_1",
+        "proxy_on_configure",
+        "proxy_on_context_create",
+        "proxy_on_done",
+        "proxy_on_grpc_close",
+        "proxy_on_grpc_receive",
+        "proxy_on_memory_allocate",
+        "proxy_on_request_body",
+        "proxy_on_request_headers",
+        "proxy_on_request_trailers",
+        "proxy_on_tick",
+        "proxy_on_vm_start",
+    ];
+    let mut exports = module::exports(&built).unwrap();
+    // What the linker says of the memory is no function.
+    exports.retain(|name| !name.starts_with("__"));
+    assert_eq!(exports, needed);
+}
