@@ -81,6 +81,18 @@ pub fn rewritten_path(received: &Received) -> String {
     by_header.unwrap_or_else(|| received.target.clone())
 }
 
+/// The host, by one who believes whoever says for which host the request was before (Rails, and others where they are told
+/// to).
+pub fn host(received: &Received) -> Option<String> {
+    let forwarded = header(received, "forwarded").and_then(|forwarded| {
+        forwarded
+            .split(';')
+            .find_map(|pair| Some(pair.trim().strip_prefix("host=")?.to_owned()))
+    });
+    let mut names = ["x-forwarded-host", "x-original-host", "x-host", "host"].iter();
+    forwarded.or_else(|| names.find_map(|name| header(received, name)))
+}
+
 fn member(members: &str, name: &str) -> Option<String> {
     let mut found = members.split(['&', ';']).filter_map(|member| {
         let (other, value) = member.split_once('=').unwrap_or((member, ""));

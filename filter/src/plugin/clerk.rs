@@ -23,6 +23,8 @@ pub(super) struct Clerk {
     /// The audit stream.
     pub(super) line: Line,
     pub(super) headers: HeaderNames,
+    /// Whether decisions depend on the host.
+    pub(super) host_counts: bool,
     /// What of the identity goes into the filter state too.
     pub(super) filter_state: Vec<Part>,
     /// One for each rule, and one for requests that no rule covers.
@@ -109,6 +111,9 @@ impl Clerk {
         };
         // Where nothing is asked for least of all: what is open to all must not turn into what is not.
         request.overrides.iter().try_for_each(|name| remove(name))?;
+        if self.host_counts {
+            request.host_overrides.iter().try_for_each(|name| remove(name))?;
+        }
         let Some(access) = verdict.rule.map(|rule| &rule.access) else {
             return Ok(());
         };
