@@ -16,7 +16,7 @@ const EXEMPT: &[(&str, &str)] = &[
     ("certificate_mismatch", "needs client certificates: mtls.rs"),
     (
         "host_failure",
-        "Envoy would have to refuse a call that it does not refuse; filter/src/engine_tests.rs has a host that does",
+        "Envoy would have to fail a call that it does not fail: clock, header map, shared data",
     ),
 ];
 
