@@ -79,25 +79,65 @@ pub(crate) fn replace<'r>(text: &str, changes: impl IntoIterator<Item = &'r Repl
     Ok(text)
 }
 
-/// A configuration in two files.
-pub(crate) struct Apart {
-    /// All but the filter, for which it says where to look.
-    pub(crate) rest: String,
-    /// The filter's.
-    pub(crate) filter: String,
+/// What of the configuration Envoy watches a file for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watching {
+    /// The filter and its configuration (ECDS, as Istio does): connections do not notice.
+    Filter,
+    /// The whole listener (LDS): connections end with it.
+    Listener,
 }
 
-/// Takes the filter out of a configuration, to stand in a file that Envoy watches (ECDS, from the file system).
-pub(crate) fn apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
-    // Who watches files must have a name.
-    const NODE: &str = "node: {id: e2e, cluster: e2e}\n";
+/// A configuration in two files.
+pub(crate) struct Apart {
+    /// All but what is watched, for which it says where to look.
+    pub(crate) rest: String,
+    /// What is watched.
+    pub(crate) watched: String,
+}
+
+/// Takes what is watched out of a configuration, to stand in a file of its own.
+pub(crate) fn apart(whole: &str, watching: Watching, file: &Path) -> Result<Apart, Failure> {
+    match watching {
+        Watching::Filter => filter_apart(whole, file),
+        Watching::Listener => listener_apart(whole, file),
+    }
+}
+
+fn listener_apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
+    const BEGIN: &str = "static_resources:\n  listeners:\n    - name: ingress\n";
+    const END: &str = "\n  clusters:\n";
+    let (before, listener, after) = cut(whole, BEGIN, END)?;
+    let file = file.display();
+    Ok(Apart {
+        rest: format!(
+            r#"{NODE}dynamic_resources: {{lds_config: {{path_config_source: {{path: "{file}"}}}}}}
+{before}static_resources:{END}{after}"#
+        ),
+        watched: format!(
+            r#"resources:
+    - "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+      name: ingress
+{listener}"#
+        ),
+    })
+}
+
+/// Cuts the text out that is between `begin` and `end`.
+fn cut<'t>(whole: &'t str, begin: &str, end: &str) -> Result<(&'t str, &'t str, &'t str), Failure> {
+    whole
+        .split_once(begin)
+        .and_then(|(before, rest)| rest.split_once(end).map(|(inside, after)| (before, inside, after)))
+        .ok_or_else(|| Failure::new(format!("envoy-config/envoy.yaml does not have {begin:?} and {end:?}")))
+}
+
+/// Who watches files must have a name.
+const NODE: &str = "node: {id: e2e, cluster: e2e}\n";
+
+fn filter_apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
     const BEGIN: &str = "                  - name: credence\n                    typed_config:\n";
     const END: &str = "                  - name: envoy.filters.http.router\n";
-    let parts = whole
-        .split_once(BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(END)?)));
-    let (before, (filter, after)) =
-        parts.ok_or_else(|| Failure::new("envoy-config/envoy.yaml does not have the filter where it is looked for"))?;
+    let (before, filter, after) = cut(whole, BEGIN, END)?;
     let file = file.display();
     let elsewhere = format!(
         r#"                  - name: credence
@@ -108,7 +148,7 @@ pub(crate) fn apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
     );
     Ok(Apart {
         rest: [NODE, before, &elsewhere, END, after].concat(),
-        filter: format!(
+        watched: format!(
             r#"resources:
 - "@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig
   name: credence

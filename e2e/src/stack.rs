@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::artefacts::Artefacts;
 use crate::audit::Record;
 use crate::command::{Credence, Key};
-use crate::configuration::{self, Replacement, Values};
+use crate::configuration::{self, Replacement, Values, Watching};
 use crate::control_plane::ControlPlane;
 use crate::envoy::Envoy;
 use crate::grants::CHARGE;
@@ -38,7 +38,7 @@ pub struct Stack {
     pub agent: Key,
     envoy_program: PathBuf,
     configuration: String,
-    /// Where the filter's configuration is watched, and how the file came about.
+    /// What Envoy watches a file for.
     watched: Option<Watched>,
     // Last: files are removed once nobody uses them.
     folder: TempDir,
@@ -57,8 +57,8 @@ pub struct StackOptions {
     pub unsynced: bool,
     /// A module in place of the one that was built.
     pub filter: Option<Vec<u8>>,
-    /// Have Envoy watch a file for the filter and its configuration, so that [`Stack::reconfigure`] can replace it.
-    pub reconfigurable: bool,
+    /// Have Envoy watch a file for this, so that [`Stack::reconfigure`] can replace it.
+    pub watching: Option<Watching>,
 }
 
 impl StackOptions {
@@ -128,15 +128,16 @@ impl Stack {
             anchor: &issuer.x,
         };
         let whole = configuration::render(&values, &options.replacements)?;
-        let watched = options.reconfigurable.then(|| Watched {
-            file: folder.path().join("filter.yaml"),
+        let watched = options.watching.map(|what| Watched {
+            what,
+            file: folder.path().join("watched.yaml"),
             whole: whole.clone(),
         });
         let configuration = match &watched {
             None => whole,
             Some(watched) => {
-                let apart = configuration::apart(&whole, &watched.file)?;
-                put(&watched.file, &apart.filter)?;
+                let apart = configuration::apart(&whole, watched.what, &watched.file)?;
+                put(&watched.file, &apart.watched)?;
                 apart.rest
             }
         };
@@ -327,16 +328,16 @@ impl Stack {
         Ok(())
     }
 
-    /// Has Envoy take over another configuration of the filter, while it runs: what it started with, with these changes.
+    /// Has Envoy take over another configuration while it runs: what it started with, with these changes.
     ///
     /// # Errors
     /// If the stack was not started for that.
     pub fn reconfigure(&self, changes: &[Replacement]) -> Result<(), Failure> {
         let watched = self.watched.as_ref();
-        let Watched { file, whole } =
-            watched.ok_or_else(|| Failure::new("this stack was not started with `reconfigurable`"))?;
+        let Watched { what, file, whole } =
+            watched.ok_or_else(|| Failure::new("this stack was not started with `watching`"))?;
         let changed = configuration::replace(whole, changes)?;
-        put(file, &configuration::apart(&changed, file)?.filter)
+        put(file, &configuration::apart(&changed, *what, file)?.watched)
     }
 
     /// Kills Envoy and starts it anew, with the same configuration and an empty memory.
@@ -350,9 +351,10 @@ impl Stack {
     }
 }
 
-/// The file that Envoy watches for the filter's configuration.
+/// The file that Envoy watches.
 #[derive(Debug)]
 struct Watched {
+    what: Watching,
     file: PathBuf,
     /// All of what Envoy was started with, in one.
     whole: String,

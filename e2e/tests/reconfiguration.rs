@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use credence_e2e::audit::{Kind, Record};
-use credence_e2e::configuration::Replacement;
+use credence_e2e::configuration::{Replacement, Watching};
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Failure, Http2, Request, Stack, StackOptions, waiting};
 
@@ -42,19 +42,21 @@ fn probes(stack: &Stack) -> Vec<Probe> {
 
 const BROWSE: &str = r#"catalog.browse={"item":{"constraint_type":"wildcard"}}"#;
 
-fn reconfigurable() -> Stack {
+fn reconfigurable(watching: Watching) -> Stack {
     let options = StackOptions {
-        reconfigurable: true,
+        watching: Some(watching),
         ..StackOptions::quick()
     };
     Stack::start(&options).unwrap()
 }
 
-/// Sends the probes in turn until told to stop, and checks every status. `asked` counts requests; the result is how many
-/// the old configuration and how many the new one alone can have answered.
+/// Sends the probes in turn until told to stop, and checks every status. `is_over` says, of how many the new
+/// configuration has answered so far, whether the old one may no longer answer. `asked` counts requests; the result is how
+/// many the old configuration and how many the new one alone can have answered.
 fn load(
     mut send: impl FnMut(&Request) -> Result<u16, Failure>,
     probes: &[Probe],
+    is_over: impl Fn(usize) -> bool,
     done: &AtomicBool,
     asked: &AtomicUsize,
 ) -> Result<[usize; 2], Failure> {
@@ -63,6 +65,7 @@ fn load(
         if done.load(Ordering::Relaxed) {
             break;
         }
+        let is_over = is_over(by_new);
         let status = send(request)?;
         asked.fetch_add(1, Ordering::Relaxed);
         if status == *after && status == *before {
@@ -70,7 +73,7 @@ fn load(
         }
         if status == *after {
             by_new += 1;
-        } else if status == *before && by_new == 0 {
+        } else if status == *before && !is_over {
             by_old += 1;
         } else {
             let what = format!("{request:?} got {status}, neither {before} before nor {after} after; new: {by_new}");
@@ -78,6 +81,15 @@ fn load(
         }
     }
     Ok([by_old, by_new])
+}
+
+/// Waits for so many requests more.
+fn until_asked(asked: &AtomicUsize, more: usize) {
+    let already = asked.load(Ordering::Relaxed);
+    waiting::until(format_args!("{more} requests more"), || {
+        Ok((asked.load(Ordering::Relaxed) >= already + more).then_some(()))
+    })
+    .unwrap();
 }
 
 /// Ends the load when dropped, if only because something else has failed.
@@ -91,36 +103,32 @@ impl Drop for Stop<'_> {
 
 #[test]
 fn no_request_is_dropped_or_decided_by_neither_and_no_evidence_is_lost() {
-    let stack = reconfigurable();
+    let stack = reconfigurable(Watching::Filter);
     let probes = probes(&stack);
     let (done, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut clients = stack.envoy.connection_to_every_worker().unwrap();
     let by_2 = Http2::connect(stack.envoy.ingress()).unwrap();
-    let many = |count: usize| {
-        let already = asked.load(Ordering::Relaxed);
-        waiting::until(format_args!("{count} requests more"), || {
-            Ok((asked.load(Ordering::Relaxed) >= already + count).then_some(()))
-        })
-        .unwrap();
-    };
     thread::scope(|scope| {
         let stop = Stop(&done);
         let mut loads: Vec<_> = clients
             .iter_mut()
             .map(|client| {
                 let send = |request: &Request| Ok(client.send(request)?.status);
-                scope.spawn(|| load(send, &probes, &done, &asked))
+                scope.spawn(|| load(send, &probes, |by_new| by_new > 0, &done, &asked))
             })
             .collect();
-        loads.push(scope.spawn(|| load(|request| Ok(by_2.send(request)?.status), &probes, &done, &asked)));
-        many(300);
+        loads.push(scope.spawn(|| {
+            let send = |request: &Request| Ok(by_2.send(request)?.status);
+            load(send, &probes, |by_new| by_new > 0, &done, &asked)
+        }));
+        until_asked(&asked, 300);
         stack.reconfigure(&other_rules()).unwrap();
         let mut witness = Client::connect(stack.envoy.ingress()).unwrap();
         waiting::until("the new configuration to decide", || {
             Ok((witness.send(&Request::get("/livez"))?.status == 200).then_some(()))
         })
         .unwrap();
-        many(600);
+        until_asked(&asked, 600);
         drop(stop);
         for load in loads {
             let [by_old, by_new] = load.join().unwrap().unwrap();
@@ -131,7 +139,60 @@ fn no_request_is_dropped_or_decided_by_neither_and_no_evidence_is_lost() {
         }
     });
 
-    // Events and counts of both configurations add up to the requests; the old one has said goodbye.
+    assert_all_is_on_record(&stack);
+}
+
+#[test]
+fn no_request_is_dropped_or_decided_by_neither_when_the_whole_listener_is_replaced() {
+    let stack = reconfigurable(Watching::Listener);
+    let probes = probes(&stack);
+    let (done, asked, is_over) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let stop = Stop(&done);
+        let loads: Vec<_> = (0..3)
+            .map(|_| {
+                let mut client = None;
+                let (ingress, is_over) = (stack.envoy.ingress(), &is_over);
+                let send = move |request: &Request| {
+                    let mut connected = match client.take() {
+                        Some(connected) => connected,
+                        None => Client::connect(ingress)?,
+                    };
+                    let reply = connected.send(request)?;
+                    // The old listener's connections end with an answer.
+                    client = (reply.header("connection") != Some("close")).then_some(connected);
+                    Ok(reply.status)
+                };
+                let is_over = move |_| is_over.load(Ordering::Relaxed);
+                let (probes, done, asked) = (&probes, &done, &asked);
+                scope.spawn(move || load(send, probes, is_over, done, asked))
+            })
+            .collect();
+        until_asked(&asked, 300);
+        stack.reconfigure(&other_rules()).unwrap();
+        waiting::until("the old listener to have ended", || {
+            let has_ended = stack.envoy.stat("listener_manager.listener_in_place_updated")? == 1
+                && stack.envoy.stat("listener_manager.total_filter_chains_draining")? == 0;
+            Ok(has_ended.then_some(()))
+        })
+        .unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        until_asked(&asked, 300);
+        drop(stop);
+        for load in loads {
+            let [by_old, by_new] = load.join().unwrap().unwrap();
+            assert!(
+                by_old > 0 && by_new > 0,
+                "{by_old} by the old one, {by_new} by the new one"
+            );
+        }
+    });
+    assert_all_is_on_record(&stack);
+}
+
+/// Events and counts of both configurations add up to the requests, and the old one has said goodbye.
+#[track_caller]
+fn assert_all_is_on_record(stack: &Stack) {
     waiting::until("everything to be recorded", || {
         let records = stack.records()?;
         let recorded: u64 = records.iter().map(Record::decisions).sum();
@@ -150,7 +211,7 @@ fn no_request_is_dropped_or_decided_by_neither_and_no_evidence_is_lost() {
 
 #[test]
 fn a_configuration_with_a_mistake_leaves_the_one_before_in_force() {
-    let stack = reconfigurable();
+    let stack = reconfigurable(Watching::Filter);
     stack
         .reconfigure(&[Replacement::once("default: deny", "defautl: allow")])
         .unwrap();
@@ -185,7 +246,7 @@ fn a_request_that_is_held_for_its_body_is_decided_by_the_configuration_that_bega
                                 proof: none
 "#;
     let options = StackOptions {
-        reconfigurable: true,
+        watching: Some(Watching::Filter),
         ..StackOptions::quick().replacing("rules:\n", ORDERS)
     };
     let stack = Stack::start(&options).unwrap();
