@@ -19,11 +19,11 @@ pub struct Client {
 /// A request, byte for byte: nothing is escaped, sorted or made unique.
 #[derive(Debug, Clone)]
 pub struct Request {
-    method: String,
-    target: String,
+    pub(crate) method: String,
+    pub(crate) target: String,
     version: String,
-    headers: Vec<(Vec<u8>, Vec<u8>)>,
-    body: Vec<u8>,
+    pub(crate) headers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// What came back.
@@ -35,6 +35,8 @@ pub struct Reply {
     pub headers: Vec<(String, String)>,
     /// As sent.
     pub body: Vec<u8>,
+    /// What followed the body. Only HTTP/2 is asked for it.
+    pub trailers: Vec<(String, String)>,
     /// From the first byte sent to the last received.
     pub latency: Duration,
 }
@@ -102,6 +104,7 @@ impl Client {
             status,
             headers: message.headers,
             body: message.body,
+            trailers: Vec::new(),
             latency,
         })
     }
@@ -132,6 +135,14 @@ impl Request {
     /// A POST without a body.
     pub fn post(target: &str) -> Self {
         Self::new("POST", target).header("content-length", "0")
+    }
+
+    /// A gRPC call of this method, with a message of these bytes.
+    pub fn grpc(method: &str, message: &[u8]) -> Self {
+        Self::new("POST", method)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .trailing(grpc_frame(message))
     }
 
     /// With one header more, whether or not there is one of that name.
@@ -219,7 +230,19 @@ impl Reply {
 
     /// What the service behind Envoy received; `None` if it was not the service that answered.
     pub fn received(&self) -> Option<Received> {
-        serde_json::from_slice(&self.body).ok().filter(|_| self.status == 200)
+        let is_grpc = self.header("content-type") == Some("application/grpc");
+        let message = self.body.get(GRPC_PREFIX_BYTES..).filter(|_| is_grpc);
+        serde_json::from_slice(message.unwrap_or(&self.body))
+            .ok()
+            .filter(|_| self.status == 200)
+    }
+
+    /// The `grpc-status` and `grpc-message` of an answer that consists of headers alone, as gRPC has it for calls that no
+    /// service has seen; `None` for any other.
+    pub fn grpc_refusal(&self) -> Option<(&str, &str)> {
+        let is_alone = self.status == 200 && self.body.is_empty() && self.trailers.is_empty();
+        let refusal = (self.header("grpc-status")?, self.header("grpc-message")?);
+        is_alone.then_some(refusal)
     }
 
     /// The body as text.
@@ -233,6 +256,14 @@ impl Reply {
         serde_json::from_slice(&self.body).ok()
     }
 }
+
+/// A message as gRPC puts it into a body: not compressed, its length, itself.
+pub(crate) fn grpc_frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&[0], &length.to_be_bytes()[..], message].concat()
+}
+
+const GRPC_PREFIX_BYTES: usize = 5;
 
 #[derive(Deserialize)]
 struct Problem {

@@ -76,6 +76,14 @@ impl Envoy {
         self.ingress
     }
 
+    /// Where requests to another listener go.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn listener(&self, name: &str) -> Result<SocketAddr, Failure> {
+        listener_address(self.admin, name)
+    }
+
     /// Where its admin page is.
     pub fn admin(&self) -> SocketAddr {
         self.admin
@@ -164,6 +172,8 @@ fn launch(program: &Path, configuration: &str, folder: &Path) -> Result<Process,
             "--component-log-level",
             "wasm:info",
         ])
+        // A listener that was replaced ends soon, and says so with every answer.
+        .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
         // With it, Envoy would not run beside another one, and end with the thread (not the process) that started it.
         .arg("--disable-hot-restart")
         .arg("--admin-address-path")

@@ -1,6 +1,7 @@
 //! A signer that owes nothing to the product: for tokens that its own tools refuse to make, and as a second reading of
 //! the format. What this signs and the filter allows, both understand alike.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::Failure;
@@ -70,7 +72,7 @@ pub struct Details {
     /// `attenuating_agent_token`.
     pub r#type: &'static str,
     /// Tool names to constraints: JSON as it is to stand there.
-    pub tools: Box<serde_json::value::RawValue>,
+    pub tools: Box<RawValue>,
 }
 
 impl Forger {
@@ -141,7 +143,11 @@ impl Forger {
         self.sign_under(&json!({"alg": "Ed25519", "typ": typ}).to_string(), claims)
     }
 
-    fn sign_under(&self, header: &str, claims: &impl Serialize) -> Result<String, Failure> {
+    /// Signs anything under a header of one's own (JSON).
+    ///
+    /// # Errors
+    /// If the claims are no JSON.
+    pub fn sign_under(&self, header: &str, claims: &impl Serialize) -> Result<String, Failure> {
         let claims = serde_json::to_vec(claims).map_err(Failure::of("writing claims"))?;
         let input = format!("{}.{}", encode(header), encode(claims));
         let signature = self.0.sign(input.as_bytes()).to_bytes();
@@ -215,6 +221,17 @@ impl Details {
 /// base64url(SHA-256) of a token's signing input (all before its last dot), by which children and proofs name it.
 pub fn digest(signing_input: &str) -> String {
     encode(Sha256::digest(signing_input))
+}
+
+/// What a signed token or proof claims, to be changed and signed anew.
+///
+/// # Errors
+/// If it is none.
+pub fn claims_of(token: &str) -> Result<BTreeMap<String, Box<RawValue>>, Failure> {
+    let attempt = || format!("reading the claims of {token}");
+    let payload = token.split('.').nth(1).unwrap_or_default();
+    let payload = URL_SAFE_NO_PAD.decode(payload).map_err(Failure::of(attempt()))?;
+    serde_json::from_slice(&payload).map_err(Failure::of(attempt()))
 }
 
 /// The current time, Unix seconds.

@@ -15,7 +15,10 @@ pub mod failure;
 pub mod forge;
 pub mod grants;
 mod guardian;
+pub mod http2;
 mod message;
+pub mod minds;
+pub mod module;
 mod ports;
 pub mod process;
 pub mod stack;
@@ -24,4 +27,5 @@ pub mod waiting;
 
 pub use client::{Client, Reply, Request};
 pub use failure::Failure;
+pub use http2::Http2;
 pub use stack::{AUDIENCE, ISSUER, Stack, StackOptions};

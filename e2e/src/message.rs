@@ -11,6 +11,8 @@ pub(crate) struct Message {
     /// In the order they came, as they were written. Bytes beyond ASCII become U+FFFD.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    /// What follows a chunked body, likewise.
+    pub(crate) trailers: Vec<(String, String)>,
 }
 
 impl Message {
@@ -44,22 +46,11 @@ impl Message {
     }
 
     fn read_head(reader: &mut impl BufRead) -> io::Result<Self> {
-        let start = line(reader)?;
-        let mut headers = Vec::new();
-        loop {
-            let line = line(reader)?;
-            if line.is_empty() {
-                return Ok(Self {
-                    start,
-                    headers,
-                    body: Vec::new(),
-                });
-            }
-            let (name, value) = line
-                .split_once(':')
-                .ok_or_else(|| malformed("a header without a colon"))?;
-            headers.push((name.to_owned(), value.trim().to_owned()));
-        }
+        Ok(Self {
+            start: line(reader)?,
+            headers: fields(reader)?,
+            ..Self::default()
+        })
     }
 
     /// A response without a length lasts until the connection is closed.
@@ -72,12 +63,12 @@ impl Message {
                 let size = line(reader)?;
                 let size = size.split(';').next().unwrap_or_default().trim();
                 let size = u64::from_str_radix(size, 16).map_err(|_| malformed("a chunk without a size"))?;
-                reader.by_ref().take(size).read_to_end(&mut self.body)?;
-                // After the last chunk this is the end of the (empty) trailer section.
-                line(reader)?;
                 if size == 0 {
+                    self.trailers = fields(reader)?;
                     return Ok(());
                 }
+                reader.by_ref().take(size).read_to_end(&mut self.body)?;
+                line(reader)?;
             }
         }
         match self.header("content-length").map(str::parse) {
@@ -93,6 +84,21 @@ impl Message {
             None if is_response => reader.read_to_end(&mut self.body).map(|_| ()),
             None => Ok(()),
         }
+    }
+}
+
+/// Headers or trailers, up to the empty line that ends them.
+fn fields(reader: &mut impl BufRead) -> io::Result<Vec<(String, String)>> {
+    let mut fields = Vec::new();
+    loop {
+        let line = line(reader)?;
+        if line.is_empty() {
+            return Ok(fields);
+        }
+        let (name, value) = line
+            .split_once(':')
+            .ok_or_else(|| malformed("a header without a colon"))?;
+        fields.push((name.to_owned(), value.trim().to_owned()));
     }
 }
 

@@ -1,13 +1,14 @@
 //! Everything together: service, control plane, Envoy with the filter, an issuer and an agent.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use crate::artefacts::Artefacts;
 use crate::audit::Record;
 use crate::command::{Credence, Key};
-use crate::configuration::{self, Replacement, Values};
+use crate::configuration::{self, Replacement, Values, Watching};
 use crate::control_plane::ControlPlane;
 use crate::envoy::Envoy;
 use crate::grants::CHARGE;
@@ -37,6 +38,8 @@ pub struct Stack {
     pub agent: Key,
     envoy_program: PathBuf,
     configuration: String,
+    /// What Envoy watches a file for.
+    watched: Option<Watched>,
     // Last: files are removed once nobody uses them.
     folder: TempDir,
 }
@@ -52,6 +55,10 @@ pub struct StackOptions {
     pub serve_options: Vec<String>,
     /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
     pub unsynced: bool,
+    /// A module in place of the one that was built.
+    pub filter: Option<Vec<u8>>,
+    /// Have Envoy watch a file for this, so that [`Stack::reconfigure`] can replace it.
+    pub watching: Option<Watching>,
 }
 
 impl StackOptions {
@@ -67,6 +74,21 @@ impl StackOptions {
             replacements,
             ..Self::default()
         }
+    }
+
+    /// Has Envoy speak to the service in the protocol in which the client speaks to Envoy, and pass on trailers.
+    #[must_use]
+    pub fn in_either_protocol(self) -> Self {
+        const SERVICE: &str = "    - name: service\n      connect_timeout: 1s\n";
+        const OPTIONS: &str = r#"      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          use_downstream_protocol_config: {http_protocol_options: {enable_trailers: true}, http2_protocol_options: {}}
+"#;
+        self.replacing(SERVICE, &[SERVICE, OPTIONS].concat()).replacing(
+            "                http2_protocol_options:\n",
+            "                http_protocol_options: {enable_trailers: true}\n                http2_protocol_options:\n                  allow_connect: true\n",
+        )
     }
 
     /// With one more change to envoy-config/envoy.yaml.
@@ -90,14 +112,35 @@ impl Stack {
         let agent = credence.keygen("agent")?;
         let upstream = Upstream::start()?;
         let control_plane = ControlPlane::start(&artefacts.credence, folder.path(), &options.serve_options)?;
+        let filter = match &options.filter {
+            None => artefacts.filter,
+            Some(module) => {
+                let file = folder.path().join("filter.wasm");
+                fs::write(&file, module).map_err(Failure::of("writing the filter's module"))?;
+                file
+            }
+        };
         let values = Values {
             service_port: upstream.address().port(),
             control_plane_port: control_plane.grpc().port(),
-            filter: &artefacts.filter,
+            filter: &filter,
             log_id: options.log_id.as_deref().unwrap_or(control_plane.log_id()),
             anchor: &issuer.x,
         };
-        let configuration = configuration::render(&values, &options.replacements)?;
+        let whole = configuration::render(&values, &options.replacements)?;
+        let watched = options.watching.map(|what| Watched {
+            what,
+            file: folder.path().join("watched.yaml"),
+            whole: whole.clone(),
+        });
+        let configuration = match &watched {
+            None => whole,
+            Some(watched) => {
+                let apart = configuration::apart(&whole, watched.what, &watched.file)?;
+                put(&watched.file, &apart.watched)?;
+                apart.rest
+            }
+        };
         let envoy = Envoy::start(&artefacts.envoy, &configuration, folder.path())?;
         let envoy_program = artefacts.envoy;
         let stack = Self {
@@ -109,6 +152,7 @@ impl Stack {
             agent,
             envoy_program,
             configuration,
+            watched,
             folder,
         };
         if !options.unsynced {
@@ -284,6 +328,18 @@ impl Stack {
         Ok(())
     }
 
+    /// Has Envoy take over another configuration while it runs: what it started with, with these changes.
+    ///
+    /// # Errors
+    /// If the stack was not started for that.
+    pub fn reconfigure(&self, changes: &[Replacement]) -> Result<(), Failure> {
+        let watched = self.watched.as_ref();
+        let Watched { what, file, whole } =
+            watched.ok_or_else(|| Failure::new("this stack was not started with `watching`"))?;
+        let changed = configuration::replace(whole, changes)?;
+        put(file, &configuration::apart(&changed, *what, file)?.watched)
+    }
+
     /// Kills Envoy and starts it anew, with the same configuration and an empty memory.
     ///
     /// # Errors
@@ -293,6 +349,23 @@ impl Stack {
         self.envoy = Envoy::start(&self.envoy_program, &self.configuration, self.folder.path())?;
         self.wait_until_synced()
     }
+}
+
+/// The file that Envoy watches.
+#[derive(Debug)]
+struct Watched {
+    what: Watching,
+    file: PathBuf,
+    /// All of what Envoy was started with, in one.
+    whole: String,
+}
+
+/// Puts a file where somebody watches for it: whole, or not at all.
+fn put(file: &Path, content: &str) -> Result<(), Failure> {
+    let place = || format!("writing {}", file.display());
+    let new = file.with_extension("new");
+    fs::write(&new, content).map_err(Failure::of(place()))?;
+    fs::rename(&new, file).map_err(Failure::of(place()))
 }
 
 fn new_folder() -> Result<TempDir, Failure> {

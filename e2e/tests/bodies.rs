@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use credence_e2e::{Client, Reply, Request, Stack, StackOptions, waiting};
+use credence_e2e::upstream::MARK;
+use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions, waiting};
 
 /// Rules before those of envoy-config/envoy.yaml.
 const RULES: &str = r#"rules:
@@ -13,6 +14,15 @@ const RULES: &str = r#"rules:
                                   account: {path: account}
                                   amount: {body: /amount, type: number}
                                   items: {body: /items, type: json, optional: true}
+                                ignore_members: [/note]
+                                proof: none
+                              - name: watched
+                                match: {methods: [POST], path: "/v1/watched/{account}"}
+                                mode: shadow
+                                tool: orders.create
+                                args:
+                                  account: {path: account}
+                                  amount: {body: /amount, type: number}
                                 ignore_members: [/note]
                                 proof: none
                               - name: uploads
@@ -202,6 +212,109 @@ fn a_body_that_grows_beyond_the_limit_is_answered_413() {
     let body = format!(r#"{{"amount": 50, "note": "{filler}"}}"#);
     let reply = stack().send(&chunked(order(&chain), &[&body], "")).unwrap();
     assert_denied(&reply, 413, "body_too_large", None);
+}
+
+#[test]
+fn a_body_may_be_as_large_as_the_limit_and_not_a_byte_larger() {
+    let chain = delegation("judy");
+    let sized = |bytes: usize| {
+        let frame = r#"{"amount": 50, "note": ""}"#;
+        frame.replace(r#""""#, &format!("\"{}\"", "x".repeat(bytes - frame.len())))
+    };
+    let client = Http2::connect(stack().envoy.ingress()).unwrap();
+    let json = |body: &str| order(&chain).header("content-type", "application/json").trailing(body);
+    let (fits, too_large) = (sized(65_536), sized(65_537));
+    for reply in [
+        stack().send(&order(&chain).json(fits.as_str())).unwrap(),
+        stack()
+            .send(&chunked(order(&chain), &[&fits[..60_000], &fits[60_000..]], ""))
+            .unwrap(),
+        client.send(&json(&fits)).unwrap(),
+    ] {
+        assert_received(&reply, &fits);
+    }
+    for reply in [
+        stack().send(&order(&chain).json(too_large.as_str())).unwrap(),
+        stack().send(&chunked(order(&chain), &[&too_large], "")).unwrap(),
+        client.send(&json(&too_large)).unwrap(),
+    ] {
+        assert_denied(&reply, 413, "body_too_large", None);
+    }
+}
+
+#[test]
+fn a_body_in_chunks_that_make_no_sense_never_reaches_the_service() {
+    let chain = delegation("ken");
+    for (number, chunks) in [
+        "zz\r\n{\"amount\": 50}\r\n0\r\n\r\n",
+        "-5\r\n{\"amount\": 50}\r\n0\r\n\r\n",
+        "ffffffffffffffffff\r\n{\"amount\": 50}\r\n0\r\n\r\n",
+        "3\r\n{\"amount\": 50}\r\n0\r\n\r\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mark = format!("chunks-{number}");
+        let request = order(&chain)
+            .header(MARK, &mark)
+            .header("content-type", "application/json")
+            .header("transfer-encoding", "chunked")
+            .trailing(chunks);
+        let reply = stack().send(&request).unwrap();
+        assert_eq!(reply.status, 400, "{chunks:?}: {}", reply.text());
+        assert!(!stack().upstream.has_seen(&mark), "{chunks:?}");
+    }
+}
+
+#[test]
+fn a_body_that_is_cut_off_in_http_2_is_recorded_and_never_reaches_the_service() {
+    let chain = delegation("leo");
+    let client = Http2::connect(stack().envoy.ingress()).unwrap();
+    let request = order(&chain)
+        .header(MARK, "cut-off")
+        .header("content-type", "application/json");
+    let mut exchange = client.open(&request).unwrap();
+    exchange.send_part(br#"{"amount": 50"#, false).unwrap();
+    // Resets the stream.
+    drop(exchange);
+    waiting::until("the record", || {
+        let records = stack().records()?;
+        let of_leo = records
+            .iter()
+            .filter_map(|record| record.decision())
+            .find(|decision| decision.principal.subject.as_deref() == Some("leo"));
+        Ok(of_leo.map(|decision| assert_eq!(decision.reason, "body_incomplete")))
+    })
+    .unwrap();
+    assert!(!stack().upstream.has_seen("cut-off"));
+}
+
+#[test]
+fn a_body_goes_on_whole_where_the_rule_only_watches() {
+    let chain = delegation("mia");
+    let watched = || Request::new("POST", "/v1/watched/a1").delegation(&chain);
+    let large = format!(r#"{{"amount": 50, "note": "{}"}}"#, "x".repeat(200_000));
+    let client = Http2::connect(stack().envoy.ingress()).unwrap();
+    for (body, reason) in [
+        (r#"{"amount": 50}"#, "delegated"),
+        (r#"{"amount": 5000}"#, "argument_not_allowed"),
+        (r#"{"amount": 50"#, "body_malformed"),
+        (large.as_str(), "body_too_large"),
+    ] {
+        let json = watched().header("content-type", "application/json").trailing(body);
+        for reply in [
+            stack().send(&watched().json(body)).unwrap(),
+            stack().send(&chunked(watched(), &[body], "")).unwrap(),
+            client.send(&json).unwrap(),
+        ] {
+            let received = reply.received().unwrap_or_else(|| panic!("{reason}: {}", reply.text()));
+            assert_eq!(received.body.len(), body.len(), "{reason}");
+            assert_eq!(received.identity_headers(), [""; 0]);
+        }
+        let way = if reason == "delegated" { "allow" } else { "deny" };
+        let counter = format!("wasmcustom.credence_shadow_decision.rule.watched.decision.{way}.reason.{reason}");
+        waiting::until(&counter, || Ok((stack().envoy.stat(&counter)? == 3).then_some(()))).unwrap();
+    }
 }
 
 #[test]

@@ -224,3 +224,45 @@ fn the_filter_state_tells_envoy_who_is_asking() {
         .unwrap();
     }
 }
+
+#[test]
+fn the_filter_state_tells_other_filters_who_is_asking() {
+    // Envoy's own RBAC filter behind ours: only alice may.
+    const RBAC: &str = r#"                  - name: rbac
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC
+                      rules:
+                        action: ALLOW
+                        policies:
+                          alice:
+                            permissions: [{any: true}]
+                            principals: [{filter_state: {key: wasm.credence_subject, string_match: {exact: alice}}}]
+                  - name: envoy.filters.http.router
+"#;
+    let options = StackOptions {
+        // Without a subject RBAC refuses what the stack asks to see how far it is.
+        unsynced: true,
+        ..StackOptions::quick()
+            .replacing(
+                "rules:\n",
+                "identity: {filter_state: [subject]}\n                            rules:\n",
+            )
+            .replacing("                  - name: envoy.filters.http.router\n", RBAC)
+    };
+    let stack = Stack::start(&options).unwrap();
+    let [alice, bob] = ["alice", "bob"].map(|subject| stack.mint(subject, &["--tool", READ]).unwrap());
+    let reply = waiting::until("the filter to decide", || {
+        let reply = stack.send(&book().delegation(&alice))?;
+        Ok((reply.reason().as_deref() != Some("not_ready")).then_some(reply))
+    })
+    .unwrap();
+    assert!(reply.received().is_some(), "{}", reply.text());
+    let reply = waiting::until("the other worker to decide", || {
+        let reply = stack.send(&book().delegation(&bob))?;
+        Ok((reply.reason().as_deref() != Some("not_ready")).then_some(reply))
+    })
+    .unwrap();
+    assert_eq!((reply.status, reply.text().as_str()), (403, "RBAC: access denied"));
+    let forged = Request::get("/healthz").header("x-delegation-subject", "alice");
+    assert_eq!(stack.send(&forged).unwrap().text(), "RBAC: access denied");
+}

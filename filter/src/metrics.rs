@@ -251,8 +251,15 @@ impl Cell {
 
 impl DecisionCounters {
     /// Counters of the rule with this configured name. Characters that a metrics backend would stumble over become
-    /// `_`.
+    /// `_`. The empty name is for requests that no rule covers; it is counted as one that no rule can have, because
+    /// Envoy makes no label of nothing.
     pub fn new(rule: &str) -> Self {
+        if rule.is_empty() {
+            return Self {
+                rule: NO_RULE.to_owned(),
+                met: Vec::new(),
+            };
+        }
         let plain = |character: char| {
             if character.is_ascii_alphanumeric() || matches!(character, '-' | '_') {
                 character
@@ -277,6 +284,8 @@ impl Verdict {
         }
     }
 }
+
+const NO_RULE: &str = "(none)";
 
 #[cfg(test)]
 mod tests {
@@ -398,6 +407,16 @@ mod tests {
         ];
         assert_eq!(names, expected);
         assert_eq!(host.calls, [(0, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn decisions_without_a_rule_are_counted_under_a_name_that_no_rule_has() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let mut none = DecisionCounters::new("");
+        metrics.count_decision(&mut none, Mode::Enforce, Verdict::Deny, "no_route");
+        metrics.flush(&mut host).unwrap();
+        let names: Vec<&str> = host.names.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["credence_decision.rule.(none).decision.deny.reason.no_route"]);
     }
 
     #[test]

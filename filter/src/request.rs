@@ -32,6 +32,8 @@ pub struct Request<'a> {
     /// The names, as they arrived, of headers by which a request asks to be taken for another than the one that was
     /// decided upon.
     pub overrides: Vec<&'a [u8]>,
+    /// The same of headers that name another host.
+    pub host_overrides: Vec<&'a [u8]>,
     /// The names, as they arrived, of headers that only this filter may set: to be removed before anything else.
     /// A name occurs as often as it was sent.
     pub forged: Vec<&'a [u8]>,
@@ -57,6 +59,7 @@ impl<'a> Request<'a> {
             leaves_http: false,
             has_body,
             overrides: Vec::new(),
+            host_overrides: Vec::new(),
             forged: Vec::new(),
             headers,
         };
@@ -76,6 +79,7 @@ impl<'a> Request<'a> {
                 _ if folds_to(name, names.delegation.as_bytes()) => request.delegation = Field::Repeated,
                 _ if folds_to(name, names.proof.as_bytes()) => request.proof = Field::Repeated,
                 _ if OVERRIDES.iter().any(|known| folds_to(name, known)) => request.overrides.push(name),
+                _ if HOST_OVERRIDES.iter().any(|known| folds_to(name, known)) => request.host_overrides.push(name),
                 _ => {}
             }
         }
@@ -201,6 +205,10 @@ const OVERRIDES: [&[u8]; 5] = [
     b"x-original-url",
     b"x-rewrite-url",
 ];
+
+/// Headers by which a proxy says for which host a request was before, and which widespread frameworks then take for its
+/// host; anybody can send them.
+const HOST_OVERRIDES: [&[u8]; 4] = [b"x-forwarded-host", b"x-original-host", b"x-host", b"forwarded"];
 
 /// Headers that start so are removed from every request before anything else, and set only by this filter.
 pub const OUR_PREFIX: &[u8] = b"x-delegation-";
@@ -496,6 +504,21 @@ pub(crate) mod tests {
         assert_eq!(
             parse(&buffer).unwrap().overrides,
             [&b"x-http-method-override"[..], b"x_original_url"]
+        );
+    }
+
+    #[test]
+    fn headers_that_name_another_host_are_found() {
+        let buffer = serialize(&[
+            ("x-forwarded-host", "a"),
+            ("x_forwarded_host", "b"),
+            ("forwarded", "host=c"),
+            ("x-forwarded-for", "d"),
+            ("host-x", "e"),
+        ]);
+        assert_eq!(
+            parse(&buffer).unwrap().host_overrides,
+            [&b"x-forwarded-host"[..], b"x_forwarded_host", b"forwarded"]
         );
     }
 

@@ -29,6 +29,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let control_plane = control_plane(file.control_plane, &mut problems);
     let headers = header_names(file.headers, &mut problems);
     let paths = matching::tolerated(&file.paths, &mut problems);
+    let host_counts = file.rules.iter().any(host_counts);
     let routes = RuleCompiler {
         audience: &audience,
         headers: &headers,
@@ -54,6 +55,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         mode: file.mode,
         paths,
         routes,
+        host_counts,
         headers,
         identity_headers: file.identity.headers,
         filter_state,
@@ -61,6 +63,11 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         audit,
         notes: trust.notes,
     })
+}
+
+fn host_counts(rule: &file::Rule) -> bool {
+    let mut arguments = rule.args.iter().flat_map(|arguments| &arguments.0);
+    rule.matches.hosts.is_some() || arguments.any(|(_, argument)| argument.host)
 }
 
 fn audience(path: &str, names: Vec<String>, problems: &mut Problems) -> Vec<String> {

@@ -55,6 +55,8 @@ pub struct Policy {
     pub paths: Tolerated,
     /// The rules, in order; at least one.
     pub routes: Routes<Rule>,
+    /// Whether a rule tells hosts apart or takes the host as an argument, so that no header may name another one.
+    pub host_counts: bool,
     /// The headers an agent sends.
     pub headers: HeaderNames,
     /// How the service behind us is told who is asking.

@@ -23,6 +23,8 @@ pub(super) struct Clerk {
     /// The audit stream.
     pub(super) line: Line,
     pub(super) headers: HeaderNames,
+    /// Whether decisions depend on the host.
+    pub(super) host_counts: bool,
     /// What of the identity goes into the filter state too.
     pub(super) filter_state: Vec<Part>,
     /// One for each rule, and one for requests that no rule covers.
@@ -111,9 +113,16 @@ impl Clerk {
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
         let names = &self.headers;
         let remove = |name: &[u8]| calls::remove_header(MapType::RequestHeaders, name);
-        let (allowance, access) = match (&verdict.decision, verdict.rule) {
-            (Decision::Allow(allowance), Some(rule)) => (allowance, &rule.access),
-            (Decision::Allow(_), None) | (Decision::Deny(_), _) => return Ok(()),
+        let Decision::Allow(allowance) = &verdict.decision else {
+            return Ok(());
+        };
+        // Where nothing is asked for least of all: what is open to all must not turn into what is not.
+        request.overrides.iter().try_for_each(|name| remove(name))?;
+        if self.host_counts {
+            request.host_overrides.iter().try_for_each(|name| remove(name))?;
+        }
+        let Some(access) = verdict.rule.map(|rule| &rule.access) else {
+            return Ok(());
         };
         if request.proof != Field::Absent {
             // Nobody behind us gets to spend it.
@@ -122,7 +131,6 @@ impl Clerk {
         let Allowance::Delegated(grant) = allowance else {
             return Ok(());
         };
-        request.overrides.iter().try_for_each(|name| remove(name))?;
         for (name, value) in grant.identity().headers() {
             calls::set_header(MapType::RequestHeaders, name.as_bytes(), value.as_bytes())?;
         }

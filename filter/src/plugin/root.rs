@@ -95,6 +95,7 @@ impl Root {
                     reporter: Reporter::new(settings),
                 },
                 headers: policy.headers.clone(),
+                host_counts: policy.host_counts,
                 filter_state: policy.filter_state.clone(),
                 line,
                 cache_hits: metrics.counter("credence_cache_hits"),

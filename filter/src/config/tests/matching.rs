@@ -262,3 +262,17 @@ fn one_mistake(replacements: &[(&str, &str)], path: &str, message: &str) {
     assert_eq!(problem.path, path, "{problem}");
     assert!(problem.message.contains(message), "{problem}");
 }
+
+#[test]
+fn the_host_counts_once_a_rule_tells_hosts_apart_or_takes_the_host_as_an_argument() {
+    let path = r#""path": "/v1/catalog/{item}""#;
+    let item = r#""item": {"path": "item"}"#;
+    for (found, written, expected) in [
+        (path, path, false),
+        (path, r#""hosts": ["*.example"], "path": "/v1/catalog/{item}""#, true),
+        (item, r#""item": {"path": "item"}, "host": {"host": true}"#, true),
+    ] {
+        let policy = Policy::parse(with(&[(found, written)]).as_bytes()).unwrap();
+        assert_eq!(policy.host_counts, expected, "{written}");
+    }
+}

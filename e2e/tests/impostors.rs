@@ -1,0 +1,253 @@
+//! Who says in a request's headers or trailers whom it is for is not believed, on any kind of path: the service hears of
+//! it from the filter, or not at all.
+
+use std::sync::LazyLock;
+
+use credence_e2e::grants::READ;
+use credence_e2e::upstream::{MARK, Received};
+use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions};
+
+/// Rules before those of envoy-config/envoy.yaml: one of each kind.
+const RULES: &str = r#"rules:
+                              - name: watched
+                                match: {path: "/v1/watched/{item}"}
+                                mode: shadow
+                                tool: catalog.read
+                                args: {item: {path: item}}
+                                ignore_body: true
+                                proof: none
+                              - name: socket
+                                match: {path: "/v1/sockets/{item}"}
+                                tool: catalog.read
+                                args: {item: {path: item}}
+                                proof: none
+                                upgrade: true
+                              - name: open-socket
+                                match: {path: /v1/open-socket}
+                                public: true
+                                upgrade: true
+                              - name: form
+                                match: {methods: [POST], path: /v1/items}
+                                tool: catalog.read
+                                args: {item: {body: /item}}
+                                proof: none
+                              - name: upload
+                                match: {methods: [POST], path: "/v1/uploads/{item}"}
+                                tool: catalog.read
+                                args: {item: {path: item}}
+                                ignore_body: true
+                                proof: none
+                              - name: old
+                                match: {path: "/v1/old/{item}"}
+                                tool: catalog.read
+                                args: {item: {path: item}}
+                                proof: none
+                                on_stale: {allow_cached_for: 5m}
+"#;
+
+/// The spellings that some service or other takes for a header of ours.
+const NAMES: &[&str] = &[
+    "x-delegation-subject",
+    "x-delegation-issuer",
+    "x-delegation-agent",
+    "x-delegation-proof",
+    "x-delegation-tool",
+    "x-delegation-id",
+    "x-delegation-",
+    "x-delegation-admin",
+    "x_delegation_subject",
+    "x-delegation_subject",
+    "x_delegation-subject",
+    "x-delegation-subject",
+];
+
+/// The same in the letter case that HTTP/1.1 also has.
+const MIXED: &[&str] = &["X-Delegation-Subject", "X-DELEGATION-ISSUER", "X_Delegation_Tool"];
+
+fn options() -> StackOptions {
+    StackOptions::quick()
+        .in_either_protocol()
+        .replacing("rules:\n", RULES)
+        .replacing("default: deny", "default: allow")
+        .replacing(
+            "use_remote_address: true",
+            "upgrade_configs: [{upgrade_type: websocket}]",
+        )
+}
+
+/// One for all tests that leave the control plane alone; it ends with the process.
+fn stack() -> &'static Stack {
+    static STACK: LazyLock<Stack> = LazyLock::new(|| Stack::start(&options()).unwrap());
+    &STACK
+}
+
+fn alice() -> String {
+    stack().mint("alice", &["--id", "leaf", "--tool", READ]).unwrap()
+}
+
+fn forged(request: Request) -> Request {
+    NAMES
+        .iter()
+        .fold(request, |request, name| request.header(name, "mallory"))
+}
+
+fn trailers() -> Vec<(&'static str, &'static str)> {
+    NAMES.iter().map(|name| (*name, "mallory")).collect()
+}
+
+/// By either protocol, with every name there is.
+#[track_caller]
+fn received_by_either(stack: &Stack, request: &Request) -> [Received; 2] {
+    let by_1 = MIXED
+        .iter()
+        .fold(forged(request.clone()), |request, name| request.header(name, "mallory"));
+    let client = Http2::connect(stack.envoy.ingress()).unwrap();
+    [
+        received(&stack.send(&by_1).unwrap()),
+        received(&client.send(&forged(request.clone())).unwrap()),
+    ]
+}
+
+#[track_caller]
+fn received(reply: &Reply) -> Received {
+    reply.received().unwrap_or_else(|| panic!("{reply:?}"))
+}
+
+#[track_caller]
+fn assert_hears_of_nobody(received: &Received) {
+    assert_eq!(received.identity_headers(), [""; 0], "{received:?}");
+    assert!(!format!("{received:?}").contains("mallory"), "{received:?}");
+}
+
+#[track_caller]
+fn assert_hears_of_alice(received: &Received) {
+    assert_eq!(received.header("x-delegation-subject"), Some("alice"), "{received:?}");
+    assert_eq!(received.header("x-delegation-tool"), Some("catalog.read"));
+    // Issuer, subject, proof, tool and id.
+    assert_eq!(received.identity_headers().len(), 5, "{received:?}");
+    assert!(!format!("{received:?}").contains("mallory"), "{received:?}");
+}
+
+#[test]
+fn an_allowed_path_hears_of_the_principal_alone() {
+    for received in received_by_either(stack(), &Request::get("/v1/catalog/book").delegation(alice())) {
+        assert_hears_of_alice(&received);
+    }
+}
+
+#[test]
+fn a_public_path_hears_of_nobody() {
+    for received in received_by_either(stack(), &Request::get("/healthz")) {
+        assert_hears_of_nobody(&received);
+    }
+}
+
+#[test]
+fn a_path_that_no_rule_covers_hears_of_nobody() {
+    for received in received_by_either(stack(), &Request::get("/elsewhere").delegation(alice())) {
+        assert_hears_of_nobody(&received);
+    }
+}
+
+#[test]
+fn a_path_in_shadow_hears_of_nobody_whether_or_not_it_would_be_allowed() {
+    let book = || Request::get("/v1/watched/book");
+    for request in [book(), book().delegation("no token"), book().delegation(alice())] {
+        for received in received_by_either(stack(), &request) {
+            assert_hears_of_nobody(&received);
+        }
+    }
+}
+
+#[test]
+fn a_denied_request_is_not_heard_of_at_all() {
+    let denied = [
+        (Request::get("/v1/catalog/book"), 401),
+        (Request::get("/v1/catalog/book").delegation("no token"), 401),
+        (Request::get("/v1/catalog/book?x=1").delegation(alice()), 403),
+        (Request::get("/v1/catalog/a;b").delegation(alice()), 400),
+    ];
+    for (number, (request, status)) in denied.into_iter().enumerate() {
+        let mark = format!("denied-{number}");
+        let reply = stack().send(&forged(request).header(MARK, &mark)).unwrap();
+        assert_eq!(reply.status, status, "{}", reply.text());
+        assert!(!stack().upstream.has_seen(&mark), "{mark}");
+    }
+}
+
+#[test]
+fn an_upgrade_hears_of_the_principal_or_of_nobody() {
+    let upgrade = |target| {
+        Request::get(target)
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+    };
+    // Nobody answers a WebSocket; the service has seen who was asking for one.
+    let seen = |request: Request, mark: &str| {
+        stack().send(&forged(request).header(MARK, mark)).unwrap();
+        stack().upstream.seen(mark).expect("the upgrade was let through")
+    };
+    let delegated = seen(upgrade("/v1/sockets/book").delegation(alice()), "delegated");
+    assert_eq!(delegated.header("upgrade"), Some("websocket"), "{delegated:?}");
+    assert_hears_of_alice(&delegated);
+    let public = seen(upgrade("/v1/open-socket"), "public");
+    assert_eq!(public.header("upgrade"), Some("websocket"), "{public:?}");
+    assert_hears_of_nobody(&public);
+}
+
+#[test]
+fn what_follows_a_body_says_nothing_of_anybody_either() {
+    let client = Http2::connect(stack().envoy.ingress()).unwrap();
+    let body = r#"{"item":"book"}"#;
+    let form = Request::new("POST", "/v1/items").delegation(alice()).json(body);
+    let upload = Request::new("POST", "/v1/uploads/book").delegation(alice()).json(body);
+    let watched = Request::new("POST", "/v1/watched/book").json(body);
+    let public = Request::new("POST", "/healthz").json(body);
+    let unmatched = Request::new("POST", "/elsewhere").json(body);
+    for (request, is_delegated) in [
+        (form, true),
+        (upload, true),
+        (watched, false),
+        (public, false),
+        (unmatched, false),
+    ] {
+        let good = [("x-checksum", "1")];
+        let all = [&good[..], &trailers()].concat();
+        let reply = client.send_with_trailers(&forged(request.clone()), &all).unwrap();
+        let by_2 = received(&reply);
+        assert_eq!(by_2.trailers, [("x-checksum".to_owned(), "1".to_owned())], "{by_2:?}");
+        assert_eq!(by_2.body, body);
+
+        let request = request.without("content-length").header("transfer-encoding", "chunked");
+        let fields: String = all
+            .iter()
+            .chain(&[("X-Delegation-Subject", "mallory")])
+            .fold(String::new(), |fields, (name, value)| {
+                fields + &format!("{name}: {value}\r\n")
+            });
+        let size = body.len();
+        let request = forged(request).trailing(format!("{size:x}\r\n{body}\r\n0\r\n{fields}\r\n"));
+        let by_1 = received(&stack().send(&request).unwrap());
+        assert_eq!((&by_1.trailers, &by_1.body), (&by_2.trailers, &by_2.body));
+        for received in [by_1, by_2] {
+            if is_delegated {
+                assert_hears_of_alice(&received);
+            } else {
+                assert_hears_of_nobody(&received);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_path_that_goes_by_old_knowledge_hears_of_the_principal_alone() {
+    let mut stack = Stack::start(&options()).unwrap();
+    let alice = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
+    let old = forged(Request::get("/v1/old/book").delegation(&alice));
+    let mut workers = stack.envoy.connection_to_every_worker().unwrap();
+    let ask = |client: &mut Client| assert_hears_of_alice(&received(&client.send(&old).unwrap()));
+    workers.iter_mut().for_each(ask);
+    stack.control_plane.kill().unwrap();
+    stack.wait_until_stale().unwrap();
+    workers.iter_mut().for_each(ask);
+}

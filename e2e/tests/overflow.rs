@@ -1,0 +1,102 @@
+//! More evidence than there is room for: it is counted and named as missing, or what it would be about is denied.
+
+use credence_e2e::audit::{Kind, Record};
+use credence_e2e::grants::READ;
+use credence_e2e::{Client, Request, Stack, StackOptions, waiting};
+
+/// Room for 64 entries, and patience with a control plane that is gone.
+fn with_little_room(on_overflow: &str) -> Stack {
+    let audit =
+        format!("audit: {{ring_entries: 64, on_overflow: {on_overflow}}}\n                            rules:\n");
+    let options = StackOptions::default()
+        .replacing("rules:\n", &audit)
+        .replacing("max_staleness: 5s", "max_staleness: 1m");
+    Stack::start(&options).unwrap()
+}
+
+fn book(stack: &Stack) -> Request {
+    let chain = stack.mint("alice", &["--tool", READ]).unwrap();
+    Request::get("/v1/catalog/book").delegation(chain)
+}
+
+/// Waits until events, counts and what is named as missing add up to the requests that were answered.
+fn until_all_is_accounted_for(stack: &Stack) -> Vec<Record> {
+    waiting::until("every request to be accounted for", || {
+        let records = stack.records()?;
+        let recorded: u64 = records.iter().map(Record::decisions).sum();
+        // Public paths are not recorded, only counted.
+        let public = stack
+            .envoy
+            .stat("wasmcustom.credence_decision.rule.health.decision.allow.reason.public")?;
+        let requests = stack.envoy.stat("http.ingress.downstream_rq_completed")?;
+        Ok((recorded + public == requests).then_some(records))
+    })
+    .unwrap()
+}
+
+fn shed(records: &[Record]) -> u64 {
+    let gaps = records.iter().filter_map(|record| match record.kind {
+        Kind::Gap { shed } => Some(shed),
+        Kind::Decision(_) | Kind::Aggregate { .. } | Kind::Source { .. } => None,
+    });
+    gaps.sum()
+}
+
+#[test]
+fn what_is_shed_stands_as_a_gap_in_the_ledger() {
+    let mut stack = with_little_room("shed");
+    let book = book(&stack);
+    let mut workers = stack.envoy.connection_to_every_worker().unwrap();
+    stack.control_plane.kill().unwrap();
+    for client in &mut workers {
+        for _ in 0..200 {
+            assert_eq!(client.send(&book).unwrap().status, 200);
+            assert_eq!(client.send(&Request::get("/v1/catalog/book")).unwrap().status, 401);
+        }
+    }
+    waiting::until("what is shed to be counted", || {
+        Ok((stack.envoy.stat("wasmcustom.credence_audit_shed")? > 0).then_some(()))
+    })
+    .unwrap();
+    stack.control_plane.restart().unwrap();
+    let records = until_all_is_accounted_for(&stack);
+    let shed = shed(&records);
+    // Of 200 decisions on each of two workers, each ring has kept 64 entries at most.
+    assert!(shed >= 2 * (200 - 64), "{shed}");
+    assert_eq!(stack.envoy.stat("wasmcustom.credence_audit_shed").unwrap(), shed);
+}
+
+#[test]
+fn what_can_not_be_recorded_is_denied_where_that_is_asked_for() {
+    let mut stack = with_little_room("deny");
+    let book = book(&stack);
+    let mut workers = stack.envoy.connection_to_every_worker().unwrap();
+    stack.control_plane.kill().unwrap();
+    let allowed_until_full = |client: &mut Client| {
+        for allowed in 0..200 {
+            let reply = client.send(&book).unwrap();
+            if reply.status != 200 {
+                assert_eq!((reply.status, reply.reason().as_deref()), (503, Some("audit_full")));
+                assert!(reply.header("retry-after").is_some());
+                return allowed;
+            }
+        }
+        panic!("200 decisions went into a ring of 64")
+    };
+    for client in &mut workers {
+        let allowed = allowed_until_full(client);
+        assert!(allowed <= 64, "{allowed}");
+        // What needs no record goes on, and what is full stays full.
+        assert_eq!(client.send(&Request::get("/healthz")).unwrap().status, 200);
+        assert_eq!(client.send(&book).unwrap().status, 503);
+    }
+    stack.control_plane.restart().unwrap();
+    for client in &mut workers {
+        waiting::until("room for evidence", || {
+            Ok((client.send(&book)?.status == 200).then_some(()))
+        })
+        .unwrap();
+    }
+    let records = until_all_is_accounted_for(&stack);
+    assert_eq!(shed(&records), 0, "nothing is missing");
+}
