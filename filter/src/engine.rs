@@ -6,6 +6,7 @@ use std::time::Duration;
 use credence_delegation::revocation::{self, RevocationView};
 use credence_delegation::{
     AudiencePolicy, Chain, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext, VerifiedProof,
+    VerifiedToken,
 };
 
 use crate::arguments::Arrived;
@@ -43,6 +44,8 @@ pub trait World: SharedStore {
     fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
     /// SHA-256 of the client's certificate, if the connection shows one.
     fn client_certificate(&self) -> Option<[u8; 32]>;
+    /// The URI that the client's certificate names its subject by, if it has one.
+    fn client_uri(&self) -> Option<Vec<u8>>;
     /// Whether the decision can be recorded, or may go unrecorded.
     fn can_record(&self) -> bool;
 }
@@ -396,9 +399,7 @@ impl<'r> Attempt<'_, 'r> {
         let leaf = chain.chain.leaf();
         let agent = match certificate {
             Some(certificate) => {
-                if leaf.holder_certificate() != Some(&certificate) {
-                    return Err(Reason::CertificateMismatch.into());
-                }
+                self.check_certificate(leaf, &certificate, world)?;
                 Agent::Certificate(certificate)
             }
             None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
@@ -546,6 +547,26 @@ impl<'r> Attempt<'_, 'r> {
             .client_certificate()
             .map(Some)
             .ok_or_else(|| Reason::CertificateMissing.into())
+    }
+
+    /// Whether the client's certificate is the one that the leaf's `cnf` names: by its digest, by the SPIFFE ID in it, or
+    /// by both. A digest is that of one certificate, and TLS has proven its key; an ID is worth as much as the authority
+    /// that put it there, so that it suffices only where Envoy has validated the certificate.
+    fn check_certificate(
+        &self,
+        leaf: &VerifiedToken,
+        certificate: &[u8; 32],
+        world: &impl World,
+    ) -> Result<(), Denial> {
+        let (digest, spiffe_id) = (leaf.holder_certificate(), leaf.holder_spiffe_id());
+        let is_named = digest.is_some() || (spiffe_id.is_some() && self.requirement.peer_validated);
+        let is_the_one = digest.is_none_or(|digest| digest == certificate)
+            && spiffe_id.is_none_or(|id| world.client_uri().is_some_and(|uri| uri == id.as_bytes()));
+        if is_named && is_the_one {
+            Ok(())
+        } else {
+            Err(Reason::CertificateMismatch.into())
+        }
     }
 
     /// The verified chain: from the cache, or by verifying it now.

@@ -17,6 +17,7 @@ struct TestWorld {
     revision: Option<u64>,
     log: Log,
     certificate: Option<[u8; 32]>,
+    uri: Option<&'static str>,
     can_record: bool,
     store: Store,
 }
@@ -58,6 +59,7 @@ impl Default for TestWorld {
             revision: Some(1),
             log: Log::default(),
             certificate: None,
+            uri: None,
             can_record: true,
             store: Store::default(),
         }
@@ -76,6 +78,9 @@ impl World for TestWorld {
     }
     fn client_certificate(&self) -> Option<[u8; 32]> {
         self.certificate
+    }
+    fn client_uri(&self) -> Option<Vec<u8>> {
+        self.uri.map(Into::into)
     }
     fn can_record(&self) -> bool {
         self.can_record
@@ -129,6 +134,8 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
                 {{"name": "shadow", "match": {{"path": "/shadow/accounts/{{account}}/charges"}}, "mode": "shadow",
                   "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
                 {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
+                {{"name": "validated", "match": {{"path": "/validated"}}, "tool": "read", "proof": "mtls",
+                  "peer_validated": true}},
                 {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
             ]
         }}"#
@@ -499,6 +506,56 @@ fn mutual_tls_binds_to_the_certificate_that_the_leaf_names() {
     world.certificate = Some([7; 32]);
     assert_eq!(decide(&mut engine, world, &request(&bound)), "allow");
     assert_eq!(decide(&mut engine, world, &request(&unbound)), "certificate_mismatch");
+}
+
+#[test]
+fn a_spiffe_id_counts_where_envoy_validates_certificates() {
+    const ID: &str = "spiffe://mesh.example/agent";
+    let world = &mut TestWorld {
+        certificate: Some([7; 32]),
+        ..TestWorld::default()
+    };
+    let mut engine = engine(world);
+    let named = |jti: &str, certificate: Option<[u8; 32]>| {
+        let mut grant = grant(jti, 2, r#"{"read":{}}"#);
+        grant.holder_certificate = certificate;
+        grant.holder_spiffe_id = Some(ID.into());
+        root(grant)
+    };
+    let (by_id, by_both, by_another) = (
+        named("id", None),
+        named("both", Some([7; 32])),
+        named("another", Some([8; 32])),
+    );
+    let mut ask = |world: &mut TestWorld, path, delegation: &str| {
+        let request = [
+            (":method", "GET"),
+            (":authority", "a"),
+            (":path", path),
+            ("delegation", delegation),
+        ];
+        decide(&mut engine, world, &request)
+    };
+    let wrong = "certificate_mismatch";
+    for (uri, answer) in [
+        (Some(ID), "allow"),
+        (Some("spiffe://mesh.example/other"), wrong),
+        (Some("spiffe://mesh.example/agent,spiffe://mesh.example/other"), wrong),
+        (Some(""), wrong),
+        (None, wrong),
+    ] {
+        world.uri = uri;
+        assert_eq!(ask(world, "/validated", &by_id), answer, "{uri:?}");
+        assert_eq!(ask(world, "/validated", &by_both), answer, "{uri:?}");
+        // Without validation the digest decides, and the ID may only contradict it.
+        assert_eq!(ask(world, "/mesh", &by_both), answer, "{uri:?}");
+        assert_eq!(ask(world, "/mesh", &by_id), wrong, "{uri:?}");
+        for path in ["/mesh", "/validated"] {
+            assert_eq!(ask(world, path, &by_another), wrong, "{uri:?}");
+        }
+    }
+    (world.uri, world.certificate) = (Some(ID), None);
+    assert_eq!(ask(world, "/validated", &by_id), "certificate_missing");
 }
 
 #[test]

@@ -242,6 +242,7 @@ impl RuleCompiler<'_> {
             ("proof", rule.proof.is_some()),
             ("forward", rule.forward.is_some()),
             ("nonce", rule.nonce.is_some()),
+            ("peer_validated", rule.peer_validated.is_some()),
             ("mode", rule.mode.is_some()),
             ("on_stale", rule.on_stale.is_some()),
         ];
@@ -281,6 +282,12 @@ impl RuleCompiler<'_> {
                 "only a signed proof carries a nonce; write `proof: pop`, or remove `nonce`",
             );
         }
+        if rule.peer_validated == Some(true) && proof != ProofKind::Mtls {
+            problems.report(
+                format!("{path}.peer_validated"),
+                "only a client certificate is validated by Envoy; write `proof: mtls`, or remove `peer_validated`",
+            );
+        }
         let stale_limit = rule.on_stale.as_ref().map(|on_stale| {
             let path = format!("{path}.on_stale.allow_cached_for");
             let written = Some(on_stale.allow_cached_for.clone());
@@ -308,6 +315,7 @@ impl RuleCompiler<'_> {
             audience,
             proof,
             nonce: rule.nonce.unwrap_or_default(),
+            peer_validated: rule.peer_validated.unwrap_or_default(),
             stale_limit,
             ignore_body: rule.ignore_body.unwrap_or_default(),
             forward: rule.forward.unwrap_or_default(),

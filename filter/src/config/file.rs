@@ -149,6 +149,10 @@ pub(super) struct Rule {
     /// Whether a proof must carry a nonce that this Envoy process has handed out.
     #[serde(default, deserialize_with = "present")]
     pub(super) nonce: Option<bool>,
+    /// Whether Envoy validates client certificates wherever this rule is reached: then a delegation may name the agent's
+    /// SPIFFE ID (`cnf.spiffe`) instead of one certificate. Only with `proof: mtls`.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) peer_validated: Option<bool>,
     /// Replaces the plugin's `mode` for this rule.
     #[serde(default, deserialize_with = "present")]
     pub(super) mode: Option<Mode>,

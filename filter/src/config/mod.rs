@@ -128,6 +128,8 @@ pub struct Requirement {
     pub proof: ProofKind,
     /// Whether a proof must carry a nonce of this process.
     pub nonce: bool,
+    /// Whether Envoy validates client certificates here, so that a SPIFFE ID in one counts.
+    pub peer_validated: bool,
     /// Up to what age of the lease a chain that was verified before still counts; `None` as long as it is fresh.
     pub stale_limit: Option<Duration>,
     /// Whether a request may have a body, which no delegation constrains.

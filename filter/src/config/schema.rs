@@ -146,6 +146,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("rules[].proof", json_schema!({"default": "pop"})),
         ("identity.filter_state", json_schema!({"uniqueItems": true})),
         ("rules[].nonce", json_schema!({"default": false})),
+        ("rules[].peer_validated", json_schema!({"default": false})),
         ("mode", json_schema!({"default": "enforce"})),
         ("rules[].on_stale.allow_cached_for", duration(None)),
         ("rules[].forward", json_schema!({"default": false})),
@@ -300,7 +301,7 @@ const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 const HEADER_NAME: &str = "^[a-z0-9!#$%&'*+.^_`|~-]+$";
 
 /// What a public rule may not have: it reads no delegation.
-const NOT_FOR_PUBLIC: [&str; 11] = [
+const NOT_FOR_PUBLIC: [&str; 12] = [
     "tool",
     "args",
     "ignore_query",
@@ -312,6 +313,7 @@ const NOT_FOR_PUBLIC: [&str; 11] = [
     "mode",
     "on_stale",
     "nonce",
+    "peer_validated",
 ];
 
 #[cfg(test)]

@@ -252,6 +252,12 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
         ),
         (
             r#""proof": "none""#,
+            r#""proof": "none", "peer_validated": true"#,
+            "rules[1].peer_validated",
+            "only a client certificate is validated by Envoy",
+        ),
+        (
+            r#""proof": "none""#,
             r#""mode": "observe""#,
             "rules[1].mode",
             "expected `enforce` or `shadow`",
@@ -686,6 +692,7 @@ fn every_field_is_documented() {
         "default",
         "mode",
         "nonce",
+        "peer_validated",
         "on_stale",
         "allow_cached_for",
         "rules",
