@@ -76,6 +76,14 @@ impl Envoy {
         self.ingress
     }
 
+    /// Where the listener of this name takes connections.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn listener(&self, name: &str) -> Result<SocketAddr, Failure> {
+        listener_address(self.admin, name)
+    }
+
     /// Where its admin page is.
     pub fn admin(&self) -> SocketAddr {
         self.admin

@@ -19,6 +19,7 @@ mod message;
 mod ports;
 pub mod process;
 pub mod stack;
+pub mod tls;
 pub mod upstream;
 pub mod waiting;
 
