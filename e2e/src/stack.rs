@@ -48,6 +48,8 @@ pub struct StackOptions {
     pub replacements: Vec<Replacement>,
     /// The log that the filter pins; that of the control plane if not given.
     pub log_id: Option<String>,
+    /// The port by which Envoy reaches the control plane; the control plane's own if not given.
+    pub control_plane_port: Option<u16>,
     /// Further options of `credence serve`.
     pub serve_options: Vec<String>,
     /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
@@ -92,7 +94,7 @@ impl Stack {
         let control_plane = ControlPlane::start(&artefacts.credence, folder.path(), &options.serve_options)?;
         let values = Values {
             service_port: upstream.address().port(),
-            control_plane_port: control_plane.grpc().port(),
+            control_plane_port: options.control_plane_port.unwrap_or(control_plane.grpc().port()),
             filter: &artefacts.filter,
             log_id: options.log_id.as_deref().unwrap_or(control_plane.log_id()),
             anchor: &issuer.x,

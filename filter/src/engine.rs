@@ -259,6 +259,31 @@ impl Engine {
         verdict
     }
 
+    /// Whether the request would be let through but for what is known of revocations, which is nothing yet, so that it is
+    /// worth its while to wait for that. Not where a decision is not carried out: nothing may be delayed there. Nor for
+    /// a body that is to be read: the host can not hold a request first without its body and then for it.
+    pub fn is_unready(verdict: &Verdict<'_>, has_body: bool) -> bool {
+        let is_not_ready = matches!(&verdict.decision, Decision::Deny(denial) if denial.reason == Reason::NotReady);
+        let reads_body = verdict.rule.is_none_or(|rule| match &rule.access {
+            Access::Delegated(requirement) => requirement.reads_body(),
+            Access::Public => false,
+        });
+        is_not_ready && verdict.mode == Mode::Enforce && !(has_body && reads_body)
+    }
+
+    /// Denies a request that waited for the knowledge of revocations.
+    pub fn give_up_unready(&self, rule_index: usize) -> Verdict<'_> {
+        let rule = self.policy.routes.iter().nth(rule_index);
+        Verdict {
+            rule,
+            rule_index: Some(rule_index),
+            ..Verdict::without_rule(
+                rule.map_or(self.policy.mode, |rule| rule.mode),
+                Decision::Deny(Reason::NotReady.into()),
+            )
+        }
+    }
+
     /// Denies a request that was held and is held no longer.
     pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
         let rule = self.policy.routes.iter().nth(held.rule_index);

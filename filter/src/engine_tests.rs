@@ -559,6 +559,46 @@ fn a_spiffe_id_counts_where_envoy_validates_certificates() {
 }
 
 #[test]
+fn only_what_waiting_can_help_waits_for_the_first_snapshot() {
+    let world = &mut TestWorld {
+        freshness: Freshness::NeverSynced,
+        revision: None,
+        ..TestWorld::default()
+    };
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let mut waits = |world: &mut TestWorld, headers: &[(&str, &str)], has_body| {
+        let serialized = serialize(headers);
+        let request = Request::parse(&serialized, &HeaderNames::default(), has_body).unwrap();
+        match engine.decide(&request, world) {
+            Outcome::Decided(verdict) => Engine::is_unready(&verdict, has_body),
+            Outcome::NeedsBody(_) => panic!("nothing is known of revocations"),
+        }
+    };
+    let to = |path| {
+        [
+            (":method", "GET"),
+            (":authority", "a"),
+            (":path", path),
+            ("delegation", delegation.as_str()),
+        ]
+    };
+    assert!(waits(world, &to("/catalog/book"), false));
+    assert!(waits(world, &to("/uploads/book"), true), "nobody reads the body");
+    assert!(waits(world, &to("/orders/a1"), false), "there is no body");
+    assert!(!waits(world, &to("/orders/a1"), true), "the body is to be read");
+    assert!(
+        !waits(world, &to("/shadow/accounts/a1/charges"), false),
+        "nothing may be delayed"
+    );
+    assert!(!waits(world, &to("/healthz"), false));
+    assert!(!waits(world, &to("/nowhere"), false));
+    assert!(!waits(world, &to("/catalog/book")[..3], false), "nothing is delegated");
+    (world.freshness, world.revision) = (Freshness::Fresh, Some(1));
+    assert!(!waits(world, &to("/catalog/book"), false));
+}
+
+#[test]
 fn what_can_not_be_recorded_is_not_done() {
     let world = &mut TestWorld {
         can_record: false,

@@ -14,6 +14,7 @@
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
 //! | [`decision`], [`answer`], [`identity`] | what came out, what the client is told, what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
+//! | [`holding`], [`awaiting`] | requests that are held for their bodies, and for the first snapshot |
 //! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
 
 #![cfg_attr(
@@ -30,6 +31,7 @@
 pub mod answer;
 pub mod arguments;
 pub mod audit;
+pub mod awaiting;
 pub mod backoff;
 pub mod body;
 pub mod cache;

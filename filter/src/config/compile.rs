@@ -26,6 +26,13 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let audience = audience("audience", file.audience, &mut problems);
     let trust = trust::trust(file.trust_anchors, &mut problems);
     let holder_algorithms = trust::algorithms("holder_algorithms", file.holder_algorithms, &mut problems);
+    let wait_for_snapshot = time(
+        "control_plane.wait_for_snapshot",
+        file.control_plane.wait_for_snapshot.clone(),
+        MAX_SNAPSHOT_WAIT,
+        Duration::ZERO..=MAX_SNAPSHOT_WAIT,
+        &mut problems,
+    );
     let control_plane = control_plane(file.control_plane, &mut problems);
     let headers = header_names(file.headers, &mut problems);
     let paths = matching::tolerated(&file.paths, &mut problems);
@@ -50,6 +57,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         trust_anchors: trust.anchors,
         holder_algorithms,
         control_plane,
+        wait_for_snapshot,
         unmatched: file.default,
         mode: file.mode,
         paths,
@@ -439,5 +447,7 @@ const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_millis(500)..=Dur
 const MAX_STALE_LIMIT: Duration = Duration::from_secs(600);
 /// At most a second, so that news of a lost control plane is never older.
 const PING_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
+/// A request is not to wait longer than somebody may take for a fault.
+const MAX_SNAPSHOT_WAIT: Duration = Duration::from_millis(500);
 /// Used unless `max_staleness` is so short that a quarter of it is less.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_millis(500);

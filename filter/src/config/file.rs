@@ -101,6 +101,9 @@ pub(super) struct ControlPlane {
     /// `max_staleness` if that is less.
     #[serde(default, deserialize_with = "present")]
     pub(super) ping_interval: Option<String>,
+    /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) wait_for_snapshot: Option<String>,
 }
 
 /// What happens to a request that no rule matches.

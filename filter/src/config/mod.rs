@@ -57,6 +57,8 @@ pub struct Policy {
     pub routes: Routes<Rule>,
     /// The headers an agent sends.
     pub headers: HeaderNames,
+    /// How long a request may wait for the VM's first snapshot of the revocations.
+    pub wait_for_snapshot: Duration,
     /// What of the identity goes into Envoy's filter state, besides the headers.
     pub filter_state: Vec<Part>,
     /// Sizes, depths and times.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::abi::{self, Answer};
 use super::format;
-use super::{GrpcToken, RootId};
+use super::{GrpcToken, RootId, StreamId};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::metrics::{MetricKind, MetricSink};
 
@@ -174,6 +174,12 @@ pub(crate) fn send_local_response(response: &LocalResponse<'_>) -> Result<(), Ho
     check("proxy_send_local_response", status)
 }
 
+/// Lets the current request go on that a callback held with `Flow::Hold`, as soon as the present callback returns.
+pub(crate) fn continue_request() -> Result<(), HostError> {
+    const REQUEST: u32 = 0;
+    check("proxy_continue_stream", abi::continue_stream(REQUEST))
+}
+
 /// The value of an Envoy attribute; `None` if it has none here.
 pub(crate) fn property(path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
     let path = format::property_path(path);
@@ -252,6 +258,11 @@ pub(crate) fn done(root: RootId) -> Result<(), HostError> {
 /// Makes calls on behalf of a root context other than the current one.
 pub(crate) fn in_root<R>(root: RootId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
     in_context(root.0, calls)
+}
+
+/// Makes calls on behalf of a request other than the current one.
+pub(crate) fn in_stream<R>(stream: StreamId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
+    in_context(stream.0, calls)
 }
 
 /// Envoy calls on behalf of this context from here on.

@@ -37,7 +37,7 @@ pub(super) struct Clerk {
 #[derive(Clone, Copy)]
 pub(super) struct Began {
     wall: UnixNanos,
-    monotonic: Monotonic,
+    pub(super) monotonic: Monotonic,
 }
 
 impl Began {
