@@ -92,6 +92,8 @@ pub struct Findings {
     pub chain: Option<Rc<CachedChain>>,
     /// Whether the chain was looked up, and whether the cache had it.
     pub lookup: Option<Lookup>,
+    /// Whether a signature was verified for this request, the chain's or the proof's, and found right.
+    pub verified: bool,
     /// Who was proven to be asking.
     pub agent: Option<Agent>,
     /// The arguments in canonical form, once they were read.
@@ -421,6 +423,7 @@ impl<'r> Attempt<'_, 'r> {
         })?;
         chain.chain.grants(&self.requirement.tool)?;
         let proof = proof.map(|proof| self.verify_proof(&proof, &chain, now)).transpose()?;
+        self.findings.verified |= proof.is_some();
         let leaf = chain.chain.leaf();
         let agent = match certificate {
             Some(certificate) => {
@@ -639,6 +642,7 @@ impl<'r> Attempt<'_, 'r> {
         let chain = chain
             .and_then(|chain| chain.verify(&context))
             .inspect_err(|denial| self.refused.remember(key, denial))?;
+        self.findings.verified = true;
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
             return Err(Reason::DelegationTooLarge.into());

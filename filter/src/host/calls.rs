@@ -298,6 +298,7 @@ impl MetricSink for HostMetrics {
         let kind = match kind {
             MetricKind::Counter => 0,
             MetricKind::Gauge => 1,
+            MetricKind::Histogram => 2,
         };
         let mut id = 0;
         check("proxy_define_metric", abi::define_metric(kind, name, &mut id))?;

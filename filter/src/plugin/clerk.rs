@@ -12,7 +12,7 @@ use crate::evidence::{Record, Recorder};
 use crate::host::Flow;
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
 use crate::identity::Part;
-use crate::metrics::{self, Counter, DecisionCounters, Metrics};
+use crate::metrics::{self, Counter, DecisionCounters, Histogram, Metrics};
 use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
 use crate::revocation::Watch;
 
@@ -31,6 +31,7 @@ pub(super) struct Clerk {
     pub(super) cache_beginnings: Counter,
     pub(super) cache_misses: Counter,
     pub(super) cache_refusals: Counter,
+    pub(super) verification_us: Histogram,
 }
 
 /// When the decision of a request was begun.
@@ -144,6 +145,9 @@ impl Clerk {
         }
         let decision_ns = calls::monotonic().map_or(0, |end| end.since(began.monotonic).as_nanos());
         let decision_ns = u64::try_from(decision_ns).unwrap_or(u64::MAX);
+        if verdict.findings.verified {
+            metrics.observe(self.verification_us, decision_ns.div_ceil(1_000));
+        }
         let ring = &mut self.evidence.ring;
         match self.recorder.record(verdict, request, began.wall, decision_ns) {
             Record::Event(event, standing) => {
@@ -312,5 +316,5 @@ fn answer(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Result<(), Hos
     })
 }
 
-/// The rule's name in figures and aggregates where no rule covers the request. No rule can have it: names are not empty.
-pub(super) const NO_RULE: &str = "";
+/// The rule's name in aggregates where no rule covers the request. No rule can have it: names are not empty.
+const NO_RULE: &str = "";

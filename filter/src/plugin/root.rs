@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::clerk::{Began, Clerk, Evidence, NO_RULE, strip};
+use super::clerk::{Began, Clerk, Evidence, strip};
 use super::line::Line;
 use super::world::HostStore;
 use super::{StartError, WatchId};
@@ -103,7 +103,7 @@ impl Root {
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Ok(Self {
             clerk: Clerk {
-                decisions: rules.chain([DecisionCounters::new(NO_RULE)]).collect(),
+                decisions: rules.chain([DecisionCounters::without_rule()]).collect(),
                 recorder: Recorder::new(policy.audit.arguments, calls::random()?),
                 evidence: Evidence {
                     ring,
@@ -116,6 +116,7 @@ impl Root {
                 cache_beginnings: metrics.counter("credence_cache_beginnings"),
                 cache_misses: metrics.counter("credence_cache_misses"),
                 cache_refusals: metrics.counter("credence_cache_refusals"),
+                verification_us: metrics.histogram("credence_verification_us"),
             },
             snapshot_wait: policy.wait_for_snapshot,
             engine: Engine::new(policy, calls::random()?, replay),
