@@ -125,6 +125,12 @@ pub(crate) fn log(level: LogLevel, message: &str) {
     abi::log(level as u32, message);
 }
 
+/// What the VM has been given of memory so far; it never gives any back.
+pub(crate) fn memory_bytes() -> u64 {
+    const PAGE_BYTES: u64 = 65_536;
+    (core::arch::wasm32::memory_size::<0>() as u64).saturating_mul(PAGE_BYTES)
+}
+
 /// Asks for a tick of the current root context every so many milliseconds.
 pub(crate) fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
     check("proxy_set_tick_period_milliseconds", abi::set_tick_period(milliseconds))

@@ -61,6 +61,8 @@ struct Unready {
 struct Figures {
     cache_evictions: Total,
     cached_chains: Gauge,
+    cached_bytes: Gauge,
+    memory_bytes: Gauge,
     held: Gauge,
     audit_shed: Total,
     audit_acknowledged: Total,
@@ -373,6 +375,8 @@ impl Root {
         metrics.set(figures.held, held.len().saturating_add(unready.len()) as u64);
         figures.cache_evictions.follow(engine.cache().evictions(), metrics);
         metrics.set(figures.cached_chains, engine.cache().len() as u64);
+        metrics.set(figures.cached_bytes, engine.cache().bytes() as u64);
+        metrics.set(figures.memory_bytes, calls::memory_bytes());
         figures.audit_shed.follow(ring.shed(), metrics);
         figures
             .audit_acknowledged
@@ -408,6 +412,8 @@ impl Figures {
             revocation_streams: total("credence_revocation_streams"),
             revocation_violations: total("credence_revocation_violations"),
             cached_chains: metrics.gauge("credence_cached_chains"),
+            cached_bytes: metrics.gauge("credence_cached_bytes"),
+            memory_bytes: metrics.gauge("credence_memory_bytes"),
             held: metrics.gauge("credence_held"),
             audit_waiting: metrics.gauge("credence_audit_waiting"),
             revocation_revision: metrics.gauge("credence_revocation_revision"),
