@@ -60,6 +60,12 @@ pub(crate) struct GrantOptions {
     #[arg(long, value_name = "CERTIFICATE")]
     holder_certificate: Option<String>,
 
+    /// The SPIFFE ID of the client certificates that the holder shows in mutual TLS, such as
+    /// spiffe://cluster.local/ns/pay/sa/agent: counts for rules with `peer_validated: true`, and together with
+    /// --holder-certificate for all.
+    #[arg(long, value_name = "ID")]
+    holder_spiffe_id: Option<String>,
+
     /// When the token is issued, in seconds since the Unix epoch; now if not given.
     #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     pub(crate) issued_at: Option<i64>,
@@ -99,6 +105,7 @@ impl GrantOptions {
             expires_at,
             holder: keys::public_key(&self.holder)?,
             holder_certificate: self.holder_certificate.as_deref().map(certificate_digest).transpose()?,
+            holder_spiffe_id: self.holder_spiffe_id.clone(),
             audience: self.audience.clone(),
             max_depth: self.max_depth.unwrap_or(bounds.depth),
             tools,

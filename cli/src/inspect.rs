@@ -200,10 +200,12 @@ fn holder(claims: &Object<'_>) -> String {
         Some(Err(error)) => format!("an unusable key: {}", words::printable(&error.to_string())),
         None => "no key".to_owned(),
     };
-    match cnf.member("x5t#S256") {
-        Some(digest) => format!("{key}, certificate {}", plain(digest)),
-        None => key,
-    }
+    let named = |heading: &str, member| match cnf.member(member) {
+        Some(value) => format!(", {heading} {}", plain(value)),
+        None => String::new(),
+    };
+    let (certificate, spiffe_id) = (named("certificate", "x5t#S256"), named("SPIFFE ID", "spiffe"));
+    format!("{key}{certificate}{spiffe_id}")
 }
 
 fn time(claim: Option<&Json<'_>>) -> String {

@@ -38,6 +38,7 @@ rules:
     tool: events.read
     audience: [urn:events]
     proof: mtls
+    peer_validated: true
     ignore_body: true
     mode: shadow
     upgrade: true
@@ -79,6 +80,7 @@ events
   host      every host
   tool      events.read
   proof     mtls: the client certificate is the one that the delegation names
+  or        the certificate's SPIFFE ID is the one that the delegation names
   audience  urn:events
   ignored   the body; what is not named denies the request
   shadow    decisions are recorded, not carried out
@@ -124,6 +126,7 @@ fn a_program_reads_the_same() {
                     ],
                     "proof": "pop",
                     "nonce": true,
+                    "peer_validated": false,
                     "audience": ["https://payments.example", "urn:payments"],
                     "ignored": {"query": ["trace"], "body_members": ["/note"], "body": false},
                     "forward": true,
@@ -140,6 +143,7 @@ fn a_program_reads_the_same() {
                     "arguments": [],
                     "proof": "mtls",
                     "nonce": false,
+                    "peer_validated": true,
                     "audience": ["urn:events"],
                     "ignored": {"query": [], "body_members": [], "body": true},
                     "forward": false,

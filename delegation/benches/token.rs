@@ -41,6 +41,7 @@ fn grant(depth: u8) -> Grant {
         expires_at: UnixTime(NOW.0 + 3600 - i64::from(depth)),
         holder: key(depth + 2).public(),
         holder_certificate: None,
+        holder_spiffe_id: None,
         audience: vec!["https://payments.example".to_owned()],
         max_depth: 8,
         tools: tools(1000 - u32::from(depth)),

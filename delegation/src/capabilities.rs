@@ -88,12 +88,12 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Bytes on the heap, tree nodes estimated.
+    /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         let tools = self.tools.iter();
         tools
-            .map(|(tool, map)| map.bytes().saturating_add(tool.capacity()))
-            .fold(0, usize::saturating_add)
+            .map(|(tool, map)| map.heap_bytes().saturating_add(tool.capacity()))
+            .fold(tree_bytes(&self.tools), usize::saturating_add)
     }
 }
 
@@ -142,17 +142,11 @@ impl ConstraintMap {
         }
     }
 
-    fn bytes(&self) -> usize {
-        let entries = self.entries.iter().map(|(name, entry)| {
-            let parts = [
-                NODE_BYTES,
-                size_of::<Entry>(),
-                name.capacity(),
-                entry.constraint.heap_bytes(),
-            ];
-            parts.into_iter().fold(0, usize::saturating_add)
-        });
-        entries.fold(NODE_BYTES.saturating_add(size_of::<Self>()), usize::saturating_add)
+    fn heap_bytes(&self) -> usize {
+        let entries = self.entries.iter();
+        entries
+            .map(|(name, entry)| name.capacity().saturating_add(entry.constraint.heap_bytes()))
+            .fold(tree_bytes(&self.entries), usize::saturating_add)
     }
 
     /// Step 4p2: the rules of section 4.5 for which arguments a child may name and drop.
@@ -208,8 +202,18 @@ impl ConstraintMap {
     }
 }
 
-/// What a map keeps for an entry besides the entry itself: its name's header, and its share of half-empty nodes.
-const NODE_BYTES: usize = 64;
+/// Bytes that a map takes, without what its entries hold elsewhere. The standard library's B-tree has nodes with room for
+/// 11 entries, of which all but the first hold at least 5: a map of one entry takes as much as one of 11.
+fn tree_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
+    let room = size_of::<(K, V)>().saturating_mul(11);
+    let node = room.saturating_add(size_of::<[usize; 4]>());
+    let nodes = if map.len() <= 11 {
+        usize::from(!map.is_empty())
+    } else {
+        map.len().div_ceil(5)
+    };
+    nodes.saturating_mul(node)
+}
 
 /// The capabilities in an `authorization_details` array: the one entry of our type, or none.
 ///

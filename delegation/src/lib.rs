@@ -49,6 +49,7 @@ pub mod mint;
 mod number;
 mod proof;
 pub mod revocation;
+mod spiffe;
 mod statement;
 mod time;
 mod token;

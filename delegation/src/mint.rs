@@ -31,6 +31,8 @@ pub struct Grant {
     pub holder: PublicKey,
     /// `cnf["x5t#S256"]`: SHA-256 of the certificate that the holder shows in mutual TLS (RFC 8705).
     pub holder_certificate: Option<[u8; 32]>,
+    /// `cnf["spiffe"]`: the SPIFFE ID in the certificate that the holder shows in mutual TLS.
+    pub holder_spiffe_id: Option<String>,
     /// `aud`; empty for none.
     pub audience: Vec<String>,
     /// `del_max_depth`.
@@ -238,6 +240,11 @@ impl Grant {
         cnf.extend(
             self.holder_certificate
                 .map(|digest| ("x5t#S256".to_owned(), Value::String(base64url::encode(digest)))),
+        );
+        cnf.extend(
+            self.holder_spiffe_id
+                .as_deref()
+                .map(|id| ("spiffe".to_owned(), id.into())),
         );
         let details = Value::object([
             ("type".to_owned(), "attenuating_agent_token".into()),

@@ -10,6 +10,7 @@ use crate::json::{Json, Object};
 use crate::key::{Algorithm, PublicKey};
 use crate::limits::Limits;
 use crate::revocation::EPOCH_LIMIT;
+use crate::spiffe;
 use crate::time::UnixTime;
 
 /// The media type of a token (draft section 3.5).
@@ -49,6 +50,8 @@ pub(crate) struct Holder {
     pub(crate) key: PublicKey,
     /// `x5t#S256` (RFC 8705, section 3.1): the SHA-256 digest of the certificate the holder shows in mutual TLS.
     pub(crate) certificate: Option<[u8; 32]>,
+    /// `spiffe`: the SPIFFE ID in the certificate that the holder shows. A member of our own.
+    pub(crate) spiffe_id: Option<Box<str>>,
 }
 
 /// A derived token's claims before it is known whether they fit its parent.
@@ -91,6 +94,12 @@ impl VerifiedToken {
     #[must_use]
     pub fn holder_certificate(&self) -> Option<&[u8; 32]> {
         self.claims.holder.certificate.as_ref()
+    }
+
+    /// The holder's SPIFFE ID, `cnf["spiffe"]`, if the token names one. Its syntax has been checked.
+    #[must_use]
+    pub fn holder_spiffe_id(&self) -> Option<&str> {
+        self.claims.holder.spiffe_id.as_deref()
     }
 
     /// Bytes that the token takes in memory, shared or not.
@@ -173,7 +182,8 @@ impl Claims {
             .flatten()
             .map(|name| size_of::<String>().saturating_add(name.capacity()));
         audience
-            .chain([self.id.capacity(), self.hash.capacity()])
+            .chain([self.id.capacity(), self.hash.capacity(), ALLOCATOR_BYTES])
+            .chain(self.holder.spiffe_id.as_ref().map(|id| id.len()))
             .chain(self.capabilities.as_ref().map(Capabilities::heap_bytes))
             .fold(size_of::<Self>(), usize::saturating_add)
     }
@@ -321,7 +331,20 @@ impl Holder {
                     .ok_or_else(|| claim(step, "cnf", "\"x5t#S256\" as 32 bytes in base64url"))
             })
             .transpose()?;
-        Ok(Self { key, certificate })
+        let spiffe_id = cnf
+            .member("spiffe")
+            .map(|id| {
+                id.as_str()
+                    .filter(|id| spiffe::is_workload_id(id))
+                    .map(Box::from)
+                    .ok_or_else(|| claim(step, "cnf", "\"spiffe\" as a workload's SPIFFE ID"))
+            })
+            .transpose()?;
+        Ok(Self {
+            key,
+            certificate,
+            spiffe_id,
+        })
     }
 }
 
@@ -366,6 +389,9 @@ pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
 
 const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is an \
                          object of objects";
+
+/// The allocator's share of a token's allocations: a header and rounding for each of some ten.
+const ALLOCATOR_BYTES: usize = 96;
 
 const OVER_DEPTH_LIMIT: &str = "del_depth is over the configured depth limit";
 

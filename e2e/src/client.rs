@@ -1,6 +1,6 @@
 //! An HTTP client that sends exactly what it is told to, however odd.
 
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -96,17 +96,7 @@ impl Client {
             .get_mut()
             .write_all(bytes)
             .map_err(Failure::of(attempt()))?;
-        let message = Message::read_response(&mut self.connection).map_err(Failure::of(attempt()))?;
-        let latency = begin.elapsed();
-        let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| Failure::new(format!("{}: no status in {:?}", attempt(), message.start)))?;
-        Ok(Reply {
-            status,
-            headers: message.headers,
-            body: message.body,
-            trailers: Vec::new(),
-            latency,
-        })
+        Reply::read(&mut self.connection, begin).map_err(Failure::of(attempt()))
     }
 }
 
@@ -210,6 +200,19 @@ impl Request {
 // === impl Reply ===
 
 impl Reply {
+    /// Reads the reply to a request that was sent at `begin`.
+    pub(crate) fn read(reader: &mut impl BufRead, begin: Instant) -> io::Result<Self> {
+        let message = Message::read_response(reader)?;
+        let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok(Self {
+            status: status.ok_or_else(|| io::Error::other(format!("no status in {:?}", message.start)))?,
+            headers: message.headers,
+            body: message.body,
+            trailers: Vec::new(),
+            latency: begin.elapsed(),
+        })
+    }
+
     /// The first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers

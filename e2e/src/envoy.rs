@@ -76,10 +76,10 @@ impl Envoy {
         self.ingress
     }
 
-    /// Where requests to another listener go.
+    /// Where the listener of this name takes connections.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is none.
     pub fn listener(&self, name: &str) -> Result<SocketAddr, Failure> {
         listener_address(self.admin, name)
     }

@@ -13,6 +13,7 @@ pub mod control_plane;
 pub mod envoy;
 pub mod failure;
 pub mod forge;
+pub mod gate;
 pub mod grants;
 mod guardian;
 pub mod http2;
@@ -22,6 +23,7 @@ pub mod module;
 mod ports;
 pub mod process;
 pub mod stack;
+pub mod tls;
 pub mod upstream;
 pub mod waiting;
 

@@ -51,6 +51,8 @@ pub struct StackOptions {
     pub replacements: Vec<Replacement>,
     /// The log that the filter pins; that of the control plane if not given.
     pub log_id: Option<String>,
+    /// The port by which Envoy reaches the control plane; the control plane's own if not given.
+    pub control_plane_port: Option<u16>,
     /// Further options of `credence serve`.
     pub serve_options: Vec<String>,
     /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
@@ -122,7 +124,7 @@ impl Stack {
         };
         let values = Values {
             service_port: upstream.address().port(),
-            control_plane_port: control_plane.grpc().port(),
+            control_plane_port: options.control_plane_port.unwrap_or(control_plane.grpc().port()),
             filter: &filter,
             log_id: options.log_id.as_deref().unwrap_or(control_plane.log_id()),
             anchor: &issuer.x,

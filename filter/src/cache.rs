@@ -190,6 +190,11 @@ impl ChainCache {
         self.slots.is_empty()
     }
 
+    /// Bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How many chains had to go for others since the start.
     pub fn evictions(&self) -> u64 {
         self.evictions
@@ -245,7 +250,7 @@ impl Hasher for KeyHasher {
 }
 
 /// What the cache keeps for a chain besides the chain: its slot, its place, and the allocator's share.
-const OVERHEAD_BYTES: usize = 256;
+const OVERHEAD_BYTES: usize = 192;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use credence_delegation::revocation::{self, RevocationView};
 use credence_delegation::{
     AudiencePolicy, Chain, HotKeys, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext,
-    VerifiedProof,
+    VerifiedProof, VerifiedToken,
 };
 
 use crate::arguments::Arrived;
@@ -46,6 +46,8 @@ pub trait World: SharedStore {
     fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
     /// SHA-256 of the client's certificate, if the connection shows one.
     fn client_certificate(&self) -> Option<[u8; 32]>;
+    /// The URI that the client's certificate names its subject by, if it has one.
+    fn client_uri(&self) -> Option<Vec<u8>>;
     /// Whether the decision can be recorded, or may go unrecorded.
     fn can_record(&self) -> bool;
 }
@@ -92,6 +94,8 @@ pub struct Findings {
     pub chain: Option<Rc<CachedChain>>,
     /// Whether the chain was looked up, and whether the cache had it.
     pub lookup: Option<Lookup>,
+    /// Whether a signature was verified for this request, the chain's or the proof's, and found right.
+    pub verified: bool,
     /// Who was proven to be asking.
     pub agent: Option<Agent>,
     /// The arguments in canonical form, once they were read.
@@ -269,6 +273,31 @@ impl Engine {
         verdict
     }
 
+    /// Whether the request would be let through but for what is known of revocations, which is nothing yet, so that it is
+    /// worth its while to wait for that. Not where a decision is not carried out: nothing may be delayed there. Nor for
+    /// a body that is to be read: the host can not hold a request first without its body and then for it.
+    pub fn is_unready(verdict: &Verdict<'_>, has_body: bool) -> bool {
+        let is_not_ready = matches!(&verdict.decision, Decision::Deny(denial) if denial.reason == Reason::NotReady);
+        let reads_body = verdict.rule.is_none_or(|rule| match &rule.access {
+            Access::Delegated(requirement) => requirement.reads_body(),
+            Access::Public => false,
+        });
+        is_not_ready && verdict.mode == Mode::Enforce && !(has_body && reads_body)
+    }
+
+    /// Denies a request that waited for the knowledge of revocations.
+    pub fn give_up_unready(&self, rule_index: usize) -> Verdict<'_> {
+        let rule = self.policy.routes.iter().nth(rule_index);
+        Verdict {
+            rule,
+            rule_index: Some(rule_index),
+            ..Verdict::without_rule(
+                rule.map_or(self.policy.mode, |rule| rule.mode),
+                Decision::Deny(Reason::NotReady.into()),
+            )
+        }
+    }
+
     /// Denies a request that was held and is held no longer.
     pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
         let rule = self.policy.routes.iter().nth(held.rule_index);
@@ -415,12 +444,11 @@ impl<'r> Attempt<'_, 'r> {
         })?;
         chain.chain.grants(&self.requirement.tool)?;
         let proof = proof.map(|proof| self.verify_proof(&proof, &chain, now)).transpose()?;
+        self.findings.verified |= proof.is_some();
         let leaf = chain.chain.leaf();
         let agent = match certificate {
             Some(certificate) => {
-                if leaf.holder_certificate() != Some(&certificate) {
-                    return Err(Reason::CertificateMismatch.into());
-                }
+                self.check_certificate(leaf, &certificate, world)?;
                 Agent::Certificate(certificate)
             }
             None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
@@ -586,6 +614,26 @@ impl<'r> Attempt<'_, 'r> {
             .ok_or_else(|| Reason::CertificateMissing.into())
     }
 
+    /// Whether the client's certificate is the one that the leaf's `cnf` names: by its digest, by the SPIFFE ID in it, or
+    /// by both. A digest is that of one certificate, and TLS has proven its key; an ID is worth as much as the authority
+    /// that put it there, so that it suffices only where Envoy has validated the certificate.
+    fn check_certificate(
+        &self,
+        leaf: &VerifiedToken,
+        certificate: &[u8; 32],
+        world: &impl World,
+    ) -> Result<(), Denial> {
+        let (digest, spiffe_id) = (leaf.holder_certificate(), leaf.holder_spiffe_id());
+        let is_named = digest.is_some() || (spiffe_id.is_some() && self.requirement.peer_validated);
+        let is_the_one = digest.is_none_or(|digest| digest == certificate)
+            && spiffe_id.is_none_or(|id| world.client_uri().is_some_and(|uri| uri == id.as_bytes()));
+        if is_named && is_the_one {
+            Ok(())
+        } else {
+            Err(Reason::CertificateMismatch.into())
+        }
+    }
+
     /// The verified chain: from the cache, or by verifying it now.
     fn chain(&mut self, presented: Presented<'_>, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
         let chain = match presented {
@@ -631,6 +679,7 @@ impl<'r> Attempt<'_, 'r> {
         let chain = chain
             .and_then(|chain| chain.verify(&context))
             .inspect_err(|denial| self.refused.remember(key, denial))?;
+        self.findings.verified = true;
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
             return Err(Reason::DelegationTooLarge.into());

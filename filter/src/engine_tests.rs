@@ -17,6 +17,7 @@ struct TestWorld {
     revision: Option<u64>,
     log: Log,
     certificate: Option<[u8; 32]>,
+    uri: Option<&'static str>,
     can_record: bool,
     store: Store,
 }
@@ -58,6 +59,7 @@ impl Default for TestWorld {
             revision: Some(1),
             log: Log::default(),
             certificate: None,
+            uri: None,
             can_record: true,
             store: Store::default(),
         }
@@ -76,6 +78,9 @@ impl World for TestWorld {
     }
     fn client_certificate(&self) -> Option<[u8; 32]> {
         self.certificate
+    }
+    fn client_uri(&self) -> Option<Vec<u8>> {
+        self.uri.map(Into::into)
     }
     fn can_record(&self) -> bool {
         self.can_record
@@ -129,6 +134,8 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
                 {{"name": "shadow", "match": {{"path": "/shadow/accounts/{{account}}/charges"}}, "mode": "shadow",
                   "tool": "pay", "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
                 {{"name": "mesh", "match": {{"path": "/mesh"}}, "tool": "read", "proof": "mtls"}},
+                {{"name": "validated", "match": {{"path": "/validated"}}, "tool": "read", "proof": "mtls",
+                  "peer_validated": true}},
                 {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
             ]
         }}"#
@@ -499,6 +506,96 @@ fn mutual_tls_binds_to_the_certificate_that_the_leaf_names() {
     world.certificate = Some([7; 32]);
     assert_eq!(decide(&mut engine, world, &request(&bound)), "allow");
     assert_eq!(decide(&mut engine, world, &request(&unbound)), "certificate_mismatch");
+}
+
+#[test]
+fn a_spiffe_id_counts_where_envoy_validates_certificates() {
+    const ID: &str = "spiffe://mesh.example/agent";
+    let world = &mut TestWorld {
+        certificate: Some([7; 32]),
+        ..TestWorld::default()
+    };
+    let mut engine = engine(world);
+    let named = |jti: &str, certificate: Option<[u8; 32]>| {
+        let mut grant = grant(jti, 2, r#"{"read":{}}"#);
+        grant.holder_certificate = certificate;
+        grant.holder_spiffe_id = Some(ID.into());
+        root(grant)
+    };
+    let (by_id, by_both, by_another) = (
+        named("id", None),
+        named("both", Some([7; 32])),
+        named("another", Some([8; 32])),
+    );
+    let mut ask = |world: &mut TestWorld, path, delegation: &str| {
+        let request = [
+            (":method", "GET"),
+            (":authority", "a"),
+            (":path", path),
+            ("delegation", delegation),
+        ];
+        decide(&mut engine, world, &request)
+    };
+    let wrong = "certificate_mismatch";
+    for (uri, answer) in [
+        (Some(ID), "allow"),
+        (Some("spiffe://mesh.example/other"), wrong),
+        (Some("spiffe://mesh.example/agent,spiffe://mesh.example/other"), wrong),
+        (Some(""), wrong),
+        (None, wrong),
+    ] {
+        world.uri = uri;
+        assert_eq!(ask(world, "/validated", &by_id), answer, "{uri:?}");
+        assert_eq!(ask(world, "/validated", &by_both), answer, "{uri:?}");
+        // Without validation the digest decides, and the ID may only contradict it.
+        assert_eq!(ask(world, "/mesh", &by_both), answer, "{uri:?}");
+        assert_eq!(ask(world, "/mesh", &by_id), wrong, "{uri:?}");
+        for path in ["/mesh", "/validated"] {
+            assert_eq!(ask(world, path, &by_another), wrong, "{uri:?}");
+        }
+    }
+    (world.uri, world.certificate) = (Some(ID), None);
+    assert_eq!(ask(world, "/validated", &by_id), "certificate_missing");
+}
+
+#[test]
+fn only_what_waiting_can_help_waits_for_the_first_snapshot() {
+    let world = &mut TestWorld {
+        freshness: Freshness::NeverSynced,
+        revision: None,
+        ..TestWorld::default()
+    };
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let mut waits = |world: &mut TestWorld, headers: &[(&str, &str)], has_body| {
+        let serialized = serialize(headers);
+        let request = Request::parse(&serialized, &HeaderNames::default(), has_body).unwrap();
+        match engine.decide(&request, world) {
+            Outcome::Decided(verdict) => Engine::is_unready(&verdict, has_body),
+            Outcome::NeedsBody(_) => panic!("nothing is known of revocations"),
+        }
+    };
+    let to = |path| {
+        [
+            (":method", "GET"),
+            (":authority", "a"),
+            (":path", path),
+            ("delegation", delegation.as_str()),
+        ]
+    };
+    assert!(waits(world, &to("/catalog/book"), false));
+    assert!(waits(world, &to("/uploads/book"), true), "nobody reads the body");
+    assert!(waits(world, &to("/orders/a1"), false), "there is no body");
+    assert!(!waits(world, &to("/orders/a1"), true), "the body is to be read");
+    assert!(
+        !waits(world, &to("/shadow/accounts/a1/charges"), false),
+        "nothing may be delayed"
+    );
+    assert!(!waits(world, &to("/healthz"), false));
+    assert!(!waits(world, &to("/nowhere"), false));
+    assert!(!waits(world, &to("/catalog/book")[..3], false), "nothing is delegated");
+    (world.freshness, world.revision) = (Freshness::Fresh, Some(1));
+    assert!(!waits(world, &to("/catalog/book"), false));
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! | [`decision`], [`answer`] | what came out, and what the client is told |
 //! | [`grant`], [`identity`] | what an allowed request is granted, and what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
+//! | [`holding`], [`awaiting`] | requests that are held for their bodies, and for the first snapshot |
 //! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
 
 #![cfg_attr(
@@ -31,6 +32,7 @@
 pub mod answer;
 pub mod arguments;
 pub mod audit;
+pub mod awaiting;
 pub mod backoff;
 pub mod body;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! Counters and gauges, kept in the VM and handed to the host at its ticks.
+//! Counters, gauges and histograms, kept in the VM and handed to the host at its ticks. docs/metrics.md lists them.
 //!
 //! A host call costs about a microsecond and a decision has several things to count: requests therefore only touch
 //! the VM's memory, and a tick hands over what has changed since the last.
@@ -10,13 +10,14 @@ use crate::config::Mode;
 
 /// Every metric of one VM.
 ///
-/// Each name is defined once at the host, when it first has something to say: defining a name again would make a new
-/// metric each time.
+/// Each name is defined once at the host, by the first hand-over after it was made, whether or not it has something to say
+/// yet: what was never counted is seen as 0 and not as missing. Defining a name again would make a new metric each time.
 #[derive(Debug)]
 pub struct Metrics {
     cells: Vec<Cell>,
     counters: BTreeMap<String, usize>,
     gauges: BTreeMap<String, usize>,
+    histograms: BTreeMap<String, usize>,
     changed: Vec<usize>,
 }
 
@@ -29,6 +30,10 @@ pub struct Counter(usize);
 /// Envoy keeps one value per name for the whole process: the VM that reports last is the one that is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauge(usize);
+
+/// How often values fell where. Valid for the registry that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram(usize);
 
 /// The decisions of one rule, counted by decision and reason.
 #[derive(Debug)]
@@ -58,7 +63,7 @@ pub trait MetricSink {
     /// Adds to a counter.
     fn increment(&mut self, id: u32, by: i64) -> Result<(), Self::Error>;
 
-    /// Sets a gauge.
+    /// Sets a gauge, or adds a value to a histogram.
     fn record(&mut self, id: u32, value: u64) -> Result<(), Self::Error>;
 }
 
@@ -69,6 +74,8 @@ pub enum MetricKind {
     Counter,
     /// Is set.
     Gauge,
+    /// Has values added to it.
+    Histogram,
 }
 
 #[derive(Debug)]
@@ -78,14 +85,31 @@ struct Cell {
     id: Option<u32>,
     /// A counter's growth since the last hand-over, a gauge's value.
     value: u64,
+    /// A histogram's values since the last hand-over.
+    samples: Vec<u64>,
     is_changed: bool,
 }
 
 /// The most metrics of a VM. What is beyond shares one counter, or gauge, named `credence_overflow`.
 pub const MAX_METRICS: usize = 4096;
 
+/// Once there are this many metrics, what rules had not met until then is counted by decision and reason alone. The rest of
+/// [`MAX_METRICS`] is enough for every reason that there is, so that nothing comes to share `credence_overflow`.
+pub const MAX_BY_RULE: usize = 3584;
+
+/// The rule in names of metrics where [`MAX_BY_RULE`] left no room for the rule's own. No rule can have this name.
+const OTHER_RULES: &str = "(other)";
+
+/// The rule in names of metrics where no rule covers the request. No rule can have this name either.
+const NO_RULE: &str = "(none)";
+
+/// The most values that a histogram keeps for a hand-over; what is beyond is left out. Far more than can be measured
+/// between two ticks: it bounds what is kept if the host refuses them.
+const MAX_SAMPLES: usize = 4096;
+
 const OVERFLOW_COUNTER: &str = "credence_overflow";
 const OVERFLOW_GAUGE: &str = "credence_overflow_gauge";
+const OVERFLOW_HISTOGRAM: &str = "credence_overflow_histogram";
 
 // === impl Metrics ===
 
@@ -102,6 +126,7 @@ impl Metrics {
             cells: Vec::new(),
             counters: BTreeMap::new(),
             gauges: BTreeMap::new(),
+            histograms: BTreeMap::new(),
             changed: Vec::new(),
         }
     }
@@ -116,10 +141,15 @@ impl Metrics {
         Gauge(self.index_of(MetricKind::Gauge, name, OVERFLOW_GAUGE))
     }
 
+    /// The histogram of this name, which is made if there is none.
+    pub fn histogram(&mut self, name: &str) -> Histogram {
+        Histogram(self.index_of(MetricKind::Histogram, name, OVERFLOW_HISTOGRAM))
+    }
+
     /// Adds to a counter.
     pub fn add(&mut self, counter: Counter, by: u64) {
         if by > 0 {
-            self.change(counter.0, |value| value.saturating_add(by));
+            self.change(counter.0, |cell| cell.value = cell.value.saturating_add(by));
         }
     }
 
@@ -136,8 +166,17 @@ impl Metrics {
             .get(gauge.0)
             .is_some_and(|cell| cell.value != value || cell.id.is_none());
         if is_news {
-            self.change(gauge.0, |_| value);
+            self.change(gauge.0, |cell| cell.value = value);
         }
+    }
+
+    /// Adds a value to a histogram.
+    pub fn observe(&mut self, histogram: Histogram, value: u64) {
+        self.change(histogram.0, |cell| {
+            if cell.samples.len() < MAX_SAMPLES {
+                cell.samples.push(value);
+            }
+        });
     }
 
     /// Counts one decision.
@@ -155,7 +194,11 @@ impl Metrics {
         let counter = match met {
             Some((_, _, _, counter)) => *counter,
             None => {
-                let rule = &counters.rule;
+                let rule = if self.cells.len() < MAX_BY_RULE || counters.rule == NO_RULE {
+                    counters.rule.as_str()
+                } else {
+                    OTHER_RULES
+                };
                 let decision = verdict.as_str();
                 let metric = match mode {
                     Mode::Enforce => "credence_decision",
@@ -193,11 +236,12 @@ impl Metrics {
         let by_name = match kind {
             MetricKind::Counter => &mut self.counters,
             MetricKind::Gauge => &mut self.gauges,
+            MetricKind::Histogram => &mut self.histograms,
         };
         if let Some(index) = by_name.get(name) {
             return *index;
         }
-        // Two more than the limit: the two that everything beyond shares.
+        // Three more than the limit: those that everything beyond shares.
         if self.cells.len() >= MAX_METRICS && name != overflow {
             return self.index_of(kind, overflow, overflow);
         }
@@ -207,15 +251,17 @@ impl Metrics {
             name: name.to_owned(),
             id: None,
             value: 0,
-            is_changed: false,
+            samples: Vec::new(),
+            is_changed: true,
         });
+        self.changed.push(index);
         by_name.insert(name.to_owned(), index);
         index
     }
 
-    fn change(&mut self, index: usize, change: impl FnOnce(u64) -> u64) {
+    fn change(&mut self, index: usize, change: impl FnOnce(&mut Cell)) {
         if let Some(cell) = self.cells.get_mut(index) {
-            cell.value = change(cell.value);
+            change(cell);
             if !cell.is_changed {
                 cell.is_changed = true;
                 self.changed.push(index);
@@ -238,10 +284,17 @@ impl Cell {
         };
         match self.kind {
             MetricKind::Gauge => sink.record(id, self.value),
+            MetricKind::Counter if self.value == 0 => Ok(()),
             MetricKind::Counter => {
                 sink.increment(id, i64::try_from(self.value).unwrap_or(i64::MAX))?;
                 self.value = 0;
                 Ok(())
+            }
+            MetricKind::Histogram => {
+                // In the order they came, as long as the host takes them.
+                let taken = self.samples.iter().try_for_each(|sample| sink.record(id, *sample));
+                self.samples.clear();
+                taken
             }
         }
     }
@@ -272,6 +325,14 @@ impl DecisionCounters {
             met: Vec::new(),
         }
     }
+
+    /// Counters of the requests that no rule covers.
+    pub fn without_rule() -> Self {
+        Self {
+            rule: NO_RULE.to_owned(),
+            met: Vec::new(),
+        }
+    }
 }
 
 // === impl Verdict ===
@@ -284,8 +345,6 @@ impl Verdict {
         }
     }
 }
-
-const NO_RULE: &str = "(none)";
 
 #[cfg(test)]
 mod tests {
@@ -324,11 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_is_defined_once_and_only_when_it_has_something_to_say() {
+    fn a_metric_is_defined_once_whether_or_not_it_has_something_to_say() {
         let (mut metrics, mut host) = (Metrics::new(), Host::default());
         let hits = metrics.counter("hits");
         metrics.flush(&mut host).unwrap();
-        assert!(host.names.is_empty());
+        assert_eq!((host.names.len(), host.calls.len()), (1, 0));
         for _ in 0..2 {
             metrics.add(hits, 1);
             metrics.flush(&mut host).unwrap();
@@ -417,6 +476,69 @@ mod tests {
         metrics.flush(&mut host).unwrap();
         let names: Vec<&str> = host.names.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["credence_decision.rule.(none).decision.deny.reason.no_route"]);
+    }
+
+    #[test]
+    fn a_histogram_is_handed_every_value_once() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let time = metrics.histogram("time");
+        metrics.observe(time, 90);
+        metrics.observe(time, 0);
+        metrics.flush(&mut host).unwrap();
+        metrics.observe(time, 70);
+        metrics.flush(&mut host).unwrap();
+        assert_eq!(host.names, [(MetricKind::Histogram, "time".to_owned())]);
+        assert_eq!(host.calls, [(0, 90), (0, 0), (0, 70)]);
+    }
+
+    #[test]
+    fn a_histogram_that_the_host_refuses_does_not_grow_for_ever() {
+        let mut metrics = Metrics::new();
+        let time = metrics.histogram("time");
+        for value in 0..2 * MAX_SAMPLES as u64 {
+            metrics.observe(time, value);
+        }
+        assert_eq!(metrics.cells[time.0].samples.len(), MAX_SAMPLES);
+    }
+
+    #[test]
+    fn of_many_rules_the_last_to_meet_something_share_a_counter_for_each_reason() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let mut rules: Vec<_> = (0..10_000)
+            .map(|number| DecisionCounters::new(&format!("r{number}")))
+            .collect();
+        let reasons = ["allowed", "expired", "tool_not_granted"];
+        for rule in &mut rules {
+            for reason in reasons {
+                metrics.count_decision(rule, Mode::Enforce, Verdict::Deny, reason);
+            }
+        }
+        // A rule that has its own counter keeps it.
+        metrics.count_decision(&mut rules[0], Mode::Enforce, Verdict::Deny, "expired");
+        metrics.flush(&mut host).unwrap();
+        assert_eq!(host.names.len(), MAX_BY_RULE + reasons.len());
+        let count = |wanted: &str| {
+            let of_name = |(id, _): &&(u32, u64)| host.names[*id as usize].1.ends_with(wanted);
+            host.calls.iter().filter(of_name).map(|(_, by)| by).sum::<u64>()
+        };
+        assert_eq!(count("rule.r0.decision.deny.reason.expired"), 2);
+        let by_rule = (MAX_BY_RULE / 3) as u64;
+        assert_eq!(
+            count("rule.(other).decision.deny.reason.tool_not_granted"),
+            10_000 - by_rule
+        );
+        // No decision is lost, whichever counter it went to.
+        for (reason, decisions) in [("allowed", 10_000), ("expired", 10_001), ("tool_not_granted", 10_000)] {
+            assert_eq!(count(&format!(".reason.{reason}")), decisions);
+        }
+        assert_eq!(count(OVERFLOW_COUNTER), 0);
+    }
+
+    #[test]
+    fn every_reason_fits_beside_the_metrics_by_rule() {
+        let (reasons_to_allow, modes, rules, fixed) = (3, 2, [NO_RULE, OTHER_RULES].len(), 64);
+        let reasons = crate::decision::Reason::ALL.len() + reasons_to_allow;
+        assert!(MAX_BY_RULE + reasons * modes * rules + fixed <= MAX_METRICS);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) fn grant(id: &str, holder: u8, tools: &str) -> Grant {
         expires_at: UnixTime(NOW + 3600),
         holder: key(holder).public(),
         holder_certificate: None,
+        holder_spiffe_id: None,
         audience: vec![AUDIENCE.into()],
         max_depth: 3,
         tools: value(tools),

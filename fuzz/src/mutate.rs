@@ -269,6 +269,7 @@ const NAMES: &[&str] = &[
     "\"del_depth\"",
     "\"del_max_depth\"",
     "\"x5t#S256\"",
+    "\"spiffe\"",
     "\"kid\"",
     "\"crit\"",
     "\"k\"",

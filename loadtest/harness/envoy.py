@@ -58,6 +58,13 @@ class Envoy:
     def url(self, case: Case) -> str:
         return f"http://127.0.0.1:{self._ports[case.name]}{case.path}"
 
+    def port(self, case: Case) -> int:
+        return self._ports[case.name]
+
+    @property
+    def admin_port(self) -> int:
+        return int(self._admin_address.read_text().rsplit(":", 1)[1])
+
     def check(self, case: Case) -> None:
         """Fails unless the case answers 200, and answers what it says it does when its headers are left out."""
         if case.headers or case.make:

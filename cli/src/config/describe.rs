@@ -126,6 +126,12 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
                 row("argument", argument_in_words(argument));
             }
             row("proof", proof_in_words(asked.proof).to_owned());
+            if asked.peer_validated {
+                row(
+                    "or",
+                    "the certificate's SPIFFE ID is the one that the delegation names".to_owned(),
+                );
+            }
             if asked.nonce {
                 row(
                     "nonce",

@@ -186,6 +186,14 @@ fn steps_3c_to_3n_take_a_root_that_is_right() {
             format!(r#"{{"jwk":{},"x5t#S256":"AA"}}"#, alice().public().to_jwk()),
             "3l",
         ),
+        (
+            "cnf",
+            format!(
+                r#"{{"jwk":{},"spiffe":"spiffe://mesh.example"}}"#,
+                alice().public().to_jwk()
+            ),
+            "3l",
+        ),
         ("authorization_details", "[]".to_owned(), "3m"),
         ("authorization_details", "{}".to_owned(), "3m"),
         ("authorization_details", r#"[{"type":"other"}]"#.to_owned(), "3m"),

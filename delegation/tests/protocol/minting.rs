@@ -16,6 +16,7 @@ fn grant(id: &str, holder: &SigningKey, granted: &str) -> Grant {
         expires_at: UnixTime(NOW + 600),
         holder: holder.public(),
         holder_certificate: None,
+        holder_spiffe_id: None,
         audience: audience(),
         max_depth: 3,
         tools: tools(granted),
@@ -39,6 +40,7 @@ fn a_minted_chain_verifies_and_its_proof_does() {
     let narrowed = r#"{"pay":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"exact","value":7}}}"#;
     let mut leaf_grant = grant("leaf", &bob(), narrowed);
     leaf_grant.holder_certificate = Some([5; 32]);
+    leaf_grant.holder_spiffe_id = Some("spiffe://mesh.example/ns/pay/sa/agent".into());
     let leaf = mint::derive(&root, &leaf_grant, &alice(), &limits).unwrap();
     let chain = verify(&[&root, &leaf]).unwrap();
     assert_eq!(
@@ -46,6 +48,10 @@ fn a_minted_chain_verifies_and_its_proof_does() {
         (Some("ada"), Some(41))
     );
     assert_eq!(chain.leaf().holder_certificate(), Some(&[5; 32]));
+    assert_eq!(
+        chain.leaf().holder_spiffe_id(),
+        Some("spiffe://mesh.example/ns/pay/sa/agent")
+    );
     let args = arguments(r#"{"account":"a1","amount":7}"#);
     let invocation = Invocation {
         id: "p1".into(),

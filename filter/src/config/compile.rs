@@ -26,6 +26,13 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let audience = audience("audience", file.audience, &mut problems);
     let trust = trust::trust(file.trust_anchors, &mut problems);
     let holder_algorithms = trust::algorithms("holder_algorithms", file.holder_algorithms, &mut problems);
+    let wait_for_snapshot = time(
+        "control_plane.wait_for_snapshot",
+        file.control_plane.wait_for_snapshot.clone(),
+        MAX_SNAPSHOT_WAIT,
+        Duration::ZERO..=MAX_SNAPSHOT_WAIT,
+        &mut problems,
+    );
     let control_plane = control_plane(file.control_plane, &mut problems);
     let headers = header_names(file.headers, &mut problems);
     let paths = matching::tolerated(&file.paths, &mut problems);
@@ -51,6 +58,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         trust_anchors: trust.anchors,
         holder_algorithms,
         control_plane,
+        wait_for_snapshot,
         unmatched: file.default,
         mode: file.mode,
         paths,
@@ -250,6 +258,7 @@ impl RuleCompiler<'_> {
             ("proof", rule.proof.is_some()),
             ("forward", rule.forward.is_some()),
             ("nonce", rule.nonce.is_some()),
+            ("peer_validated", rule.peer_validated.is_some()),
             ("mode", rule.mode.is_some()),
             ("on_stale", rule.on_stale.is_some()),
         ];
@@ -289,6 +298,12 @@ impl RuleCompiler<'_> {
                 "only a signed proof carries a nonce; write `proof: pop`, or remove `nonce`",
             );
         }
+        if rule.peer_validated == Some(true) && proof != ProofKind::Mtls {
+            problems.report(
+                format!("{path}.peer_validated"),
+                "only a client certificate is validated by Envoy; write `proof: mtls`, or remove `peer_validated`",
+            );
+        }
         let stale_limit = rule.on_stale.as_ref().map(|on_stale| {
             let path = format!("{path}.on_stale.allow_cached_for");
             let written = Some(on_stale.allow_cached_for.clone());
@@ -316,6 +331,7 @@ impl RuleCompiler<'_> {
             audience,
             proof,
             nonce: rule.nonce.unwrap_or_default(),
+            peer_validated: rule.peer_validated.unwrap_or_default(),
             stale_limit,
             ignore_body: rule.ignore_body.unwrap_or_default(),
             forward: rule.forward.unwrap_or_default(),
@@ -441,5 +457,7 @@ const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_millis(500)..=Dur
 const MAX_STALE_LIMIT: Duration = Duration::from_secs(600);
 /// At most a second, so that news of a lost control plane is never older.
 const PING_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
+/// A request is not to wait longer than somebody may take for a fault.
+const MAX_SNAPSHOT_WAIT: Duration = Duration::from_millis(500);
 /// Used unless `max_staleness` is so short that a quarter of it is less.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_millis(500);

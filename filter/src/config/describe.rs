@@ -93,6 +93,8 @@ pub struct Asked {
     pub proof: ProofKind,
     /// Whether the proof must carry the nonce that a denied request is told in its `delegation-nonce` header.
     pub nonce: bool,
+    /// Whether the delegation may name the agent's SPIFFE ID instead of one certificate; only for `mtls`.
+    pub peer_validated: bool,
     /// The names that delegation and proof may be meant for; one of them suffices.
     pub audience: Vec<String>,
     /// What may be in the request without being an argument.
@@ -186,6 +188,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
         proof,
         forward,
         nonce,
+        peer_validated,
         mode,
         // Of no concern to those who are asked for something.
         on_stale: _,
@@ -201,6 +204,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
             .collect(),
         proof: proof.unwrap_or_default(),
         nonce: nonce.unwrap_or_default(),
+        peer_validated: peer_validated.unwrap_or_default(),
         audience: audience.unwrap_or_else(|| plugin_audience.to_vec()),
         ignored: Ignored {
             query: ignore_query.unwrap_or_default(),

@@ -101,6 +101,9 @@ pub(super) struct ControlPlane {
     /// `max_staleness` if that is less.
     #[serde(default, deserialize_with = "present")]
     pub(super) ping_interval: Option<String>,
+    /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) wait_for_snapshot: Option<String>,
 }
 
 /// What happens to a request that no rule matches.
@@ -149,6 +152,10 @@ pub(super) struct Rule {
     /// Whether a proof must carry a nonce that this Envoy process has handed out.
     #[serde(default, deserialize_with = "present")]
     pub(super) nonce: Option<bool>,
+    /// Whether Envoy validates client certificates wherever this rule is reached: then a delegation may name the agent's
+    /// SPIFFE ID (`cnf.spiffe`) instead of one certificate. Only with `proof: mtls`.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) peer_validated: Option<bool>,
     /// Replaces the plugin's `mode` for this rule.
     #[serde(default, deserialize_with = "present")]
     pub(super) mode: Option<Mode>,

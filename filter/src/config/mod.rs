@@ -61,6 +61,8 @@ pub struct Policy {
     pub headers: HeaderNames,
     /// How the service behind us is told who is asking.
     pub identity_headers: IdentityHeaders,
+    /// How long a request may wait for the VM's first snapshot of the revocations.
+    pub wait_for_snapshot: Duration,
     /// What of the identity goes into Envoy's filter state, besides the headers.
     pub filter_state: Vec<Part>,
     /// Sizes, depths and times.
@@ -132,6 +134,8 @@ pub struct Requirement {
     pub proof: ProofKind,
     /// Whether a proof must carry a nonce of this process.
     pub nonce: bool,
+    /// Whether Envoy validates client certificates here, so that a SPIFFE ID in one counts.
+    pub peer_validated: bool,
     /// Up to what age of the lease a chain that was verified before still counts; `None` as long as it is fresh.
     pub stale_limit: Option<Duration>,
     /// Whether a request may have a body, which no delegation constrains.

@@ -89,6 +89,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("control_plane.log_id", json_schema!({"pattern": "^[0-9a-f]{32}$"})),
         ("control_plane.max_staleness", duration(Some("5s"))),
         ("control_plane.ping_interval", duration(None)),
+        ("control_plane.wait_for_snapshot", duration(Some("500ms"))),
         ("default", json_schema!({"default": "deny"})),
         ("rules", json_schema!({"minItems": 1, "maxItems": 10_000})),
         ("rules[]", public_or_with_a_tool()),
@@ -147,6 +148,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("identity.headers", json_schema!({"default": "separate"})),
         ("identity.filter_state", json_schema!({"uniqueItems": true})),
         ("rules[].nonce", json_schema!({"default": false})),
+        ("rules[].peer_validated", json_schema!({"default": false})),
         ("mode", json_schema!({"default": "enforce"})),
         ("rules[].on_stale.allow_cached_for", duration(None)),
         ("rules[].forward", json_schema!({"default": false})),
@@ -302,7 +304,7 @@ const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 const HEADER_NAME: &str = "^[a-z0-9!#$%&'*+.^_`|~-]+$";
 
 /// What a public rule may not have: it reads no delegation.
-const NOT_FOR_PUBLIC: [&str; 11] = [
+const NOT_FOR_PUBLIC: [&str; 12] = [
     "tool",
     "args",
     "ignore_query",
@@ -314,6 +316,7 @@ const NOT_FOR_PUBLIC: [&str; 11] = [
     "mode",
     "on_stale",
     "nonce",
+    "peer_validated",
 ];
 
 #[cfg(test)]

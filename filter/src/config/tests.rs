@@ -61,6 +61,7 @@ fn what_is_left_out_has_its_documented_default() {
     assert_eq!(policy.holder_algorithms, Algorithms::default());
     assert_eq!(policy.control_plane.max_staleness, Duration::from_secs(5));
     assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(500));
+    assert_eq!(policy.wait_for_snapshot, Duration::from_millis(500));
     assert_eq!(policy.headers, HeaderNames::default());
     let verification = credence_delegation::Limits {
         token_bytes: 32_768,
@@ -106,7 +107,7 @@ fn every_setting_can_be_set() {
                    "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "none"},
                    "audience""#,
             ),
-            (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms""#),
+            (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms", "wait_for_snapshot": "0ms""#),
             (
                 r#""proof": "none""#,
                 r#""proof": "mtls", "forward": true, "audience": ["https://catalog.example"], "ignore_query": ["lang"], "upgrade": true,
@@ -121,6 +122,7 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.headers.delegation, "authority");
     assert_eq!(policy.filter_state, [Part::Subject, Part::Id]);
     assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(100));
+    assert_eq!(policy.wait_for_snapshot, Duration::ZERO);
     assert_eq!(policy.limits.verification.delegation_depth, 2);
     assert_eq!(policy.limits.verification.token_bytes, 4_096);
     assert_eq!(policy.limits.verification.token_lifetime, 3_600);
@@ -246,10 +248,22 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             "11m is out of range",
         ),
         (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "wait_for_snapshot": "1s""#,
+            "control_plane.wait_for_snapshot",
+            "1s is out of range; write 0ms to 500ms",
+        ),
+        (
             r#""proof": "none""#,
             r#""proof": "none", "nonce": true"#,
             "rules[1].nonce",
             "only a signed proof carries a nonce",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""proof": "none", "peer_validated": true"#,
+            "rules[1].peer_validated",
+            "only a client certificate is validated by Envoy",
         ),
         (
             r#""proof": "none""#,
@@ -684,9 +698,11 @@ fn every_field_is_documented() {
         "log_id",
         "max_staleness",
         "ping_interval",
+        "wait_for_snapshot",
         "default",
         "mode",
         "nonce",
+        "peer_validated",
         "on_stale",
         "allow_cached_for",
         "rules",

@@ -17,6 +17,7 @@ mod import {
         pub(in crate::host) safe fn proxy_grpc_close(token: u32) -> u32;
         pub(in crate::host) safe fn proxy_set_effective_context(context: u32) -> u32;
         pub(in crate::host) safe fn proxy_done() -> u32;
+        pub(in crate::host) safe fn proxy_continue_stream(stream_type: u32) -> u32;
         pub(super) fn proxy_log(level: u32, message: *const u8, message_size: usize) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_get_buffer_bytes(
@@ -85,8 +86,8 @@ mod import {
 }
 
 pub(super) use import::{
-    proxy_done as done, proxy_grpc_cancel as grpc_cancel, proxy_grpc_close as grpc_close,
-    proxy_increment_metric as increment_metric, proxy_record_metric as record_metric,
+    proxy_continue_stream as continue_stream, proxy_done as done, proxy_grpc_cancel as grpc_cancel,
+    proxy_grpc_close as grpc_close, proxy_increment_metric as increment_metric, proxy_record_metric as record_metric,
     proxy_set_effective_context as set_effective_context, proxy_set_tick_period_milliseconds as set_tick_period,
 };
 

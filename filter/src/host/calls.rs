@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::abi::{self, Answer};
 use super::format;
-use super::{GrpcToken, RootId};
+use super::{GrpcToken, RootId, StreamId};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::metrics::{MetricKind, MetricSink};
 
@@ -125,6 +125,12 @@ pub(crate) fn log(level: LogLevel, message: &str) {
     abi::log(level as u32, message);
 }
 
+/// What the VM has been given of memory so far; it never gives any back.
+pub(crate) fn memory_bytes() -> u64 {
+    const PAGE_BYTES: u64 = 65_536;
+    (core::arch::wasm32::memory_size::<0>() as u64).saturating_mul(PAGE_BYTES)
+}
+
 /// Asks for a tick of the current root context every so many milliseconds.
 pub(crate) fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
     check("proxy_set_tick_period_milliseconds", abi::set_tick_period(milliseconds))
@@ -172,6 +178,12 @@ pub(crate) fn send_local_response(response: &LocalResponse<'_>) -> Result<(), Ho
         response.grpc_status.map_or(NO_GRPC_STATUS, i32::from),
     );
     check("proxy_send_local_response", status)
+}
+
+/// Lets the current request go on that a callback held with `Flow::Hold`, as soon as the present callback returns.
+pub(crate) fn continue_request() -> Result<(), HostError> {
+    const REQUEST: u32 = 0;
+    check("proxy_continue_stream", abi::continue_stream(REQUEST))
 }
 
 /// The value of an Envoy attribute; `None` if it has none here.
@@ -254,6 +266,11 @@ pub(crate) fn in_root<R>(root: RootId, calls: impl FnOnce() -> R) -> Result<R, H
     in_context(root.0, calls)
 }
 
+/// Makes calls on behalf of a request other than the current one.
+pub(crate) fn in_stream<R>(stream: StreamId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
+    in_context(stream.0, calls)
+}
+
 /// Envoy calls on behalf of this context from here on.
 pub(super) fn enter(context: u32) {
     CURRENT.set(context);
@@ -287,6 +304,7 @@ impl MetricSink for HostMetrics {
         let kind = match kind {
             MetricKind::Counter => 0,
             MetricKind::Gauge => 1,
+            MetricKind::Histogram => 2,
         };
         let mut id = 0;
         check("proxy_define_metric", abi::define_metric(kind, name, &mut id))?;

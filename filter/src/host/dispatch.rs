@@ -217,9 +217,9 @@ mod tests {
             self.note("tick ends");
         }
 
-        fn on_request_headers(&mut self, root: RootId, stream: StreamId, _end_of_stream: bool) -> Flow {
+        fn on_request_headers(&mut self, root: RootId, stream: StreamId, end_of_stream: bool) -> Flow {
             self.note(&format!("headers {} {}", root.0, stream.0));
-            Flow::Continue
+            if end_of_stream { Flow::Continue } else { Flow::Hold }
         }
 
         fn on_request_body(&mut self, root: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
@@ -255,9 +255,11 @@ mod tests {
         let calls = Recorder::install(|| ());
         on_context_create(1, 0);
         on_context_create(7, 1);
+        on_context_create(9, 2);
         assert_eq!(on_request_headers(7, true), Some(Flow::Continue));
+        assert_eq!(on_request_headers(9, false), Some(Flow::Hold));
         assert!(on_done(7));
-        assert_eq!(*calls.borrow(), ["headers 1 7", "end 1 7"]);
+        assert_eq!(*calls.borrow(), ["headers 1 7", "headers 2 9", "end 1 7"]);
         assert_eq!(on_request_headers(7, true), None);
     }
 

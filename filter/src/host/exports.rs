@@ -65,7 +65,7 @@ extern "C" fn proxy_on_request_headers(context: u32, _headers: u32, end_of_strea
     match dispatch::on_request_headers(context, end_of_stream != 0) {
         Some(Flow::Continue) => CONTINUE,
         Some(Flow::AwaitBody) => STOP_ITERATION,
-        Some(Flow::Pause) => STOP_ALL,
+        Some(Flow::Pause | Flow::Hold) => STOP_ALL,
         None => {
             refuse();
             STOP_ALL
@@ -80,7 +80,7 @@ extern "C" fn proxy_on_request_body(context: u32, size: usize, end_of_stream: u3
     match dispatch::on_request_body(context, size, end_of_stream != 0) {
         Some(Flow::Continue) => CONTINUE,
         Some(Flow::AwaitBody) => STOP_AND_BUFFER,
-        Some(Flow::Pause) => STOP_NO_BUFFER,
+        Some(Flow::Pause | Flow::Hold) => STOP_NO_BUFFER,
         None => {
             refuse();
             STOP_NO_BUFFER
@@ -95,7 +95,7 @@ extern "C" fn proxy_on_request_trailers(context: u32, _trailers: u32) -> u32 {
     match dispatch::on_request_trailers(context) {
         Some(Flow::Continue) => CONTINUE,
         // It stays where it is: it was answered, or ends with its timeout.
-        Some(Flow::Pause | Flow::AwaitBody) | None => STOP_ITERATION,
+        Some(Flow::Pause | Flow::AwaitBody | Flow::Hold) | None => STOP_ITERATION,
     }
 }
 

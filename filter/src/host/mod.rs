@@ -75,4 +75,7 @@ pub(crate) enum Flow {
     Pause,
     /// It stays here until its body has arrived.
     AwaitBody,
+    /// It stays here, body and all, until it is answered or `calls::continue_request` lets it go on. Only from its
+    /// headers.
+    Hold,
 }

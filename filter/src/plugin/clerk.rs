@@ -12,7 +12,7 @@ use crate::evidence::{Record, Recorder};
 use crate::host::Flow;
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
 use crate::identity::Part;
-use crate::metrics::{self, Counter, DecisionCounters, Metrics};
+use crate::metrics::{self, Counter, DecisionCounters, Histogram, Metrics};
 use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
 use crate::revocation::Watch;
 
@@ -33,6 +33,7 @@ pub(super) struct Clerk {
     pub(super) cache_beginnings: Counter,
     pub(super) cache_misses: Counter,
     pub(super) cache_refusals: Counter,
+    pub(super) verification_us: Histogram,
     pub(super) wall_clock: WallClock,
     /// Decisions on remembered chains, which are too many to time them all.
     pub(super) hits: u64,
@@ -42,7 +43,7 @@ pub(super) struct Clerk {
 #[derive(Clone, Copy)]
 pub(super) struct Began {
     wall: UnixNanos,
-    monotonic: Monotonic,
+    pub(super) monotonic: Monotonic,
 }
 
 /// What waits for the control plane, and who sends it.
@@ -160,6 +161,9 @@ impl Clerk {
             None => {}
         }
         let decision_ns = self.decision_ns(verdict.findings.lookup, began);
+        if verdict.findings.verified {
+            metrics.observe(self.verification_us, decision_ns.unwrap_or_default().div_ceil(1_000));
+        }
         let ring = &mut self.evidence.ring;
         match self.recorder.record(verdict, request, began.wall, decision_ns) {
             Record::Event(event, standing) => {
@@ -345,5 +349,5 @@ fn answer(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Result<(), Hos
 /// One in this many decisions on remembered chains is timed.
 const TIMED_HITS: u64 = 16;
 
-/// The rule's name in figures and aggregates where no rule covers the request. No rule can have it: names are not empty.
-pub(super) const NO_RULE: &str = "";
+/// The rule's name in aggregates where no rule covers the request. No rule can have it: names are not empty.
+const NO_RULE: &str = "";

@@ -111,9 +111,14 @@ impl Plugin for Vm {
 
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
         let Ok((now, random)) = instant() else { return };
-        if let Some(WatchLine { watch, line, .. }) = self.watches.values_mut().find(|watch| watch.line.is(token)) {
+        if let Some((id, WatchLine { watch, line, .. })) =
+            self.watches.iter_mut().find(|(_, watch)| watch.line.is(token))
+        {
             let actions = watch.on_message(now, message, random);
             line.carry_out(watch, actions, now, random);
+            for root in self.roots.values_mut().filter(|root| root.watch == *id) {
+                root.settle_unready(now, watch, &mut self.metrics);
+            }
         } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.line.is(token)) {
             root.clerk.on_message(message, now, random);
         }
@@ -210,6 +215,7 @@ impl Vm {
                 let actions = watch.on_tick(now, random);
                 line.carry_out(watch, actions, now, random);
             }
+            root.settle_unready(now, watch, &mut self.metrics);
             root.report_figures(watch, now, &mut self.metrics);
         }
         let is_finished = root.on_tick(now, wall, random, &mut self.metrics);

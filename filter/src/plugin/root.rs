@@ -4,35 +4,40 @@ use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::clerk::{Began, Clerk, Evidence, NO_RULE, strip};
+use super::clerk::{Began, Clerk, Evidence, strip};
 use super::line::Line;
 use super::world::HostStore;
 use super::{StartError, WatchId};
 use crate::audit::{self, Limits, Reporter, Ring};
+use crate::awaiting::Awaiting;
 use crate::clock::{Monotonic, UnixNanos, WallClock};
 use crate::config::{Overflow, Policy};
 use crate::decision::Reason;
 use crate::engine::{Engine, Held, Outcome};
 use crate::evidence::Recorder;
 use crate::holding::{Holding, Piece};
-use crate::host::calls::{self, BufferType, HostError, MapType};
+use crate::host::calls::{self, BufferType, HostError, LogLevel, MapType};
 use crate::host::{Flow, RootId, StreamId};
 use crate::metrics::{Counter, DecisionCounters, Gauge, Metrics};
 use crate::replay::ReplayMemory;
 use crate::request::Request;
-use crate::revocation::Watch;
+use crate::revocation::{Freshness, Watch};
 
 /// A root context.
 pub(super) struct Root {
     engine: Engine,
     /// Requests that wait for their bodies.
     held: Holding<StreamId, Waiting>,
+    /// Requests that wait for the VM's first snapshot.
+    unready: Awaiting<StreamId, Unready>,
     /// Which of the VM's watches this configuration relies on.
     pub(super) watch: WatchId,
     pub(super) clerk: Clerk,
     figures: Figures,
     /// Since when a replaced configuration has been waiting for the requests that it holds.
     draining_since: Option<Monotonic>,
+    /// How long a request may wait for the VM's first snapshot.
+    snapshot_wait: Duration,
 }
 
 /// A request that waits for its body. Nothing of it changes meanwhile: it stands here, and nobody else gets to see it.
@@ -43,10 +48,22 @@ struct Waiting {
     serialized: Vec<u8>,
 }
 
+/// A request that waits for the VM's first snapshot. Its headers stand here too, and its body waits in Envoy.
+struct Unready {
+    rule_index: usize,
+    began: Began,
+    /// Its headers, as the host handed them over.
+    serialized: Vec<u8>,
+    has_body: bool,
+}
+
 /// The metrics of a configuration, other than its decisions.
 struct Figures {
     cache_evictions: Total,
     cached_chains: Gauge,
+    cached_bytes: Gauge,
+    memory_bytes: Gauge,
+    held: Gauge,
     audit_shed: Total,
     audit_acknowledged: Total,
     audit_streams: Total,
@@ -88,7 +105,7 @@ impl Root {
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Ok(Self {
             clerk: Clerk {
-                decisions: rules.chain([DecisionCounters::new(NO_RULE)]).collect(),
+                decisions: rules.chain([DecisionCounters::without_rule()]).collect(),
                 recorder: Recorder::new(policy.audit.arguments, calls::random()?),
                 evidence: Evidence {
                     ring,
@@ -102,11 +119,14 @@ impl Root {
                 cache_beginnings: metrics.counter("credence_cache_beginnings"),
                 cache_misses: metrics.counter("credence_cache_misses"),
                 cache_refusals: metrics.counter("credence_cache_refusals"),
+                verification_us: metrics.histogram("credence_verification_us"),
                 wall_clock: WallClock::default(),
                 hits: 0,
             },
+            snapshot_wait: policy.wait_for_snapshot,
             engine: Engine::new(policy, calls::random()?, replay),
             held: Holding::new(),
+            unready: Awaiting::new(),
             watch,
             figures: Figures::new(metrics),
             draining_since: None,
@@ -173,6 +193,63 @@ impl Root {
         if let Some(waiting) = self.held.end(stream) {
             self.give_up(waiting, metrics);
         }
+        if let Some(unready) = self.unready.end(stream) {
+            self.give_up_unready(unready, metrics);
+        }
+    }
+
+    /// Decides the requests that wait for the VM's first snapshot, if it is there, and those that can wait no longer.
+    pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch, metrics: &mut Metrics) {
+        if self.unready.is_empty() {
+            return;
+        }
+        let is_ready = watch.freshness(now) != Freshness::NeverSynced;
+        while let Some((stream, unready)) = self.unready.next(is_ready, now) {
+            let settled = calls::in_stream(stream, || {
+                let flow = self
+                    .decide_unready(unready, watch, metrics)
+                    .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
+                match flow {
+                    Flow::Continue => calls::continue_request(),
+                    Flow::Pause | Flow::AwaitBody | Flow::Hold => Ok(()),
+                }
+            });
+            // It stays where it is, and ends with its timeout.
+            if let Err(error) | Ok(Err(error)) = settled {
+                calls::log(
+                    LogLevel::Error,
+                    &format!("credence: a held request stays held: {error}"),
+                );
+            }
+        }
+    }
+
+    fn decide_unready(&mut self, unready: Unready, watch: &Watch, metrics: &mut Metrics) -> Result<Flow, HostError> {
+        let Unready {
+            serialized, has_body, ..
+        } = unready;
+        // The wait was none of the filter's time.
+        let began = Began::now()?;
+        let request = match Request::parse(&serialized, &self.clerk.headers, has_body) {
+            Ok(request) => request,
+            Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), began, metrics)),
+        };
+        let mut world = self.clerk.world(began, watch);
+        let verdict = match self.engine.decide(&request, &mut world) {
+            Outcome::Decided(verdict) => verdict,
+            // A rule that reads the body does not hold a request this way.
+            Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
+        };
+        Ok(self.clerk.conclude(verdict, &request, began, Ok(()), metrics))
+    }
+
+    /// Records a request that went away while it waited for the first snapshot.
+    fn give_up_unready(&mut self, unready: Unready, metrics: &mut Metrics) {
+        // It has been read before.
+        if let Ok(request) = Request::parse(&unready.serialized, &self.clerk.headers, unready.has_body) {
+            let verdict = self.engine.give_up_unready(unready.rule_index);
+            self.clerk.record(&verdict, &request, unready.began, metrics);
+        }
     }
 
     /// Records a held request that nobody can be answered for any more.
@@ -206,9 +283,27 @@ impl Root {
         let stripped = strip(&request);
         let mut world = self.clerk.world(began, watch);
         let verdict = match self.engine.decide(&request, &mut world) {
-            Outcome::Decided(verdict) => verdict,
+            Outcome::Decided(verdict) => match verdict.rule_index {
+                Some(rule_index)
+                    if !self.snapshot_wait.is_zero()
+                        && Engine::is_unready(&verdict, has_body)
+                        && self.held.len().saturating_add(self.unready.len()) < MAX_HELD =>
+                {
+                    stripped?;
+                    let unready = Unready {
+                        rule_index,
+                        began,
+                        serialized,
+                        has_body,
+                    };
+                    self.unready
+                        .hold(stream, began.monotonic.plus(self.snapshot_wait), unready);
+                    return Ok(Flow::Hold);
+                }
+                Some(_) | None => verdict,
+            },
             Outcome::NeedsBody(held) => {
-                if self.held.len() >= MAX_HELD {
+                if self.held.len().saturating_add(self.unready.len()) >= MAX_HELD {
                     let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
                     return Ok(self.clerk.conclude(verdict, &request, began, stripped, metrics));
                 }
@@ -256,7 +351,7 @@ impl Root {
                     self.give_up(waiting, metrics);
                 }
             }
-            if self.held.is_empty() {
+            if self.held.is_empty() && self.unready.is_empty() {
                 self.clerk.drain(now.plus(DRAIN_LIMIT));
             }
         }
@@ -277,10 +372,15 @@ impl Root {
                 ..
             },
             engine,
+            held,
+            unready,
             ..
         } = self;
+        metrics.set(figures.held, held.len().saturating_add(unready.len()) as u64);
         figures.cache_evictions.follow(engine.cache().evictions(), metrics);
         metrics.set(figures.cached_chains, engine.cache().len() as u64);
+        metrics.set(figures.cached_bytes, engine.cache().bytes() as u64);
+        metrics.set(figures.memory_bytes, calls::memory_bytes());
         figures.audit_shed.follow(ring.shed(), metrics);
         figures
             .audit_acknowledged
@@ -316,6 +416,9 @@ impl Figures {
             revocation_streams: total("credence_revocation_streams"),
             revocation_violations: total("credence_revocation_violations"),
             cached_chains: metrics.gauge("credence_cached_chains"),
+            cached_bytes: metrics.gauge("credence_cached_bytes"),
+            memory_bytes: metrics.gauge("credence_memory_bytes"),
+            held: metrics.gauge("credence_held"),
             audit_waiting: metrics.gauge("credence_audit_waiting"),
             revocation_revision: metrics.gauge("credence_revocation_revision"),
             revocation_subjects: metrics.gauge("credence_revocation_subjects"),
@@ -336,6 +439,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// How long requests that are held for their bodies keep a replaced configuration.
 const HELD_LIMIT: Duration = Duration::from_secs(30);
 
-/// Requests that one configuration holds for their bodies at a time, in each VM. Each costs its headers, up to Envoy's own
-/// limit of 60 KiB; the body waits in Envoy.
+/// Requests that one configuration holds at a time, in each VM, for their bodies or for the first snapshot. Each costs its
+/// headers, up to Envoy's own limit of 60 KiB; the body waits in Envoy.
 const MAX_HELD: usize = 1024;

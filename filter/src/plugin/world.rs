@@ -37,6 +37,11 @@ impl World for RequestWorld<'_> {
         decode_hex(&digest)
     }
 
+    fn client_uri(&self) -> Option<Vec<u8>> {
+        // The first URI of several, which are not told; docs/configuration.md says what that asks of the authority.
+        calls::property(&["connection", "uri_san_peer_certificate"]).ok()?
+    }
+
     fn can_record(&self) -> bool {
         self.can_record
     }

@@ -61,7 +61,10 @@ fn summary(chain: &VerifiedChain) -> impl PartialEq + std::fmt::Debug + use<> {
         .tokens()
         .map(|token| {
             let capabilities = token.capabilities().cloned();
-            let certificate = token.holder_certificate().copied();
+            let certificate = (
+                token.holder_certificate().copied(),
+                token.holder_spiffe_id().map(str::to_owned),
+            );
             let times = (token.issued_at(), token.expires_at());
             (
                 token.id().to_owned(),

@@ -1,0 +1,139 @@
+//! TLS with client certificates: an authority of our own, and a client that shows what it is told to. Both are
+//! `openssl`, so that what is shown to Envoy is what users show it.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use crate::{Failure, Reply, Request, guardian};
+
+/// An authority that signs certificates, good for a day. Its files go when it is dropped.
+#[derive(Debug)]
+pub struct Authority {
+    certificate: Certificate,
+    folder: TempDir,
+}
+
+/// A certificate and its private key.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// The certificate's PEM file.
+    pub certificate: PathBuf,
+    /// The private key's PEM file.
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If `openssl` is missing or fails.
+    pub fn new() -> Result<Self, Failure> {
+        let folder = TempDir::with_prefix("credence-tls-").map_err(Failure::of("making a folder for certificates"))?;
+        guardian::own(folder.path())?;
+        let certificate = Certificate::make(folder.path(), "authority", &[])?;
+        Ok(Self { certificate, folder })
+    }
+
+    /// Its own certificate, as `trusted_ca` takes it.
+    pub fn certificate(&self) -> &Path {
+        &self.certificate.certificate
+    }
+
+    /// Signs a certificate with these names, such as `URI:spiffe://mesh.example/agent`. `file` names
+    /// its files.
+    ///
+    /// # Errors
+    /// If `openssl` fails.
+    pub fn issue(&self, file: &str, names: &str) -> Result<Certificate, Failure> {
+        let names = format!("subjectAltName={names}");
+        let issuer = [
+            "-CA",
+            text(&self.certificate.certificate),
+            "-CAkey",
+            text(&self.certificate.key),
+        ];
+        let of_a_peer = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", &names];
+        Certificate::make(self.folder.path(), file, &[&issuer[..], &of_a_peer].concat())
+    }
+}
+
+impl Certificate {
+    /// SHA-256 of the certificate, in lower-case hexadecimal.
+    ///
+    /// # Errors
+    /// If `openssl` fails.
+    pub fn digest(&self) -> Result<String, Failure> {
+        let file = text(&self.certificate);
+        let printed = openssl(&["x509", "-in", file, "-noout", "-fingerprint", "-sha256"])?;
+        let digest = printed.trim().rsplit_once('=').map(|(_, digest)| digest);
+        Ok(digest.unwrap_or_default().replace(':', "").to_lowercase())
+    }
+
+    fn make(folder: &Path, file: &str, more: &[&str]) -> Result<Self, Failure> {
+        let made = Self {
+            certificate: folder.join(format!("{file}.pem")),
+            key: folder.join(format!("{file}.key")),
+        };
+        let subject = format!("/CN={file}");
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+        let files = ["-keyout", text(&made.key), "-out", text(&made.certificate)];
+        let request = ["req", "-x509", "-days", "1", "-subj", &subject];
+        openssl(&[&request[..], &key, &files, more].concat())?;
+        Ok(made)
+    }
+}
+
+/// Sends a request over a TLS connection of its own, with this client certificate if any.
+///
+/// # Errors
+/// If there is no reply: if Envoy does not take the certificate, say.
+pub fn send(address: SocketAddr, client: Option<&Certificate>, request: &Request) -> Result<Reply, Failure> {
+    let attempt = || format!("sending a request to {address} over TLS");
+    let mut command = Command::new("openssl");
+    // What it prints is what Envoy sends, and it stays until Envoy closes.
+    command.args(["s_client", "-quiet", "-connect", &address.to_string()]);
+    if let Some(Certificate { certificate, key }) = client {
+        command.args(["-cert", text(certificate), "-key", text(key)]);
+    }
+    let begin = Instant::now();
+    let mut running = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(Failure::of(attempt()))?;
+    // One that was turned away may be gone: what it says about that is better than what we would.
+    if let Some(mut to) = running.stdin.take() {
+        let _ = to.write_all(&request.clone().header("connection", "close").encode());
+    }
+    let ran = running.wait_with_output().map_err(Failure::of(attempt()))?;
+    Reply::read(&mut &ran.stdout[..], begin).map_err(|error| {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        Failure::new(format!("{}: {error}: {said}", attempt()))
+    })
+}
+
+fn openssl(arguments: &[&str]) -> Result<String, Failure> {
+    let ran = Command::new("openssl")
+        .args(arguments)
+        .output()
+        .map_err(Failure::of("running openssl, which these tests need"))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        return Err(Failure::new(format!(
+            "openssl {arguments:?} failed ({}): {said}",
+            ran.status
+        )));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+fn text(path: &Path) -> &str {
+    // Names of ours below a folder of ours.
+    path.to_str().unwrap_or_default()
+}
