@@ -72,6 +72,7 @@ impl Recorder {
         };
         let cache = match verdict.findings.lookup {
             Some(Lookup::Hit) => v1::CacheLevel::L1,
+            Some(Lookup::Shared) => v1::CacheLevel::L2,
             Some(Lookup::Beginning | Lookup::Miss | Lookup::Refused) | None => v1::CacheLevel::None,
         };
         let event = v1::Event {

@@ -357,6 +357,13 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         0..=1_000_000,
         problems,
     );
+    let shared_cache_entries = count(
+        "limits.shared_cache_entries",
+        limits.shared_cache_entries,
+        4_096,
+        0..=262_144,
+        problems,
+    );
     let cache_bytes = count(
         "limits.cache_bytes",
         limits.cache_bytes,
@@ -392,6 +399,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         cache_entries,
         cache_bytes,
         refused_entries,
+        shared_cache_entries,
         verification,
     }
 }

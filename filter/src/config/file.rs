@@ -357,6 +357,10 @@ pub(super) struct Limits {
     /// again; 0 turns that off.
     #[serde(default, deserialize_with = "present")]
     pub(super) refused_entries: Option<Count>,
+    /// Verified chains that all workers of the Envoy process share in Envoy's shared data, so that they outlive a worker's
+    /// VM; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) shared_cache_entries: Option<Count>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -159,6 +159,8 @@ pub struct Limits {
     pub cache_bytes: usize,
     /// Refused chains that are remembered; 0 turns that off.
     pub refused_entries: usize,
+    /// Verified chains that the workers of a process share; 0 turns that off.
+    pub shared_cache_entries: usize,
     /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
     pub verification: credence_delegation::Limits,
 }

@@ -159,6 +159,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("limits.delegation_depth", count(0, 8, 8)),
         ("limits.cache_entries", count(0, 1_000_000, 4_096)),
         ("limits.refused_entries", count(0, 1_000_000, 4_096)),
+        ("limits.shared_cache_entries", count(0, 262_144, 4_096)),
         ("limits.cache_bytes", count(0, 256 << 20, 32 << 20)),
         ("paths.allow", json_schema!({"uniqueItems": true})),
         ("pop_window", duration(Some("30s"))),

@@ -78,6 +78,7 @@ fn what_is_left_out_has_its_documented_default() {
         cache_entries: 4_096,
         cache_bytes: 33_554_432,
         refused_entries: 4_096,
+        shared_cache_entries: 4_096,
         verification,
     };
     assert_eq!(policy.limits, limits);
@@ -729,6 +730,7 @@ fn every_field_is_documented() {
         "cache_entries",
         "cache_bytes",
         "refused_entries",
+        "shared_cache_entries",
         "pop_window",
         "pop_clock_skew",
         "max_iat_skew",

@@ -140,7 +140,8 @@ impl Clerk {
             Some(Lookup::Beginning) => metrics.add(self.cache_beginnings, 1),
             Some(Lookup::Miss) => metrics.add(self.cache_misses, 1),
             Some(Lookup::Refused) => metrics.add(self.cache_refusals, 1),
-            None => {}
+            // The engine counts its looks at what the workers share.
+            Some(Lookup::Shared) | None => {}
         }
         let decision_ns = calls::monotonic().map_or(0, |end| end.since(began.monotonic).as_nanos());
         let decision_ns = u64::try_from(decision_ns).unwrap_or(u64::MAX);

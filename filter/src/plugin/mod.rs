@@ -210,6 +210,7 @@ impl Vm {
                 let actions = watch.on_tick(now, random);
                 line.carry_out(watch, actions, now, random);
             }
+            root.share_chains(watch, wall);
             root.report_figures(watch, now, &mut self.metrics);
         }
         let is_finished = root.on_tick(now, wall, random, &mut self.metrics);
