@@ -74,4 +74,28 @@ pub(crate) fn render(values: &Values<'_>, others: &[Replacement]) -> Result<Stri
     Ok(text)
 }
 
+/// Takes the listeners out of a configuration into a file of their own, which Envoy watches: `(configuration, listeners)`.
+pub(crate) fn with_watched_listeners(configuration: &str, folder: &Path) -> Result<(String, String), Failure> {
+    let changed = || Failure::new("envoy-config/envoy.yaml has another outline: change the file and this together");
+    let (before, rest) = configuration.split_once("  listeners:\n").ok_or_else(changed)?;
+    let (listeners, after) = rest.split_once("  clusters:\n").ok_or_else(changed)?;
+    let (comment, listener) = listeners.split_once("    - name: ingress\n").ok_or_else(changed)?;
+    let folder_path = folder.display();
+    let bootstrap = format!(
+        "node: {{id: e2e, cluster: e2e}}\n\
+         dynamic_resources:\n  \
+           lds_config:\n    \
+             resource_api_version: V3\n    \
+             path_config_source: {{path: {folder_path}/{LISTENERS}, watched_directory: {{path: {folder_path}}}}}\n\
+         {before}  clusters:\n{after}"
+    );
+    let listeners = format!(
+        "resources:\n{comment}    - \"@type\": type.googleapis.com/envoy.config.listener.v3.Listener\n      name: ingress\n{listener}"
+    );
+    Ok((bootstrap, listeners))
+}
+
+/// The file that Envoy watches for listeners.
+pub(crate) const LISTENERS: &str = "listeners.yaml";
+
 const FILE: &str = include_str!("../../envoy-config/envoy.yaml");

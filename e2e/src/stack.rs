@@ -1,6 +1,7 @@
 //! Everything together: service, control plane, Envoy with the filter, an issuer and an agent.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -50,6 +51,8 @@ pub struct StackOptions {
     pub log_id: Option<String>,
     /// Further options of `credence serve`.
     pub serve_options: Vec<String>,
+    /// Let [`Stack::reload`] change the listeners while Envoy runs.
+    pub reloadable: bool,
     /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
     pub unsynced: bool,
 }
@@ -98,6 +101,13 @@ impl Stack {
             anchor: &issuer.x,
         };
         let configuration = configuration::render(&values, &options.replacements)?;
+        let configuration = if options.reloadable {
+            let (bootstrap, listeners) = configuration::with_watched_listeners(&configuration, folder.path())?;
+            write_listeners(folder.path(), &listeners)?;
+            bootstrap
+        } else {
+            configuration
+        };
         let envoy = Envoy::start(&artefacts.envoy, &configuration, folder.path())?;
         let envoy_program = artefacts.envoy;
         let stack = Self {
@@ -151,15 +161,15 @@ impl Stack {
     /// # Errors
     /// If the command fails.
     pub fn mint(&self, subject: &str, options: &[&str]) -> Result<String, Failure> {
-        let common = [
-            "mint",
-            "--key",
-            self.issuer.path(),
-            "--issuer",
-            ISSUER,
-            "--subject",
-            subject,
-        ];
+        self.mint_with(&self.issuer, subject, options)
+    }
+
+    /// The same, signed with a key that need not be the issuer's.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn mint_with(&self, key: &Key, subject: &str, options: &[&str]) -> Result<String, Failure> {
+        let common = ["mint", "--key", key.path(), "--issuer", ISSUER, "--subject", subject];
         let held = ["--holder", self.agent.path(), "--audience", AUDIENCE];
         self.credence.run(common.iter().chain(&held).chain(options))
     }
@@ -284,6 +294,24 @@ impl Stack {
         Ok(())
     }
 
+    /// Changes the listeners' configuration while Envoy runs. Connections made before may end with it.
+    ///
+    /// # Errors
+    /// If Envoy does not take it.
+    pub fn reload(&self, text: &str, by: &str) -> Result<(), Failure> {
+        let file = self.folder.path().join(configuration::LISTENERS);
+        let listeners = fs::read_to_string(&file).map_err(Failure::of(format_args!("reading {}", file.display())))?;
+        if listeners.matches(text).count() != 1 {
+            return Err(Failure::new(format!("the listeners do not have {text:?} once")));
+        }
+        let taken = || self.envoy.stat("listener_manager.lds.update_success");
+        let before = taken()?;
+        write_listeners(self.folder.path(), &listeners.replace(text, by))?;
+        waiting::until("Envoy to take the new listeners", || {
+            Ok((taken()? > before).then_some(()))
+        })
+    }
+
     /// Kills Envoy and starts it anew, with the same configuration and an empty memory.
     ///
     /// # Errors
@@ -293,6 +321,14 @@ impl Stack {
         self.envoy = Envoy::start(&self.envoy_program, &self.configuration, self.folder.path())?;
         self.wait_until_synced()
     }
+}
+
+/// Envoy looks at files that are moved to where it watches.
+fn write_listeners(folder: &Path, listeners: &str) -> Result<(), Failure> {
+    let aside = folder.join("listeners.new");
+    fs::write(&aside, listeners)
+        .and_then(|()| fs::rename(&aside, folder.join(configuration::LISTENERS)))
+        .map_err(Failure::of("writing Envoy's listeners"))
 }
 
 fn new_folder() -> Result<TempDir, Failure> {
