@@ -90,7 +90,8 @@ class ControlPlane:
 
 
 def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[Case]:
-    """A delegation that the filter remembers, and one that it verifies anew each time: audit on, no proof asked."""
+    """A delegation that the filter remembers, one that it verifies anew each time, and one that it finds each time among
+    those that the workers share: audit on, no proof asked."""
     issuer_key, agent_key = scratch / "issuer.jwk", scratch / "agent.jwk"
     issuer = tool.keygen(issuer_key)
     tool.keygen(agent_key)
@@ -109,7 +110,11 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
             clusters=[grpc_cluster(own_name, plane.grpc_port)],
         )
 
-    return [case("hot", limits={}), case("cold", limits={"cache_entries": 0})]
+    return [
+        case("hot", limits={}),
+        case("cold", limits={"cache_entries": 0, "shared_cache_entries": 0}),
+        case("shared", limits={"cache_entries": 0}),
+    ]
 
 
 def configuration(issuer: dict, cluster: str, log_id: str, limits: dict[str, int]) -> dict:
