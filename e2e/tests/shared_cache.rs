@@ -132,7 +132,7 @@ struct Neighbourhood {
 }
 
 impl Neighbourhood {
-    fn new() -> Self {
+    fn new(options: StackOptions) -> Self {
         let module = Artefacts::from_environment().unwrap().neighbour().unwrap();
         let module = module.display();
         let filter = "                  - name: credence\n                    typed_config:\n";
@@ -149,8 +149,7 @@ impl Neighbourhood {
                           code: {{local: {{filename: {module}}}}}
 {filter}"#
         );
-        let options = StackOptions::quick().replacing(filter, &neighbour);
-        let stack = Stack::start(&options).unwrap();
+        let stack = Stack::start(&options.replacing(filter, &neighbour)).unwrap();
         let client = Client::connect(stack.envoy.ingress()).unwrap();
         Self {
             stack,
@@ -219,7 +218,7 @@ fn what_a_neighbour_has_damaged_is_verified_anew() {
         ("a later end", |bucket| bucket[10] ^= 0x40),
         ("far too long", |bucket| bucket.resize(1 << 14, 0xff)),
     ];
-    let mut here = Neighbourhood::new();
+    let mut here = Neighbourhood::new(StackOptions::quick());
     let issuer = here.stack.issuer.clone();
     for (what, damage) in damages {
         let (id, chain) = here.mint(&issuer);
@@ -242,7 +241,7 @@ fn what_a_neighbour_has_damaged_is_verified_anew() {
 
 #[test]
 fn a_forged_chain_with_a_good_ones_entry_stays_denied() {
-    let mut here = Neighbourhood::new();
+    let mut here = Neighbourhood::new(StackOptions::quick());
     let issuer = here.stack.issuer.clone();
     let mallory = here.stack.credence.keygen("mallory").unwrap();
     let (_, good) = here.mint(&issuer);
@@ -280,6 +279,47 @@ fn a_forged_chain_with_a_good_ones_entry_stays_denied() {
     assert_eq!(here.read(&key), Some(bucket));
     assert_allowed(&here.stack.send(&book(&good)).unwrap());
 }
+
+#[test]
+fn what_was_sealed_two_rotations_ago_is_not_believed() {
+    let options = StackOptions {
+        serve_options: ["--cache-key-rotation", "1s"].map(str::to_owned).to_vec(),
+        ..StackOptions::quick()
+    };
+    // Without a memory of its own the worker looks at the shared one each time.
+    let own = "default: deny\n";
+    let mut here = Neighbourhood::new(options.replacing(own, &format!("limits: {{cache_entries: 0}}\n{INDENT}{own}")));
+    let issuer = here.stack.issuer.clone();
+    let (id, chain) = here.mint(&issuer);
+    let (key, tag) = here.place(&chain);
+    let mut client = Client::connect(here.stack.envoy.ingress()).unwrap();
+    let mut asked = 0;
+    let mut ask = || {
+        asked += 1;
+        assert_allowed(&client.send(&book(&chain)).unwrap());
+        asked
+    };
+    ask();
+    let oldest = here.until_bucket_is(&key, "the chain to be shared", |bucket| bucket.starts_with(&tag));
+    let mut present = oldest.clone();
+    for _ in 0..2 {
+        // Whoever finds what the key before the present one has sealed seals it anew.
+        present = waiting::until("the chain to be sealed with the next key", || {
+            ask();
+            Ok(here.read(&key).filter(|bucket| *bucket != present))
+        })
+        .unwrap();
+    }
+    here.write(&key, &oldest);
+    let count = ask();
+    let found = until_looked_up(&here.stack, &id, count);
+    let levels: Vec<&str> = found.iter().map(|(_, cache)| cache.as_str()).collect();
+    assert_eq!((levels[0], levels[count - 1]), ("none", "none"), "{levels:?}");
+    assert!(levels.contains(&"l2"), "{levels:?}");
+}
+
+/// Of the members of the filter's configuration in envoy-config/envoy.yaml.
+const INDENT: &str = "                            ";
 
 const BUCKETS: u64 = 4_096 / 8;
 const ENTRY_BYTES: usize = 80;
