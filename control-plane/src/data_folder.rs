@@ -26,7 +26,6 @@ use crate::durable::{self, PreparedFile};
 use crate::revocation::storage::{self, Head};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
-#[derive(Debug)]
 pub(crate) struct DataFolder {
     path: PathBuf,
     log_id: LogId,
@@ -186,6 +185,17 @@ impl DataFolder {
         HeadFile {
             log: self.path.join(LOG),
         }
+    }
+}
+
+/// Without its secrets.
+impl fmt::Debug for DataFolder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("DataFolder")
+            .field("path", &self.path)
+            .field("log_id", &self.log_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -472,6 +482,16 @@ mod tests {
         let file = folder.path().join(LOG).join(CACHE_SECRET);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(open(folder.path(), None).unwrap().cache_secret(), secret);
+    }
+
+    #[test]
+    fn no_secret_is_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path(), INIT).unwrap();
+        let printed = format!("{opened:?}");
+        for secret in [opened.source_key(), opened.cache_secret()] {
+            assert!(!printed.contains(&format!("{secret:?}")), "{printed}");
+        }
     }
 
     #[test]
