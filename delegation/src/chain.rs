@@ -1,6 +1,6 @@
 //! A delegation as presented: the chain of tokens from the root to the leaf, and its verification (draft section 8).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
 use crate::denial::{Cause, Denial, Step};
@@ -57,7 +57,7 @@ struct Vouched {
 #[derive(Debug)]
 enum Head<'a> {
     /// With a root token that has to be verified.
-    Root(Token<'a>),
+    Root(Box<Token<'a>>),
     /// With tokens that have been verified already.
     Known(Known<'a>),
 }
@@ -77,6 +77,8 @@ struct Token<'a> {
     header: Result<Header, Cause>,
     payload: Vec<u8>,
     glance: Glance,
+    /// What [`Jws::hash_and_digest`] says, once somebody has asked: a hash over all of the token.
+    names: OnceLock<(String, [u8; 32])>,
 }
 
 impl<'a> Chain<'a> {
@@ -145,7 +147,7 @@ impl<'a> Chain<'a> {
         let mut parsed = parsed.into_iter();
         let head = match vouching {
             Some(chain) if known > 0 => Head::Known(Known { chain, tokens: known }),
-            _ => Head::Root(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?),
+            _ => Head::Root(Box::new(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?)),
         };
         let chain = Self {
             head,
@@ -203,7 +205,7 @@ impl<'a> Chain<'a> {
     #[must_use]
     pub fn beginnings(&self) -> Vec<Beginning<'_, 'a>> {
         let (known, root) = match &self.head {
-            Head::Root(root) => (None, Some(root)),
+            Head::Root(root) => (None, Some(root.as_ref())),
             Head::Known(known) => (Some(known), None),
         };
         let mut digest = DigestOfTokens::default();
@@ -214,7 +216,7 @@ impl<'a> Chain<'a> {
         }
         let mut beginnings = Vec::with_capacity(self.derived.len().saturating_add(1));
         for token in root.into_iter().chain(&self.derived) {
-            digest.add(&token.jws.digest());
+            digest.add(&token.names().1);
             tokens = tokens.saturating_add(1);
             beginnings.push(Beginning {
                 chain: self,
@@ -253,7 +255,7 @@ impl<'a> Chain<'a> {
     /// Step 2c: every token has an id, and none has another's.
     fn check_ids(&self) -> Result<(), Denial> {
         let (root, known) = match &self.head {
-            Head::Root(root) => (Some(root), None),
+            Head::Root(root) => (Some(root.as_ref()), None),
             Head::Known(known) => (None, Some(known)),
         };
         let mut seen: Vec<&str> = known
@@ -393,7 +395,13 @@ impl<'a> Token<'a> {
             jws,
             glance: Glance::of(&payload).map_err(|error| Step::S2c.deny(error))?,
             payload,
+            names: OnceLock::new(),
         })
+    }
+
+    /// The hash that the token is named by, and the digest of all of it.
+    fn names(&self) -> &(String, [u8; 32]) {
+        self.names.get_or_init(|| self.jws.hash_and_digest())
     }
 
     fn header(&self, step: Step) -> Result<&Header, Denial> {
@@ -434,7 +442,7 @@ impl<'a> Token<'a> {
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
         let json = self.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
-        let (hash, digest) = self.jws.hash_and_digest();
+        let (hash, digest) = self.names().clone();
         let claims = Claims::parse_root(object, hash, context.now, context.limits)?;
         if token::issuer(object)? != anchor.issuer {
             return Err(Step::S3k.deny(Cause::IssuerUnknown));
@@ -474,7 +482,7 @@ impl<'a> Token<'a> {
         }
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
-        let (hash, digest) = self.jws.hash_and_digest();
+        let (hash, digest) = self.names().clone();
         let claims = DerivedClaims::parse(object, hash)?.under(parent, context.now, context.limits)?;
         Ok(VerifiedToken {
             claims: Arc::new(claims),

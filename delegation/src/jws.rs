@@ -130,15 +130,6 @@ impl<'a> Jws<'a> {
         (hash, hasher.finalize().into())
     }
 
-    /// SHA-256 of the whole token with its signature.
-    pub(crate) fn digest(&self) -> [u8; 32] {
-        Sha256::new_with_prefix(self.signing_input)
-            .chain_update(b".")
-            .chain_update(self.signature)
-            .finalize()
-            .into()
-    }
-
     /// Whether the signature is `key`'s.
     pub(crate) fn verifies(&self, key: &PublicKey) -> bool {
         base64url::decode(self.signature)
