@@ -131,7 +131,6 @@ fn the_longest_known_beginning_is_found_within_few_looks() {
         look(&mut other, &deeper, AT, store, keys),
         Some((2, SealedWith::Current))
     );
-    share(&mut one, root, &mut Store::default(), keys);
     let elsewhere = &mut Store::default();
     share(&mut one, root, elsewhere, keys);
     elsewhere.reads = 0;
