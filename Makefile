@@ -28,6 +28,7 @@ run: build wasm envoy ## Watch a real Envoy allow and deny delegations: builds a
 	@cargo run --locked --release -p credence-e2e --bin demo
 
 test: build wasm envoy ## Build all and run every test, end to end against a real Envoy too
+	@scripts/build-wasm.sh neighbour
 	@scripts/setup-vectors.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
@@ -44,12 +45,14 @@ lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all
 	@echo "==> Formatting"
 	@cargo fmt --all --check
 	@cargo fmt --check --manifest-path loadtest/noop/Cargo.toml
+	@cargo fmt --check --manifest-path e2e/neighbour/Cargo.toml
 	@cargo fmt --check --manifest-path fuzz/Cargo.toml
 	@echo "==> Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@echo "==> Clippy for the code that is built for Wasm only"
 	@scripts/wasm-cargo.sh clippy --locked -p credence-filter -- -D warnings >/dev/null
 	@scripts/wasm-cargo.sh clippy --locked --manifest-path loadtest/noop/Cargo.toml -- -D warnings >/dev/null
+	@scripts/wasm-cargo.sh clippy --locked --manifest-path e2e/neighbour/Cargo.toml -- -D warnings >/dev/null
 	@echo "==> Documentation"
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	@echo "==> Dependencies"
@@ -86,7 +89,7 @@ fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or 
 	@scripts/fuzz.sh
 
 clean: ## Remove what was built, but not the installed tools (.tools)
-	rm -rf build target loadtest/noop/target
+	rm -rf build target loadtest/noop/target e2e/neighbour/target
 
 # First, before anything is built for a benchmark that does not exist.
 bench-known:

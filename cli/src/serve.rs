@@ -55,6 +55,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     drain_promise: Span,
 
+    /// How often the keys change with which the filters of an Envoy seal the verified chains that they share: 1s to
+    /// 30d. What they sealed is believed for one to two of these spans.
+    #[arg(long, value_name = "SPAN", default_value = "24h")]
+    cache_key_rotation: Span,
+
     /// How many subjects (principals, keys, issuers, delegations) the log may hold. Filters need room for as many.
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_subjects)]
     max_subjects: usize,
@@ -123,6 +128,7 @@ impl Serve {
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.drain_promise = Duration::from_secs(self.drain_promise.seconds);
+        config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;
         config.limits.ledger_bytes = self.ledger_bytes;
         config

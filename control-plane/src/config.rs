@@ -26,6 +26,9 @@ pub struct Config {
     /// most 60 s. The successor refuses revocations (503 with Retry-After) for as long after its own start. Zero
     /// promises nothing.
     pub drain_promise: Duration,
+    /// How often the keys change with which the filters of a node seal what they remember for each other; 1 s to 30
+    /// days, in whole seconds. What was sealed is believed for one to two of these spans.
+    pub cache_key_rotation: Duration,
     /// Every bound on memory, disk and time.
     pub limits: Limits,
 }
@@ -101,8 +104,11 @@ pub enum ConfigError {
 /// The longest [`Config::drain_promise`], from the contract with the filters.
 pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(60);
 
+/// The longest [`Config::cache_key_rotation`].
+pub const MAX_CACHE_KEY_ROTATION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 impl Config {
-    /// A configuration on loopback with default limits, a promise of 10 s and no initialisation.
+    /// A configuration on loopback with default limits, a promise of 10 s, daily cache keys and no initialisation.
     pub fn new(data_folder: PathBuf, operator_token_file: PathBuf) -> Self {
         Self {
             data_folder,
@@ -111,6 +117,7 @@ impl Config {
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
             operator_token_file,
             drain_promise: Duration::from_secs(10),
+            cache_key_rotation: Duration::from_secs(24 * 60 * 60),
             limits: Limits::default(),
         }
     }
@@ -123,6 +130,14 @@ impl Config {
                 "drain_promise",
                 format!("{:?}", self.drain_promise),
                 "at most 60 seconds",
+            );
+        }
+        let rotations = Duration::from_secs(1)..=MAX_CACHE_KEY_ROTATION;
+        if !rotations.contains(&self.cache_key_rotation) {
+            return refuse(
+                "cache_key_rotation",
+                format!("{:?}", self.cache_key_rotation),
+                "1 second to 30 days",
             );
         }
         if limits.max_batch_bytes < 1024 || limits.max_batch_bytes as usize > MAX_PAYLOAD / 2 {
@@ -201,6 +216,17 @@ mod tests {
             ..Config::new("data".into(), "token".into())
         };
         assert!(config.check().unwrap_err().to_string().contains("drain_promise"));
+    }
+
+    #[test]
+    fn a_rotation_that_never_ends_or_never_lasts_is_refused_by_name() {
+        for rotation in [Duration::ZERO, MAX_CACHE_KEY_ROTATION + Duration::from_secs(1)] {
+            let config = Config {
+                cache_key_rotation: rotation,
+                ..Config::new("data".into(), "token".into())
+            };
+            assert!(config.check().unwrap_err().to_string().contains("cache_key_rotation"));
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::http::{self, Api, OperatorToken, OperatorTokenError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
+use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, WriterOptions, unix_seconds};
 use crate::revocation::service::{WatchOptions, WatchService};
 use crate::revocation::storage::{Head, Storage};
@@ -153,8 +154,10 @@ impl ControlPlane {
         let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics), &alarm)
             .map_err(|error| system("starting the ledger's thread", error))?;
 
+        let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
         let watch = WatchService::new(
             log.clone(),
+            cache_keys.clone(),
             watch_options(limits),
             lifecycle.watch(),
             Arc::clone(&metrics),
@@ -191,6 +194,7 @@ impl ControlPlane {
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
+        chores.spawn(cache_keys.rotate());
 
         let log_id = folder.log_id().clone();
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, "the control plane is serving");

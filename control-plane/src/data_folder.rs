@@ -7,6 +7,7 @@
 //! log/head                 how far the log had been acknowledged, at most about a second ago
 //! log/promise              present after a planned stop: milliseconds without raises promised to the filters
 //! log/audit-source-key     proves that an audit source was named by us
+//! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
 //! ```
 //!
@@ -25,11 +26,11 @@ use crate::durable::{self, PreparedFile};
 use crate::revocation::storage::{self, Head};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
-#[derive(Debug)]
 pub(crate) struct DataFolder {
     path: PathBuf,
     log_id: LogId,
     source_key: [u8; 32],
+    cache_secret: [u8; 32],
     /// Held for its lock.
     _lock: File,
 }
@@ -141,11 +142,13 @@ impl DataFolder {
             });
         }
         let log_id = read_log_id(&log)?;
-        let source_key = read_source_key(&log)?;
+        let source_key = read_secret(&log, SOURCE_KEY)?;
+        let cache_secret = read_or_make_cache_secret(&log)?;
         Ok(Self {
             path: path.to_owned(),
             log_id,
             source_key,
+            cache_secret,
             _lock: lock,
         })
     }
@@ -156,6 +159,10 @@ impl DataFolder {
 
     pub(crate) fn source_key(&self) -> [u8; 32] {
         self.source_key
+    }
+
+    pub(crate) fn cache_secret(&self) -> [u8; 32] {
+        self.cache_secret
     }
 
     pub(crate) fn revocations(&self) -> PathBuf {
@@ -178,6 +185,17 @@ impl DataFolder {
         HeadFile {
             log: self.path.join(LOG),
         }
+    }
+}
+
+/// Without its secrets.
+impl fmt::Debug for DataFolder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("DataFolder")
+            .field("path", &self.path)
+            .field("log_id", &self.log_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,9 +373,8 @@ fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
     durable::create_folder(&path.join(LEDGER))?;
     durable::create_folder(&aside)?;
     let log_id = LogId::random()?;
-    let mut source_key = [0; 32];
-    getrandom::fill(&mut source_key).map_err(io::Error::other)?;
-    durable::write_file(&aside, SOURCE_KEY, &source_key)?;
+    durable::write_file(&aside, SOURCE_KEY, &random_secret()?)?;
+    durable::write_file(&aside, CACHE_SECRET, &random_secret()?)?;
     durable::write_file(&aside, ID, format!("{log_id}\n").as_bytes())?;
     storage::create(&aside.join(REVOCATIONS), &log_id, options.floor.then_some(now))?;
     durable::sync_folder(&aside)?;
@@ -381,8 +398,26 @@ fn read_log_id(log: &Path) -> Result<LogId, DataFolderError> {
     LogId::parse(text.trim_end_matches('\n')).ok_or_else(damaged)
 }
 
-fn read_source_key(log: &Path) -> Result<[u8; 32], DataFolderError> {
-    let path = log.join(SOURCE_KEY);
+fn random_secret() -> io::Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(io::Error::other)?;
+    Ok(secret)
+}
+
+/// A folder that knows no such secret yet gets one: all that a new one costs is that filters verify chains anew.
+fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
+    let path = log.join(CACHE_SECRET);
+    match path.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => random_secret().and_then(|secret| durable::write_file(log, CACHE_SECRET, &secret)),
+        Err(error) => Err(error),
+    }
+    .map_err(|error| DataFolderError::Io { path, error })?;
+    read_secret(log, CACHE_SECRET)
+}
+
+fn read_secret(log: &Path, name: &str) -> Result<[u8; 32], DataFolderError> {
+    let path = log.join(name);
     let bytes = durable::read_small_file(&path, 64).map_err(|error| DataFolderError::Io {
         path: path.clone(),
         error,
@@ -401,6 +436,7 @@ const REVOCATIONS: &str = "revocations";
 const HEAD: &str = "head";
 const PROMISE: &str = "promise";
 const SOURCE_KEY: &str = "audit-source-key";
+const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
 
 #[cfg(test)]
@@ -436,6 +472,47 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = open(folder.path(), INIT).unwrap().log_id().clone();
         assert_eq!(open(folder.path(), None).unwrap().log_id(), &first);
+    }
+
+    #[test]
+    fn the_cache_secret_is_its_owners_and_stays() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let secret = open(folder.path(), INIT).unwrap().cache_secret();
+        let file = folder.path().join(LOG).join(CACHE_SECRET);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(open(folder.path(), None).unwrap().cache_secret(), secret);
+    }
+
+    #[test]
+    fn no_secret_is_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path(), INIT).unwrap();
+        let printed = format!("{opened:?}");
+        for secret in [opened.source_key(), opened.cache_secret()] {
+            assert!(!printed.contains(&format!("{secret:?}")), "{printed}");
+        }
+    }
+
+    #[test]
+    fn a_folder_from_before_the_cache_secret_gets_one_that_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = open(folder.path(), INIT).unwrap().cache_secret();
+        std::fs::remove_file(folder.path().join(LOG).join(CACHE_SECRET)).unwrap();
+        let second = open(folder.path(), None).unwrap().cache_secret();
+        assert_ne!(first, second);
+        assert_eq!(open(folder.path(), None).unwrap().cache_secret(), second);
+    }
+
+    #[test]
+    fn a_cache_secret_of_another_length_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), INIT).unwrap());
+        std::fs::write(folder.path().join(LOG).join(CACHE_SECRET), "short").unwrap();
+        assert!(matches!(
+            open(folder.path(), None),
+            Err(DataFolderError::Damaged { .. })
+        ));
     }
 
     #[test]

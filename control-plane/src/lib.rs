@@ -20,7 +20,7 @@ mod supervision;
 mod text;
 mod throttle;
 
-pub use config::{Config, ConfigError, InitOptions, Limits, MAX_DRAIN_PROMISE};
+pub use config::{Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;

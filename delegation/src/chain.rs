@@ -1,17 +1,17 @@
 //! A delegation as presented: the chain of tokens from the root to the leaf, and its verification (draft section 8).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
 use crate::jws::{self, Header, Jws};
-use crate::key::{Algorithms, HotKeys};
+use crate::key::{Algorithms, HotKeys, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
-use crate::verified::{Origin, Principal, VerifiedChain};
+use crate::verified::{DigestOfTokens, Origin, Principal, VerifiedChain};
 
 /// A chain as presented. Nothing in it has been verified, but for the tokens that another chain vouches for.
 #[derive(Debug)]
@@ -35,11 +35,31 @@ pub struct VerificationContext<'a> {
     pub hot_keys: Option<&'a HotKeys>,
 }
 
+/// The first tokens of a chain as presented, or all of them: what somebody may remember to have verified before.
+///
+/// It names its tokens by their digest, and it alone takes a word for their signatures, so that no word given for
+/// one chain can be used for another.
+#[derive(Debug, Clone, Copy)]
+pub struct Beginning<'c, 'a> {
+    chain: &'c Chain<'a>,
+    tokens: usize,
+    digest: [u8; 32],
+}
+
+/// Whose word stands for which signatures.
+#[derive(Debug, Clone, Copy)]
+struct Vouched {
+    /// How many of the chain's tokens, from the root.
+    tokens: usize,
+    /// The key of the trust anchor that signed the root.
+    anchor: Thumbprint,
+}
+
 /// How a chain begins.
 #[derive(Debug)]
 enum Head<'a> {
     /// With a root token that has to be verified.
-    Root(Token<'a>),
+    Root(Box<Token<'a>>),
     /// With tokens that have been verified already.
     Known(Known<'a>),
 }
@@ -59,6 +79,8 @@ struct Token<'a> {
     header: Result<Header, Cause>,
     payload: Vec<u8>,
     glance: Glance,
+    /// What [`Jws::hash_and_digest`] says, once somebody has asked: a hash over all of the token.
+    names: OnceLock<(String, [u8; 32])>,
 }
 
 impl<'a> Chain<'a> {
@@ -127,7 +149,7 @@ impl<'a> Chain<'a> {
         let mut parsed = parsed.into_iter();
         let head = match vouching {
             Some(chain) if known > 0 => Head::Known(Known { chain, tokens: known }),
-            _ => Head::Root(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?),
+            _ => Head::Root(Box::new(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?)),
         };
         let chain = Self {
             head,
@@ -147,6 +169,15 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+        self.check_before_signatures(context)?;
+        self.verify_signatures(None, context)
+    }
+
+    /// What of [`Chain::verify`] comes before the first signature. A chain that fails it is worth no look-up either.
+    ///
+    /// # Errors
+    /// The step that failed, the same that [`Chain::verify`] would name.
+    pub fn check_before_signatures(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
         match &self.head {
             Head::Root(root) => _ = root.header(Step::S3a)?,
             Head::Known(known) => known.check_algorithms(context)?,
@@ -165,12 +196,54 @@ impl<'a> Chain<'a> {
         if self.derived.iter().any(|token| token.glance.expired(context.now)) {
             return Err(Step::S4i.deny(Cause::Expired));
         }
+        match &self.head {
+            Head::Root(root) => root.candidates(context).map(|_| ()),
+            Head::Known(known) => known.anchor(context).map(|_| ()),
+        }
+    }
+
+    /// What somebody may have verified of this chain: all of it first, then one token fewer each time, as far as there
+    /// is a token that no known chain has vouched for ([`Chain::parse_onto`]).
+    #[must_use]
+    pub fn beginnings(&self) -> Vec<Beginning<'_, 'a>> {
+        let (known, root) = match &self.head {
+            Head::Root(root) => (None, Some(root.as_ref())),
+            Head::Known(known) => (Some(known), None),
+        };
+        let mut digest = DigestOfTokens::default();
+        let mut tokens = 0usize;
+        for token in known.into_iter().flat_map(Known::tokens) {
+            digest.add(&token.digest);
+            tokens = tokens.saturating_add(1);
+        }
+        let mut beginnings = Vec::with_capacity(self.derived.len().saturating_add(1));
+        for token in root.into_iter().chain(&self.derived) {
+            digest.add(&token.names().1);
+            tokens = tokens.saturating_add(1);
+            beginnings.push(Beginning {
+                chain: self,
+                tokens,
+                digest: digest.so_far(),
+            });
+        }
+        beginnings.reverse();
+        beginnings
+    }
+
+    /// The rest of [`Chain::verify`].
+    fn verify_signatures(
+        &self,
+        vouched: Option<Vouched>,
+        context: &VerificationContext<'_>,
+    ) -> Result<VerifiedChain, Denial> {
         let mut chain = match &self.head {
-            Head::Root(root) => root.verify_root(context)?,
+            Head::Root(root) => root.verify_root(vouched.map(|vouched| vouched.anchor), context)?,
             Head::Known(known) => known.verify(context)?,
         };
         for token in &self.derived {
-            let verified = token.verify_derived(&chain.leaf().claims, context)?;
+            let place = chain.derived.len().saturating_add(1);
+            let is_vouched = vouched.is_some_and(|vouched| place < vouched.tokens);
+            let verified = token.verify_derived(&chain.leaf().claims, is_vouched, context)?;
             chain.derived.push(verified);
         }
         if chain.derived.len() != chain.leaf().claims.depth as usize {
@@ -184,7 +257,7 @@ impl<'a> Chain<'a> {
     /// Step 2c: every token has an id, and none has another's.
     fn check_ids(&self) -> Result<(), Denial> {
         let (root, known) = match &self.head {
-            Head::Root(root) => (Some(root), None),
+            Head::Root(root) => (Some(root.as_ref()), None),
             Head::Known(known) => (None, Some(known)),
         };
         let mut seen: Vec<&str> = known
@@ -205,6 +278,43 @@ impl<'a> Chain<'a> {
             seen.push(id);
         }
         Ok(())
+    }
+}
+
+impl Beginning<'_, '_> {
+    /// What these tokens are remembered by. They have it byte for byte, signatures included, and so has the chain that
+    /// they make once they are verified ([`VerifiedChain::digest`]).
+    #[must_use]
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// How many tokens they are; at least one.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Verifies the whole chain as [`Chain::verify`] does, but for the signatures of these first tokens: whoever calls
+    /// it vouches for them, and nothing here could tell if he is wrong.
+    ///
+    /// He states that [`Chain::verify`] has returned a chain with this very [`VerifiedChain::digest`], and that
+    /// `anchor` was its [`VerifiedChain::anchor`]. Every other check of the draft's section 8 is made here and now:
+    /// that `anchor` is configured for the issuer and the algorithm at hand, the algorithms, the claims, the linkage,
+    /// the attenuation, all times. The signatures of tokens after these are verified.
+    ///
+    /// For tokens that a known chain has vouched for already ([`Chain::parse_onto`]), that chain's anchor counts.
+    ///
+    /// # Errors
+    /// The step that failed. With a true statement it is the one that [`Chain::verify`] would name.
+    pub fn verify_vouching_for_signatures(
+        &self,
+        anchor: Thumbprint,
+        context: &VerificationContext<'_>,
+    ) -> Result<VerifiedChain, Denial> {
+        self.chain.check_before_signatures(context)?;
+        let tokens = self.tokens;
+        self.chain.verify_signatures(Some(Vouched { tokens, anchor }), context)
     }
 }
 
@@ -232,16 +342,22 @@ impl Known<'_> {
             .try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
     }
 
-    /// The chain that these tokens make, if no other time and no other configuration has taken it away since.
-    fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+    /// The trust anchor that signed the root, if it still may.
+    fn anchor<'c>(&self, context: &VerificationContext<'c>) -> Result<&'c TrustAnchor, Denial> {
         let (origin, root) = (&self.chain.origin, &self.chain.root);
-        let anchor = context
+        context
             .anchors
             .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())
             .map_err(no_candidate)?
             .into_iter()
             .find(|anchor| anchor.key.thumbprint() == origin.anchor)
-            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
+            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))
+    }
+
+    /// The chain that these tokens make, if no other time and no other configuration has taken it away since.
+    fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let anchor = self.anchor(context)?;
         root.claims.recheck_root(context.now, context.limits)?;
         let origin = if anchor.asserts_subjects == origin.asserts_subjects {
             Arc::clone(origin)
@@ -281,7 +397,13 @@ impl<'a> Token<'a> {
             jws,
             glance: Glance::of(&payload).map_err(|error| Step::S2c.deny(error))?,
             payload,
+            names: OnceLock::new(),
         })
+    }
+
+    /// The hash that the token is named by, and the digest of all of it.
+    fn names(&self) -> &(String, [u8; 32]) {
+        self.names.get_or_init(|| self.jws.hash_and_digest())
     }
 
     fn header(&self, step: Step) -> Result<&Header, Denial> {
@@ -292,23 +414,37 @@ impl<'a> Token<'a> {
         Json::parse(&self.payload).map_err(|error| step.deny(error))
     }
 
-    /// Steps 3a to 3n: the signature of one of the issuer's anchors, then the claims.
-    fn verify_root(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
+    /// The trust anchors that may have signed this root.
+    fn candidates<'c>(&self, context: &VerificationContext<'c>) -> Result<Vec<&'c TrustAnchor>, Denial> {
         let header = self.header(Step::S3a)?;
-        let anchor = context
+        context
             .anchors
             .candidates(
                 self.glance.issuer.as_deref(),
                 header.algorithm,
                 header.key_id.as_deref(),
             )
-            .map_err(no_candidate)?
+            .map_err(no_candidate)
+    }
+
+    /// Steps 3a to 3n: the signature of one of the issuer's anchors, or the one that is vouched for, then the claims.
+    fn verify_root(
+        &self,
+        vouched: Option<Thumbprint>,
+        context: &VerificationContext<'_>,
+    ) -> Result<VerifiedChain, Denial> {
+        let header = self.header(Step::S3a)?;
+        let anchor = self
+            .candidates(context)?
             .into_iter()
-            .find(|anchor| self.jws.verifies_with(&anchor.key, context.hot_keys))
+            .find(|anchor| match vouched {
+                Some(thumbprint) => anchor.key.thumbprint() == thumbprint,
+                None => self.jws.verifies_with(&anchor.key, context.hot_keys),
+            })
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
         let json = self.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
-        let (hash, digest) = self.jws.hash_and_digest();
+        let (hash, digest) = self.names().clone();
         let claims = Claims::parse_root(object, hash, context.now, context.limits)?;
         if token::issuer(object)? != anchor.issuer {
             return Err(Step::S3k.deny(Cause::IssuerUnknown));
@@ -332,18 +468,23 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Steps 4a to 4q under a verified parent.
-    fn verify_derived(&self, parent: &Claims, context: &VerificationContext<'_>) -> Result<VerifiedToken, Denial> {
+    /// Steps 4a to 4q under a verified parent, but for the signature of 4b if somebody vouches for it.
+    fn verify_derived(
+        &self,
+        parent: &Claims,
+        is_vouched: bool,
+        context: &VerificationContext<'_>,
+    ) -> Result<VerifiedToken, Denial> {
         let header = self.header(Step::S4a)?;
         if !parent.holder.key.fits(header.algorithm) {
             return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
         }
-        if !self.jws.verifies_with(&parent.holder.key, context.hot_keys) {
+        if !is_vouched && !self.jws.verifies_with(&parent.holder.key, context.hot_keys) {
             return Err(Step::S4b.deny(Cause::SignatureInvalid));
         }
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
-        let (hash, digest) = self.jws.hash_and_digest();
+        let (hash, digest) = self.names().clone();
         let claims = DerivedClaims::parse(object, hash)?.under(parent, context.now, context.limits)?;
         Ok(VerifiedToken {
             claims: Arc::new(claims),

@@ -14,7 +14,8 @@
 //! 5. [`revocation::void`] says whether what was valid has been taken back.
 //!
 //! Where a chain's first tokens have been verified before, [`Chain::parse_onto`] takes their word and costs the new
-//! signatures only. `batch` verifies many signatures at once, for evidence and never for a decision.
+//! signatures only. Where somebody else has verified them and says so in a way that can be believed, a [`Beginning`]
+//! takes his word for their signatures and for nothing else. `batch` verifies many signatures at once, for evidence and never for a decision.
 //!
 //! [`mint`] is the other side: issuing, deriving, proving, and stating a revocation. [`Statement`] is how such a
 //! statement is verified.
@@ -59,7 +60,7 @@ mod verified;
 pub use anchor::{TrustAnchor, TrustAnchors};
 pub use canonical::canonicalize;
 pub use capabilities::{Capabilities, ConstraintMap};
-pub use chain::{Chain, VerificationContext};
+pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
 pub use key::{
     Algorithm, Algorithms, DidKeyError, HotKeys, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey,

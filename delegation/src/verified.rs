@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use crate::capabilities::ConstraintMap;
 use crate::denial::{Cause, Denial, Step};
 use crate::key::Thumbprint;
@@ -37,6 +39,10 @@ pub(crate) struct Origin {
     /// What the root says of its `sub`, whether or not the anchor may say it.
     pub(crate) subject_claim: Result<Option<String>, Denial>,
 }
+
+/// SHA-256 over the SHA-256 of each token of a chain.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DigestOfTokens(Sha256);
 
 /// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,6 +109,15 @@ impl VerifiedChain {
     pub fn parent(&self) -> Option<Self> {
         let mut parent = self.clone();
         parent.derived.pop().map(|_| parent)
+    }
+
+    /// What names these very tokens, signatures included: SHA-256 over the SHA-256 of each, root first. A presented
+    /// chain has the same ([`Chain::beginnings`](crate::Chain::beginnings)), before it is verified.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut digest = DigestOfTokens::default();
+        self.tokens().for_each(|token| digest.add(&token.digest));
+        digest.so_far()
     }
 
     /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
@@ -172,6 +187,16 @@ impl VerifiedChain {
         capabilities
             .tool(tool)
             .ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
+    }
+}
+
+impl DigestOfTokens {
+    pub(crate) fn add(&mut self, token: &[u8; 32]) {
+        self.0.update(token);
+    }
+
+    pub(crate) fn so_far(&self) -> [u8; 32] {
+        self.0.clone().finalize().into()
     }
 }
 

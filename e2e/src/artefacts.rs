@@ -28,6 +28,22 @@ impl Artefacts {
             credence: path("CREDENCE_BIN")?,
         })
     }
+
+    /// The plugin of e2e/neighbour, which reads and writes what the filter's workers share. It is built beside the filter.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn neighbour(&self) -> Result<PathBuf, Failure> {
+        let path = self.filter.with_file_name("neighbour.wasm");
+        if path.is_file() {
+            Ok(path)
+        } else {
+            let path = path.display();
+            Err(Failure::new(format!(
+                "there is no {path}: run `make test`, or scripts/build-wasm.sh neighbour"
+            )))
+        }
+    }
 }
 
 fn path(variable: &str) -> Result<PathBuf, Failure> {

@@ -74,7 +74,7 @@ pub struct Decision {
     pub path_template: String,
     /// Envoy's `x-request-id`.
     pub request_id: String,
-    /// `none` or `l1`.
+    /// `none`, `l1` or `l2`.
     pub cache: String,
     /// `enforce` or `shadow`.
     pub mode: String,

@@ -197,15 +197,15 @@ impl Stack {
     /// # Errors
     /// If the command fails.
     pub fn mint(&self, subject: &str, options: &[&str]) -> Result<String, Failure> {
-        let common = [
-            "mint",
-            "--key",
-            self.issuer.path(),
-            "--issuer",
-            ISSUER,
-            "--subject",
-            subject,
-        ];
+        self.mint_with(&self.issuer, subject, options)
+    }
+
+    /// The same, signed with a key that need not be the issuer's.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn mint_with(&self, key: &Key, subject: &str, options: &[&str]) -> Result<String, Failure> {
+        let common = ["mint", "--key", key.path(), "--issuer", ISSUER, "--subject", subject];
         let held = ["--holder", self.agent.path(), "--audience", AUDIENCE];
         self.credence.run(common.iter().chain(&held).chain(options))
     }

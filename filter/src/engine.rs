@@ -21,8 +21,9 @@ use crate::nonce::Nonces;
 use crate::refused::RefusedChains;
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
 use crate::request::{Field, Header, Request, is_joined};
-use crate::revocation::Freshness;
+use crate::revocation::{CacheKeys, Freshness, SealedWith};
 use crate::route::Captures;
+use crate::shared_chains::{self, SealContext, SharedChains};
 use crate::target::{Host, Target};
 
 /// Decides requests by one configuration.
@@ -31,6 +32,7 @@ pub struct Engine {
     policy: Policy,
     cache: ChainCache,
     refused: RefusedChains,
+    shared: SharedChains,
     replay: ReplayMemory,
     nonces: Nonces,
     hot_keys: HotKeys,
@@ -44,6 +46,8 @@ pub trait World: SharedStore {
     fn freshness(&self) -> Freshness;
     /// The revocation view, and the revision that moves whenever it changes. `None` before the first snapshot.
     fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
+    /// What the workers of this node seal with what they share; `None` if nobody has given out any keys.
+    fn cache_keys(&self) -> Option<&CacheKeys>;
     /// SHA-256 of the client's certificate, if the connection shows one.
     fn client_certificate(&self) -> Option<[u8; 32]>;
     /// The URI that the client's certificate names its subject by, if it has one.
@@ -109,8 +113,10 @@ pub struct Findings {
 pub enum Lookup {
     /// The chain had been verified before.
     Hit,
-    /// A chain that it begins with had been; the rest had to be verified.
+    /// A chain that it begins with had been, here or by another worker; the rest had to be verified.
     Beginning,
+    /// Another worker had verified it, or this one before its VM was restarted: no signature had to be.
+    Shared,
     /// It had to be verified.
     Miss,
     /// It had been refused before.
@@ -138,6 +144,11 @@ impl Engine {
         Self {
             cache: ChainCache::new(cache_secret, limits),
             refused: RefusedChains::new(policy.limits.refused_entries),
+            shared: SharedChains::new(
+                *replay.secret(),
+                policy.limits.shared_cache_entries,
+                SealContext::new(&policy.trust_anchors, &policy.holder_algorithms),
+            ),
             nonces: Nonces::new(
                 replay.secret(),
                 policy.limits.verification.proof_window.saturating_mul(2),
@@ -163,12 +174,25 @@ impl Engine {
         &self.cache
     }
 
+    /// How often chains were found that other workers had verified.
+    pub fn shared_cache(&self) -> shared_chains::Counters {
+        self.shared.counters()
+    }
+
+    /// Time has passed: shows the other workers what was verified here. Not while a request waits.
+    pub fn share_chains(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: Option<&CacheKeys>) {
+        if let Some(keys) = keys {
+            self.shared.write_waiting(now, store, keys);
+        }
+    }
+
     /// Decides one request, if its headers are enough for that.
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
         let Self {
             policy,
             cache,
             refused,
+            shared,
             replay,
             nonces,
             hot_keys,
@@ -187,6 +211,7 @@ impl Engine {
                     policy,
                     cache,
                     refused,
+                    shared,
                     replay,
                     nonces,
                     hot_keys,
@@ -230,6 +255,7 @@ impl Engine {
             policy,
             cache,
             refused,
+            shared,
             replay,
             nonces,
             hot_keys,
@@ -252,6 +278,7 @@ impl Engine {
                     policy,
                     cache,
                     refused,
+                    shared,
                     replay,
                     nonces,
                     hot_keys,
@@ -401,6 +428,7 @@ struct Attempt<'a, 'r> {
     policy: &'a Policy,
     cache: &'a mut ChainCache,
     refused: &'a mut RefusedChains,
+    shared: &'a mut SharedChains,
     replay: &'a ReplayMemory,
     nonces: &'a Nonces,
     hot_keys: &'a HotKeys,
@@ -436,7 +464,7 @@ impl<'r> Attempt<'_, 'r> {
         }
         self.check_freshness(world)?;
 
-        let chain = self.chain(presented, now)?;
+        let chain = self.chain(presented, now, world)?;
         self.check_still_valid(&chain, now, world)?;
         chain.chain.identifies_audience(&AudiencePolicy {
             identifiers: &self.requirement.audience,
@@ -635,7 +663,12 @@ impl<'r> Attempt<'_, 'r> {
     }
 
     /// The verified chain: from the cache, or by verifying it now.
-    fn chain(&mut self, presented: Presented<'_>, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
+    fn chain(
+        &mut self,
+        presented: Presented<'_>,
+        now: UnixTime,
+        world: &mut impl World,
+    ) -> Result<Rc<CachedChain>, Denial> {
         let chain = match presented {
             Presented::Known(chain) => {
                 self.findings.lookup = Some(Lookup::Hit);
@@ -648,15 +681,22 @@ impl<'r> Attempt<'_, 'r> {
                     self.findings.lookup = Some(Lookup::Refused);
                     return Err(denial);
                 }
-                self.verify(text, key, now)?
+                self.verify(text, key, now, world)?
             }
         };
         self.findings.chain = Some(Rc::clone(&chain));
         Ok(chain)
     }
 
-    /// Verifies a chain that the cache does not have, as far as it does not even have its beginning.
-    fn verify(&mut self, presented: &str, key: CacheKey, now: UnixTime) -> Result<Rc<CachedChain>, Denial> {
+    /// Verifies a chain that the cache does not have, as far as nobody has verified it: neither we its beginning, nor
+    /// another worker any of it.
+    fn verify(
+        &mut self,
+        presented: &str,
+        key: CacheKey,
+        now: UnixTime,
+        world: &mut impl World,
+    ) -> Result<Rc<CachedChain>, Denial> {
         let limits = &self.policy.limits.verification;
         let context = VerificationContext {
             anchors: &self.policy.trust_anchors,
@@ -672,22 +712,53 @@ impl<'r> Attempt<'_, 'r> {
         } else {
             Lookup::Miss
         });
-        let chain = match &known {
+        let parsed = match &known {
             Some(known) => Chain::parse_joined_onto(presented, &known.chain, limits),
             None => Chain::parse_joined(presented, limits),
         };
-        let chain = chain
-            .and_then(|chain| chain.verify(&context))
-            .inspect_err(|denial| self.refused.remember(key, denial))?;
-        self.findings.verified = true;
+        let keys = if self.shared.is_on() {
+            world.cache_keys().cloned()
+        } else {
+            None
+        };
+        let mut vouched = None;
+        let verified = parsed.and_then(|chain| {
+            let Some(keys) = &keys else {
+                return chain.verify(&context);
+            };
+            // What costs no signature must not cost a look at what all workers share either.
+            chain.check_before_signatures(&context)?;
+            let Some(found) = self.shared.find(&chain.beginnings(), now, world, keys) else {
+                return chain.verify(&context);
+            };
+            let tokens = found.beginning.tokens();
+            self.findings.lookup = Some(if tokens > beginnings.len() {
+                Lookup::Shared
+            } else {
+                Lookup::Beginning
+            });
+            vouched = Some((tokens, found.sealed_with));
+            found.beginning.verify_vouching_for_signatures(found.anchor, &context)
+        });
+        let chain = verified.inspect_err(|denial| self.refused.remember(key, denial))?;
+        self.findings.verified = self.findings.lookup != Some(Lookup::Shared);
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
             return Err(Reason::DelegationTooLarge.into());
+        }
+        let vouched_tokens = vouched.map_or(0, |(tokens, _)| tokens);
+        let is_sealed = vouched_tokens > beginnings.len()
+            && vouched.is_some_and(|(_, sealed_with)| sealed_with == SealedWith::Current);
+        if keys.is_some() && !is_sealed {
+            self.shared.share(&chain);
         }
         // The next leaf under the same parent will be a new one too.
         if let (Some(parent_key), Some(parent)) = (beginnings.first(), chain.parent())
             && self.cache.find(*parent_key).is_none()
         {
+            if keys.is_some() && vouched_tokens < beginnings.len() {
+                self.shared.share(&parent);
+            }
             self.cache.insert(*parent_key, parent);
         }
         Ok(self.cache.insert(key, chain))

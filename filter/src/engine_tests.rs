@@ -19,6 +19,7 @@ struct TestWorld {
     certificate: Option<[u8; 32]>,
     uri: Option<&'static str>,
     can_record: bool,
+    cache_keys: Option<CacheKeys>,
     store: Store,
 }
 
@@ -61,6 +62,7 @@ impl Default for TestWorld {
             certificate: None,
             uri: None,
             can_record: true,
+            cache_keys: None,
             store: Store::default(),
         }
     }
@@ -75,6 +77,9 @@ impl World for TestWorld {
     }
     fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
         self.revision.map(|revision| (&self.log, revision))
+    }
+    fn cache_keys(&self) -> Option<&CacheKeys> {
+        self.cache_keys.as_ref()
     }
     fn client_certificate(&self) -> Option<[u8; 32]> {
         self.certificate
@@ -1159,5 +1164,239 @@ fn a_proof_does_not_outlive_its_window_by_waiting_for_a_body() {
     world.now = NOW + 31;
     for one in held {
         assert_eq!(resume(world, one), "proof_outside_window");
+    }
+}
+
+mod a_chain_that_workers_share {
+    use credence_wire::v1;
+
+    use super::*;
+
+    fn keys(current: u8, previous: u8) -> CacheKeys {
+        CacheKeys::parse(&v1::CacheKeys {
+            current: vec![current; 32],
+            previous: vec![previous; 32],
+        })
+        .unwrap()
+    }
+
+    fn world_with_keys() -> TestWorld {
+        TestWorld {
+            cache_keys: Some(keys(1, 0)),
+            ..TestWorld::default()
+        }
+    }
+
+    fn tick(engine: &mut Engine, world: &mut TestWorld) {
+        engine.share_chains(UnixTime(world.now), &mut world.store, world.cache_keys.as_ref());
+    }
+
+    /// A worker that has verified this chain and shown it to the others.
+    fn worker_that_knows(delegation: &str, world: &mut TestWorld) -> Engine {
+        let mut worker = engine(world);
+        assert_eq!(looked_up(&mut worker, world, delegation).1, "allow");
+        tick(&mut worker, world);
+        worker
+    }
+
+    fn chain_of_two() -> String {
+        let root = delegation();
+        let tools = r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#;
+        format!("{root}~{}", derived(&root, 2, &grant("leaf", 3, tools)))
+    }
+
+    #[test]
+    fn costs_no_signature_in_another_one() {
+        let world = &mut world_with_keys();
+        let chain = chain_of_two();
+        let mut one = engine(world);
+        assert_eq!(looked_up(&mut one, world, &chain), (Some(Lookup::Miss), "allow"));
+        let mut other = engine(world);
+        assert_eq!(
+            looked_up(&mut other, world, &chain),
+            (Some(Lookup::Miss), "allow"),
+            "nothing is written while a request waits"
+        );
+        tick(&mut one, world);
+        let mut third = engine(world);
+        assert_eq!(looked_up(&mut third, world, &chain), (Some(Lookup::Shared), "allow"));
+        assert_eq!(
+            looked_up(&mut third, world, &chain),
+            (Some(Lookup::Hit), "allow"),
+            "from here on it is known"
+        );
+        // And so is what it begins with.
+        let root = chain.split_once('~').unwrap().0;
+        assert_eq!(looked_up(&mut third, world, root), (Some(Lookup::Hit), "allow"));
+        assert_eq!(
+            looked_up(&mut engine(world), world, root),
+            (Some(Lookup::Shared), "allow")
+        );
+    }
+
+    #[test]
+    fn lends_its_beginning_to_a_new_leaf_and_not_to_a_forged_one() {
+        let world = &mut world_with_keys();
+        let chain = chain_of_two();
+        worker_that_knows(&chain, world);
+        let root = delegation();
+        let tools = r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#;
+        let leaf = format!("{root}~{}", derived(&root, 2, &grant("another", 3, tools)));
+        let forged = format!(
+            "{}.{}",
+            leaf.rsplit_once('.').unwrap().0,
+            chain.rsplit_once('.').unwrap().1
+        );
+        let mut other = engine(world);
+        assert_eq!(
+            looked_up(&mut other, world, &forged),
+            (Some(Lookup::Beginning), "signature_invalid")
+        );
+        assert_eq!(looked_up(&mut other, world, &leaf), (Some(Lookup::Beginning), "allow"));
+    }
+
+    #[test]
+    fn is_checked_for_everything_else_on_every_request() {
+        let world = &mut world_with_keys();
+        let delegation = delegation();
+        worker_that_knows(&delegation, world);
+        (world.log.epoch, world.revision) = (9, Some(2));
+        assert_eq!(looked_up(&mut engine(world), world, &delegation).1, "revoked_principal");
+        (world.log.epoch, world.revision) = (0, Some(3));
+        world.now = NOW + 3600;
+        assert_eq!(looked_up(&mut engine(world), world, &delegation).1, "expired");
+        world.now = NOW - 3600;
+        assert_eq!(looked_up(&mut engine(world), world, &delegation).1, "issued_in_future");
+    }
+
+    #[test]
+    fn is_not_begun_to_be_believed_while_we_are_stale() {
+        let world = &mut world_with_keys();
+        let delegation = delegation();
+        worker_that_knows(&delegation, world);
+        world.freshness = Freshness::Stale {
+            age: std::time::Duration::from_secs(6),
+        };
+        let mut request = read(&delegation);
+        request[2] = (":path", "/lenient/shoes");
+        assert_eq!(decide(&mut engine(world), world, &request), "stale");
+    }
+
+    #[test]
+    fn is_worth_nothing_under_other_trust_anchors() {
+        let world = &mut world_with_keys();
+        let delegation = delegation();
+        worker_that_knows(&delegation, world);
+        let with = |number: u8| {
+            format!(
+                r#"{{"issuer": "{ISSUER}", "jwk": {}, "asserts_subjects": true}}"#,
+                key(number).public().to_jwk()
+            )
+        };
+        let more = format!(r#""trust_anchors": [{}, {}]"#, with(1), with(7));
+        let mut more = engine_that_trusts(&more, world);
+        assert_eq!(looked_up(&mut more, world, &delegation), (Some(Lookup::Miss), "allow"));
+        let others = format!(r#""trust_anchors": [{}]"#, with(7));
+        let mut others = engine_that_trusts(&others, world);
+        assert_eq!(
+            looked_up(&mut others, world, &delegation),
+            (Some(Lookup::Miss), "signature_invalid")
+        );
+    }
+
+    #[test]
+    fn outlives_one_rotation_of_the_keys_after_each_look() {
+        let world = &mut world_with_keys();
+        let delegation = delegation();
+        worker_that_knows(&delegation, world);
+        for current in 2..5 {
+            world.cache_keys = Some(keys(current, current - 1));
+            let mut worker = engine(world);
+            assert_eq!(
+                looked_up(&mut worker, world, &delegation),
+                (Some(Lookup::Shared), "allow")
+            );
+            tick(&mut worker, world);
+        }
+        world.cache_keys = Some(keys(6, 5));
+        assert_eq!(
+            looked_up(&mut engine(world), world, &delegation),
+            (Some(Lookup::Miss), "allow")
+        );
+    }
+
+    #[test]
+    fn needs_keys() {
+        let world = &mut world_with_keys();
+        let delegation = delegation();
+        worker_that_knows(&delegation, world);
+        world.cache_keys = None;
+        let mut worker = engine(world);
+        world.store.reads = 0;
+        assert_eq!(
+            looked_up(&mut worker, world, &delegation),
+            (Some(Lookup::Miss), "allow")
+        );
+        assert_eq!(world.store.reads, 0);
+        let keys = world.store.keys();
+        tick(&mut worker, world);
+        assert_eq!(world.store.keys(), keys);
+    }
+
+    #[test]
+    fn is_not_looked_for_where_a_cheap_denial_will_do() {
+        let world = &mut world_with_keys();
+        let mut worker = engine(world);
+        let mut expired = grant("root", 2, TOOLS);
+        (expired.issued_at, expired.expires_at) = (UnixTime(NOW - 60), UnixTime(NOW - 1));
+        let other_issuer = samples::root_by(&key(1), "https://other.example", grant("root", 2, TOOLS));
+        world.store.reads = 0;
+        for (chain, reason) in [
+            ("garbage", "delegation_malformed"),
+            ("a.b.c", "delegation_malformed"),
+            (&root(expired), "expired"),
+            (&other_issuer, "issuer_unknown"),
+        ] {
+            assert_eq!(looked_up(&mut worker, world, chain).1, reason);
+        }
+        assert_eq!(world.store.reads, 0);
+        // Nor again for what was refused.
+        let forged = samples::root_by(&key(9), ISSUER, grant("root", 2, TOOLS));
+        assert_eq!(looked_up(&mut worker, world, &forged).1, "signature_invalid");
+        let reads = world.store.reads;
+        assert_eq!(looked_up(&mut worker, world, &forged).1, "signature_invalid");
+        assert_eq!(world.store.reads, reads);
+    }
+
+    /// Whoever can write to what the workers share can make them work, and can not make them believe.
+    #[test]
+    fn is_never_believed_for_what_others_wrote() {
+        let world = &mut world_with_keys();
+        let (good, forged) = (delegation(), samples::root_by(&key(9), ISSUER, grant("root", 2, TOOLS)));
+        worker_that_knows(&good, world);
+        let is_bucket = |key: &[u8]| key.starts_with(b"credence/chains/");
+        type Change = fn(&mut Vec<u8>);
+        let changes: [Change; 5] = [
+            |bucket| bucket.truncate(79),
+            |bucket| bucket.clear(),
+            |bucket| bucket.fill(0),
+            |bucket| bucket.fill(0xff),
+            |bucket| bucket[79] ^= 1,
+        ];
+        for change in changes {
+            world.store.overwrite(|key, bucket| {
+                if is_bucket(key) {
+                    change(bucket);
+                }
+            });
+            let mut worker = engine(world);
+            assert_eq!(looked_up(&mut worker, world, &good), (Some(Lookup::Miss), "allow"));
+            assert_eq!(looked_up(&mut worker, world, &forged).1, "signature_invalid");
+            tick(&mut worker, world);
+            assert_eq!(
+                looked_up(&mut engine(world), world, &good),
+                (Some(Lookup::Shared), "allow")
+            );
+        }
     }
 }

@@ -181,6 +181,7 @@ impl Constant<'_> {
 fn cache_level(lookup: Option<Lookup>) -> v1::CacheLevel {
     match lookup {
         Some(Lookup::Hit) => v1::CacheLevel::L1,
+        Some(Lookup::Shared) => v1::CacheLevel::L2,
         Some(Lookup::Beginning | Lookup::Miss | Lookup::Refused) | None => v1::CacheLevel::None,
     }
 }

@@ -10,6 +10,7 @@
 //! | [`route`], [`arguments`], [`body`] | the rule a request falls under, and the tool's arguments in it |
 //! | [`engine`] | the decision |
 //! | [`cache`], [`refused`], [`replay`] | chains verified before, chains refused before, and proofs used before |
+//! | [`shared_chains`] | chains that another worker has verified, or this one before it was restarted |
 //! | [`nonce`] | nonces that proofs may have to carry |
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
 //! | [`decision`], [`answer`] | what came out, and what the client is told |
@@ -55,6 +56,7 @@ pub mod replay;
 pub mod request;
 pub mod revocation;
 pub mod route;
+pub mod shared_chains;
 pub mod target;
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub(crate) fn chain_excluding(numbers: usize) -> VerifiedChain {
     verified(&root(grant("root", 2, &tools)))
 }
 
-fn verified(token: &str) -> VerifiedChain {
+pub(crate) fn verified(joined: &str) -> VerifiedChain {
     let anchors = TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: key(1).public(),
@@ -125,7 +125,7 @@ fn verified(token: &str) -> VerifiedChain {
         now: UnixTime(NOW),
         hot_keys: None,
     };
-    Chain::parse_joined(token, &limits).unwrap().verify(&context).unwrap()
+    Chain::parse_joined(joined, &limits).unwrap().verify(&context).unwrap()
 }
 
 /// Shared data as the host has it, with faults on demand.
@@ -133,10 +133,31 @@ fn verified(token: &str) -> VerifiedChain {
 pub(crate) struct Store {
     values: HashMap<Vec<u8>, (Vec<u8>, u32)>,
     pub(crate) lose_next_writes: u32,
+    pub(crate) fail: bool,
+    pub(crate) reads: usize,
+}
+
+impl Store {
+    /// How many keys were ever set: they can not be freed.
+    pub(crate) fn keys(&self) -> usize {
+        self.values.len()
+    }
+
+    /// What another plugin with the same `vm_id` can do to every value.
+    pub(crate) fn overwrite(&mut self, change: impl Fn(&[u8], &mut Vec<u8>)) {
+        for (key, (value, version)) in &mut self.values {
+            change(key, value);
+            *version += 1;
+        }
+    }
 }
 
 impl SharedStore for Store {
     fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        self.reads += 1;
+        if self.fail {
+            return Err(StoreFailure);
+        }
         Ok(self
             .values
             .get(key)
@@ -144,6 +165,9 @@ impl SharedStore for Store {
     }
 
     fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        if self.fail {
+            return Err(StoreFailure);
+        }
         if self.lose_next_writes > 0 {
             self.lose_next_writes -= 1;
             return Ok(false);

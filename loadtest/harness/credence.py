@@ -146,7 +146,9 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         # A delegation that is known, and a new proof: one signature, and the memory of used proofs.
         case("proof", proof="pop", changing=("delegation", "delegation-proof"), make=proofs),
         # A delegation that is verified anew each time, by a key that is known.
-        case("uncached", limits={"cache_entries": 0}, headers=known),
+        case("uncached", limits={"cache_entries": 0, "shared_cache_entries": 0}, headers=known),
+        # One that another worker has verified.
+        case("shared", limits={"cache_entries": 0}, headers=known),
     ]
 
 

@@ -6,4 +6,11 @@
 #[allow(missing_docs, clippy::all, unreachable_pub)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/credence.v1.rs"));
+
+    /// Keys do not get into a log by way of a message that holds them.
+    impl std::fmt::Debug for CacheKeys {
+        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("CacheKeys(..)")
+        }
+    }
 }

@@ -2,7 +2,9 @@
 //!
 //! [`subject`] parses what can be revoked, [`state`] says what an operation changes, [`digest`] chains the history,
 //! [`storage`] keeps it on disk, [`view`] is what streams read, [`log`] is the one writer, [`service`] the gRPC stream.
+//! [`cache_keys`] is what the streams carry besides.
 
+pub(crate) mod cache_keys;
 pub(crate) mod digest;
 pub(crate) mod log;
 pub(crate) mod service;

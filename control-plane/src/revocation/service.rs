@@ -13,6 +13,7 @@ use credence_wire::v1::watch_response::Message as Outgoing;
 use tokio::sync::{Semaphore, watch};
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::cache_keys::CacheKeys;
 use super::log::RevocationLog;
 use super::view::{FellBehind, Snapshot, Start};
 use crate::lifecycle::{Phase, PhaseWatch};
@@ -24,6 +25,7 @@ use crate::text::shorten;
 #[derive(Debug)]
 pub(crate) struct WatchService {
     log: RevocationLog,
+    cache_keys: CacheKeys,
     places: Arc<Semaphore>,
     options: WatchOptions,
     phase: PhaseWatch,
@@ -41,9 +43,16 @@ pub(crate) struct WatchOptions {
 // === impl WatchService ===
 
 impl WatchService {
-    pub(crate) fn new(log: RevocationLog, options: WatchOptions, phase: PhaseWatch, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        log: RevocationLog,
+        cache_keys: CacheKeys,
+        options: WatchOptions,
+        phase: PhaseWatch,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             log,
+            cache_keys,
             places: Arc::new(Semaphore::new(options.max_subscribers)),
             options,
             phase,
@@ -82,6 +91,9 @@ impl RevocationService for WatchService {
         let mut stream = WatchStream {
             head: self.log.watch_head(),
             log: self.log.clone(),
+            rotations: self.cache_keys.rotations(),
+            cache_keys: self.cache_keys.clone(),
+            node: String::new(),
             inbound: request.into_inner(),
             outbox,
             phase: self.phase.clone(),
@@ -91,8 +103,7 @@ impl RevocationService for WatchService {
         tokio::spawn(async move {
             let _place = place;
             let _counted = Counted::new(&metrics.subscribers);
-            let mut node = String::new();
-            let ended = stream.run(hello_timeout, &mut node).await;
+            let ended = stream.run(hello_timeout).await;
             let code = match &ended {
                 Ended::With(status) => status.code(),
                 Ended::Quietly => Code::Ok,
@@ -101,6 +112,7 @@ impl RevocationService for WatchService {
                 Ended::With(status) => status.message(),
                 Ended::Quietly => "closed",
             };
+            let node = shorten(std::mem::take(&mut stream.node));
             tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");
             metrics
                 .watch_ended
@@ -115,6 +127,10 @@ impl RevocationService for WatchService {
 struct WatchStream {
     log: RevocationLog,
     head: watch::Receiver<u64>,
+    cache_keys: CacheKeys,
+    rotations: watch::Receiver<i64>,
+    /// What the client calls its node; empty before its hello.
+    node: String,
     inbound: Streaming<v1::WatchRequest>,
     outbox: Outbox<v1::WatchResponse>,
     phase: PhaseWatch,
@@ -129,12 +145,12 @@ struct Pulling {
 // === impl WatchStream ===
 
 impl WatchStream {
-    async fn run(&mut self, hello_timeout: Duration, node: &mut String) -> Ended {
+    async fn run(&mut self, hello_timeout: Duration) -> Ended {
         let watched = async {
             let hello = tokio::time::timeout(hello_timeout, self.hello())
                 .await
                 .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))??;
-            *node = shorten(hello.node.clone());
+            self.node.clone_from(&hello.node);
             let (pulling, sent) = self.welcome(&hello).await?;
             self.serve(pulling, sent).await
         };
@@ -183,6 +199,7 @@ impl WatchStream {
             log_id: self.log.log_id().to_string(),
             head: self.log.head(),
             snapshot: pulling.as_ref().map(|pulling| pulling.snapshot.announcement()),
+            cache_keys: Some(self.present_keys()),
         };
         self.send(Outgoing::Welcome(welcome)).await?;
         Ok((pulling.filter(|pulling| !pulling.snapshot.chunks.is_empty()), sent))
@@ -223,6 +240,11 @@ impl WatchStream {
                 changed = self.head.changed(), if pulling.is_none() => {
                     changed.map_err(|_| Ended::Quietly)?;
                 }
+                rotated = self.rotations.changed() => {
+                    rotated.map_err(|_| Ended::Quietly)?;
+                    let keys = self.present_keys();
+                    self.send(Outgoing::CacheKeys(keys)).await?;
+                }
                 () = self.outbox.closed() => return Err(Ended::Quietly),
             }
         }
@@ -260,6 +282,12 @@ impl WatchStream {
         pulling.next += 1;
         let more = (pulling.next as usize) < pulling.snapshot.chunks.len();
         Ok(more.then_some(pulling))
+    }
+
+    /// The keys of the client's node as they are now.
+    fn present_keys(&mut self) -> v1::CacheKeys {
+        let period = *self.rotations.borrow_and_update();
+        self.cache_keys.of(&self.node, period)
     }
 
     async fn send(&mut self, message: Outgoing) -> Result<(), Ended> {

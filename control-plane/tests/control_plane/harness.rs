@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use credence_control_plane::{Config, ControlPlane, InitOptions, Running, StartError};
+use credence_control_plane::{Config, ControlPlane, InitOptions, MAX_CACHE_KEY_ROTATION, Running, StartError};
 use credence_wire::v1;
 use credence_wire::v1::audit_service_client::AuditServiceClient;
 use credence_wire::v1::report_request::Message as ReportMessage;
@@ -46,6 +46,8 @@ impl Place {
         config.http_address.set_port(0);
         config.grpc_address.set_port(0);
         config.drain_promise = Duration::ZERO;
+        // Only those who wait for new keys get any while they look.
+        config.cache_key_rotation = MAX_CACHE_KEY_ROTATION;
         config.init = (!self.path("log").exists()).then_some(InitOptions { floor: false });
         config
     }

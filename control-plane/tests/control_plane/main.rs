@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
 
 mod audit;
+mod cache_keys;
 mod harness;
 mod http;
 mod restart;

@@ -22,6 +22,12 @@ impl Thumbprint {
         base64url::decode_array(text).map(Self)
     }
 
+    /// The thumbprint with this digest.
+    #[must_use]
+    pub fn from_bytes(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+
     /// The digest itself.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {

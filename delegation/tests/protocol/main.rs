@@ -9,3 +9,4 @@ mod minting;
 mod prefixes;
 mod revocation;
 mod statements;
+mod vouching;

@@ -382,6 +382,13 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         problems,
     );
     let hot_keys = count("limits.hot_keys", limits.hot_keys, 64, 0..=1_024, problems);
+    let shared_cache_entries = count(
+        "limits.shared_cache_entries",
+        limits.shared_cache_entries,
+        4_096,
+        0..=262_144,
+        problems,
+    );
     let cache_bytes = count(
         "limits.cache_bytes",
         limits.cache_bytes,
@@ -418,6 +425,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         cache_bytes,
         refused_entries,
         hot_keys,
+        shared_cache_entries,
         verification,
     }
 }

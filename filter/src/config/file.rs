@@ -370,6 +370,10 @@ pub(super) struct Limits {
     /// Keys whose signatures each worker verifies so often that it keeps tables for them; 0 turns that off.
     #[serde(default, deserialize_with = "present")]
     pub(super) hot_keys: Option<Count>,
+    /// Verified chains that all workers of the Envoy process share in Envoy's shared data, so that they outlive a worker's
+    /// VM; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) shared_cache_entries: Option<Count>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

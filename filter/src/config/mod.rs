@@ -169,6 +169,8 @@ pub struct Limits {
     pub refused_entries: usize,
     /// Keys that each VM keeps tables for, so that their signatures cost less.
     pub hot_keys: usize,
+    /// Verified chains that the workers of a process share; 0 turns that off.
+    pub shared_cache_entries: usize,
     /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
     pub verification: credence_delegation::Limits,
 }

@@ -80,6 +80,7 @@ fn what_is_left_out_has_its_documented_default() {
         cache_bytes: 33_554_432,
         refused_entries: 4_096,
         hot_keys: 64,
+        shared_cache_entries: 4_096,
         verification,
     };
     assert_eq!(policy.limits, limits);
@@ -747,6 +748,7 @@ fn every_field_is_documented() {
         "cache_bytes",
         "refused_entries",
         "hot_keys",
+        "shared_cache_entries",
         "pop_window",
         "pop_clock_skew",
         "max_iat_skew",

@@ -158,7 +158,8 @@ impl Clerk {
             Some(Lookup::Beginning) => metrics.add(self.cache_beginnings, 1),
             Some(Lookup::Miss) => metrics.add(self.cache_misses, 1),
             Some(Lookup::Refused) => metrics.add(self.cache_refusals, 1),
-            None => {}
+            // The engine counts its looks at what the workers share.
+            Some(Lookup::Shared) | None => {}
         }
         let decision_ns = self.decision_ns(verdict.findings.lookup, began);
         if verdict.findings.verified {

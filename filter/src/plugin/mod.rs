@@ -216,6 +216,7 @@ impl Vm {
                 line.carry_out(watch, actions, now, random);
             }
             root.settle_unready(now, watch, &mut self.metrics);
+            root.share_chains(watch, wall);
             root.report_figures(watch, now, &mut self.metrics);
         }
         let is_finished = root.on_tick(now, wall, random, &mut self.metrics);

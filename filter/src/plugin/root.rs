@@ -64,6 +64,11 @@ struct Figures {
     cached_bytes: Gauge,
     memory_bytes: Gauge,
     held: Gauge,
+    shared_cache_hits: Total,
+    shared_cache_beginnings: Total,
+    shared_cache_misses: Total,
+    shared_cache_stored: Total,
+    shared_cache_dropped: Total,
     audit_shed: Total,
     audit_acknowledged: Total,
     audit_streams: Total,
@@ -364,6 +369,12 @@ impl Root {
         self.draining_since.get_or_insert(now);
     }
 
+    /// Shows the other workers the chains that were verified here.
+    pub(super) fn share_chains(&mut self, watch: &Watch, wall: UnixNanos) {
+        let now = UnixTime(wall.second());
+        self.engine.share_chains(now, &mut HostStore, watch.cache_keys());
+    }
+
     pub(super) fn report_figures(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
         let Self {
             figures,
@@ -381,6 +392,12 @@ impl Root {
         metrics.set(figures.cached_chains, engine.cache().len() as u64);
         metrics.set(figures.cached_bytes, engine.cache().bytes() as u64);
         metrics.set(figures.memory_bytes, calls::memory_bytes());
+        let shared = engine.shared_cache();
+        figures.shared_cache_hits.follow(shared.hits, metrics);
+        figures.shared_cache_beginnings.follow(shared.beginnings, metrics);
+        figures.shared_cache_misses.follow(shared.misses, metrics);
+        figures.shared_cache_stored.follow(shared.stored, metrics);
+        figures.shared_cache_dropped.follow(shared.dropped, metrics);
         figures.audit_shed.follow(ring.shed(), metrics);
         figures
             .audit_acknowledged
@@ -410,6 +427,11 @@ impl Figures {
         };
         Self {
             cache_evictions: total("credence_cache_evictions"),
+            shared_cache_hits: total("credence_shared_cache_hits"),
+            shared_cache_beginnings: total("credence_shared_cache_beginnings"),
+            shared_cache_misses: total("credence_shared_cache_misses"),
+            shared_cache_stored: total("credence_shared_cache_stored"),
+            shared_cache_dropped: total("credence_shared_cache_dropped"),
             audit_shed: total("credence_audit_shed"),
             audit_acknowledged: total("credence_audit_acknowledged"),
             audit_streams: total("credence_audit_streams"),

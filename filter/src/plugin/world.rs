@@ -6,7 +6,7 @@ use crate::clock::UnixNanos;
 use crate::engine::World;
 use crate::host::calls::{self, INSERT_IF_ABSENT, Written};
 use crate::replay::{SharedStore, StoreFailure, Version};
-use crate::revocation::{Freshness, Watch};
+use crate::revocation::{CacheKeys, Freshness, Watch};
 
 /// The world as it is when a request arrives.
 pub(super) struct RequestWorld<'a> {
@@ -30,6 +30,10 @@ impl World for RequestWorld<'_> {
 
     fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
         self.watch.view().map(|view| (view, view.revision()))
+    }
+
+    fn cache_keys(&self) -> Option<&CacheKeys> {
+        self.watch.cache_keys()
     }
 
     fn client_certificate(&self) -> Option<[u8; 32]> {

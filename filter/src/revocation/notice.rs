@@ -130,6 +130,9 @@ pub enum Violation {
         /// The id echoed.
         id: u64,
     },
+    /// Keys that are none.
+    #[error("received keys for the shared cache that are not 32 bytes long")]
+    MalformedCacheKeys,
     /// A record that can not be applied.
     #[error(transparent)]
     Record(#[from] ViewError),
@@ -151,7 +154,8 @@ impl Violation {
             | Self::WrongChunk { .. }
             | Self::WrongSequence { .. }
             | Self::NoRecord { .. }
-            | Self::UnknownPing { .. } => false,
+            | Self::UnknownPing { .. }
+            | Self::MalformedCacheKeys => false,
         }
     }
 }

@@ -6,6 +6,7 @@ use credence_wire::v1::{self, watch_request, watch_response};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
+use super::cache_keys::CacheKeys;
 use super::lease::{Freshness, Lease};
 use super::notice::{Notice, Violation};
 use super::view::{Draft, View, ViewError};
@@ -28,6 +29,8 @@ pub struct Watch {
     view: Option<View>,
     /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
     applied: Option<Position>,
+    /// What the present stream, or the last one, has brought.
+    cache_keys: Option<CacheKeys>,
     /// The highest revision any view of this VM has had.
     revision: u64,
     lease: Lease,
@@ -159,6 +162,7 @@ impl Watch {
             },
             view: None,
             applied: None,
+            cache_keys: None,
             revision: 0,
             backoff: Backoff::default(),
             counters: Counters::default(),
@@ -186,6 +190,12 @@ impl Watch {
     /// The last entry of the log that was applied; `None` before the first snapshot.
     pub fn applied(&self) -> Option<u64> {
         self.applied.map(|position| position.seq)
+    }
+
+    /// What the filters of this node seal with what they remember for each other; `None` as long as nobody has given
+    /// out any. They stay when the stream ends, and are of use until the other filters have newer ones.
+    pub fn cache_keys(&self) -> Option<&CacheKeys> {
+        self.cache_keys.as_ref()
     }
 
     /// How often things happened.
@@ -328,6 +338,7 @@ impl Watch {
                 self.on_drain(&drain);
                 Ok(Vec::new())
             }
+            watch_response::Message::CacheKeys(keys) => self.on_cache_keys(&keys),
         }
     }
 
@@ -348,6 +359,7 @@ impl Watch {
         if let Some(applied) = applied {
             check_no_rollback(applied.seq, welcome.head)?;
         }
+        self.cache_keys = welcome.cache_keys.as_ref().map(CacheKeys::parse).transpose()?;
         match &welcome.snapshot {
             None => {
                 // A client without a view starts before the first entry: an empty view at the digest of nothing, and
@@ -498,6 +510,15 @@ impl Watch {
             let promise = Duration::from_millis(u64::from(drain.promise_ms)).min(MAX_PROMISE);
             self.lease.promise(stream.answered_since.plus(promise));
         }
+    }
+
+    /// A rotation may come while a snapshot is being pulled.
+    fn on_cache_keys(&mut self, keys: &v1::CacheKeys) -> Result<Vec<Action>, Violation> {
+        expect(&mut self.phase, "keys for the shared cache", |stage| {
+            matches!(stage, Stage::Pulling(_) | Stage::Following)
+        })?;
+        self.cache_keys = Some(CacheKeys::parse(keys)?);
+        Ok(Vec::new())
     }
 
     /// The snapshot is in force from here on; the view before it goes.

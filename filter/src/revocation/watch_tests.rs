@@ -4,6 +4,7 @@ use credence_delegation::revocation::RevocationView;
 use std::time::Duration;
 
 use super::*;
+use crate::revocation::SealedWith;
 
 const LOG: &str = "log-1";
 
@@ -144,7 +145,15 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
             position: Some(position),
             chunks,
         }),
+        cache_keys: None,
     })
+}
+
+fn cache_keys(current: u8, previous: u8) -> v1::CacheKeys {
+    v1::CacheKeys {
+        current: vec![current; 32],
+        previous: vec![previous; 32],
+    }
 }
 
 fn chunk(index: u32, records: Vec<v1::Record>) -> watch_response::Message {
@@ -367,11 +376,13 @@ fn another_log_is_never_believed() {
         log_id: "log-2".to_owned(),
         head: 0,
         snapshot: None,
+        cache_keys: Some(cache_keys(1, 0)),
     });
     let violation = scene.hear_violation(other);
     assert!(matches!(violation, Violation::WrongLog { .. }), "{violation:?}");
     assert!(violation.to_string().contains("log-2"));
     assert!(scene.watch.view().is_none());
+    assert!(scene.watch.cache_keys().is_none());
 }
 
 #[test]
@@ -661,4 +672,84 @@ fn garbage_resets_the_stream() {
         violation(&scene.watch.on_message(scene.now, bytes, 0));
         assert_eq!(scene.watch.counters().violations, 1);
     }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Keys for the shared cache
+
+impl Scene {
+    /// Which of the keys that consist of one byte is the present one, and which the one before.
+    fn keys(&self) -> Option<(u8, u8)> {
+        let keys = self.watch.cache_keys()?;
+        let sealed_by = |byte| CacheKeys::parse(&cache_keys(byte, 0)).unwrap().seal(&[b"x"]);
+        let find = |with| (0..=255).find(|byte| keys.check(&[b"x"], &sealed_by(*byte)) == Some(with));
+        Some((find(SealedWith::Current)?, find(SealedWith::Previous)?))
+    }
+}
+
+fn welcome_with(keys: Option<v1::CacheKeys>, position: v1::Position, chunks: u32) -> watch_response::Message {
+    let watch_response::Message::Welcome(plain) = welcome(position.seq, Some((position, chunks))) else {
+        unreachable!()
+    };
+    watch_response::Message::Welcome(v1::Welcome {
+        cache_keys: keys,
+        ..plain
+    })
+}
+
+#[test]
+fn keys_come_with_the_welcome_and_outlive_the_stream() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    assert_eq!(scene.keys(), None);
+    scene.hear(welcome_with(Some(cache_keys(2, 1)), scene.position(0), 0));
+    assert_eq!(scene.keys(), Some((2, 1)));
+    scene.watch.on_close(scene.now, 14, 0);
+    assert_eq!(scene.keys(), Some((2, 1)));
+}
+
+#[test]
+fn a_rotation_replaces_the_keys_while_a_snapshot_is_pulled_and_after() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    scene.hear(welcome_with(Some(cache_keys(2, 1)), scene.position(0), 1));
+    assert_eq!(scene.hear(watch_response::Message::CacheKeys(cache_keys(3, 2))), []);
+    assert_eq!(scene.keys(), Some((3, 2)));
+    scene.hear(chunk(0, vec![]));
+    assert_eq!(scene.hear(watch_response::Message::CacheKeys(cache_keys(4, 3))), []);
+    assert_eq!(scene.keys(), Some((4, 3)));
+}
+
+#[test]
+fn a_control_plane_that_gives_out_no_keys_leaves_none() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    scene.hear(welcome_with(Some(cache_keys(2, 1)), scene.position(0), 0));
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    scene.hear(welcome_with(None, scene.position(0), 0));
+    assert_eq!(scene.keys(), None);
+}
+
+#[test]
+fn keys_that_are_none_or_come_too_early_reset_the_stream() {
+    let short = v1::CacheKeys {
+        current: vec![1; 31],
+        previous: vec![],
+    };
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    let early = scene.hear_violation(watch_response::Message::CacheKeys(cache_keys(2, 1)));
+    assert!(matches!(early, Violation::OutOfOrder { .. }), "{early:?}");
+    assert_eq!(scene.keys(), None);
+
+    scene.reopen();
+    scene.hear(welcome_with(Some(cache_keys(2, 1)), scene.position(0), 0));
+    let violation = scene.hear_violation(watch_response::Message::CacheKeys(short.clone()));
+    assert_eq!(violation, Violation::MalformedCacheKeys);
+    assert_eq!(scene.keys(), Some((2, 1)), "the ones before stay");
+
+    scene.reopen();
+    let violation = scene.hear_violation(welcome_with(Some(short), scene.position(0), 0));
+    assert_eq!(violation, Violation::MalformedCacheKeys);
 }

@@ -176,6 +176,11 @@ fn check_splits(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
         let onto =
             Chain::parse_joined_onto(&joined, known, &world.limits).and_then(|chain| chain.verify(&world.context()));
         same_answer(&onto, whole, "onto a beginning");
+        same_answer(
+            &verify_on_the_word_of(&world, tokens, known),
+            whole,
+            "with a word for the signatures of a beginning",
+        );
     }
     if let (Ok(whole), Some(root)) = (whole, beginnings.first()) {
         // The longer chain is known, the shorter one presented.
@@ -192,7 +197,23 @@ fn check_splits(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
     for changed in changed_worlds(known) {
         let plain = changed.verify(refs(tokens));
         same_answer(&changed.verify_onto(refs(tokens), known), &plain, "in a changed world");
+        same_answer(
+            &verify_on_the_word_of(&changed, tokens, known),
+            &plain,
+            "with a word from before, in a changed world",
+        );
     }
+}
+
+/// Verifies the chain with nothing but `known`'s digest and anchor to speak for the signatures that it has verified.
+fn verify_on_the_word_of(world: &World, tokens: &[String], known: &VerifiedChain) -> Result<VerifiedChain, Denial> {
+    let chain = Chain::parse(refs(tokens), &world.limits)?;
+    let beginnings = chain.beginnings();
+    let beginning = beginnings
+        .iter()
+        .find(|beginning| *beginning.digest() == known.digest())
+        .expect("the known chain is one of the presented one's beginnings");
+    beginning.verify_vouching_for_signatures(known.anchor(), &world.context())
 }
 
 /// What time and configuration may do to a chain that was verified before.

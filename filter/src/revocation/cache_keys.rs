@@ -1,0 +1,133 @@
+//! The keys with which the filters of a node seal what they remember for each other, as the control plane gives them out.
+
+use std::fmt;
+
+use credence_wire::v1;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::notice::Violation;
+
+/// The present key and the one before it, which still counts.
+#[derive(Clone)]
+pub struct CacheKeys {
+    current: Hmac<Sha256>,
+    previous: Option<Hmac<Sha256>>,
+}
+
+/// HMAC-SHA256 over what is sealed.
+pub type Seal = [u8; 32];
+
+/// Which key a seal was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SealedWith {
+    /// The present one.
+    Current,
+    /// The one before: what it sealed will not be believed much longer.
+    Previous,
+}
+
+// === impl CacheKeys ===
+
+impl CacheKeys {
+    /// Takes the control plane's keys over.
+    ///
+    /// # Errors
+    /// If a key has not the length that the contract gives it.
+    pub fn parse(keys: &v1::CacheKeys) -> Result<Self, Violation> {
+        let key = |bytes: &[u8]| {
+            let bytes: &[u8; KEY_BYTES] = bytes.try_into().map_err(|_| Violation::MalformedCacheKeys)?;
+            Hmac::new_from_slice(bytes).map_err(|_| Violation::MalformedCacheKeys)
+        };
+        let previous = match keys.previous.as_slice() {
+            [] => None,
+            previous => Some(key(previous)?),
+        };
+        Ok(Self {
+            current: key(&keys.current)?,
+            previous,
+        })
+    }
+
+    /// Seals these parts. Whoever calls it sees to it that no other parts are the same bytes one after the other.
+    pub fn seal(&self, parts: &[&[u8]]) -> Seal {
+        over(&self.current, parts).finalize().into_bytes().into()
+    }
+
+    /// Which key the seal of these parts was made with, if it is one. Takes the same time wherever a seal differs.
+    pub fn check(&self, parts: &[&[u8]], seal: &Seal) -> Option<SealedWith> {
+        let is_of = |key| over(key, parts).verify_slice(seal).is_ok();
+        if is_of(&self.current) {
+            Some(SealedWith::Current)
+        } else if self.previous.as_ref().is_some_and(is_of) {
+            Some(SealedWith::Previous)
+        } else {
+            None
+        }
+    }
+}
+
+/// No key is ever printed.
+impl fmt::Debug for CacheKeys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("CacheKeys(..)")
+    }
+}
+
+fn over(key: &Hmac<Sha256>, parts: &[&[u8]]) -> Hmac<Sha256> {
+    parts.iter().fold(key.clone(), |mac, part| mac.chain_update(part))
+}
+
+const KEY_BYTES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(current: u8, previous: Option<u8>) -> CacheKeys {
+        CacheKeys::parse(&v1::CacheKeys {
+            current: vec![current; 32],
+            previous: previous.map(|byte| vec![byte; 32]).unwrap_or_default(),
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_seal_counts_under_its_key_and_under_the_next_one() {
+        let seal = keys(1, None).seal(&[b"a", b"b"]);
+        let check = |keys: CacheKeys, parts: &[&[u8]]| keys.check(parts, &seal);
+        assert_eq!(check(keys(1, None), &[b"a", b"b"]), Some(SealedWith::Current));
+        assert_eq!(check(keys(2, Some(1)), &[b"a", b"b"]), Some(SealedWith::Previous));
+        assert_eq!(check(keys(3, Some(2)), &[b"a", b"b"]), None);
+        assert_eq!(check(keys(2, None), &[b"a", b"b"]), None);
+        assert_eq!(check(keys(1, None), &[b"a", b"c"]), None);
+    }
+
+    #[test]
+    fn the_seal_is_what_others_compute() {
+        // Python's hmac.new(b"\x0b" * 32, b"Hi There", "sha256").
+        let keys = CacheKeys::parse(&v1::CacheKeys {
+            current: vec![0x0b; 32],
+            previous: vec![],
+        });
+        let seal = keys.unwrap().seal(&[b"Hi ", b"There"]);
+        let hex: String = seal.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "198a607eb44bfbc69903a0f1cf2bbdc5ba0aa3f3d9ae3c1c7a3b1696a0b68cf7");
+    }
+
+    #[test]
+    fn a_key_of_another_length_is_no_key() {
+        for (current, previous) in [(0, 32), (31, 32), (33, 32), (32, 31), (32, 33), (0, 0)] {
+            let keys = v1::CacheKeys {
+                current: vec![1; current],
+                previous: vec![2; previous],
+            };
+            assert!(CacheKeys::parse(&keys).is_err(), "{current} {previous}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_printed() {
+        assert_eq!(format!("{:?}", keys(7, Some(8))), "CacheKeys(..)");
+    }
+}
