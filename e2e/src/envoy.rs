@@ -174,6 +174,8 @@ fn launch(program: &Path, configuration: &str, folder: &Path) -> Result<Process,
         ])
         // A listener that was replaced ends soon, and says so with every answer.
         .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
+        // Its access log is read as soon as something should stand in it.
+        .args(["--file-flush-interval-msec", "100"])
         // With it, Envoy would not run beside another one, and end with the thread (not the process) that started it.
         .arg("--disable-hot-restart")
         .arg("--admin-address-path")
