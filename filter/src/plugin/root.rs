@@ -234,7 +234,7 @@ impl Root {
             serialized, has_body, ..
         } = unready;
         // The wait was none of the filter's time.
-        let began = Began::now()?;
+        let began = self.clerk.begin()?;
         let request = match Request::parse(&serialized, &self.clerk.headers, has_body) {
             Ok(request) => request,
             Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), began, metrics)),
