@@ -30,6 +30,12 @@ use crate::target::{Host, Target};
 #[derive(Debug)]
 pub struct Engine {
     policy: Policy,
+    memories: Memories,
+}
+
+/// What earlier requests have left behind.
+#[derive(Debug)]
+struct Memories {
     cache: ChainCache,
     refused: RefusedChains,
     shared: SharedChains,
@@ -141,7 +147,7 @@ impl Engine {
             entries: policy.limits.cache_entries,
             bytes: policy.limits.cache_bytes,
         };
-        Self {
+        let memories = Memories {
             cache: ChainCache::new(cache_secret, limits),
             refused: RefusedChains::new(policy.limits.refused_entries),
             shared: SharedChains::new(
@@ -154,14 +160,14 @@ impl Engine {
                 policy.limits.verification.proof_window.saturating_mul(2),
             ),
             hot_keys: HotKeys::new(policy.limits.hot_keys),
-            policy,
             replay,
-        }
+        };
+        Self { policy, memories }
     }
 
     /// Time has passed, and nobody waits: work that pays later is done now.
     pub fn on_tick(&self) {
-        self.hot_keys.prepare(TABLES_PER_TICK);
+        self.memories.hot_keys.prepare(TABLES_PER_TICK);
     }
 
     /// The configuration.
@@ -171,32 +177,24 @@ impl Engine {
 
     /// The cache, for its figures.
     pub fn cache(&self) -> &ChainCache {
-        &self.cache
+        &self.memories.cache
     }
 
     /// How often chains were found that other workers had verified.
     pub fn shared_cache(&self) -> shared_chains::Counters {
-        self.shared.counters()
+        self.memories.shared.counters()
     }
 
     /// Time has passed: shows the other workers what was verified here. Not while a request waits.
     pub fn share_chains(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: Option<&CacheKeys>) {
         if let Some(keys) = keys {
-            self.shared.write_waiting(now, store, keys);
+            self.memories.shared.write_waiting(now, store, keys);
         }
     }
 
     /// Decides one request, if its headers are enough for that.
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
-        let Self {
-            policy,
-            cache,
-            refused,
-            shared,
-            replay,
-            nonces,
-            hot_keys,
-        } = self;
+        let Self { policy, memories } = self;
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
             Ok(Some(routed)) => routed,
@@ -209,12 +207,7 @@ impl Engine {
             Access::Delegated(requirement) => {
                 let mut attempt = Attempt {
                     policy,
-                    cache,
-                    refused,
-                    shared,
-                    replay,
-                    nonces,
-                    hot_keys,
+                    memories,
                     requirement,
                     mode: routed.rule.mode,
                     request,
@@ -240,26 +233,14 @@ impl Engine {
                 }
             }
         };
-        let mut verdict = routed.verdict(decision, findings);
-        verdict.nonce = verdict
-            .asks_for_nonce()
-            .then(|| nonces.make(UnixTime(world.now().second())));
-        Outcome::Decided(verdict)
+        Outcome::Decided(routed.verdict(decision, findings, &memories.nonces, world))
     }
 
     /// Decides a request that was held for its body. `body` is all of it, or more than is read of one.
     ///
     /// What may have changed while the request was held is looked at once more: freshness, expiry and revocation.
     pub fn resume(&mut self, held: Held, request: &Request<'_>, body: &[u8], world: &mut impl World) -> Verdict<'_> {
-        let Self {
-            policy,
-            cache,
-            refused,
-            shared,
-            replay,
-            nonces,
-            hot_keys,
-        } = self;
+        let Self { policy, memories } = self;
         let Held {
             rule_index,
             established,
@@ -276,12 +257,7 @@ impl Engine {
             Access::Delegated(requirement) => {
                 let mut attempt = Attempt {
                     policy,
-                    cache,
-                    refused,
-                    shared,
-                    replay,
-                    nonces,
-                    hot_keys,
+                    memories,
                     requirement,
                     mode: routed.rule.mode,
                     request,
@@ -293,11 +269,7 @@ impl Engine {
                 }
             }
         };
-        let mut verdict = routed.verdict(decision, findings);
-        verdict.nonce = verdict
-            .asks_for_nonce()
-            .then(|| nonces.make(UnixTime(world.now().second())));
-        verdict
+        routed.verdict(decision, findings, &memories.nonces, world)
     }
 
     /// Whether the request would be let through but for what is known of revocations, which is nothing yet, so that it is
@@ -374,15 +346,25 @@ struct Routed<'p, 'r> {
 }
 
 impl<'p> Routed<'p, '_> {
-    fn verdict(&self, decision: Decision<Rc<Grant>>, findings: Findings) -> Verdict<'p> {
-        Verdict {
+    fn verdict(
+        &self,
+        decision: Decision<Rc<Grant>>,
+        findings: Findings,
+        nonces: &Nonces,
+        world: &impl World,
+    ) -> Verdict<'p> {
+        let mut verdict = Verdict {
             decision,
             rule: Some(self.rule),
             rule_index: Some(self.index),
             mode: self.rule.mode,
             nonce: None,
             findings,
+        };
+        if verdict.asks_for_nonce() {
+            verdict.nonce = Some(nonces.make(UnixTime(world.now().second())));
         }
+        verdict
     }
 }
 
@@ -426,12 +408,7 @@ fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Rc<Grant>> {
 /// One request under one rule that asks for a delegation.
 struct Attempt<'a, 'r> {
     policy: &'a Policy,
-    cache: &'a mut ChainCache,
-    refused: &'a mut RefusedChains,
-    shared: &'a mut SharedChains,
-    replay: &'a ReplayMemory,
-    nonces: &'a Nonces,
-    hot_keys: &'a HotKeys,
+    memories: &'a mut Memories,
     requirement: &'a Requirement,
     mode: Mode,
     request: &'a Request<'r>,
@@ -600,8 +577,8 @@ impl<'r> Attempt<'_, 'r> {
         if presented.len() > self.policy.limits.verification.chain_bytes {
             return Err(Reason::DelegationTooLarge.into());
         }
-        let key = self.cache.key(presented);
-        if let Some(chain) = self.cache.find(key) {
+        let key = self.memories.cache.key(presented);
+        if let Some(chain) = self.memories.cache.find(key) {
             return Ok(Presented::Known(chain));
         }
         if is_joined(presented) {
@@ -677,7 +654,7 @@ impl<'r> Attempt<'_, 'r> {
             // What we have not seen while we were fresh, we do not begin to believe now.
             Presented::New { .. } if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
             Presented::New { text, key } => {
-                if let Some(denial) = self.refused.find(key) {
+                if let Some(denial) = self.memories.refused.find(key) {
                     self.findings.lookup = Some(Lookup::Refused);
                     return Err(denial);
                 }
@@ -703,10 +680,12 @@ impl<'r> Attempt<'_, 'r> {
             holder_algorithms: &self.policy.holder_algorithms,
             limits,
             now,
-            hot_keys: Some(self.hot_keys),
+            hot_keys: Some(&self.memories.hot_keys),
         };
-        let beginnings = self.cache.keys_of_beginnings(presented.as_bytes());
-        let known = beginnings.iter().find_map(|beginning| self.cache.find(*beginning));
+        let beginnings = self.memories.cache.keys_of_beginnings(presented.as_bytes());
+        let known = beginnings
+            .iter()
+            .find_map(|beginning| self.memories.cache.find(*beginning));
         self.findings.lookup = Some(if known.is_some() {
             Lookup::Beginning
         } else {
@@ -716,7 +695,7 @@ impl<'r> Attempt<'_, 'r> {
             Some(known) => Chain::parse_joined_onto(presented, &known.chain, limits),
             None => Chain::parse_joined(presented, limits),
         };
-        let keys = if self.shared.is_on() {
+        let keys = if self.memories.shared.is_on() {
             world.cache_keys().cloned()
         } else {
             None
@@ -728,7 +707,7 @@ impl<'r> Attempt<'_, 'r> {
             };
             // What costs no signature must not cost a look at what all workers share either.
             chain.check_before_signatures(&context)?;
-            let Some(found) = self.shared.find(&chain.beginnings(), now, world, keys) else {
+            let Some(found) = self.memories.shared.find(&chain.beginnings(), now, world, keys) else {
                 return chain.verify(&context);
             };
             let tokens = found.beginning.tokens();
@@ -740,7 +719,7 @@ impl<'r> Attempt<'_, 'r> {
             vouched = Some((tokens, found.sealed_with));
             found.beginning.verify_vouching_for_signatures(found.anchor, &context)
         });
-        let chain = verified.inspect_err(|denial| self.refused.remember(key, denial))?;
+        let chain = verified.inspect_err(|denial| self.memories.refused.remember(key, denial))?;
         self.findings.verified = self.findings.lookup != Some(Lookup::Shared);
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
@@ -750,18 +729,18 @@ impl<'r> Attempt<'_, 'r> {
         let is_sealed = vouched_tokens > beginnings.len()
             && vouched.is_some_and(|(_, sealed_with)| sealed_with == SealedWith::Current);
         if keys.is_some() && !is_sealed {
-            self.shared.share(&chain);
+            self.memories.shared.share(&chain);
         }
         // The next leaf under the same parent will be a new one too.
         if let (Some(parent_key), Some(parent)) = (beginnings.first(), chain.parent())
-            && self.cache.find(*parent_key).is_none()
+            && self.memories.cache.find(*parent_key).is_none()
         {
             if keys.is_some() && vouched_tokens < beginnings.len() {
-                self.shared.share(&parent);
+                self.memories.shared.share(&parent);
             }
-            self.cache.insert(*parent_key, parent);
+            self.memories.cache.insert(*parent_key, parent);
         }
-        Ok(self.cache.insert(key, chain))
+        Ok(self.memories.cache.insert(key, chain))
     }
 
     /// Looks the chain's subjects up, unless the view has not changed since they were last found unrevoked.
@@ -782,10 +761,14 @@ impl<'r> Attempt<'_, 'r> {
             nonce: NoncePolicy::NotRequired,
             limits: &self.policy.limits.verification,
             now,
-            hot_keys: Some(self.hot_keys),
+            hot_keys: Some(&self.memories.hot_keys),
         };
         let proof = proof.verify(&cached.chain, &context)?;
-        if self.requirement.nonce && !proof.nonce().is_some_and(|nonce| self.nonces.accept(nonce, now)) {
+        if self.requirement.nonce
+            && !proof
+                .nonce()
+                .is_some_and(|nonce| self.memories.nonces.accept(nonce, now))
+        {
             return Err(Reason::NonceRequired.into());
         }
         // The replay memory relies on it: what is used up before a restart must not look fresh after.
@@ -808,7 +791,7 @@ impl<'r> Attempt<'_, 'r> {
             id: proof.id(),
             issued_at: proof.issued_at(),
         };
-        self.replay.remember(world, &used, now).map_err(|error| {
+        self.memories.replay.remember(world, &used, now).map_err(|error| {
             match error {
                 ReplayError::Replayed => Reason::ProofReplayed,
                 ReplayError::PredatesMemory => Reason::ProofPredatesMemory,
