@@ -228,3 +228,43 @@ fn requests_that_share_a_connection_wait_and_are_answered_one_by_one() {
         "{pen:?}"
     );
 }
+
+/// This many connections, each with a request under way.
+fn crowd(starting: &Starting, size: usize) -> Vec<Client> {
+    let request = book().delegation(starting.mint()).encode();
+    let connect = |_| Client::connect(starting.stack.envoy.ingress()).unwrap();
+    let mut clients: Vec<Client> = (0..size).map(connect).collect();
+    for client in &mut clients {
+        client.send_part(&request).unwrap();
+    }
+    clients
+}
+
+#[test]
+fn everybody_in_a_crowd_is_let_in_at_once() {
+    let starting = Starting::with(|options| options);
+    let mut clients = crowd(&starting, 150);
+    starting.wait_until_active(150);
+    starting.open();
+    for client in &mut clients {
+        let reply = client.send_raw(&[]).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+}
+
+/// Envoy answers them one from within the other: too many at once would be the end of the worker's VM, and leave the
+/// rest waiting for ever.
+#[test]
+fn everybody_in_a_crowd_without_room_is_answered() {
+    let starting = Starting::with(|options| options);
+    let machines = "wasm.envoy.wasm.runtime.v8.created";
+    let before = starting.stack.envoy.stat(machines).unwrap();
+    for client in &mut crowd(&starting, 1_000) {
+        assert_denied(&client.send_raw(&[]).unwrap(), 503, "not_ready");
+    }
+    assert_eq!(
+        starting.stack.envoy.stat(machines).unwrap(),
+        before,
+        "a VM was started anew"
+    );
+}

@@ -203,13 +203,17 @@ impl Root {
         }
     }
 
-    /// Decides the requests that wait for the VM's first snapshot, if it is there, and those that can wait no longer.
+    /// Decides the requests that wait for the VM's first snapshot, if it is there, and those that can wait no longer: some of
+    /// them, and the next tick the next.
     pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch, metrics: &mut Metrics) {
         if self.unready.is_empty() {
             return;
         }
         let is_ready = watch.freshness(now) != Freshness::NeverSynced;
-        while let Some((stream, unready)) = self.unready.next(is_ready, now) {
+        for _ in 0..MAX_SETTLED {
+            let Some((stream, unready)) = self.unready.next(is_ready, now) else {
+                return;
+            };
             let settled = calls::in_stream(stream, || {
                 let flow = self
                     .decide_unready(unready, watch, metrics)
@@ -292,6 +296,7 @@ impl Root {
                 Some(rule_index)
                     if !self.snapshot_wait.is_zero()
                         && Engine::is_unready(&verdict, has_body)
+                        && self.unready.len() < MAX_UNREADY
                         && self.held.len().saturating_add(self.unready.len()) < MAX_HELD =>
                 {
                     stripped?;
@@ -464,3 +469,10 @@ const HELD_LIMIT: Duration = Duration::from_secs(30);
 /// Requests that one configuration holds at a time, in each VM, for their bodies or for the first snapshot. Each costs its
 /// headers, up to Envoy's own limit of 60 KiB; the body waits in Envoy.
 const MAX_HELD: usize = 1024;
+
+/// Of these, requests that wait for the first snapshot: as many as are settled within four ticks.
+const MAX_UNREADY: usize = 256;
+
+/// Held requests that are settled in one callback. Envoy answers them when it ends, the next from within the end of the one
+/// before: some 300 at once were found to exhaust the VM's stack (Envoy 1.40), which kills it and leaves the rest held.
+const MAX_SETTLED: usize = 64;
