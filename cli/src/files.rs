@@ -15,6 +15,11 @@ pub(crate) const MAX_BYTES: u64 = 1 << 20;
 /// Reads a small file whole. `what` names its content in an error. Erased from memory when dropped, since it may be a
 /// private key.
 pub(crate) fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    read_up_to(MAX_BYTES, path, what)
+}
+
+/// The same for a file that may be larger.
+pub(crate) fn read_up_to(max_bytes: u64, path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     if path.as_os_str().is_empty() {
         return Err(Failure::input(format!(
             "the name of a file is empty; give the file that has {what}"
@@ -28,13 +33,13 @@ pub(crate) fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failur
             ))
         })
     })?;
-    read_bounded(file, &place, what)
+    read_bounded(max_bytes, file, &place, what)
 }
 
 /// Reads an argument that is the text itself, `@FILE`, or `-` for standard input; white space around it is dropped.
 pub(crate) fn read_argument(argument: &str, what: &str) -> Result<String, Failure> {
     let bytes = if argument == "-" {
-        read_bounded(io::stdin().lock(), "standard input", what)?
+        read_bounded(MAX_BYTES, io::stdin().lock(), "standard input", what)?
     } else if let Some(path) = argument.strip_prefix('@') {
         read(Path::new(path), what)?
     } else {
@@ -89,15 +94,15 @@ pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> 
         })
 }
 
-fn read_bounded(source: impl Read, place: &str, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn read_bounded(max_bytes: u64, source: impl Read, place: &str, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut bytes = Zeroizing::new(Vec::new());
     source
-        .take(MAX_BYTES + 1)
+        .take(max_bytes + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::input(format!("{place} can not be read: {error}")))?;
-    if bytes.len() as u64 > MAX_BYTES {
+    if bytes.len() as u64 > max_bytes {
         return Err(Failure::input(format!(
-            "{place} is longer than {MAX_BYTES} bytes; it must have {what}"
+            "{place} is longer than {max_bytes} bytes; it must have {what}"
         )));
     }
     Ok(bytes)

@@ -114,7 +114,7 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
     def case(name: str, proof: str = "none", identity: str = "dictionary", limits: dict | None = None, **more) -> Case:
         # A name of its own, so that each has a VM and a cluster to itself.
         own_name = f"credence_{name}"
-        settings = configuration(issuer, own_name, plane.log_id, proof, identity, limits or {})
+        settings = configuration(issuer, own_name, plane.log_id, limits or {}, proof, identity)
         return Case(
             name,
             filters=[wasm_filter(own_name, module, settings)],
@@ -152,7 +152,9 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
     ]
 
 
-def configuration(issuer: dict, cluster: str, log_id: str, proof: str, identity: str, limits: dict) -> dict:
+def configuration(
+    issuer: dict, cluster: str, log_id: str, limits: dict, proof: str = "none", identity: str = "dictionary"
+) -> dict:
     """As docs/configuration.md describes it. The last of the rules is the one for the catalog in envoy-config/envoy.yaml."""
     others = [rule(f"other-{number}", f"/v1/other-{number}/{{item}}", f"other-{number}.read", proof) for number in range(RULES - 1)]
     return {

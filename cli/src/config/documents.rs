@@ -47,7 +47,7 @@ pub(super) struct In<'a>(pub(super) &'a Path, pub(super) &'a Finding, pub(super)
 /// # Errors
 /// [`Failure`] if there is no such file to read.
 pub(super) fn read(path: &Path) -> Result<Result<ConfigFile, Finding>, Failure> {
-    let text = files::read(path, "a configuration")?;
+    let text = files::read_up_to(MAX_BYTES, path, "a configuration")?;
     let Ok(text) = std::str::from_utf8(&text) else {
         return Ok(Err(Finding::whole("not UTF-8; write the file in UTF-8")));
     };
@@ -150,3 +150,6 @@ impl fmt::Display for In<'_> {
         formatter.write_str(&words::printable(&finding.message))
     }
 }
+
+/// Bytes of a file with configurations: more than what the filter takes of one, which YAML may write at greater length.
+const MAX_BYTES: u64 = 32 << 20;
