@@ -445,7 +445,7 @@ impl<'a> Token<'a> {
         let json = self.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
         let (hash, digest) = self.names().clone();
-        let claims = Claims::parse_root(object, hash, context.now, context.limits)?;
+        let claims = Claims::parse_root(object, hash, context.now, context.limits, context.hot_keys)?;
         if token::issuer(object)? != anchor.issuer {
             return Err(Step::S3k.deny(Cause::IssuerUnknown));
         }
@@ -485,7 +485,8 @@ impl<'a> Token<'a> {
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
         let (hash, digest) = self.names().clone();
-        let claims = DerivedClaims::parse(object, hash)?.under(parent, context.now, context.limits)?;
+        let claims =
+            DerivedClaims::parse(object, hash, context.hot_keys)?.under(parent, context.now, context.limits)?;
         Ok(VerifiedToken {
             claims: Arc::new(claims),
             algorithm: header.algorithm,

@@ -156,7 +156,7 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
     claims.push(("par_hash".into(), parent.hash.as_str().into()));
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
     read_claims(&token, limits, |claims, hash| {
-        DerivedClaims::parse(claims, hash)?.under(&parent, grant.issued_at, limits)
+        DerivedClaims::parse(claims, hash, None)?.under(&parent, grant.issued_at, limits)
     })
     .map_err(MintError::WouldBeDenied)?;
     Ok(token)
@@ -278,9 +278,9 @@ fn audience(names: &[String]) -> Option<(String, Value)> {
 fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
     read_claims(compact, limits, |claims, hash| {
         if claims.member("par_hash").is_some() {
-            return DerivedClaims::parse(claims, hash)?.alone(now);
+            return DerivedClaims::parse(claims, hash, None)?.alone(now);
         }
-        let root = Claims::parse_root(claims, hash, now, limits)?;
+        let root = Claims::parse_root(claims, hash, now, limits, None)?;
         token::issuer(claims)?;
         token::subject(claims)?;
         token::epoch(claims)?;

@@ -7,7 +7,7 @@ use crate::base64url;
 use crate::capabilities::{self, Capabilities, ToolsError};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
-use crate::key::{Algorithm, PublicKey};
+use crate::key::{Algorithm, HotKeys, PublicKey};
 use crate::limits::Limits;
 use crate::revocation::EPOCH_LIMIT;
 use crate::spiffe;
@@ -122,6 +122,7 @@ impl Claims {
         hash: String,
         now: UnixTime,
         limits: &Limits,
+        hot_keys: Option<&HotKeys>,
     ) -> Result<Self, Denial> {
         let issued_at = time(claims, "iat", Step::S3b)?;
         let expires_at = time(claims, "exp", Step::S3b)?;
@@ -139,7 +140,7 @@ impl Claims {
         let max_depth = depth(claims, "del_max_depth");
         let max_depth = check_depth_limit(max_depth, limits)?;
         let id = id(claims, Step::S3j)?;
-        let holder = Holder::parse(claims, Step::S3l)?;
+        let holder = Holder::parse(claims, Step::S3l, hot_keys)?;
         let capabilities = details(claims)
             .ok_or_else(|| claim(Step::S3m, "authorization_details", "an array"))
             .and_then(|details| read_capabilities(details, Step::S3m, Step::S3n))?
@@ -191,9 +192,9 @@ impl Claims {
 
 impl<'a> DerivedClaims<'a> {
     /// Reads them: steps 4b1 to 4b5. `hash` is the token's.
-    pub(crate) fn parse(claims: &'a Object<'_>, hash: String) -> Result<Self, Denial> {
+    pub(crate) fn parse(claims: &'a Object<'_>, hash: String, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let id = id(claims, Step::S4b1)?;
-        let holder = Holder::parse(claims, Step::S4b2)?;
+        let holder = Holder::parse(claims, Step::S4b2, hot_keys)?;
         let details = details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
         let integer =
             |name| depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"));
@@ -313,7 +314,7 @@ impl<'a> DerivedClaims<'a> {
 }
 
 impl Holder {
-    fn parse(claims: &Object<'_>, step: Step) -> Result<Self, Denial> {
+    fn parse(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let cnf = claims
             .member("cnf")
             .and_then(Json::as_object)
@@ -321,7 +322,11 @@ impl Holder {
         let jwk = cnf
             .member("jwk")
             .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
-        let key = PublicKey::from_jwk(jwk).map_err(|error| step.deny(error))?;
+        let key = match hot_keys {
+            Some(hot_keys) => PublicKey::from_jwk_by(jwk, |bytes| hot_keys.decode(bytes)),
+            None => PublicKey::from_jwk(jwk),
+        };
+        let key = key.map_err(|error| step.deny(error))?;
         let certificate = cnf
             .member("x5t#S256")
             .map(|digest| {

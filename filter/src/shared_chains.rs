@@ -359,7 +359,7 @@ pub const MAX_LOOKS: usize = 3;
 pub const MAX_WAITING: usize = 256;
 
 /// Entries that one call writes. Each costs two accesses to what all threads of the process share.
-pub const MAX_WRITES: usize = 64;
+pub const MAX_WRITES: usize = 16;
 
 #[cfg(test)]
 #[path = "shared_chains_tests.rs"]

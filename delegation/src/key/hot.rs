@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::table::{BASE_TABLE_BYTES, KEY_TABLE_BYTES, KeyTable};
-use super::{Point, PublicKey, Thumbprint};
+use super::{KeyError, Point, PublicKey, Thumbprint};
 
 /// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs less than
-/// half as much. The answers are the same with and without.
+/// half as much; and keeps keys that tokens bind to decoded, since many tokens bind to the same. The answers are the same
+/// with and without.
 ///
 /// A table takes as long as several signatures to work out, so that nobody waits for one: a key that has become hot gets
 /// its table when [`HotKeys::prepare`] is called. Only signatures that verify count, so that nobody heats up a key who
@@ -25,6 +26,8 @@ struct State {
     uses: HashMap<Thumbprint, u32>,
     /// Keys that have become hot.
     waiting: Vec<PublicKey>,
+    /// Keys by their encodings.
+    decoded: HashMap<[u8; 32], PublicKey>,
 }
 
 struct Slot {
@@ -60,6 +63,23 @@ impl HotKeys {
                 state.tables.insert(key.thumbprint, Slot { table, is_used: true });
             }
         }
+    }
+
+    /// As [`PublicKey::from_ed25519`].
+    pub(crate) fn decode(&self, bytes: &[u8; 32]) -> Result<PublicKey, KeyError> {
+        if let Some(key) = self.state().decoded.get(bytes) {
+            return Ok(key.clone());
+        }
+        let key = PublicKey::from_ed25519(bytes)?;
+        let most = self.limit.saturating_mul(REMEMBERED_PER_TABLE);
+        if most > 0 {
+            let mut state = self.state();
+            if state.decoded.len() >= most {
+                state.decoded.clear();
+            }
+            state.decoded.insert(*bytes, key.clone());
+        }
+        Ok(key)
     }
 
     /// How many keys have a table.
@@ -104,7 +124,7 @@ impl State {
 
     fn count(&mut self, key: &PublicKey, limit: usize) {
         // Those that never get hot are forgotten together, before they are too many.
-        let most = limit.saturating_mul(COUNTED_PER_TABLE);
+        let most = limit.saturating_mul(REMEMBERED_PER_TABLE);
         if self.uses.len() >= most && !self.uses.contains_key(&key.thumbprint) {
             self.uses.clear();
         }
@@ -142,8 +162,8 @@ impl fmt::Debug for HotKeys {
 /// Signatures that a key verifies before it is hot: working its table out has to pay.
 const HOT_AFTER: u32 = 8;
 
-/// Counts that are kept for each table that there may be.
-const COUNTED_PER_TABLE: usize = 16;
+/// Counts, and decoded keys, that are kept for each table that there may be.
+const REMEMBERED_PER_TABLE: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -214,12 +234,40 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_decoded_once_and_what_is_none_never_becomes_one() {
+        let hot = HotKeys::new(1);
+        let bytes = ed25519(&key(1));
+        for _ in 0..2 {
+            assert_eq!(hot.decode(&bytes).unwrap(), key(1).public());
+            assert_eq!(
+                hot.decode(&[2; 32]).unwrap_err(),
+                PublicKey::from_ed25519(&[2; 32]).unwrap_err()
+            );
+        }
+        assert_eq!(hot.state().decoded.len(), 1);
+        for number in 0..100 {
+            hot.decode(&ed25519(&key(number))).unwrap();
+            assert!(hot.state().decoded.len() <= REMEMBERED_PER_TABLE);
+        }
+        let none = HotKeys::new(0);
+        assert_eq!(none.decode(&bytes).unwrap(), key(1).public());
+        assert!(none.state().decoded.is_empty());
+    }
+
+    fn ed25519(key: &SigningKey) -> [u8; 32] {
+        match key.public().point {
+            Point::Ed25519(point) => point.to_bytes(),
+            Point::P256(_) | Point::Secp256k1(_) => panic!("of another kind"),
+        }
+    }
+
+    #[test]
     fn keys_that_are_used_now_and_then_are_not_remembered_for_ever() {
         let hot = HotKeys::new(1);
         for number in 0..200 {
             let key = key(number);
             assert!(hot.verifies(&key.public(), b"", &key.sign(b"")));
-            assert!(hot.state().uses.len() <= COUNTED_PER_TABLE);
+            assert!(hot.state().uses.len() <= REMEMBERED_PER_TABLE);
         }
         let none = HotKeys::new(0);
         heat(&none, &key(1));

@@ -67,11 +67,19 @@ impl PublicKey {
     /// # Errors
     /// See [`KeyError`].
     pub fn from_jwk(jwk: &Json<'_>) -> Result<Self, KeyError> {
+        Self::from_jwk_by(jwk, PublicKey::from_ed25519)
+    }
+
+    /// The same where somebody else decodes Ed25519 keys.
+    pub(crate) fn from_jwk_by(
+        jwk: &Json<'_>,
+        decode_ed25519: impl FnOnce(&[u8; 32]) -> Result<Self, KeyError>,
+    ) -> Result<Self, KeyError> {
         let jwk = jwk.as_object().ok_or(KeyError::NotAnObject)?;
         if let Some(name) = PRIVATE_MEMBERS.into_iter().find(|name| jwk.member(name).is_some()) {
             return Err(KeyError::Private(name));
         }
-        let key = public_half(jwk)?;
+        let key = public_half_by(jwk, decode_ed25519)?;
         check_purpose(jwk, &key)?;
         Ok(key)
     }
@@ -88,6 +96,13 @@ const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
 
 /// Reads the public members of a JWK, public or private.
 pub(super) fn public_half(jwk: &Object<'_>) -> Result<PublicKey, KeyError> {
+    public_half_by(jwk, PublicKey::from_ed25519)
+}
+
+fn public_half_by(
+    jwk: &Object<'_>,
+    decode_ed25519: impl FnOnce(&[u8; 32]) -> Result<PublicKey, KeyError>,
+) -> Result<PublicKey, KeyError> {
     let kty = string_member(jwk, "kty")?;
     let crv = string_member(jwk, "crv").unwrap_or_default();
     let kind = KeyType::from_jwk_names(kty, crv).ok_or_else(|| KeyError::Unsupported {
@@ -96,7 +111,7 @@ pub(super) fn public_half(jwk: &Object<'_>) -> Result<PublicKey, KeyError> {
     })?;
     let x = coordinate(jwk, "x")?;
     match kind {
-        KeyType::Ed25519 => PublicKey::from_ed25519(&x),
+        KeyType::Ed25519 => decode_ed25519(&x),
         KeyType::P256 | KeyType::Secp256k1 => {
             let y = coordinate(jwk, "y")?;
             // SEC 1, section 2.3.3: 4, then both coordinates.
