@@ -45,6 +45,7 @@ lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all
 	@echo "==> Formatting"
 	@cargo fmt --all --check
 	@cargo fmt --check --manifest-path loadtest/noop/Cargo.toml
+	@cargo fmt --check --manifest-path loadtest/calls/Cargo.toml
 	@cargo fmt --check --manifest-path e2e/neighbour/Cargo.toml
 	@cargo fmt --check --manifest-path fuzz/Cargo.toml
 	@echo "==> Clippy"
@@ -52,6 +53,7 @@ lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all
 	@echo "==> Clippy for the code that is built for Wasm only"
 	@scripts/wasm-cargo.sh clippy --locked -p credence-filter -- -D warnings >/dev/null
 	@scripts/wasm-cargo.sh clippy --locked --manifest-path loadtest/noop/Cargo.toml -- -D warnings >/dev/null
+	@scripts/wasm-cargo.sh clippy --locked --manifest-path loadtest/calls/Cargo.toml -- -D warnings >/dev/null
 	@scripts/wasm-cargo.sh clippy --locked --manifest-path e2e/neighbour/Cargo.toml -- -D warnings >/dev/null
 	@echo "==> Documentation"
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
@@ -68,6 +70,7 @@ bench: bench-known ## Measure against a peer in the same run: make bench BENCH=f
 
 bench-needs-filter: build wasm envoy
 	@scripts/build-wasm.sh noop
+	@scripts/build-wasm.sh calls
 	@scripts/setup-bench.sh
 
 bench-needs-memory: build wasm envoy
@@ -89,7 +92,7 @@ fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or 
 	@scripts/fuzz.sh
 
 clean: ## Remove what was built, but not the installed tools (.tools)
-	rm -rf build target loadtest/noop/target e2e/neighbour/target
+	rm -rf build target loadtest/noop/target loadtest/calls/target e2e/neighbour/target
 
 # First, before anything is built for a benchmark that does not exist.
 bench-known:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a Wasm module:  build-wasm.sh (filter|noop|neighbour)  ->  build/credence-filter.wasm, build/noop.wasm, build/neighbour.wasm
+# Builds a Wasm module:  build-wasm.sh (filter|noop|calls|neighbour)  ->  build/credence-filter.wasm, build/noop.wasm, ...
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -7,8 +7,9 @@ main() {
     case ${1:-} in
         filter) build credence-filter "$ROOT" ;;
         noop) build noop "$ROOT/loadtest/noop" ;; # a module that does nothing, to measure the cost of Wasm itself
+        calls) build calls "$ROOT/loadtest/calls" ;; # one that only crosses between Envoy and Wasm as often as the filter
         neighbour) build neighbour "$ROOT/e2e/neighbour" ;; # a plugin beside the filter, for the end-to-end tests
-        *) fail "unknown module '${1:-}'" "Use:  $0 (filter|noop|neighbour)" ;;
+        *) fail "unknown module '${1:-}'" "Use:  $0 (filter|noop|calls|neighbour)" ;;
     esac
 }
 

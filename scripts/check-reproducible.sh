@@ -26,6 +26,6 @@ main() {
 MODULE=credence-filter.wasm
 
 # What is built or installed, not written.
-LEFT_OUT=(.git .tools build target fuzz/target loadtest/noop/target e2e/neighbour/target)
+LEFT_OUT=(.git .tools build target fuzz/target loadtest/noop/target loadtest/calls/target e2e/neighbour/target)
 
 main
