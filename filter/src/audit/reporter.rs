@@ -175,6 +175,26 @@ struct Sending {
     waiting_since: Monotonic,
 }
 
+/// The least that is worth a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Least {
+    OneEntry,
+    FullBatch,
+}
+
+impl Sending {
+    /// Whether another batch may be in flight, and there is that much for it.
+    fn may_send(&self, ring: &Ring, least: Least) -> bool {
+        let bytes = ring.bytes().saturating_sub(self.skip.bytes);
+        let entries = ring.len().saturating_sub(self.skip.entries);
+        let is_enough = match least {
+            Least::OneEntry => entries > 0,
+            Least::FullBatch => bytes >= self.max_batch_bytes || entries >= self.max_batch_entries,
+        };
+        is_enough && self.in_flight.len() < MAX_IN_FLIGHT
+    }
+}
+
 /// The most batches in flight: Envoy gives a filter's streams no back-pressure, so that this is it.
 pub const MAX_IN_FLIGHT: usize = 4;
 
@@ -229,15 +249,10 @@ impl Reporter {
         self.counters
     }
 
-    /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush`.
+    /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush_full`.
     pub fn is_flush_due(&self, ring: &Ring) -> bool {
         match &self.phase {
-            Phase::Reporting(sending) => {
-                let unsent_bytes = ring.bytes().saturating_sub(sending.skip.bytes);
-                let unsent_entries = ring.len().saturating_sub(sending.skip.entries);
-                sending.in_flight.len() < MAX_IN_FLIGHT
-                    && (unsent_bytes >= sending.max_batch_bytes || unsent_entries >= sending.max_batch_entries)
-            }
+            Phase::Reporting(sending) => sending.may_send(ring, Least::FullBatch),
             Phase::Closed { .. }
             | Phase::Connecting { .. }
             | Phase::AwaitingWelcome { .. }
@@ -309,8 +324,11 @@ impl Reporter {
         if matches!(self.phase, Phase::Closed { .. } | Phase::Finished) {
             return Vec::new();
         }
+        let is_new = matches!(self.phase, Phase::AwaitingWelcome { .. });
         match self.receive(ring, now, bytes) {
-            Ok(()) => self.flush(ring, now),
+            Ok(()) if is_new => self.flush(ring, now),
+            // What does not fill a batch waits for the next tick: each message costs as much as many entries.
+            Ok(()) => self.flush_full(ring, now),
             Err(violation) => {
                 self.counters.violations = self.counters.violations.saturating_add(1);
                 let wait = self.backoff.after_failure(random);
@@ -343,13 +361,22 @@ impl Reporter {
         vec![Action::Report(notice)]
     }
 
-    /// Sends batches of what has not been sent, as far as the bounds allow.
-    pub fn flush(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
+    /// Sends what fills a batch, as far as the bounds allow.
+    pub fn flush_full(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
+        self.send_batches(ring, now, Least::FullBatch)
+    }
+
+    /// Sends all that has not been sent, as far as the bounds allow.
+    fn flush(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
+        self.send_batches(ring, now, Least::OneEntry)
+    }
+
+    fn send_batches(&mut self, ring: &Ring, now: Monotonic, least: Least) -> Vec<Action> {
         let Phase::Reporting(sending) = &mut self.phase else {
             return Vec::new();
         };
         let mut actions = Vec::new();
-        while sending.in_flight.len() < MAX_IN_FLIGHT {
+        while sending.may_send(ring, least) {
             let peek = ring.peek(sending.skip, sending.max_batch_entries, sending.max_batch_bytes);
             if peek.entries == 0 {
                 break;

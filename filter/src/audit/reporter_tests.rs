@@ -232,8 +232,19 @@ fn a_full_batch_need_not_wait_for_the_tick() {
         scene.push(&["b"]);
     }
     assert!(scene.reporter.is_flush_due(&scene.ring));
-    assert_eq!(scene.reporter.flush(&scene.ring, scene.now).len(), 2);
+    assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now).len(), 1);
     assert!(!scene.reporter.is_flush_due(&scene.ring));
+}
+
+/// A message costs as much as many entries: a control plane that answers at once must not get every entry by itself.
+#[test]
+fn an_acknowledgement_does_not_hasten_what_fills_no_batch() {
+    let mut scene = Scene::welcomed();
+    scene.push(&["a"]);
+    assert_eq!(scene.tick().len(), 1);
+    scene.push(&["b"]);
+    assert_eq!(scene.hear(acknowledgement(1)), []);
+    assert_eq!(scene.tick().len(), 1);
 }
 
 // New connections

@@ -231,7 +231,7 @@ impl Clerk {
     fn flush_if_due(&mut self, now: Monotonic) {
         let Evidence { ring, reporter } = &mut self.evidence;
         if reporter.is_flush_due(ring) {
-            let actions = reporter.flush(ring, now);
+            let actions = reporter.flush_full(ring, now);
             self.line.carry_out(&mut self.evidence, actions, now, 0);
         }
     }
