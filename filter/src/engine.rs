@@ -705,7 +705,9 @@ impl<'r> Attempt<'_, 'r> {
             now,
             hot_keys: Some(self.hot_keys),
         };
-        let beginnings = self.cache.keys_of_beginnings(presented.as_bytes());
+        let beginnings = self
+            .cache
+            .keys_of_beginnings(presented.as_bytes(), limits.delegation_depth as usize);
         let known = beginnings.iter().find_map(|beginning| self.cache.find(*beginning));
         self.findings.lookup = Some(if known.is_some() {
             Lookup::Beginning
