@@ -197,13 +197,18 @@ pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
     name.len() == other.len() && name.iter().map(fold).eq(other.iter().map(fold))
 }
 
-/// Headers by which widespread frameworks let a request change its method or path after the fact.
-const OVERRIDES: [&[u8]; 5] = [
+/// Headers by which widespread frameworks and servers let a request change its method or path after the fact. The last
+/// three are those of CGI's variables: gunicorn cuts what `script_name` says off the path, and believes whoever is on the
+/// same machine.
+const OVERRIDES: [&[u8]; 8] = [
     b"x-http-method-override",
     b"x-http-method",
     b"x-method-override",
     b"x-original-url",
     b"x-rewrite-url",
+    b"script-name",
+    b"x-script-name",
+    b"path-info",
 ];
 
 /// Headers by which a proxy says for which host a request was before, and which widespread frameworks then take for its
@@ -500,10 +505,20 @@ pub(crate) mod tests {
             ("x-http-method-override", "DELETE"),
             ("x_original_url", "/"),
             ("x-original", ""),
+            ("script_name", "/public"),
+            ("x-script-name", "/public"),
+            ("path_info", "/admin"),
+            ("script", ""),
         ]);
         assert_eq!(
             parse(&buffer).unwrap().overrides,
-            [&b"x-http-method-override"[..], b"x_original_url"]
+            [
+                &b"x-http-method-override"[..],
+                b"x_original_url",
+                b"script_name",
+                b"x-script-name",
+                b"path_info"
+            ]
         );
     }
 
