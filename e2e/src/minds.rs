@@ -81,6 +81,15 @@ pub fn rewritten_path(received: &Received) -> String {
     by_header.unwrap_or_else(|| received.target.clone())
 }
 
+/// The path, by one who lets a header say how much of it is not the application's (gunicorn, and the middleware that many a
+/// Flask application has).
+pub fn path_in_application(received: &Received) -> String {
+    let mut names = ["script-name", "x-script-name"].iter();
+    let mounted_at = names.find_map(|name| header(received, name)).unwrap_or_default();
+    let rest = received.target.strip_prefix(&mounted_at);
+    rest.unwrap_or(&received.target).to_owned()
+}
+
 /// The host, by one who believes whoever says for which host the request was before (Rails, and others where they are told
 /// to).
 pub fn host(received: &Received) -> Option<String> {

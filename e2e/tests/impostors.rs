@@ -175,6 +175,37 @@ fn a_denied_request_is_not_heard_of_at_all() {
     }
 }
 
+/// RFC 9110, section 7.6.1: whoever stands between the filter and the service drops what `connection` names.
+#[test]
+fn an_upgrade_can_not_have_the_identity_dropped_on_the_way() {
+    let request = Request::get("/v1/sockets/book")
+        .delegation(alice())
+        .header("connection", "upgrade, x-delegation-subject")
+        .header("upgrade", "websocket");
+    let reply = stack().send(&request).unwrap();
+    assert_eq!(
+        (reply.status, reply.reason().as_deref()),
+        (403, Some("upgrade_denied")),
+        "{reply:?}"
+    );
+}
+
+#[test]
+fn a_service_behind_a_public_path_is_not_handed_anybody_s_delegation() {
+    let mark = "public-delegation";
+    let request = Request::get("/healthz")
+        .delegation(alice())
+        .proof("a.b.c")
+        .header(MARK, mark);
+    assert_eq!(stack().send(&request).unwrap().status, 200);
+    let seen = stack().upstream.seen(mark).expect("a public request is let through");
+    assert_eq!(
+        (seen.header("delegation"), seen.header("delegation-proof")),
+        (None, None),
+        "{seen:?}"
+    );
+}
+
 #[test]
 fn an_upgrade_hears_of_the_principal_or_of_nobody() {
     let upgrade = |target| {

@@ -886,6 +886,20 @@ mod a_path_that_a_header_names {
             }
         }
     }
+
+    #[test]
+    fn is_never_cut_off_it() {
+        for name in ["script_name", "SCRIPT-NAME", "x-script-name"] {
+            let request = |target| Request::get(target).header(name, "/v1/catalog");
+            let bare = past_the_filter(&request("/v1/catalog/book")).unwrap();
+            assert_eq!(minds::path_in_application(&bare), "/book");
+            assert_read_alike(
+                &request("/v1/catalog/book"),
+                minds::path_in_application,
+                &"/v1/catalog/book".to_owned(),
+            );
+        }
+    }
 }
 
 mod what_tells_rules_apart {

@@ -124,14 +124,18 @@ impl ChainCache {
     }
 
     /// The keys of what a chain as presented begins with, one token fewer each time: first without its leaf, last the
-    /// root alone. None for a root.
-    pub fn keys_of_beginnings(&self, presented: &[u8]) -> Vec<CacheKey> {
+    /// root alone. None for a root, nor for what has more than `most` beginnings: it is too long to be a chain, and costs
+    /// no more than one that is not.
+    pub fn keys_of_beginnings(&self, presented: &[u8], most: usize) -> Vec<CacheKey> {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         let mut keys: Vec<CacheKey> = Vec::new();
         let mut tokens = presented.split(|byte| *byte == b'~').peekable();
         while let Some(token) = tokens.next() {
             hasher.write(token);
             if tokens.peek().is_some() {
+                if keys.len() >= most {
+                    return Vec::new();
+                }
                 keys.push(CacheKey(hasher.finish128().as_u128()));
                 hasher.write(b"~");
             }
@@ -318,10 +322,18 @@ mod tests {
     #[test]
     fn beginnings_have_the_keys_they_have_by_themselves() {
         let cache = cache(1, 1);
-        let keys = cache.keys_of_beginnings(b"root~child~leaf");
+        let keys = cache.keys_of_beginnings(b"root~child~leaf", 2);
         assert_eq!(keys, [cache.key(b"root~child"), cache.key(b"root")]);
-        assert_eq!(cache.keys_of_beginnings(b"root"), []);
-        assert_eq!(cache.keys_of_beginnings(b"~"), [cache.key(b"")]);
+        assert_eq!(cache.keys_of_beginnings(b"root", 2), []);
+        assert_eq!(cache.keys_of_beginnings(b"~", 2), [cache.key(b"")]);
+    }
+
+    #[test]
+    fn what_is_too_long_to_be_a_chain_has_no_beginnings() {
+        let cache = cache(1, 1);
+        assert_eq!(cache.keys_of_beginnings(b"root~child~leaf", 1), []);
+        assert_eq!(cache.keys_of_beginnings(&[b'~'; 32_768], 8), []);
+        assert_eq!(cache.keys_of_beginnings(b"root~leaf", 0), []);
     }
 
     #[test]

@@ -202,7 +202,9 @@ impl Engine {
             Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
         };
         let decision = match &routed.rule.access {
-            _ if request.leaves_http && !routed.rule.allows_upgrade => Decision::Deny(Reason::UpgradeDenied.into()),
+            _ if request.leaves_http && (!routed.rule.allows_upgrade || request.drops_headers) => {
+                Decision::Deny(Reason::UpgradeDenied.into())
+            }
             Access::Public => Decision::Allow(Allowance::Public),
             Access::Delegated(requirement) => {
                 let mut attempt = Attempt {
@@ -459,7 +461,10 @@ impl<'r> Attempt<'_, 'r> {
             None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
             None => Agent::Bearer,
         };
-        self.findings.agent = Some(agent);
+        // Who signed a proof has asked for what the proof says, which is not known yet to be what this request asks for.
+        if proof.is_none() {
+            self.findings.agent = Some(agent);
+        }
         Ok(Established { chain, proof, agent })
     }
 
@@ -512,14 +517,21 @@ impl<'r> Attempt<'_, 'r> {
             body,
         })?;
         self.findings.arguments = Some(arguments.canonical());
+        let covered = match proof {
+            Some(proof) => proof.covers(&chain.chain, tool, &arguments),
+            None => Ok(()),
+        };
+        if covered.is_ok() {
+            self.findings.agent = Some(*agent);
+        }
         chain.chain.permits(tool, &arguments)?;
+        covered?;
         let grant = chain.grant(routed.index, *agent, || {
             let identity = Identity::new(&chain.chain, *agent, tool, self.policy.identity_headers)?;
             Ok::<_, Denial>(Grant::new(routed.index, *agent, identity))
         })?;
         // Last, because it is remembered: only what is otherwise allowed uses a proof up.
         if let Some(proof) = proof {
-            proof.covers(&chain.chain, tool, &arguments)?;
             // A decision that is not carried out uses nothing up: another filter may enforce it in a moment.
             if self.mode == Mode::Shadow {
                 return Ok(grant);
@@ -682,7 +694,10 @@ impl<'r> Attempt<'_, 'r> {
             now,
             hot_keys: Some(&self.memories.hot_keys),
         };
-        let beginnings = self.memories.cache.keys_of_beginnings(presented.as_bytes());
+        let beginnings = self
+            .memories
+            .cache
+            .keys_of_beginnings(presented.as_bytes(), limits.delegation_depth as usize);
         let known = beginnings
             .iter()
             .find_map(|beginning| self.memories.cache.find(*beginning));

@@ -263,6 +263,41 @@ fn what_no_rule_covers_is_denied_and_what_is_public_is_not_asked() {
     assert_eq!(ask("/x/../healthz", &[]), "path_ambiguous");
 }
 
+/// Whoever has seen a proof can show it with arguments that its signer never asked for.
+#[test]
+fn an_agent_is_named_only_for_what_the_proof_says() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let delegation = delegation();
+    let agent = Some(Agent::Key(key(2).public().thumbprint()));
+    let signed_for = |arguments: &str| proof(&delegation, 2, "p", "pay", arguments, NOW);
+    for (signed, asked, reason, named) in [
+        (PAID, "50", "allow", agent),
+        (PAID, "51", "proof_mismatch", None),
+        (PAID, "5000", "argument_not_allowed", None),
+        (PAID, "many", "argument_malformed", None),
+        (
+            r#"{"account":"a1","amount":5000}"#,
+            "5000",
+            "argument_not_allowed",
+            agent,
+        ),
+    ] {
+        let proof = signed_for(signed);
+        let path = format!("/accounts/a1/charges?amount={asked}");
+        let mut request = pay(&delegation, &proof);
+        request[2].1 = &path;
+        let serialized = serialize(&request);
+        let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
+        let verdict = decided(engine.decide(&request, world));
+        assert_eq!(
+            (code(&verdict), verdict.findings.agent),
+            (reason, named),
+            "{signed} as {asked}"
+        );
+    }
+}
+
 #[test]
 fn what_is_missing_or_doubled_is_said_before_anything_is_verified() {
     let world = &mut TestWorld {

@@ -74,7 +74,8 @@ impl Recorder {
         let proven = matches!(verdict.findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)));
         let standing = match &verdict.decision {
             Decision::Deny(denial) if !proven && denial.reason.class() == Class::Proof => return Record::Count,
-            Decision::Deny(_) if !proven => Standing::Unverified,
+            // A proof that was good once can be shown as often as anybody likes who has seen it.
+            Decision::Deny(denial) if !proven || denial.reason.class() == Class::Proof => Standing::Unverified,
             Decision::Deny(_) | Decision::Allow(_) => Standing::Verified,
         };
         self.event.clear();

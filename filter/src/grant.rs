@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use credence_delegation::VerifiedChain;
 
 use crate::engine::Agent;
-use crate::identity::Identity;
+use crate::identity::{Identity, MAX_VALUE_BYTES};
 
 /// What every allowed request of one chain, by one agent, under one rule has in common.
 #[derive(Debug)]
@@ -50,13 +50,12 @@ impl Grant {
     pub fn bytes(chain: &VerifiedChain) -> usize {
         let principal = chain.principal();
         let subject = principal.subject.as_deref().unwrap_or_default();
-        let names = principal.issuer.len().saturating_add(subject.len());
-        let ids = chain
-            .tokens()
-            .map(|token| token.id().len())
-            .fold(0, usize::saturating_add);
-        // Once in the headers, once in their joint form, once in the event.
-        FIXED_BYTES.saturating_add(names.saturating_add(ids).saturating_mul(3))
+        let ids = chain.tokens().map(|token| token.id().len());
+        let in_the_event = ids.chain([principal.issuer.len(), subject.len()]);
+        // Encoded, once in the headers and once in their joint form. None of them is longer than an identity's values may be.
+        let in_headers = [&principal.issuer, subject, chain.leaf().id()]
+            .map(|text| Identity::value_bytes(text).min(MAX_VALUE_BYTES).saturating_mul(2));
+        in_the_event.chain(in_headers).fold(FIXED_BYTES, usize::saturating_add)
     }
 }
 
@@ -65,3 +64,32 @@ const USUAL_EVIDENCE_BYTES: usize = 256;
 
 /// A grant without the names and ids of its chain: the rule's, the tool's, and what the allocator adds.
 const FIXED_BYTES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use credence_delegation::{Limits, mint};
+
+    use super::*;
+    use crate::identity::IdentityHeaders;
+    use crate::samples;
+
+    /// Names that three bytes stand for each byte of take their room too.
+    #[test]
+    fn a_grant_takes_no_more_than_is_reckoned() {
+        let name = "\u{e9}".repeat(128);
+        let root = mint::RootGrant {
+            grant: samples::grant(&name, 2, "{}"),
+            issuer: samples::ISSUER.into(),
+            subject: Some(name),
+            epoch: Some(0),
+            agent_name: None,
+        };
+        let root = mint::root(&root, &samples::key(1), &Limits::default()).unwrap();
+        let chain = samples::verified(&root);
+        let identity = Identity::new(&chain, Agent::Bearer, "pay", IdentityHeaders::Dictionary).unwrap();
+        let parts: usize = identity.parts.iter().map(|(_, value)| value.len()).sum();
+        let dictionary = identity.dictionary.map_or(0, |dictionary| dictionary.len());
+        assert!(parts + dictionary > 2 * 3 * 512, "{parts} {dictionary}");
+        assert!(parts + dictionary < Grant::bytes(&chain));
+    }
+}

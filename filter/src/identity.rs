@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use credence_delegation::VerifiedChain;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::decision::{Denial, Reason};
 use crate::engine::Agent;
@@ -127,6 +128,13 @@ impl Identity {
         Ok(Self { parts, dictionary })
     }
 
+    /// Bytes that a text takes in one of the values.
+    pub fn value_bytes(text: &str) -> usize {
+        utf8_percent_encode(text, ESCAPED)
+            .map(str::len)
+            .fold(0, usize::saturating_add)
+    }
+
     /// The headers, names in lower case.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let separate = match self.dictionary {
@@ -170,17 +178,18 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 fn percent_encode(text: &str) -> String {
-    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~')
-        .remove(b':')
-        .remove(b'/')
-        .remove(b'@');
     utf8_percent_encode(text, ESCAPED).to_string()
 }
+
+/// What is escaped in a value.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'/')
+    .remove(b'@');
 
 /// Carries the dictionary.
 const DICTIONARY_HEADER: &str = "x-delegation-identity";

@@ -27,6 +27,9 @@ pub struct Request<'a> {
     pub traceparent: Option<&'a [u8]>,
     /// Asks to leave HTTP: a CONNECT, or an upgrade such as a WebSocket.
     pub leaves_http: bool,
+    /// `connection` names headers that the next hop shall drop (RFC 9110, section 7.6.1). Envoy passes it on with an
+    /// upgrade only.
+    pub drops_headers: bool,
     /// Whether a body, or trailers, follow.
     pub has_body: bool,
     /// The names, as they arrived, of headers by which a request asks to be taken for another than the one that was
@@ -57,6 +60,7 @@ impl<'a> Request<'a> {
             request_id: None,
             traceparent: None,
             leaves_http: false,
+            drops_headers: false,
             has_body,
             overrides: Vec::new(),
             host_overrides: Vec::new(),
@@ -69,6 +73,7 @@ impl<'a> Request<'a> {
                 b":authority" => once(&mut request.authority, value)?,
                 b":path" => once(&mut request.path, value)?,
                 b":protocol" | b"upgrade" => request.leaves_http = true,
+                b"connection" => request.drops_headers |= names_headers(value),
                 b"content-type" => _ = request.content_type.get_or_insert(value),
                 b"x-request-id" => _ = request.request_id.get_or_insert(value),
                 b"traceparent" => _ = request.traceparent.get_or_insert(value),
@@ -134,6 +139,13 @@ impl Default for HeaderNames {
     }
 }
 
+/// Whether a `connection` says more than what becomes of the connection.
+fn names_headers(value: &[u8]) -> bool {
+    const OPTIONS: [&[u8]; 4] = [b"", b"upgrade", b"keep-alive", b"close"];
+    let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    options.any(|option| !OPTIONS.iter().any(|known| option.eq_ignore_ascii_case(known)))
+}
+
 /// A header that must come exactly once, and alone: see [`is_joined`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field<'a> {
@@ -197,13 +209,18 @@ pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
     name.len() == other.len() && name.iter().map(fold).eq(other.iter().map(fold))
 }
 
-/// Headers by which widespread frameworks let a request change its method or path after the fact.
-const OVERRIDES: [&[u8]; 5] = [
+/// Headers by which widespread frameworks and servers let a request change its method or path after the fact. The last
+/// three are those of CGI's variables: gunicorn cuts what `script_name` says off the path, and believes whoever is on the
+/// same machine.
+const OVERRIDES: [&[u8]; 8] = [
     b"x-http-method-override",
     b"x-http-method",
     b"x-method-override",
     b"x-original-url",
     b"x-rewrite-url",
+    b"script-name",
+    b"x-script-name",
+    b"path-info",
 ];
 
 /// Headers by which a proxy says for which host a request was before, and which widespread frameworks then take for its
@@ -414,6 +431,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_connection_that_names_headers_is_recognised() {
+        let cases = [
+            ("Upgrade", false),
+            ("keep-alive, Upgrade", false),
+            ("close,", false),
+            ("upgrade, x-delegation-agent", true),
+            ("te", true),
+        ];
+        for (value, expected) in cases {
+            let buffer = serialize(&[("upgrade", "websocket"), ("connection", value)]);
+            assert_eq!(parse(&buffer).unwrap().drops_headers, expected, "{value}");
+        }
+    }
+
+    #[test]
     fn grpc_is_told_by_its_content_type() {
         let cases = [
             ("application/grpc", true),
@@ -500,10 +532,20 @@ pub(crate) mod tests {
             ("x-http-method-override", "DELETE"),
             ("x_original_url", "/"),
             ("x-original", ""),
+            ("script_name", "/public"),
+            ("x-script-name", "/public"),
+            ("path_info", "/admin"),
+            ("script", ""),
         ]);
         assert_eq!(
             parse(&buffer).unwrap().overrides,
-            [&b"x-http-method-override"[..], b"x_original_url"]
+            [
+                &b"x-http-method-override"[..],
+                b"x_original_url",
+                b"script_name",
+                b"x-script-name",
+                b"path_info"
+            ]
         );
     }
 

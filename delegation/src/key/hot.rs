@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::table::{BASE_TABLE_BYTES, KEY_TABLE_BYTES, KeyTable};
+use super::table::KeyTable;
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
 /// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs less than
@@ -37,12 +37,6 @@ struct Slot {
 }
 
 impl HotKeys {
-    /// Bytes that the table of one key takes.
-    pub const BYTES_PER_KEY: usize = KEY_TABLE_BYTES;
-
-    /// Bytes that all tables of a process share, once there is any.
-    pub const SHARED_BYTES: usize = BASE_TABLE_BYTES;
-
     /// Keeps tables for at most `limit` keys.
     #[must_use]
     pub fn new(limit: usize) -> Self {

@@ -100,12 +100,6 @@ pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
 /// The smallest ring: the quarter kept for verified decisions holds the largest entry.
 pub const MIN_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
-/// The ring's size in entries unless configured otherwise.
-pub const DEFAULT_MAX_ENTRIES: usize = 16_384;
-
-/// The ring's size in bytes unless configured otherwise.
-pub const DEFAULT_MAX_BYTES: usize = 4 * 1024 * 1024;
-
 /// The most (rule, reason, second) that are counted apart at one time; further ones are counted in a gap.
 pub const MAX_OPEN_AGGREGATES: usize = 256;
 
@@ -659,8 +653,8 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "measured natively")]
     fn push_cost() {
         let mut ring = Ring::new(Limits {
-            max_entries: DEFAULT_MAX_ENTRIES,
-            max_bytes: DEFAULT_MAX_BYTES,
+            max_entries: 16_384,
+            max_bytes: 16 << 20,
             overflow: Overflow::Shed,
         })
         .unwrap();

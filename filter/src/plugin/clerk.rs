@@ -7,7 +7,7 @@ use crate::audit::{self, Reporter, Ring};
 use crate::clock::{Monotonic, UnixNanos, WallClock};
 use crate::config::{Access, Mode};
 use crate::decision::{Allowance, Decision, Denial, Reason};
-use crate::engine::{Lookup, Verdict};
+use crate::engine::{Findings, Lookup, Verdict};
 use crate::evidence::{Record, Recorder};
 use crate::host::Flow;
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
@@ -129,6 +129,13 @@ impl Clerk {
             // Nobody behind us gets to spend it.
             remove(names.proof.as_bytes())?;
         }
+        let forwards = match access {
+            Access::Delegated(requirement) => requirement.forward,
+            Access::Public => false,
+        };
+        if !forwards && request.delegation != Field::Absent {
+            remove(names.delegation.as_bytes())?;
+        }
         let Allowance::Delegated(grant) = allowance else {
             return Ok(());
         };
@@ -140,10 +147,7 @@ impl Clerk {
                 calls::set_filter_state(part.filter_state(), value.as_bytes())?;
             }
         }
-        match access {
-            Access::Delegated(requirement) if requirement.forward => Ok(()),
-            Access::Delegated(_) | Access::Public => remove(names.delegation.as_bytes()),
-        }
+        Ok(())
     }
 
     /// Counts and records a decision, exactly once. Nothing here fails the request.
@@ -161,9 +165,9 @@ impl Clerk {
             // The engine counts its looks at what the workers share.
             Some(Lookup::Shared) | None => {}
         }
-        let decision_ns = self.decision_ns(verdict.findings.lookup, began);
-        if verdict.findings.verified {
-            metrics.observe(self.verification_us, decision_ns.unwrap_or_default().div_ceil(1_000));
+        let decision_ns = self.decision_ns(&verdict.findings, began);
+        if let (true, Some(nanos)) = (verdict.findings.verified, decision_ns) {
+            metrics.observe(self.verification_us, nanos.div_ceil(1_000));
         }
         let ring = &mut self.evidence.ring;
         match self.recorder.record(verdict, request, began.wall, decision_ns) {
@@ -176,9 +180,9 @@ impl Clerk {
     }
 
     /// How long a decision took, if that is measured. To ask for the time costs more than to remember a chain, so that
-    /// of the decisions on remembered chains only one in `TIMED_HITS` is timed.
-    fn decision_ns(&mut self, lookup: Option<Lookup>, began: Began) -> Option<u64> {
-        if lookup == Some(Lookup::Hit) {
+    /// of the decisions on remembered chains for which no proof was verified either only one in `TIMED_HITS` is timed.
+    fn decision_ns(&mut self, findings: &Findings, began: Began) -> Option<u64> {
+        if findings.lookup == Some(Lookup::Hit) && !findings.verified {
             self.hits = self.hits.wrapping_add(1);
             if !self.hits.is_multiple_of(TIMED_HITS) {
                 return None;
@@ -347,7 +351,7 @@ fn answer(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Result<(), Hos
     })
 }
 
-/// One in this many decisions on remembered chains is timed.
+/// One in this many decisions for which nothing had to be verified is timed.
 const TIMED_HITS: u64 = 16;
 
 /// The rule's name in aggregates where no rule covers the request. No rule can have it: names are not empty.

@@ -45,11 +45,11 @@ pub struct Settings {
     pub log_id: String,
     /// The name Envoy gives its node, for the operator of the control plane.
     pub node: String,
-    /// The most subjects a view may hold. `DEFAULT_MAX_SUBJECTS` unless configured.
+    /// The most subjects a view may hold.
     pub max_subjects: usize,
-    /// How old a lease may be. `DEFAULT_MAX_STALENESS` unless configured.
+    /// How old a lease may be.
     pub max_staleness: Duration,
-    /// How long after a ping the next is due. `DEFAULT_PING_INTERVAL` unless configured; at most one second.
+    /// How long after a ping the next is due; at most one second.
     pub ping_interval: Duration,
 }
 
@@ -123,15 +123,9 @@ struct Position {
     digest: [u8; 32],
 }
 
-/// The most subjects a view holds unless configured otherwise. Two views of this size (one in force, one arriving)
+/// The most subjects the plugin lets a view hold. Two views of this size (one in force, one arriving)
 /// fit into the 1 GiB a VM may have.
 pub const DEFAULT_MAX_SUBJECTS: usize = 5_000_000;
-
-/// How old a lease may be unless configured otherwise.
-pub const DEFAULT_MAX_STALENESS: Duration = Duration::from_secs(5);
-
-/// How often a ping is sent unless configured otherwise.
-pub const DEFAULT_PING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The longest promise of a stopping control plane that is believed.
 pub const MAX_PROMISE: Duration = Duration::from_secs(60);

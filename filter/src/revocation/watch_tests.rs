@@ -25,8 +25,8 @@ impl Scene {
             log_id: LOG.to_owned(),
             node: "node".to_owned(),
             max_subjects,
-            max_staleness: DEFAULT_MAX_STALENESS,
-            ping_interval: DEFAULT_PING_INTERVAL,
+            max_staleness: Duration::from_secs(5),
+            ping_interval: Duration::from_millis(500),
         };
         Self {
             watch: Watch::new(settings, [7; 16]),
