@@ -29,6 +29,7 @@ run: build wasm envoy ## Watch a real Envoy allow and deny delegations: builds a
 
 test: build wasm envoy ## Build all and run every test, end to end against a real Envoy too
 	@scripts/build-wasm.sh neighbour
+	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace

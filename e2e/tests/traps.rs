@@ -76,6 +76,37 @@ fn a_request_that_traps_the_filter_is_denied_and_the_next_is_decided_as_ever() {
 }
 
 #[test]
+fn what_a_vm_had_verified_before_it_trapped_costs_the_next_no_signature() {
+    let stack = trapping(
+        "proxy_on_request_headers",
+        module::TRAP_IF_THIRD_IS_ZERO,
+        StackOptions::quick(),
+    );
+    let count = |metric: &str| stack.envoy.stat(&format!("wasmcustom.credence_{metric}"));
+    let chain = stack.mint("alice", &["--tool", READ]).unwrap();
+    let worker = Http2::connect(stack.envoy.ingress()).unwrap();
+    assert_eq!(worker.send(&book(&chain)).unwrap().status, 200);
+    waiting::until("the chain to be shared", || {
+        Ok((count("shared_cache_stored")? == 1).then_some(()))
+    })
+    .unwrap();
+    let verified = count("cache_misses").unwrap();
+
+    let trapped = worker.send(&Request::get("/healthz").json("{}")).unwrap();
+    assert_trapped(&stack, &trapped, "none");
+    assert_eq!(until_decided(&worker, &book(&chain)).status, 200);
+    waiting::until("the new VM to have found the chain", || {
+        Ok((count("shared_cache_hits")? == 1).then_some(()))
+    })
+    .unwrap();
+    assert_eq!(
+        count("cache_misses").unwrap(),
+        1,
+        "it was verified once, before the trap"
+    );
+}
+
+#[test]
 #[ignore = "takes 65 s: that long the control plane waits for a source to come back"]
 fn what_evidence_a_trap_may_have_cost_is_on_record() {
     let stack = trapping(

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Makes sure that what the end-to-end tests stand on is installed, besides Envoy and what cargo brings.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+require openssl openssl "making the certificates of the mutual TLS tests"
