@@ -1,7 +1,6 @@
 //! What a token grants: tools, and constraints on their arguments (draft sections 3.3 and 4.5).
 
-use std::collections::BTreeMap;
-
+use crate::by_name::ByName;
 use crate::constraint::{Budget, Constraint, ConstraintError, Fault};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
@@ -10,13 +9,13 @@ use crate::value::Arguments;
 /// The tools that a token grants. Tool names are compared as exact strings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capabilities {
-    tools: BTreeMap<String, ConstraintMap>,
+    tools: ByName<ConstraintMap>,
 }
 
 /// The constraints on one tool's arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConstraintMap {
-    entries: BTreeMap<String, Entry>,
+    entries: ByName<Entry>,
     /// Whether arguments that no entry names are granted with any value: the `*` entry, or a map without entries.
     rest: bool,
 }
@@ -44,14 +43,13 @@ impl Capabilities {
             .map(|(tool, map)| map.as_object().map(|map| (tool, map)))
             .collect::<Option<Vec<_>>>()
             .ok_or(ToolsError::Shape)?;
-        let mut parsed = BTreeMap::new();
-        for (tool, map) in maps {
-            parsed.insert(
-                tool.to_owned(),
-                ConstraintMap::parse(tool, map).map_err(ToolsError::Constraint)?,
-            );
-        }
-        Ok(Self { tools: parsed })
+        let tools = maps.into_iter().map(|(tool, map)| {
+            let map = ConstraintMap::parse(tool, map).map_err(ToolsError::Constraint)?;
+            Ok((tool.into(), map))
+        });
+        Ok(Self {
+            tools: tools.collect::<Result<_, _>>()?,
+        })
     }
 
     /// The constraints on `tool`'s arguments, if it is granted.
@@ -62,13 +60,13 @@ impl Capabilities {
 
     /// The names of the tools, sorted.
     pub fn tools(&self) -> impl Iterator<Item = &str> {
-        self.tools.keys().map(String::as_str)
+        self.tools.iter().map(|(tool, _)| tool)
     }
 
     /// Checks that `child` grants no more than this (draft section 8, step 4p).
     pub(crate) fn check_attenuation(&self, child: &Self) -> Result<(), Denial> {
         let mut pairs = Vec::with_capacity(child.tools.len());
-        for (tool, map) in &child.tools {
+        for (tool, map) in child.tools.iter() {
             let parent = self.tools.get(tool).ok_or_else(|| {
                 Step::S4p1.deny(Cause::Attenuation(format!(
                     "the parent does not grant the tool \"{tool}\""
@@ -92,14 +90,14 @@ impl Capabilities {
     pub(crate) fn heap_bytes(&self) -> usize {
         let tools = self.tools.iter();
         tools
-            .map(|(tool, map)| map.heap_bytes().saturating_add(tool.capacity()))
-            .fold(tree_bytes(&self.tools), usize::saturating_add)
+            .map(|(_, map)| map.heap_bytes())
+            .fold(self.tools.heap_bytes(), usize::saturating_add)
     }
 }
 
 impl ConstraintMap {
     fn parse(tool: &str, map: &Object<'_>) -> Result<Self, ConstraintError> {
-        let mut entries = BTreeMap::new();
+        let mut entries = Vec::new();
         let mut rest = map.is_empty();
         for (argument, json) in map.iter() {
             let fail = |fault| ConstraintError {
@@ -116,10 +114,13 @@ impl ConstraintMap {
                 }
                 rest = true;
             } else {
-                entries.insert(argument.to_owned(), Entry { constraint, optional });
+                entries.push((argument.into(), Entry { constraint, optional }));
             }
         }
-        Ok(Self { entries, rest })
+        Ok(Self {
+            entries: entries.into_iter().collect(),
+            rest,
+        })
     }
 
     /// Checks an invocation's arguments in closed world (draft section 8, step 6b).
@@ -137,7 +138,7 @@ impl ConstraintMap {
             .iter()
             .find(|(name, entry)| !entry.optional && arguments.argument(name).is_none())
         {
-            Some((name, _)) => Err(Cause::ArgumentMissing(name.clone())),
+            Some((name, _)) => Err(Cause::ArgumentMissing(name.to_owned())),
             None => Ok(()),
         }
     }
@@ -145,24 +146,21 @@ impl ConstraintMap {
     fn heap_bytes(&self) -> usize {
         let entries = self.entries.iter();
         entries
-            .map(|(name, entry)| name.capacity().saturating_add(entry.constraint.heap_bytes()))
-            .fold(tree_bytes(&self.entries), usize::saturating_add)
+            .map(|(_, entry)| entry.constraint.heap_bytes())
+            .fold(self.entries.heap_bytes(), usize::saturating_add)
     }
 
     /// Step 4p2: the rules of section 4.5 for which arguments a child may name and drop.
     fn check_names(&self, tool: &str, child: &Self) -> Result<(), Denial> {
         let deny = |what: String| Err(Step::S4p2.deny(Cause::Attenuation(what)));
-        if let Some(name) = child
-            .entries
-            .keys()
-            .find(|name| !self.rest && !self.entries.contains_key(*name))
-        {
+        let mut names = child.entries.iter().map(|(name, _)| name);
+        if let Some(name) = names.find(|name| !self.rest && !self.entries.has(name)) {
             return deny(format!(
                 "the parent does not grant the argument \"{name}\" of \"{tool}\""
             ));
         }
-        for (name, entry) in &self.entries {
-            if !child.entries.contains_key(name) && (!entry.optional || child.rest) {
+        for (name, entry) in self.entries.iter() {
+            if !child.entries.has(name) && (!entry.optional || child.rest) {
                 return deny(format!(
                     "the argument \"{name}\" of \"{tool}\" is dropped, and with it its constraint"
                 ));
@@ -176,7 +174,7 @@ impl ConstraintMap {
 
     /// Step 4p3: what the parent requires stays required.
     fn check_presence(&self, tool: &str, child: &Self) -> Result<(), Denial> {
-        for (name, entry) in &child.entries {
+        for (name, entry) in child.entries.iter() {
             if entry.optional && self.entries.get(name).is_some_and(|parent| !parent.optional) {
                 let what = format!("the argument \"{name}\" of \"{tool}\" is required by the parent");
                 return Err(Step::S4p3.deny(Cause::Attenuation(what)));
@@ -188,7 +186,7 @@ impl ConstraintMap {
     /// Step 4p4: every constraint is at least as tight as the parent's. An argument that the parent admits under `*`
     /// had no constraint, so any is tighter.
     fn check_constraints(&self, tool: &str, child: &Self, budget: &mut Budget) -> Result<(), Denial> {
-        for (name, entry) in &child.entries {
+        for (name, entry) in child.entries.iter() {
             if self
                 .entries
                 .get(name)
@@ -200,19 +198,6 @@ impl ConstraintMap {
         }
         Ok(())
     }
-}
-
-/// Bytes that a map takes, without what its entries hold elsewhere. The standard library's B-tree has nodes with room for
-/// 11 entries, of which all but the first hold at least 5: a map of one entry takes as much as one of 11.
-fn tree_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
-    let room = size_of::<(K, V)>().saturating_mul(11);
-    let node = room.saturating_add(size_of::<[usize; 4]>());
-    let nodes = if map.len() <= 11 {
-        usize::from(!map.is_empty())
-    } else {
-        map.len().div_ceil(5)
-    };
-    nodes.saturating_mul(node)
 }
 
 /// The capabilities in an `authorization_details` array: the one entry of our type, or none.

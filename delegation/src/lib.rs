@@ -35,6 +35,7 @@ mod anchor;
 mod base64url;
 #[cfg(feature = "batch")]
 pub mod batch;
+mod by_name;
 mod canonical;
 mod capabilities;
 mod chain;

@@ -1,0 +1,79 @@
+//! A small map by names that is read often and never changed.
+
+/// Values by name, sorted. Most have one to three: a vector takes the room of these, where a tree's node takes eleven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ByName<V>(Box<[(Box<str>, V)]>);
+
+impl<V> Default for ByName<V> {
+    fn default() -> Self {
+        Self(Box::default())
+    }
+}
+
+impl<V> ByName<V> {
+    /// The value of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&V> {
+        let place = self.0.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
+        self.0.get(place).map(|(_, value)| value)
+    }
+
+    /// Whether there is a value of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Names and values, sorted by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        self.0.iter().map(|(name, value)| (&**name, value))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes on the heap, without what the values hold elsewhere.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let names = self.0.iter().map(|(name, _)| name.len());
+        names.fold(size_of_val(&*self.0), usize::saturating_add)
+    }
+}
+
+impl<V> FromIterator<(Box<str>, V)> for ByName<V> {
+    /// Of values with the same name the last counts.
+    fn from_iter<I: IntoIterator<Item = (Box<str>, V)>>(values: I) -> Self {
+        let mut values: Vec<_> = values.into_iter().collect();
+        values.sort_by(|(one, _), (other, _)| one.cmp(other));
+        values.reverse();
+        values.dedup_by(|(one, _), (other, _)| one == other);
+        values.reverse();
+        Self(values.into_boxed_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(values: &[(&str, u32)]) -> ByName<u32> {
+        values.iter().map(|(name, value)| (Box::from(*name), *value)).collect()
+    }
+
+    #[test]
+    fn finds_what_was_put_in_and_nothing_else() {
+        let map = map(&[("b", 2), ("a", 1), ("c", 3)]);
+        assert_eq!(
+            (map.get("a"), map.get("b"), map.get("c")),
+            (Some(&1), Some(&2), Some(&3))
+        );
+        assert!(!map.has("") && !map.has("ab"));
+        assert_eq!(map.iter().collect::<Vec<_>>(), [("a", &1), ("b", &2), ("c", &3)]);
+        assert_eq!(map.len(), 3);
+    }
+
+    #[test]
+    fn of_the_same_name_the_last_counts() {
+        let map = map(&[("a", 1), ("b", 2), ("a", 3)]);
+        assert_eq!(map.iter().collect::<Vec<_>>(), [("a", &3), ("b", &2)]);
+    }
+}
