@@ -388,6 +388,24 @@ mod tests {
         assert_eq!((event.proof, event.decision_ns, event.stale_ms), (0, 0, None));
     }
 
+    /// Whoever has seen a proof can show it again; what he causes must not take the room kept for its signer.
+    #[test]
+    fn a_proof_that_was_shown_before_gives_nobody_s_evidence_precedence() {
+        let scene = Scene::new();
+        let standing = |reason: Reason| {
+            let mut verdict = scene.verdict(Decision::Deny(reason.into()));
+            verdict.findings.agent = Some(Agent::Key(samples::key(2).public().thumbprint()));
+            let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
+            let mut recorder = Recorder::new(RecordedArguments::None, [3; 16]);
+            match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
+                Record::Event(_, standing) => standing,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(standing(Reason::ProofReplayed), Standing::Unverified);
+        assert_eq!(standing(Reason::ToolNotGranted), Standing::Verified);
+    }
+
     #[test]
     fn client_text_is_cut_and_made_text() {
         let put = |value: &[u8]| {

@@ -224,11 +224,14 @@ impl Root {
                 }
             });
             // It stays where it is, and ends with its timeout.
-            if let Err(error) | Ok(Err(error)) = settled {
-                calls::log(
+            match settled {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => calls::log(
                     LogLevel::Error,
                     &format!("credence: a held request stays held: {error}"),
-                );
+                ),
+                // Nobody has decided about it, and the record says so.
+                Err(error) => self.clerk.note_failure(&error, metrics),
             }
         }
     }
