@@ -5,6 +5,7 @@
 //! command, as a user would, and by a signer of our own ([`forge`]) where a user would not.
 
 pub mod artefacts;
+pub mod assertions;
 pub mod audit;
 pub mod client;
 pub mod command;

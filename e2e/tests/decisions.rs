@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use credence_e2e::assertions::assert_denied;
 use credence_e2e::forge::{self, Claims, Forger};
 use credence_e2e::grants::READ;
 use credence_e2e::{AUDIENCE, Client, ISSUER, Reply, Request, Stack, StackOptions};
@@ -30,16 +31,6 @@ fn book() -> Request {
 fn assert_allowed(reply: &Reply) {
     assert_eq!((reply.status, reply.reason()), (200, None), "{}", reply.text());
     assert!(reply.received().is_some(), "it was not the service that answered");
-}
-
-#[track_caller]
-fn assert_denied(reply: &Reply, status: u16, reason: &str) {
-    assert_eq!(
-        (reply.status, reply.reason().as_deref()),
-        (status, Some(reason)),
-        "{}",
-        reply.text()
-    );
 }
 
 mod a_delegation {

@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
+use credence_e2e::assertions::assert_denied;
 use credence_e2e::grants::READ;
 use credence_e2e::upstream::MARK;
-use credence_e2e::{Http2, Reply, Request, Stack, StackOptions};
+use credence_e2e::{Http2, Request, Stack, StackOptions};
 
 /// One for all tests, with Envoy's limits as envoy-config/envoy.yaml has them; it ends with the process.
 fn stack() -> &'static Stack {
@@ -19,16 +20,6 @@ fn alice() -> String {
 
 fn book() -> Request {
     Request::get("/v1/catalog/book")
-}
-
-#[track_caller]
-fn assert_denied(reply: &Reply, status: u16, reason: &str) {
-    assert_eq!(
-        (reply.status, reply.reason().as_deref()),
-        (status, Some(reason)),
-        "{}",
-        reply.text()
-    );
 }
 
 /// The request, filled up with headers until all of them together are as large as that: names, values and, for each, the

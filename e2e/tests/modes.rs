@@ -1,20 +1,11 @@
 //! What a configuration may do besides enforcing: watch in shadow, go by old knowledge, tell Envoy who is asking.
 
+use credence_e2e::assertions::assert_denied;
 use credence_e2e::grants::{CHARGE, READ};
-use credence_e2e::{AUDIENCE, Client, Reply, Request, Stack, StackOptions, waiting};
+use credence_e2e::{AUDIENCE, Client, Request, Stack, StackOptions, waiting};
 
 fn book() -> Request {
     Request::get("/v1/catalog/book")
-}
-
-#[track_caller]
-fn assert_denied(reply: &Reply, status: u16, reason: &str) {
-    assert_eq!(
-        (reply.status, reply.reason().as_deref()),
-        (status, Some(reason)),
-        "{}",
-        reply.text()
-    );
 }
 
 mod in_shadow {

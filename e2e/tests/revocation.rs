@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use credence_e2e::assertions::assert_denied;
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Failure, ISSUER, Reply, Request, Stack, StackOptions, waiting};
 
@@ -21,16 +22,6 @@ fn book(chain: &str) -> Request {
 #[track_caller]
 fn assert_allowed(reply: &Reply) {
     assert_eq!((reply.status, reply.reason()), (200, None), "{}", reply.text());
-}
-
-#[track_caller]
-fn assert_denied(reply: &Reply, status: u16, reason: &str) {
-    assert_eq!(
-        (reply.status, reply.reason().as_deref()),
-        (status, Some(reason)),
-        "{}",
-        reply.text()
-    );
 }
 
 /// Asks until the answer is no.

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use credence_e2e::assertions::assert_denied;
 use credence_e2e::audit::Kind;
 use credence_e2e::gate::Gate;
 use credence_e2e::grants::{CHARGE, READ};
@@ -63,16 +64,6 @@ fn replies(starting: &Starting, requests: &[Request], meanwhile: impl FnOnce()) 
 
 fn book() -> Request {
     Request::get("/v1/catalog/book")
-}
-
-#[track_caller]
-fn assert_denied(reply: &Reply, status: u16, reason: &str) {
-    assert_eq!(
-        (reply.status, reply.reason().as_deref()),
-        (status, Some(reason)),
-        "{}",
-        reply.text()
-    );
 }
 
 /// A rule whose requests may have a body that nobody reads, before those of envoy-config/envoy.yaml.
