@@ -70,7 +70,8 @@ impl Http2 {
         let is_all = request.body.is_empty();
         let mut exchange = self.begin(request, None, is_all)?;
         if !is_all {
-            exchange.send_part(&request.body, true)?;
+            // Whoever answers at the headers may have ended the stream by now: the reply will tell.
+            let _ = exchange.send_part(&request.body, true);
         }
         Ok(exchange)
     }
