@@ -27,6 +27,7 @@ mod serve;
 mod table;
 mod verify;
 mod words;
+mod yaml;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

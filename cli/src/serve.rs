@@ -1,6 +1,7 @@
 //! `credence serve`
 
 mod log_output;
+mod settings;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -47,9 +48,18 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
 
-    /// The file with the operator's bearer token.
-    #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
-    operator_token_file: PathBuf,
+    /// The file with the bearer token of an operator who may do everything. The configuration file may name others.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CREDENCE_TOKEN_FILE",
+        required_unless_present = "config"
+    )]
+    operator_token_file: Option<PathBuf>,
+
+    /// The configuration file, YAML: TLS and credentials (docs/control-plane.md).
+    #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG")]
+    config: Option<PathBuf>,
 
     /// How long after a planned stop no revocation is acknowledged, so that filters stay fresh meanwhile: at most 60s.
     #[arg(long, value_name = "SPAN", default_value = "10s")]
@@ -87,43 +97,26 @@ impl Serve {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         self.refuse_token_in_data()?;
         let _flushed_at_the_end = self.start_logging()?;
-        if self.init && !self.operator_token_file.exists() {
-            create_token(&self.operator_token_file)?;
+        let config = self.config()?;
+        if let Some(token_file) = self
+            .operator_token_file
+            .as_deref()
+            .filter(|file| self.init && !file.exists())
+        {
+            create_token(token_file)?;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
-        runtime.block_on(self.serve(out))
+        runtime.block_on(serve(config, out))
     }
 
-    async fn serve(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let failed = |error: std::io::Error| Failure::operation(format!("signals can not be received: {error}"));
-        let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
-        let running = ControlPlane::start(self.config())
-            .await
-            .map_err(|error| Failure::operation(error.to_string()))?;
-        announce(&running, out)?;
-        running.announce_ready();
-        tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
-            failure = running.failed() => {
-                tracing::error!(%failure, "the process ends");
-                end_soon();
-                return Err(Failure::operation(failure.to_string()));
-            }
-        }
-        tokio::select! {
-            () = running.shutdown() => Ok(Outcome::Done),
-            _ = terminated.recv() => Err(cut_short()),
-            _ = interrupted.recv() => Err(cut_short()),
-        }
-    }
-
-    fn config(&self) -> Config {
+    fn config(&self) -> Result<Config, Failure> {
         let mut config = Config::new(self.data.clone(), self.operator_token_file.clone());
+        if let Some(path) = &self.config {
+            config.settings = settings::read(path)?;
+        }
         config.init = self.init.then_some(InitOptions { floor: !self.fresh });
         config.http_address = self.http;
         config.grpc_address = self.grpc;
@@ -131,16 +124,19 @@ impl Serve {
         config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;
         config.limits.ledger_bytes = self.ledger_bytes;
-        config
+        Ok(config)
     }
 
     /// A file in the folder that is to hold the new log would make it look like somebody else's.
     fn refuse_token_in_data(&self) -> Result<(), Failure> {
-        if self.init && settled(&self.operator_token_file)?.starts_with(settled(&self.data)?) {
+        let Some(token_file) = self.operator_token_file.as_deref().filter(|_| self.init) else {
+            return Ok(());
+        };
+        if settled(token_file)?.starts_with(settled(&self.data)?) {
             return Err(Failure::input(format!(
                 "--operator-token-file {} lies in the data folder {}, which --init creates and which must hold nothing \
                  else. Name a file beside it, such as {}.token",
-                self.operator_token_file.display(),
+                token_file.display(),
                 self.data.display(),
                 self.data.display()
             )));
@@ -166,6 +162,31 @@ impl Serve {
             |panic| tracing::error!(%panic, "a thread broke down; this is a bug"),
         ));
         Ok(flush)
+    }
+}
+
+async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
+    let failed = |error: std::io::Error| Failure::operation(format!("signals can not be received: {error}"));
+    let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
+    let running = ControlPlane::start(config)
+        .await
+        .map_err(|error| Failure::operation(error.to_string()))?;
+    announce(&running, out)?;
+    running.announce_ready();
+    tokio::select! {
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+        failure = running.failed() => {
+            tracing::error!(%failure, "the process ends");
+            end_soon();
+            return Err(Failure::operation(failure.to_string()));
+        }
+    }
+    tokio::select! {
+        () = running.shutdown() => Ok(Outcome::Done),
+        _ = terminated.recv() => Err(cut_short()),
+        _ = interrupted.recv() => Err(cut_short()),
     }
 }
 

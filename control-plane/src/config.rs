@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::frames::MAX_PAYLOAD;
+use crate::settings::{Settings, SettingsError};
 
 /// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
 #[derive(Debug, Clone)]
@@ -19,9 +20,11 @@ pub struct Config {
     /// Where the filters' gRPC streams arrive. Port 0 takes a free one. The peers are not authenticated: let only
     /// the mesh reach it.
     pub grpc_address: SocketAddr,
-    /// The file with the operator's bearer token: at least 32 visible ASCII characters and nothing else but a final
+    /// The file with the bearer token of an operator who may do everything: at least 32 visible ASCII characters and nothing else but a final
     /// newline; not accessible to others than its owner and group.
-    pub operator_token_file: PathBuf,
+    pub operator_token_file: Option<PathBuf>,
+    /// What stands in the configuration file.
+    pub settings: Settings,
     /// How long after a planned stop no revocation will be acknowledged, so that filters stay fresh meanwhile; at
     /// most 60 s. The successor refuses revocations (503 with Retry-After) for as long after its own start. Zero
     /// promises nothing.
@@ -99,6 +102,9 @@ pub enum ConfigError {
         /// What it may be.
         expected: &'static str,
     },
+    /// A member of the configuration file is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
 }
 
 /// The longest [`Config::drain_promise`], from the contract with the filters.
@@ -109,13 +115,14 @@ pub const MAX_CACHE_KEY_ROTATION: Duration = Duration::from_secs(30 * 24 * 60 * 
 
 impl Config {
     /// A configuration on loopback with default limits, a promise of 10 s, daily cache keys and no initialisation.
-    pub fn new(data_folder: PathBuf, operator_token_file: PathBuf) -> Self {
+    pub fn new(data_folder: PathBuf, operator_token_file: Option<PathBuf>) -> Self {
         Self {
             data_folder,
             init: None,
             http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
             operator_token_file,
+            settings: Settings::default(),
             drain_promise: Duration::from_secs(10),
             cache_key_rotation: Duration::from_secs(24 * 60 * 60),
             limits: Limits::default(),
@@ -124,6 +131,7 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let refuse = |name, found: String, expected| Err(ConfigError::OutOfRange { name, found, expected });
+        self.settings.check()?;
         let limits = &self.limits;
         if self.drain_promise > MAX_DRAIN_PROMISE {
             return refuse(
@@ -206,14 +214,14 @@ mod tests {
 
     #[test]
     fn the_defaults_are_accepted() {
-        Config::new("data".into(), "token".into()).check().unwrap();
+        Config::new("data".into(), Some("token".into())).check().unwrap();
     }
 
     #[test]
     fn a_promise_beyond_the_contract_is_refused_by_name() {
         let config = Config {
             drain_promise: Duration::from_secs(61),
-            ..Config::new("data".into(), "token".into())
+            ..Config::new("data".into(), Some("token".into()))
         };
         assert!(config.check().unwrap_err().to_string().contains("drain_promise"));
     }
@@ -223,7 +231,7 @@ mod tests {
         for rotation in [Duration::ZERO, MAX_CACHE_KEY_ROTATION + Duration::from_secs(1)] {
             let config = Config {
                 cache_key_rotation: rotation,
-                ..Config::new("data".into(), "token".into())
+                ..Config::new("data".into(), Some("token".into()))
             };
             assert!(config.check().unwrap_err().to_string().contains("cache_key_rotation"));
         }
@@ -231,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_zero_is_refused_by_name() {
-        let mut config = Config::new("data".into(), "token".into());
+        let mut config = Config::new("data".into(), Some("token".into()));
         config.limits.max_subscribers = 0;
         assert!(config.check().unwrap_err().to_string().contains("max_subscribers"));
     }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::transport::Server;
 
+use crate::access::{Access, OperatorTokenError, read_operator_token};
 use crate::audit::ledger::{Ledger, LedgerBounds};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
@@ -21,7 +22,7 @@ use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, HeadFile, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
-use crate::http::{self, Api, OperatorToken, OperatorTokenError};
+use crate::http::{self, Api};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
@@ -113,7 +114,12 @@ impl ControlPlane {
     /// When this returns, both addresses accept connections and everything that was ever acknowledged is in force.
     pub async fn start(config: Config) -> Result<Running, StartError> {
         config.check()?;
-        let operator = OperatorToken::read(&config.operator_token_file)?;
+        let operator = config
+            .operator_token_file
+            .as_deref()
+            .map(read_operator_token)
+            .transpose()?;
+        let access = Access::new(&config.settings.access, operator);
         let connections = descriptors::share(config.limits.max_connections)?;
         let http_listener = listen(config.http_address, "HTTP", connections.http).await?;
         let grpc_listener = listen(config.grpc_address, "gRPC", connections.grpc).await?;
@@ -175,7 +181,7 @@ impl ControlPlane {
             log,
             ledger: ledger.clone(),
             reader,
-            operator,
+            access,
             phase: lifecycle.watch(),
             metrics,
             max_request_body: limits.max_request_body,

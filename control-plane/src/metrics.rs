@@ -41,6 +41,8 @@ pub(crate) struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Revocation {
     pub(crate) operation: &'static str,
+    /// `operator`, `statement`, `provisioning` or `security_event`.
+    pub(crate) source: &'static str,
     /// `changed`, `unchanged` or `refused`.
     pub(crate) outcome: &'static str,
 }
@@ -111,7 +113,7 @@ impl Metrics {
         );
         log.register(
             "requests",
-            "Requests to revoke, by operation and outcome",
+            "Requests to revoke, by operation, source and outcome",
             self.revocations.clone(),
         );
 

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use credence_delegation::json::Json;
 
-use super::places::Places;
 use super::plugins::{self, Configuration, Plugin};
-use super::yaml;
 use crate::failure::Failure;
+use crate::yaml;
+use crate::yaml::places::Places;
 use crate::{files, words};
 
 /// A file that can be read, document by document.

@@ -2,8 +2,8 @@
 
 use credence_delegation::json::{Json, Object};
 
-use super::places;
 use super::plugins::{self, Configuration, Plugin, Remark};
+use crate::yaml::places;
 
 /// The `config` of a Wasm filter and its path, if the object is a Wasm filter: as itself, or in the `TypedStruct` that
 /// patches are often written with.

@@ -3,8 +3,8 @@
 
 use credence_delegation::json::{Json, Object};
 
-use super::places;
 use super::plugins::{self, Configuration, Plugin, Remark};
+use crate::yaml::places;
 
 /// The `spec`, if the object is a `WasmPlugin`.
 pub(super) fn wasm_plugin<'a>(object: &'a Object<'a>) -> Option<&'a Object<'a>> {

@@ -5,9 +5,7 @@ mod describe;
 mod documents;
 mod envoy;
 mod istio;
-mod places;
 mod plugins;
-mod yaml;
 
 use std::io::Write;
 

@@ -3,8 +3,9 @@
 use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
 
-use super::places::{self, Places};
-use super::{envoy, istio, yaml};
+use super::{envoy, istio};
+use crate::yaml;
+use crate::yaml::places::{self, Places};
 
 /// One filter of ours, found somewhere in a document.
 #[derive(Debug)]

@@ -2,15 +2,15 @@
 //!
 //! | route | who | what |
 //! |---|---|---|
-//! | `POST /v1/revocations` | operator | [`revocations`] |
-//! | `GET /v1/audit/events` | operator | [`audit`] |
+//! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
+//! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
 
 mod audit;
+mod authorization;
 mod health;
 mod json;
-mod operator;
 mod problem;
 mod revocations;
 mod server;
@@ -27,7 +27,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::Semaphore;
 
+use self::authorization::requiring;
 use self::problem::Problem;
+use crate::access::{Access, Permission};
 use crate::audit::ledger::LedgerReader;
 use crate::audit::writer::LedgerHandle;
 use crate::lifecycle::PhaseWatch;
@@ -35,8 +37,6 @@ use crate::metrics::{HttpRequest, Metrics};
 use crate::revocation::log::RevocationLog;
 use crate::throttle::Throttle;
 
-pub(crate) use self::operator::OperatorToken;
-pub use self::operator::OperatorTokenError;
 pub(crate) use self::server::serve;
 
 /// What the handlers work on.
@@ -45,14 +45,14 @@ pub(crate) struct Api {
     pub(crate) log: RevocationLog,
     pub(crate) ledger: LedgerHandle,
     pub(crate) reader: LedgerReader,
-    pub(crate) operator: OperatorToken,
+    pub(crate) access: Access,
     pub(crate) phase: PhaseWatch,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_request_body: usize,
     pub(crate) request_timeout: Duration,
     /// Queries that may read the ledger at a time.
     pub(crate) query_places: Semaphore,
-    /// Requests refused for want of the operator's token.
+    /// Requests refused for want of a credential.
     pub(crate) refusals: Throttle,
     /// Set once whoever started the control plane has told its users where it is.
     pub(crate) announced: Arc<AtomicBool>,
@@ -63,12 +63,11 @@ pub(crate) const MAX_QUERIES: usize = 4;
 
 /// Every route, with limits, metrics and problem answers.
 pub(crate) fn router(api: Arc<Api>) -> Router {
-    let operators = Router::new()
-        .route("/v1/revocations", post(revocations::revoke))
-        .route("/v1/audit/events", get(audit::events))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&api), operator::require));
+    let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
+    let reading_audit = Router::new().route("/v1/audit/events", get(audit::events));
     Router::new()
-        .merge(operators)
+        .merge(requiring(Permission::Revoke, &api, revoking))
+        .merge(requiring(Permission::ReadAudit, &api, reading_audit))
         .route("/v1/log", get(log))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))

@@ -1,4 +1,4 @@
-//! `POST /v1/revocations`: the operator revokes.
+//! `POST /v1/revocations`: an operator revokes.
 //!
 //! The body names exactly one subject:
 //!
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! `subject` is left out for a principal who signs for himself. `action` is `raise` (the default: what was granted so
-//! far is void), `disable` (and whatever will be granted) or `enable`. The answer, 200, comes when the revocation is
+//! far is void), `disable` (and whatever will be granted) or `enable`. `reason`, up to 512 bytes, may stand beside any
+//! of them and goes into the history. The answer, 200, comes when the revocation is
 //! durable and on its way to every connected filter: `{"log_id", "seq", "changed"}` and, for a principal, `"epoch"`.
 //! Repeating a revocation that is in force answers `"changed": false` (a `raise` always raises).
 
@@ -26,21 +27,32 @@ use serde::{Deserialize, Serialize};
 use super::json::{self, Seconds};
 use super::problem::Problem;
 use super::{Api, Begun};
+use crate::access::Caller;
 use crate::revocation::log::RevokeError;
 use crate::revocation::state::PlanError;
-use crate::revocation::subject::{DelegationName, Issuer, Operation, PrincipalName, SubjectError, Thumbprint};
+use crate::revocation::subject::{
+    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
+};
 
 /// Handles the request.
 pub(crate) async fn revoke(
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
     Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Revoked>, Problem> {
     let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
-    let operation = Body::parse(&headers, &body)?.into_operation()?;
+    let body = Body::parse(&headers, &body)?;
+    let reason = body.reason()?;
+    let operation = body.into_operation()?;
+    check_scope(&operation, &caller)?;
+    let by = Requester {
+        source: Source::Operator,
+        name: caller.name.clone(),
+    };
     begun.note();
-    let receipt = api.log.perform(operation).await?;
+    let receipt = api.log.perform(Order { operation, by, reason }).await?;
     Ok(Json(Revoked {
         log_id: api.log.log_id().to_string(),
         seq: receipt.seq,
@@ -72,6 +84,8 @@ struct Body {
     issuer: Option<IssuerBody>,
     #[serde(default, deserialize_with = "json::object")]
     delegation: Option<DelegationBody>,
+    #[serde(default, deserialize_with = "json::text")]
+    reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,6 +134,16 @@ impl Body {
         Ok(json::parse(body)?)
     }
 
+    /// For the history.
+    fn reason(&self) -> Result<Option<String>, Problem> {
+        match &self.reason {
+            Some(reason) if reason.is_empty() || reason.len() > MAX_REASON_BYTES => Err(bad_request(format!(
+                "at reason: write 1 to {MAX_REASON_BYTES} bytes, or leave it out"
+            ))),
+            reason => Ok(reason.clone()),
+        }
+    }
+
     fn into_operation(self) -> Result<Operation, Problem> {
         match self {
             Self {
@@ -128,10 +152,14 @@ impl Body {
                 key: None,
                 issuer: None,
                 delegation: None,
+                reason: _,
             } => {
                 let name = PrincipalName::parse(principal.issuer, principal.subject)?;
                 match action.as_deref() {
-                    None | Some("raise") => Ok(Operation::Raise(name)),
+                    None | Some("raise") => Ok(Operation::Raise {
+                        principal: name,
+                        from: None,
+                    }),
                     Some("disable") => Ok(Operation::Disable(name)),
                     Some("enable") => Ok(Operation::Enable(name)),
                     Some(_) => Err(bad_request("at action: write \"raise\", \"disable\" or \"enable\"")),
@@ -193,14 +221,30 @@ impl From<RevokeError> for Problem {
             }
             RevokeError::Storage(_) | RevokeError::Random(_) => unavailable(detail),
             RevokeError::Plan(PlanError::FloorInFuture { .. }) => bad_request(detail),
-            RevokeError::Plan(PlanError::NothingToEnable | PlanError::EpochExhausted) => {
-                Self::new(StatusCode::CONFLICT, detail)
-            }
+            RevokeError::Plan(
+                PlanError::NothingToEnable | PlanError::EpochExhausted | PlanError::OtherEpoch { .. },
+            ) => Self::new(StatusCode::CONFLICT, detail),
             RevokeError::Plan(PlanError::TooManySingles { .. } | PlanError::TooManySubjects { .. }) => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, detail)
             }
         }
     }
+}
+
+/// A caller that is bound to issuers revokes their principals, their delegations and what they issued. Keys belong to
+/// no issuer, so that revoking one takes a caller that is bound to none.
+fn check_scope(operation: &Operation, caller: &Caller) -> Result<(), Problem> {
+    let covered = match operation.issuer() {
+        Some(issuer) => caller.covers(issuer.as_str()),
+        None => caller.covers_everything(),
+    };
+    if covered {
+        return Ok(());
+    }
+    let name = &caller.name;
+    let detail =
+        format!("the credential {name:?} is bound to other issuers (access: issuers), and may not revoke this");
+    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
 }
 
 fn unreadable(status: StatusCode, limit: usize) -> Problem {
@@ -216,4 +260,5 @@ fn bad_request(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
+const MAX_REASON_BYTES: usize = 512;
 const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);

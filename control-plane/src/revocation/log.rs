@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::digest::Digest;
 use super::state::{EpochStep, Plan, PlanError, Room};
 use super::storage::{EncodedRecord, Storage};
-use super::subject::Operation;
+use super::subject::{Operation, Order};
 use super::view::{FellBehind, ForeignPosition, Snapshot, Start, View};
 use crate::data_folder::LogId;
 use crate::frames::AppendError;
@@ -99,7 +99,7 @@ struct Shared {
 #[derive(Debug)]
 enum Request {
     Perform {
-        operation: Operation,
+        order: Order,
         answer: oneshot::Sender<Result<Receipt, RevokeError>>,
     },
     /// Wakes the writer up so that it sees that it is to stop.
@@ -174,14 +174,14 @@ impl RevocationLog {
         self.shared.head.subscribe()
     }
 
-    /// Performs an operation. It is durable and broadcast when this returns `Ok`.
-    pub(crate) async fn perform(&self, operation: Operation) -> Result<Receipt, RevokeError> {
+    /// Carries an order out. It is durable and broadcast when this returns `Ok`.
+    pub(crate) async fn perform(&self, order: Order) -> Result<Receipt, RevokeError> {
         if self.shared.stopping.load(Ordering::Acquire) {
             return Err(RevokeError::Stopping);
         }
         let (answer, answered) = oneshot::channel();
         self.requests
-            .try_send(Request::Perform { operation, answer })
+            .try_send(Request::Perform { order, answer })
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => RevokeError::Busy,
                 mpsc::error::TrySendError::Closed(_) if self.shared.stopping.load(Ordering::Acquire) => {
@@ -303,7 +303,7 @@ struct Writing {
 /// Operations that will become durable together. They touch different subjects, so that each can be planned against
 /// the durable state.
 #[derive(Debug, Default)]
-struct Group(Vec<(Operation, oneshot::Sender<Result<Receipt, RevokeError>>)>);
+struct Group(Vec<(Order, oneshot::Sender<Result<Receipt, RevokeError>>)>);
 
 // === impl Writing ===
 
@@ -316,9 +316,9 @@ impl Writing {
                 Some(request) => Some(request),
                 None => queue.blocking_recv(),
             };
-            let (operation, answer) = match request {
-                Some(Request::Perform { operation, answer }) if !self.shared.stopping.load(Ordering::Acquire) => {
-                    (operation, answer)
+            let (order, answer) = match request {
+                Some(Request::Perform { order, answer }) if !self.shared.stopping.load(Ordering::Acquire) => {
+                    (order, answer)
                 }
                 last => {
                     turn_away(last, &mut queue);
@@ -326,11 +326,11 @@ impl Writing {
                 }
             };
             let mut group = Group::default();
-            group.0.push((operation, answer));
+            group.0.push((order, answer));
             while group.0.len() < MAX_GROUP {
                 match queue.try_recv() {
-                    Ok(Request::Perform { operation, answer }) if !group.touches(&operation) => {
-                        group.0.push((operation, answer));
+                    Ok(Request::Perform { order, answer }) if !group.touches(&order.operation) => {
+                        group.0.push((order, answer));
                     }
                     Ok(other) => {
                         next = Some(other);
@@ -346,21 +346,21 @@ impl Writing {
     fn perform(&mut self, group: Group) -> Result<(), Bewildered> {
         let mut records = Vec::new();
         let mut waiting = Vec::new();
-        for (operation, answer) in group.0 {
-            match self.plan(&operation, records.len()) {
+        for (order, answer) in group.0 {
+            match self.plan(&order, records.len()) {
                 Ok(Plan::Nothing { seq, epoch }) => {
                     let receipt = Receipt {
                         seq,
                         epoch,
                         changed: false,
                     };
-                    self.answer(&operation, answer, Ok(receipt));
+                    self.answer(&order, answer, Ok(receipt));
                 }
                 Ok(Plan::Change { record, epoch }) => {
                     records.push(EncodedRecord::from(record));
-                    waiting.push((operation, answer, epoch));
+                    waiting.push((order, answer, epoch));
                 }
-                Err(error) => self.answer(&operation, answer, Err(error)),
+                Err(error) => self.answer(&order, answer, Err(error)),
             }
         }
         if records.is_empty() {
@@ -372,9 +372,9 @@ impl Writing {
         match appended {
             Ok(()) => match self.publish(records) {
                 Ok(before) => {
-                    for ((operation, answer, epoch), seq) in waiting.into_iter().zip(before + 1..) {
+                    for ((order, answer, epoch), seq) in waiting.into_iter().zip(before + 1..) {
                         self.answer(
-                            &operation,
+                            &order,
                             answer,
                             Ok(Receipt {
                                 seq,
@@ -398,8 +398,8 @@ impl Writing {
                 *lock(&self.shared.fault) = Some(error.to_string());
                 self.metrics.log_writable.set(0);
                 let error = Arc::new(error);
-                for (operation, answer, _) in waiting {
-                    self.answer(&operation, answer, Err(RevokeError::Storage(Arc::clone(&error))));
+                for (order, answer, _) in waiting {
+                    self.answer(&order, answer, Err(RevokeError::Storage(Arc::clone(&error))));
                 }
                 tracing::error!(%error, "a revocation was NOT acknowledged because the log can not be written");
             }
@@ -407,7 +407,7 @@ impl Writing {
         Ok(())
     }
 
-    fn plan(&self, operation: &Operation, planned: usize) -> Result<Plan, RevokeError> {
+    fn plan(&self, order: &Order, planned: usize) -> Result<Plan, RevokeError> {
         let retry_after = self.opens_at.saturating_duration_since(Instant::now());
         if !retry_after.is_zero() {
             return Err(RevokeError::Promised { retry_after });
@@ -417,7 +417,10 @@ impl Writing {
             max_subjects: self.max_subjects,
             planned,
         };
-        Ok(self.shared.read().state().plan(operation, unix_seconds(), step, room)?)
+        let view = self.shared.read();
+        Ok(view
+            .state()
+            .plan(&order.operation, order.by.source, unix_seconds(), step, room)?)
     }
 
     /// Makes durable records readable and wakes the streams. Returns the sequence number before the first.
@@ -437,11 +440,12 @@ impl Writing {
 
     fn answer(
         &self,
-        operation: &Operation,
+        order: &Order,
         answer: oneshot::Sender<Result<Receipt, RevokeError>>,
         result: Result<Receipt, RevokeError>,
     ) {
-        let operation = operation.name();
+        let operation = order.operation.name();
+        let source = order.by.source.name();
         let outcome = match &result {
             Ok(receipt) if receipt.changed => "changed",
             Ok(_) => "unchanged",
@@ -449,15 +453,26 @@ impl Writing {
         };
         self.metrics
             .revocations
-            .get_or_create(&Revocation { operation, outcome })
+            .get_or_create(&Revocation {
+                operation,
+                source,
+                outcome,
+            })
             .inc();
         let said = result.as_ref().map(|receipt| receipt.seq).map_err(ToString::to_string);
         // Before the log line, which must not come between a durable revocation and its acknowledgement. Whoever
         // asked may have gone; what is durable stays so.
         let _ = answer.send(result);
         match said {
-            Ok(seq) => tracing::info!(operation, outcome, seq, "revocation acknowledged"),
-            Err(error) => tracing::warn!(operation, error, "revocation refused"),
+            Ok(seq) => tracing::info!(
+                operation,
+                source,
+                by = order.by.name,
+                outcome,
+                seq,
+                "revocation acknowledged"
+            ),
+            Err(error) => tracing::warn!(operation, source, by = order.by.name, error, "revocation refused"),
         }
     }
 
@@ -473,7 +488,7 @@ impl Writing {
 
 impl Group {
     fn touches(&self, operation: &Operation) -> bool {
-        self.0.iter().any(|(other, _)| other.same_subject(operation))
+        self.0.iter().any(|(other, _)| other.operation.same_subject(operation))
     }
 }
 

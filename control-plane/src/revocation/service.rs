@@ -200,6 +200,7 @@ impl WatchStream {
             head: self.log.head(),
             snapshot: pulling.as_ref().map(|pulling| pulling.snapshot.announcement()),
             cache_keys: Some(self.present_keys()),
+            max_token_lifetime_s: 0,
         };
         self.send(Outgoing::Welcome(welcome)).await?;
         Ok((pulling.filter(|pulling| !pulling.snapshot.chunks.is_empty()), sent))

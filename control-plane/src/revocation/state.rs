@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 
-use super::subject::{DelegationName, Issuer, Operation, PrincipalName, Thumbprint};
+use super::subject::{DelegationName, Issuer, Operation, PrincipalName, Source, Thumbprint};
 
 /// The state of every subject, each with the sequence number of the record that made it so.
 #[derive(Debug, Default)]
@@ -13,7 +13,8 @@ pub(crate) struct State {
     principals: BTreeMap<PrincipalName, Entry<PrincipalState>>,
     keys: BTreeMap<Thumbprint, Entry<()>>,
     issuer_floors: BTreeMap<Issuer, Entry<i64>>,
-    delegations: BTreeMap<DelegationName, Entry<()>>,
+    /// With the time of the revocation, seconds since the Unix epoch.
+    delegations: BTreeMap<DelegationName, Entry<i64>>,
     /// Roots of every issuer with `iat` at or before this are void, seconds since the Unix epoch.
     log_floor: Option<i64>,
 }
@@ -36,6 +37,10 @@ pub(crate) enum PlanError {
     EpochExhausted,
     #[error("the principal is not disabled, nor known at all; there is nothing to enable")]
     NothingToEnable,
+    #[error(
+        "this raises the principal's epoch from {from}, but the epoch is {current}: look it up and name the present one"
+    )]
+    OtherEpoch { from: u64, current: u64 },
     #[error(
         "issued_up_to lies more than {MAX_FLOOR_AHEAD} seconds in the future; it is in seconds since the Unix epoch \
          (now: {now}) and can not be lowered later"
@@ -77,28 +82,49 @@ struct Entry<T> {
 #[derive(Debug, Clone, Copy)]
 struct PrincipalState {
     epoch: u64,
-    disabled: bool,
+    /// Bits of [`Source::disabler`]; the principal is disabled while there are any.
+    disabled_by: u32,
     raised_at: i64,
 }
 
 // === impl State ===
 
 impl State {
-    /// What `operation` changes. `now` is seconds since the Unix epoch; `room` bounds the log.
-    pub(crate) fn plan(&self, operation: &Operation, now: i64, step: EpochStep, room: Room) -> Result<Plan, PlanError> {
+    /// What `operation`, asked for by `source`, changes. `now` is seconds since the Unix epoch; `room` bounds the log.
+    pub(crate) fn plan(
+        &self,
+        operation: &Operation,
+        source: Source,
+        now: i64,
+        step: EpochStep,
+        room: Room,
+    ) -> Result<Plan, PlanError> {
         let subject = match operation {
-            Operation::Raise(name) => {
-                return self.plan_raise(name, self.is_disabled(name), now, step, room);
+            Operation::Raise { principal, from } => {
+                let known = self.principals.get(principal);
+                let current = known.map_or(0, |known| known.value.epoch);
+                match (from, known) {
+                    // It has been raised from there already: a statement that arrives twice does nothing twice.
+                    (Some(from), Some(known)) if *from < current => return Ok(known.unchanged()),
+                    (Some(from), _) if *from != current => return Err(PlanError::OtherEpoch { from: *from, current }),
+                    _ => return self.plan_raise(principal, self.disabled_by(principal), now, step, room),
+                }
             }
-            Operation::Disable(name) => match self.principals.get(name) {
-                Some(known) if known.value.disabled => return Ok(known.unchanged()),
-                _ => return self.plan_raise(name, true, now, step, room),
-            },
-            Operation::Enable(name) => match self.principals.get(name) {
-                Some(known) if !known.value.disabled => return Ok(known.unchanged()),
-                Some(_) => return self.plan_raise(name, false, now, step, room),
-                None => return Err(PlanError::NothingToEnable),
-            },
+            Operation::Disable(name) => {
+                let before = self.disabled_by(name);
+                return match self.principals.get(name) {
+                    Some(known) if before & source.disabler() != 0 => Ok(known.unchanged()),
+                    _ => self.plan_raise(name, before | source.disabler(), now, step, room),
+                };
+            }
+            Operation::Enable(name) => {
+                let before = self.disabled_by(name);
+                return match self.principals.get(name) {
+                    Some(known) if before & source.lifts() == 0 => Ok(known.unchanged()),
+                    Some(_) => self.plan_raise(name, before & !source.lifts(), now, step, room),
+                    None => Err(PlanError::NothingToEnable),
+                };
+            }
             Operation::RevokeKey(thumbprint) => {
                 if let Some(known) = self.keys.get(thumbprint) {
                     return Ok(Plan::Nothing {
@@ -137,7 +163,7 @@ impl State {
                     });
                 }
                 self.check_room_for_single(room)?;
-                Subject::Delegation(name.to_wire())
+                Subject::Delegation(name.to_wire(now))
             }
         };
         Ok(Plan::Change {
@@ -161,7 +187,11 @@ impl State {
                 }
                 let value = PrincipalState {
                     epoch: state.epoch,
-                    disabled: state.disabled,
+                    // A log written before anybody could tell who had disabled: only an operator could.
+                    disabled_by: match (state.disabled, state.disabled_by) {
+                        (true, 0) => Source::Operator.disabler(),
+                        (_, disabled_by) => disabled_by,
+                    },
                     raised_at: state.raised_at,
                 };
                 self.principals.insert(name, Entry { seq, value });
@@ -185,7 +215,10 @@ impl State {
                 let name = PrincipalName::try_from(principal)
                     .and_then(|principal| DelegationName::parse(principal, delegation.id))
                     .map_err(|_| "a delegation that can not be one")?;
-                self.delegations.entry(name).or_insert(Entry { seq, value: () });
+                self.delegations.entry(name).or_insert(Entry {
+                    seq,
+                    value: delegation.revoked_at,
+                });
             }
             Subject::LogFloor(floor) => {
                 self.log_floor = Some(
@@ -217,7 +250,10 @@ impl State {
                 thumbprint: thumbprint.as_str().to_owned(),
             })
         });
-        let delegations = self.delegations.keys().map(|name| Subject::Delegation(name.to_wire()));
+        let delegations = self
+            .delegations
+            .iter()
+            .map(|(name, entry)| Subject::Delegation(name.to_wire(entry.value)));
         let subjects = floor
             .into_iter()
             .chain(issuers)
@@ -232,14 +268,14 @@ impl State {
         self.principals.len() + self.keys.len() + self.issuer_floors.len() + self.delegations.len()
     }
 
-    fn is_disabled(&self, name: &PrincipalName) -> bool {
-        self.principals.get(name).is_some_and(|known| known.value.disabled)
+    fn disabled_by(&self, name: &PrincipalName) -> u32 {
+        self.principals.get(name).map_or(0, |known| known.value.disabled_by)
     }
 
     fn plan_raise(
         &self,
         name: &PrincipalName,
-        disabled: bool,
+        disabled_by: u32,
         now: i64,
         step: EpochStep,
         room: Room,
@@ -250,7 +286,7 @@ impl State {
                 self.check_room_for_principal(room)?;
                 PrincipalState {
                     epoch: 0,
-                    disabled: false,
+                    disabled_by: 0,
                     raised_at: 0,
                 }
             }
@@ -265,7 +301,7 @@ impl State {
             name,
             PrincipalState {
                 epoch,
-                disabled,
+                disabled_by,
                 raised_at,
             },
         );
@@ -319,8 +355,9 @@ fn principal_record(name: &PrincipalName, state: PrincipalState) -> v1::Principa
     v1::PrincipalState {
         principal: Some(name.to_wire()),
         epoch: state.epoch,
-        disabled: state.disabled,
+        disabled: state.disabled_by != 0,
         raised_at: state.raised_at,
+        disabled_by: state.disabled_by,
     }
 }
 
@@ -335,6 +372,11 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
+    const OPERATOR: Source = Source::Operator;
+
+    fn raise(principal: PrincipalName) -> Operation {
+        Operation::Raise { principal, from: None }
+    }
 
     fn alice() -> PrincipalName {
         PrincipalName::parse("https://id.example.com".to_owned(), Some("alice".to_owned())).unwrap()
@@ -356,7 +398,9 @@ mod tests {
     }
 
     fn perform_in(state: &mut State, operation: &Operation, room: Room) -> Plan {
-        let plan = state.plan(operation, NOW, EpochStep::from_random(0), room).unwrap();
+        let plan = state
+            .plan(operation, OPERATOR, NOW, EpochStep::from_random(0), room)
+            .unwrap();
         if let Plan::Change { record, .. } = &plan {
             state.apply(1, record).unwrap();
         }
@@ -366,7 +410,7 @@ mod tests {
     /// Plans, applies as record number `seq`, and returns the plan.
     fn perform(state: &mut State, seq: u64, operation: &Operation, now: i64) -> Plan {
         let plan = state
-            .plan(operation, now, EpochStep::from_random(6), room(100))
+            .plan(operation, OPERATOR, now, EpochStep::from_random(6), room(100))
             .unwrap();
         if let Plan::Change { record, .. } = &plan {
             state.apply(seq, record).unwrap();
@@ -395,17 +439,17 @@ mod tests {
     #[test]
     fn a_raise_adds_the_step_and_notes_the_time() {
         let mut state = State::default();
-        let first = principal(&perform(&mut state, 1, &Operation::Raise(alice()), NOW));
+        let first = principal(&perform(&mut state, 1, &raise(alice()), NOW));
         assert_eq!((first.epoch, first.disabled, first.raised_at), (7, false, NOW));
-        let second = principal(&perform(&mut state, 2, &Operation::Raise(alice()), NOW + 1));
+        let second = principal(&perform(&mut state, 2, &raise(alice()), NOW + 1));
         assert_eq!((second.epoch, second.raised_at), (14, NOW + 1));
     }
 
     #[test]
     fn a_clock_set_back_does_not_lower_the_time_of_the_last_raise() {
         let mut state = State::default();
-        perform(&mut state, 1, &Operation::Raise(alice()), NOW);
-        let second = principal(&perform(&mut state, 2, &Operation::Raise(alice()), NOW - 500));
+        perform(&mut state, 1, &raise(alice()), NOW);
+        let second = principal(&perform(&mut state, 2, &raise(alice()), NOW - 500));
         assert_eq!(second.raised_at, NOW);
     }
 
@@ -428,7 +472,7 @@ mod tests {
                 },
             )
             .unwrap();
-        let plan = state.plan(&Operation::Raise(alice()), NOW, EpochStep::from_random(6), room(100));
+        let plan = state.plan(&raise(alice()), OPERATOR, NOW, EpochStep::from_random(6), room(100));
         assert_eq!(plan, Err(PlanError::EpochExhausted));
     }
 
@@ -437,7 +481,7 @@ mod tests {
         let mut state = State::default();
         let disabled = principal(&perform(&mut state, 1, &Operation::Disable(alice()), NOW));
         assert_eq!((disabled.epoch, disabled.disabled), (7, true));
-        let raised = principal(&perform(&mut state, 2, &Operation::Raise(alice()), NOW));
+        let raised = principal(&perform(&mut state, 2, &raise(alice()), NOW));
         assert_eq!((raised.epoch, raised.disabled), (14, true));
         let enabled = principal(&perform(&mut state, 3, &Operation::Enable(alice()), NOW));
         assert_eq!((enabled.epoch, enabled.disabled), (21, false));
@@ -490,19 +534,19 @@ mod tests {
             perform(&mut state, 2, &floor(NOW - 1), NOW),
             Plan::Nothing { seq: 1, epoch: None }
         );
-        let refused = state.plan(&floor(NOW * 1000), NOW, EpochStep::from_random(0), room(100));
+        let refused = state.plan(&floor(NOW * 1000), OPERATOR, NOW, EpochStep::from_random(0), room(100));
         assert_eq!(refused, Err(PlanError::FloorInFuture { now: NOW }));
     }
 
     #[test]
     fn a_full_log_still_takes_revocations_of_known_subjects() {
         let mut state = State::default();
-        perform(&mut state, 1, &Operation::Raise(alice()), NOW);
+        perform(&mut state, 1, &raise(alice()), NOW);
         let step = EpochStep::from_random(0);
-        let refused = state.plan(&Operation::Raise(named("bob")), NOW, step, room(1));
+        let refused = state.plan(&raise(named("bob")), OPERATOR, NOW, step, room(1));
         assert_eq!(refused, Err(PlanError::TooManySubjects { held: 1, limit: 1 }));
         assert!(matches!(
-            state.plan(&Operation::Raise(alice()), NOW, step, room(1)),
+            state.plan(&raise(alice()), OPERATOR, NOW, step, room(1)),
             Ok(Plan::Change { .. })
         ));
     }
@@ -514,20 +558,21 @@ mod tests {
         let step = EpochStep::from_random(0);
         let mut state = State::default();
         for id in 0..9 {
-            let Plan::Change { record, .. } = state.plan(&delegation(id), NOW, step, room(10)).unwrap() else {
+            let Plan::Change { record, .. } = state.plan(&delegation(id), OPERATOR, NOW, step, room(10)).unwrap()
+            else {
                 panic!()
             };
             state.apply(1, &record).unwrap();
         }
-        let refused = state.plan(&delegation(9), NOW, step, room(10)).unwrap_err();
+        let refused = state.plan(&delegation(9), OPERATOR, NOW, step, room(10)).unwrap_err();
         assert_eq!(refused, PlanError::TooManySingles { held: 9, limit: 10 });
         let text = refused.to_string();
         assert!(text.contains("of the 10") && text.contains("--max-subjects"), "{text}");
         assert!(matches!(
-            perform_in(&mut state, &Operation::Raise(alice()), room(10)),
+            perform_in(&mut state, &raise(alice()), room(10)),
             Plan::Change { .. }
         ));
-        let refused = state.plan(&Operation::Raise(named("bob")), NOW, step, room(10));
+        let refused = state.plan(&raise(named("bob")), OPERATOR, NOW, step, room(10));
         assert_eq!(refused, Err(PlanError::TooManySubjects { held: 10, limit: 10 }));
         let floor = Operation::RaiseIssuerFloor {
             issuer: issuer(),
@@ -542,7 +587,7 @@ mod tests {
             max_subjects: 2,
             planned: 2,
         };
-        let refused = State::default().plan(&Operation::Raise(alice()), NOW, EpochStep::from_random(0), room);
+        let refused = State::default().plan(&raise(alice()), OPERATOR, NOW, EpochStep::from_random(0), room);
         assert_eq!(refused, Err(PlanError::TooManySubjects { held: 0, limit: 2 }));
     }
 
@@ -589,5 +634,71 @@ mod tests {
     #[test]
     fn a_record_that_this_version_does_not_know_is_refused() {
         assert!(State::default().apply(1, &v1::Record { subject: None }).is_err());
+    }
+
+    fn performed_by(state: &mut State, source: Source, operation: &Operation) -> Plan {
+        let plan = state
+            .plan(operation, source, NOW, EpochStep::from_random(6), room(100))
+            .unwrap();
+        if let Plan::Change { record, .. } = &plan {
+            state.apply(1, record).unwrap();
+        }
+        plan
+    }
+
+    #[test]
+    fn what_an_operator_disabled_no_identity_provider_enables() {
+        let mut state = State::default();
+        performed_by(&mut state, Source::Provisioning, &Operation::Disable(alice()));
+        let both = principal(&performed_by(&mut state, OPERATOR, &Operation::Disable(alice())));
+        assert!(both.disabled);
+        let one_left = principal(&performed_by(
+            &mut state,
+            Source::Provisioning,
+            &Operation::Enable(alice()),
+        ));
+        assert!(one_left.disabled && one_left.epoch > both.epoch);
+        let again = performed_by(&mut state, Source::Provisioning, &Operation::Enable(alice()));
+        assert!(matches!(again, Plan::Nothing { .. }));
+        assert!(!principal(&performed_by(&mut state, OPERATOR, &Operation::Enable(alice()))).disabled);
+    }
+
+    #[test]
+    fn an_operator_lifts_every_disable() {
+        let mut state = State::default();
+        for source in [Source::Provisioning, Source::SecurityEvent, OPERATOR] {
+            performed_by(&mut state, source, &Operation::Disable(alice()));
+        }
+        assert!(!principal(&performed_by(&mut state, OPERATOR, &Operation::Enable(alice()))).disabled);
+    }
+
+    #[test]
+    fn a_raise_from_an_epoch_happens_once() {
+        let from = |from| Operation::Raise {
+            principal: alice(),
+            from: Some(from),
+        };
+        let mut state = State::default();
+        let raised = principal(&performed_by(&mut state, Source::Statement, &from(0))).epoch;
+        let again = performed_by(&mut state, Source::Statement, &from(0));
+        assert_eq!(
+            again,
+            Plan::Nothing {
+                seq: 1,
+                epoch: Some(raised)
+            }
+        );
+        let ahead = state.plan(
+            &from(raised + 1),
+            Source::Statement,
+            NOW,
+            EpochStep::from_random(6),
+            room(100),
+        );
+        let expected = PlanError::OtherEpoch {
+            from: raised + 1,
+            current: raised,
+        };
+        assert_eq!(ahead, Err(expected));
     }
 }

@@ -2,14 +2,49 @@
 
 use credence_wire::v1;
 
-/// A request to change the log.
+/// A request to change the log, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) operation: Operation,
+    pub(crate) by: Requester,
+    /// What whoever asked gives as the reason, for the history: at most 512 bytes.
+    pub(crate) reason: Option<String>,
+}
+
+/// Who asks for a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Requester {
+    pub(crate) source: Source,
+    /// The name that the configuration gives the credential, the realm or the transmitter; for a statement, the
+    /// thumbprint of the key that signed it.
+    pub(crate) name: String,
+}
+
+/// Where a change comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Somebody with a token or certificate for the operator API.
+    Operator,
+    /// A statement that the principal, or the issuer on his behalf, has signed.
+    Statement,
+    /// The identity provider, by SCIM (RFC 7644).
+    Provisioning,
+    /// The identity provider, by a security event token (RFC 8417).
+    SecurityEvent,
+}
+
+/// What changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Voids everything granted under the principal's present epoch.
-    Raise(PrincipalName),
-    /// Raises, and voids everything until an explicit enable.
+    /// Voids everything granted under the principal's present epoch; where `from` is given, only if that is the
+    /// present epoch.
+    Raise {
+        principal: PrincipalName,
+        from: Option<u64>,
+    },
+    /// Raises, and voids everything until whoever asks here asks for an enable.
     Disable(PrincipalName),
-    /// Raises, and lifts a disable.
+    /// Raises, and lifts the disables of whoever asks; an operator's lifts everybody's.
     Enable(PrincipalName),
     /// Voids every chain the key occurs in.
     RevokeKey(Thumbprint),
@@ -64,8 +99,8 @@ impl Operation {
     pub(crate) fn same_subject(&self, other: &Self) -> bool {
         match (self, other) {
             (
-                Self::Raise(one) | Self::Disable(one) | Self::Enable(one),
-                Self::Raise(two) | Self::Disable(two) | Self::Enable(two),
+                Self::Raise { principal: one, .. } | Self::Disable(one) | Self::Enable(one),
+                Self::Raise { principal: two, .. } | Self::Disable(two) | Self::Enable(two),
             ) => one == two,
             (Self::RevokeKey(one), Self::RevokeKey(two)) => one == two,
             (Self::RaiseIssuerFloor { issuer: one, .. }, Self::RaiseIssuerFloor { issuer: two, .. }) => one == two,
@@ -74,15 +109,59 @@ impl Operation {
         }
     }
 
+    /// Whose tokens the operation concerns; a key may occur in anybody's.
+    pub(crate) fn issuer(&self) -> Option<&Issuer> {
+        match self {
+            Self::Raise { principal, .. } | Self::Disable(principal) | Self::Enable(principal) => {
+                Some(&principal.issuer)
+            }
+            Self::RaiseIssuerFloor { issuer, .. } => Some(issuer),
+            Self::RevokeDelegation(name) => Some(&name.principal.issuer),
+            Self::RevokeKey(_) => None,
+        }
+    }
+
     /// What the operation does, for logs and metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Raise(_) => "raise",
+            Self::Raise { .. } => "raise",
             Self::Disable(_) => "disable",
             Self::Enable(_) => "enable",
             Self::RevokeKey(_) => "revoke_key",
             Self::RaiseIssuerFloor { .. } => "raise_issuer_floor",
             Self::RevokeDelegation(_) => "revoke_delegation",
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// For logs, the history and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Statement => "statement",
+            Self::Provisioning => "provisioning",
+            Self::SecurityEvent => "security_event",
+        }
+    }
+
+    /// The bit of `PrincipalState.disabled_by` that is this source's.
+    pub(crate) fn disabler(self) -> u32 {
+        match self {
+            Self::Operator => 1,
+            Self::Statement => 2,
+            Self::Provisioning => 4,
+            Self::SecurityEvent => 8,
+        }
+    }
+
+    /// The bits that an enable from this source clears.
+    pub(crate) fn lifts(self) -> u32 {
+        match self {
+            Self::Operator => u32::MAX,
+            Self::Statement | Self::Provisioning | Self::SecurityEvent => self.disabler(),
         }
     }
 }
@@ -156,10 +235,11 @@ impl DelegationName {
             .ok_or(SubjectError::DelegationId)
     }
 
-    pub(crate) fn to_wire(&self) -> v1::RevokedDelegation {
+    pub(crate) fn to_wire(&self, revoked_at: i64) -> v1::RevokedDelegation {
         v1::RevokedDelegation {
             principal: Some(self.principal.to_wire()),
             id: self.id.clone(),
+            revoked_at,
         }
     }
 }

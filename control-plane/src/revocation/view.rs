@@ -203,6 +203,7 @@ impl Snapshot {
         v1::Snapshot {
             position: Some(position(self.seq, self.digest)),
             chunks: self.chunks.len() as u32,
+            subjects: 0,
         }
     }
 }
@@ -239,6 +240,7 @@ mod tests {
         let delegation = v1::RevokedDelegation {
             principal: Some(principal),
             id: format!("id-{id}"),
+            revoked_at: 0,
         };
         v1::Record {
             subject: Some(Subject::Delegation(delegation)),

@@ -42,7 +42,7 @@ impl Place {
 
     /// Free ports, no promise, and an empty log if there is none yet.
     pub(crate) fn config(&self) -> Config {
-        let mut config = Config::new(self.path(""), self.folder.path().join("token"));
+        let mut config = Config::new(self.path(""), Some(self.folder.path().join("token")));
         config.http_address.set_port(0);
         config.grpc_address.set_port(0);
         config.drain_promise = Duration::ZERO;

@@ -411,6 +411,7 @@ mod tests {
             epoch,
             disabled: false,
             raised_at: 1_700_000_000,
+            disabled_by: 0,
         }))
     }
 
@@ -418,6 +419,7 @@ mod tests {
         record(Subject::Delegation(v1::RevokedDelegation {
             principal: principal(ISSUER, subject),
             id: id.to_owned(),
+            revoked_at: 0,
         }))
     }
 
@@ -462,6 +464,7 @@ mod tests {
             epoch: EPOCH_LIMIT - 1,
             disabled: true,
             raised_at: i64::MAX,
+            disabled_by: 1,
         };
         let view = view_of(&[record(Subject::Principal(state))]);
         let expected = PrincipalState {

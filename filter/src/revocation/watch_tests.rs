@@ -133,6 +133,7 @@ fn record(number: usize) -> v1::Record {
                 subject: None,
             }),
             id: format!("d{number}"),
+            revoked_at: 0,
         })),
     }
 }
@@ -144,8 +145,10 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
         snapshot: snapshot.map(|(position, chunks)| v1::Snapshot {
             position: Some(position),
             chunks,
+            subjects: 0,
         }),
         cache_keys: None,
+        max_token_lifetime_s: 0,
     })
 }
 
@@ -377,6 +380,7 @@ fn another_log_is_never_believed() {
         head: 0,
         snapshot: None,
         cache_keys: Some(cache_keys(1, 0)),
+        max_token_lifetime_s: 0,
     });
     let violation = scene.hear_violation(other);
     assert!(matches!(violation, Violation::WrongLog { .. }), "{violation:?}");

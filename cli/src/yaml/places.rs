@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Lines by path, such as `rules[0].args.amount.path`; the empty path is the whole document.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Places {
+pub(crate) struct Places {
     lines: BTreeMap<String, usize>,
     /// Texts written as a literal block (`|`), whose lines are the file's own, each with the line before its first.
     literals: BTreeMap<String, usize>,
@@ -12,7 +12,7 @@ pub(super) struct Places {
 
 impl Places {
     /// The line of a path, or of the nearest part around it that is known. Counted from 1.
-    pub(super) fn line(&self, path: &str) -> Option<usize> {
+    pub(crate) fn line(&self, path: &str) -> Option<usize> {
         let mut path = path;
         loop {
             if let Some(line) = self.lines.get(path) {
@@ -27,21 +27,21 @@ impl Places {
     }
 
     /// The line before the first of a text's, if the text's lines are those of the file.
-    pub(super) fn literal(&self, path: &str) -> Option<usize> {
+    pub(crate) fn literal(&self, path: &str) -> Option<usize> {
         self.literals.get(path).copied()
     }
 
-    pub(super) fn record(&mut self, path: &str, line: usize) {
+    pub(crate) fn record(&mut self, path: &str, line: usize) {
         self.lines.insert(path.to_owned(), line);
     }
 
-    pub(super) fn record_literal(&mut self, path: &str, line: usize) {
+    pub(crate) fn record_literal(&mut self, path: &str, line: usize) {
         self.literals.insert(path.to_owned(), line);
     }
 }
 
 /// The path of a member.
-pub(super) fn member(path: &str, name: &str) -> String {
+pub(crate) fn member(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
     } else {
@@ -50,7 +50,7 @@ pub(super) fn member(path: &str, name: &str) -> String {
 }
 
 /// The path of an element, counted from 0.
-pub(super) fn element(path: &str, index: usize) -> String {
+pub(crate) fn element(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 

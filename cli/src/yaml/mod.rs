@@ -3,18 +3,20 @@
 //! What YAML readers disagree about is refused instead of guessed: a configuration must mean the same to us, to Envoy
 //! and to whoever reviews it. Numbers keep the text they were written with.
 
+pub(crate) mod places;
+
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use super::places::{self, Places};
+use self::places::Places;
 
 /// Turns each document of a YAML stream into JSON text. Documents without content are left out, but counted.
 ///
 /// # Errors
 /// The first mistake, with its line.
-pub(super) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
+pub(crate) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
     let mut options = Options::default();
     // Off whatever else is built with us: the default depends on a feature that any dependency may turn on.
     options.set_emit_comments(false);
@@ -53,24 +55,24 @@ pub(super) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
 
 /// One document of a YAML stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct YamlDocument {
+pub(crate) struct YamlDocument {
     /// Counted from 1, those without content too.
-    pub(super) number: usize,
+    pub(crate) number: usize,
     /// What it stands for.
-    pub(super) json: String,
+    pub(crate) json: String,
     /// Where its parts stand.
-    pub(super) places: Places,
+    pub(crate) places: Places,
 }
 
 /// Why a text is not YAML that means one thing only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub(super) struct YamlError {
+pub(crate) struct YamlError {
     /// Counted from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     /// Counted from 1.
-    pub(super) document: usize,
-    pub(super) problem: String,
+    pub(crate) document: usize,
+    pub(crate) problem: String,
 }
 
 /// Nesting of mappings and sequences; the parser has a limit of its own, for each kind.

@@ -1,0 +1,41 @@
+//! The control plane's configuration file.
+
+use std::path::Path;
+
+use credence_control_plane::Settings;
+
+use crate::failure::Failure;
+use crate::yaml::places::Places;
+use crate::{files, yaml};
+
+/// Reads the file; a mistake is named with its line and its place.
+pub(super) fn read(path: &Path) -> Result<Settings, Failure> {
+    let refuse = |line: Option<usize>, message: String| {
+        let line = line.map_or_else(String::new, |line| format!("{line}:"));
+        Failure::input(format!("--config {}:{line} {message}", path.display()))
+    };
+    let text = files::read(path, "the configuration file")?;
+    let text = std::str::from_utf8(&text).map_err(|_| refuse(None, "it is not UTF-8".to_owned()))?;
+    let mut documents = yaml::documents(text).map_err(|error| refuse(Some(error.line), error.problem))?;
+    let document = match (documents.pop(), documents.pop()) {
+        (Some(document), None) => document,
+        (None, _) => return Ok(Settings::default()),
+        (Some(_), Some(_)) => return Err(refuse(None, "it holds several documents; write one".to_owned())),
+    };
+    parse(&document.json, &document.places).map_err(|(line, message)| refuse(line, message))
+}
+
+fn parse(json: &str, places: &Places) -> Result<Settings, (Option<usize>, String)> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let settings: Settings = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let place = error.path().to_string();
+        // Behind " at line" stands where the mistake is in the JSON that nobody has seen.
+        let message = error.inner().to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        (places.line(&place), format!("at {place}: {message}"))
+    })?;
+    settings
+        .check()
+        .map_err(|error| (places.line(&error.place), error.to_string()))?;
+    Ok(settings)
+}

@@ -1,0 +1,385 @@
+//! The configuration file of `credence serve --config`: everything that is no plain command line option.
+//!
+//! docs/control-plane.md describes every member with its default and its limits.
+
+use std::path::PathBuf;
+
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// TLS, for each port.
+    pub tls: TlsSettings,
+    /// Who may do what.
+    pub access: AccessSettings,
+}
+
+/// How the two ports are protected; a port without TLS speaks plain text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// The HTTP API's.
+    pub http: Option<PortTls>,
+    /// The filters'.
+    pub grpc: Option<PortTls>,
+}
+
+/// One port's certificate and, for mutual TLS, whose clients it believes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortTls {
+    /// PEM: the port's certificate, then the intermediate ones.
+    pub certificate: PathBuf,
+    /// PEM: its private key (PKCS #8, SEC 1 or PKCS #1).
+    pub key: PathBuf,
+    /// PEM: the authorities whose client certificates count. Absent: clients are not asked for one.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The credentials.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessSettings {
+    /// Bearer tokens (RFC 6750), by their digests.
+    pub tokens: Vec<TokenSettings>,
+    /// Client certificates; the first that matches counts.
+    pub certificates: Vec<CertificateSettings>,
+}
+
+/// A bearer token. `credence token` makes one, and this with it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes.
+    pub name: String,
+    /// The SHA-256 of the token, 64 hexadecimal digits.
+    #[serde(deserialize_with = "digest")]
+    pub sha256: [u8; 32],
+    /// What it is good for.
+    pub roles: Vec<Role>,
+    /// The root issuers it is good for; every one if absent.
+    #[serde(default)]
+    pub issuers: Option<Vec<String>>,
+    /// From then on it is worth nothing: RFC 3339 in the file, seconds since the Unix epoch here.
+    #[serde(default, deserialize_with = "instant")]
+    pub expires: Option<i64>,
+}
+
+/// A client certificate, by what it says its holder is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes.
+    pub name: String,
+    /// The subject alternative name it must carry.
+    #[serde(flatten)]
+    pub subject: CertificateSubject,
+    /// What it is good for.
+    pub roles: Vec<Role>,
+    /// The root issuers it is good for; every one if absent.
+    #[serde(default)]
+    pub issuers: Option<Vec<String>>,
+}
+
+/// A subject alternative name (RFC 5280 section 4.2.1.6).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CertificateSubject {
+    /// A URI such as `spiffe://cluster.local/ns/shop/sa/gateway`; with `/*` at its end, whatever lies below.
+    Uri(String),
+    /// A host name.
+    Dns(String),
+}
+
+/// What a credential is good for; docs/control-plane.md has the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Revoking, disabling, enabling; looking principals up; watching.
+    Revoker,
+    /// Following revocations, and asking whether a delegation is void.
+    Watcher,
+    /// Reading evidence; looking principals up.
+    Auditor,
+    /// What Envoy does on the gRPC port: following revocations and reporting decisions.
+    Filter,
+    /// SCIM.
+    Provisioner,
+    /// Pushing security event tokens.
+    Transmitter,
+}
+
+/// Settings that no control plane can be started with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at {place}: {problem}")]
+pub struct SettingsError {
+    /// The member, such as `access.tokens[1].roles`.
+    pub place: String,
+    /// What is wrong with it, and the cure.
+    pub problem: String,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Checks what the types alone do not rule out.
+    ///
+    /// # Errors
+    /// The first member that is wrong.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.access.check()?;
+        if !self.access.certificates.is_empty() && !self.tls.asks_for_certificates() {
+            return Err(SettingsError::at(
+                "access.certificates",
+                "no port asks for client certificates; set client_ca in tls.http or tls.grpc",
+            ));
+        }
+        Ok(())
+    }
+}
+
+// === impl TlsSettings ===
+
+impl TlsSettings {
+    fn asks_for_certificates(&self) -> bool {
+        [&self.http, &self.grpc]
+            .into_iter()
+            .flatten()
+            .any(|port| port.client_ca.is_some())
+    }
+}
+
+// === impl AccessSettings ===
+
+impl AccessSettings {
+    fn check(&self) -> Result<(), SettingsError> {
+        let tokens = self
+            .tokens
+            .iter()
+            .map(|token| (&token.name, &token.roles, &token.issuers))
+            .enumerate()
+            .map(|(index, parts)| (format!("access.tokens[{index}]"), parts));
+        let certificates = self
+            .certificates
+            .iter()
+            .map(|certificate| (&certificate.name, &certificate.roles, &certificate.issuers))
+            .enumerate()
+            .map(|(index, parts)| (format!("access.certificates[{index}]"), parts));
+        let mut names = Vec::new();
+        for (place, (name, roles, issuers)) in tokens.chain(certificates) {
+            if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+                return Err(SettingsError::at(
+                    format!("{place}.name"),
+                    "write 1 to 64 bytes without control characters",
+                ));
+            }
+            if names.contains(&name) {
+                return Err(SettingsError::at(
+                    format!("{place}.name"),
+                    format!("another credential is named {name:?} already; histories could not tell them apart"),
+                ));
+            }
+            names.push(name);
+            if roles.is_empty() {
+                return Err(SettingsError::at(
+                    format!("{place}.roles"),
+                    format!(
+                        "a credential without a role is good for nothing; there are {}",
+                        Role::names()
+                    ),
+                ));
+            }
+            if issuers.as_ref().is_some_and(Vec::is_empty) {
+                return Err(SettingsError::at(
+                    format!("{place}.issuers"),
+                    "name at least one issuer, or leave it out for all of them",
+                ));
+            }
+        }
+        let mut digests: Vec<_> = self.tokens.iter().map(|token| token.sha256).collect();
+        digests.sort_unstable();
+        if digests.windows(2).any(|pair| pair.first() == pair.last()) {
+            return Err(SettingsError::at(
+                "access.tokens",
+                "two entries have the same sha256; give each holder a token of his own",
+            ));
+        }
+        if let Some(index) = self.certificates.iter().position(|entry| !entry.subject.is_plausible()) {
+            return Err(SettingsError::at(
+                format!("access.certificates[{index}]"),
+                "write a uri such as spiffe://cluster.local/ns/shop/sa/gateway, with /* at its end (and a * nowhere \
+                 else) for whatever lies below, or a dns name without a *",
+            ));
+        }
+        Ok(())
+    }
+}
+
+// === impl CertificateSubject ===
+
+impl CertificateSubject {
+    fn is_plausible(&self) -> bool {
+        match self {
+            Self::Uri(pattern) => {
+                let prefix = pattern.strip_suffix("/*").unwrap_or(pattern);
+                // The authority itself is never left open.
+                let authority = prefix.split_once("://").map(|(_, rest)| rest);
+                authority.is_some_and(|rest| !rest.is_empty()) && !prefix.contains('*')
+            }
+            Self::Dns(name) => !name.is_empty() && !name.contains('*'),
+        }
+    }
+}
+
+// === impl Role ===
+
+impl Role {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Admin,
+        Self::Revoker,
+        Self::Watcher,
+        Self::Auditor,
+        Self::Filter,
+        Self::Provisioner,
+        Self::Transmitter,
+    ];
+
+    /// As it stands in the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Revoker => "revoker",
+            Self::Watcher => "watcher",
+            Self::Auditor => "auditor",
+            Self::Filter => "filter",
+            Self::Provisioner => "provisioner",
+            Self::Transmitter => "transmitter",
+        }
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+// === impl SettingsError ===
+
+impl SettingsError {
+    pub(crate) fn at(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            place: place.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let mut digest = [0; 32];
+    let well_formed = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = text
+            .get(2 * at..2 * at + 2)
+            .filter(|_| well_formed)
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            .ok_or_else(|| D::Error::custom("a sha256 is 64 hexadecimal digits; `credence token` prints it"))?;
+    }
+    Ok(digest)
+}
+
+fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    OffsetDateTime::parse(&text, &Rfc3339)
+        .map(|instant| Some(instant.unix_timestamp()))
+        .map_err(|_| D::Error::custom("write a time as RFC 3339 does, such as 2027-01-01T00:00:00Z"))
+}
+
+const MAX_NAME_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Settings, String> {
+        let settings: Settings = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        settings.check().map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    fn token(rest: &str) -> String {
+        let digest = "0f".repeat(32);
+        format!(r#"{{"access": {{"tokens": [{{"name": "t", "sha256": "{digest}", "roles": ["watcher"]{rest}}}]}}}}"#)
+    }
+
+    #[test]
+    fn nothing_has_to_be_said() {
+        assert_eq!(read("{}").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn a_token_is_read() {
+        let settings = read(&token(
+            r#", "issuers": ["https://id"], "expires": "2027-01-01T00:00:00Z""#,
+        ))
+        .unwrap();
+        let expected = TokenSettings {
+            name: "t".to_owned(),
+            sha256: [15; 32],
+            roles: vec![Role::Watcher],
+            issuers: Some(vec!["https://id".to_owned()]),
+            expires: Some(1_798_761_600),
+        };
+        assert_eq!(settings.access.tokens, [expected]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let certificate = |subject: &str| {
+            format!(
+                r#"{{"tls": {{"grpc": {{"certificate": "c", "key": "k", "client_ca": "a"}}}},
+                    "access": {{"certificates": [{{"name": "c", {subject}, "roles": ["filter"]}}]}}}}"#
+            )
+        };
+        read(&certificate(r#""uri": "spiffe://mesh/*""#)).unwrap();
+        for (json, expected) in [
+            (token(r#", "expires": "soon""#), "RFC 3339"),
+            (token(r#", "issuers": []"#), "access.tokens[0].issuers"),
+            (token(r#", "role": "x""#), "unknown field"),
+            (token("").replace("0f0f", "0g0f"), "64 hexadecimal digits"),
+            (token("").replace(r#"["watcher"]"#, "[]"), "access.tokens[0].roles"),
+            (token("").replace("watcher", "owner"), "unknown variant"),
+            (token("").replace(r#""t""#, r#""""#), "access.tokens[0].name"),
+            (certificate(r#""uri": "*""#), "access.certificates[0]"),
+            (certificate(r#""uri": "spiffe:///*""#), "access.certificates[0]"),
+            (certificate(r#""dns": "*.example""#), "access.certificates[0]"),
+            (
+                certificate(r#""dns": "a""#).replace(r#", "client_ca": "a""#, ""),
+                "set client_ca",
+            ),
+        ] {
+            let refused = read(&json).unwrap_err();
+            assert!(refused.contains(expected), "{json}: {refused}");
+        }
+    }
+
+    #[test]
+    fn two_credentials_never_share_a_name_or_a_token() {
+        let one = r#"{"name": "t", "sha256": "X", "roles": ["watcher"]}"#.replace('X', &"0f".repeat(32));
+        let two = |name: &str, digit: &str| {
+            let other = one.replace(r#""t""#, name).replace("0f", digit);
+            read(&format!(r#"{{"access": {{"tokens": [{one}, {other}]}}}}"#))
+        };
+        two(r#""u""#, "1f").unwrap();
+        assert!(two(r#""t""#, "1f").unwrap_err().contains("named"));
+        assert!(two(r#""u""#, "0f").unwrap_err().contains("same sha256"));
+    }
+}
