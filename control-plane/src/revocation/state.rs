@@ -460,7 +460,7 @@ mod tests {
             &alice(),
             PrincipalState {
                 epoch: EPOCH_LIMIT - 7,
-                disabled: false,
+                disabled_by: 0,
                 raised_at: 0,
             },
         );
