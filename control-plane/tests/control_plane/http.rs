@@ -98,7 +98,8 @@ async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
             json!({"principal": principal, "key": {"thumbprint": THUMBPRINT}}),
             "exactly one",
         ),
-        (json!({"principal": principal, "reason": "x"}), "at reason"),
+        (json!({"principal": principal, "comment": "x"}), "at comment"),
+        (json!({"principal": principal, "reason": "x".repeat(513)}), "at reason"),
         (json!({"principal": {"issuer": ISSUER, "sub": "x"}}), "at principal"),
         (
             json!({"principal": {"issuer": ISSUER, "subject": null}}),
@@ -264,7 +265,7 @@ async fn health_and_metrics_are_open() {
     for line in [
         "credence_revocation_subscribers 1",
         "credence_revocation_log_seq 1",
-        "credence_revocation_requests_total{operation=\"raise\",outcome=\"changed\"} 1",
+        "credence_revocation_requests_total{operation=\"raise\",source=\"operator\",outcome=\"changed\"} 1",
         "credence_revocation_log_sync_seconds_count 1",
         "credence_ledger_writable 1",
         "credence_http_requests_total{route=\"/v1/revocations\",status=\"200\"} 1",
