@@ -8,10 +8,17 @@ use crate::revocation::SealedWith;
 
 const LOG: &str = "log-1";
 
+const DEFAULT_MAX_SUBJECTS: usize = 1_000;
+
+/// About the wall clock's time at which every scene begins.
+const START: u64 = 1_700_000_000;
+
 /// A watch, its clock, and a control plane with a log of records.
 struct Scene {
     watch: Watch,
     now: Monotonic,
+    /// How far the wall clock is ahead of the monotonic clock.
+    ahead: Duration,
     log: Vec<v1::Record>,
 }
 
@@ -31,6 +38,7 @@ impl Scene {
         Self {
             watch: Watch::new(settings, [7; 16]),
             now: Monotonic::from_nanos(1_000_000_000),
+            ahead: Duration::from_secs(START),
             log: (1..=length).map(record).collect(),
         }
     }
@@ -50,7 +58,8 @@ impl Scene {
     }
 
     fn tick(&mut self) -> Vec<Action> {
-        self.watch.on_tick(self.now, u64::MAX)
+        let wall = self.now.plus(self.ahead).as_nanos();
+        self.watch.on_tick(self.now, UnixNanos::from_nanos(wall), u64::MAX)
     }
 
     /// Opens a stream and returns the hello.
