@@ -129,3 +129,105 @@ const PAUSE: Duration = Duration::from_secs(3_600);
 
 /// Some 4,000 delegations in a step, which takes some 20 microseconds: a million in a quarter of a minute.
 const BUCKETS_PER_STEP: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revocation::subject_hash::SubjectHasher;
+
+    const DAY: u64 = 86_400;
+    const NOW: i64 = 1_700_000_000;
+
+    fn monotonic(seconds: u64) -> Monotonic {
+        Monotonic::default().plus(Duration::from_secs(seconds))
+    }
+
+    fn wall(seconds: u64) -> UnixNanos {
+        UnixNanos::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Delegations that were revoked so many days before `NOW`; those of day `None` are never forgotten.
+    fn revoked(days_ago: &[Option<i64>]) -> Table<RevokedAt> {
+        let mut table = Table::new();
+        for (number, days) in days_ago.iter().enumerate() {
+            let revoked_at = days.map_or(0, |days| NOW - days * DAY as i64);
+            let hash = SubjectHasher::new(&[7; 16]).delegation("issuer", None, &number.to_string());
+            table.insert(hash, RevokedAt::parse(revoked_at).unwrap()).unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn the_time_of_a_revocation_fits_or_it_is_never_forgotten() {
+        assert_eq!(RevokedAt::parse(0), Ok(RevokedAt::NEVER_FORGOTTEN));
+        assert_eq!(RevokedAt::parse(i64::MAX), Ok(RevokedAt::NEVER_FORGOTTEN));
+        assert_eq!(RevokedAt::parse(1 << 32), Ok(RevokedAt::NEVER_FORGOTTEN));
+        assert_eq!(RevokedAt::parse(-1), Err(InvalidRecord::NegativeRevocation(-1)));
+        assert!(!RevokedAt::NEVER_FORGOTTEN.is_before(UnixTime(i64::MAX)));
+        assert!(RevokedAt::at(UnixTime(5)).is_before(UnixTime(6)));
+        assert!(!RevokedAt::at(UnixTime(5)).is_before(UnixTime(5)));
+        let later = RevokedAt::at(UnixTime(5)).later(RevokedAt::NEVER_FORGOTTEN);
+        assert_eq!(later, RevokedAt::NEVER_FORGOTTEN);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_forward_is_not_believed() {
+        let mut clock = SlowestClock::default();
+        assert_eq!(clock.at(monotonic(1)), None);
+        clock.observe(monotonic(10), wall(1_000));
+        clock.observe(monotonic(11), wall(90_000));
+        assert_eq!(clock.at(monotonic(12)), Some(UnixTime(1_002)));
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_is_believed() {
+        let mut clock = SlowestClock::default();
+        clock.observe(monotonic(10), wall(1_000));
+        clock.observe(monotonic(11), wall(500));
+        assert_eq!(clock.at(monotonic(12)), Some(UnixTime(501)));
+    }
+
+    #[test]
+    fn what_no_token_can_carry_any_more_is_forgotten() {
+        let mut delegations = revoked(&[Some(91), Some(90), Some(1), None]);
+        let mut sweep = Sweep::default();
+        let cutoff = UnixTime(NOW - 90 * DAY as i64 - 300);
+        assert_eq!(sweep.step(&mut delegations, UnixTime(NOW), 90 * DAY), Some(cutoff));
+        assert_eq!(delegations.len(), 3);
+    }
+
+    #[test]
+    fn between_two_walks_is_an_hour() {
+        let mut delegations = revoked(&[Some(91), Some(90)]);
+        let mut sweep = Sweep::default();
+        sweep.step(&mut delegations, UnixTime(NOW), 90 * DAY).unwrap();
+        assert_eq!(sweep.step(&mut delegations, UnixTime(NOW + 3_599), 90 * DAY), None);
+        assert_eq!(delegations.len(), 1);
+        assert!(sweep.step(&mut delegations, UnixTime(NOW + 3_600), 90 * DAY).is_some());
+        assert_eq!(delegations.len(), 0);
+    }
+
+    #[test]
+    fn a_walk_takes_a_few_at_a_time() {
+        let mut delegations = revoked(&vec![Some(100); 50_000]);
+        let mut sweep = Sweep::default();
+        let mut steps = 0;
+        while delegations.len() > 0 {
+            let before = delegations.len();
+            sweep.step(&mut delegations, UnixTime(NOW), 90 * DAY).unwrap();
+            assert!(before - delegations.len() < 50_000 / 4, "{}", before - delegations.len());
+            steps += 1;
+        }
+        assert!(steps > 4);
+        assert_eq!(sweep.step(&mut delegations, UnixTime(NOW), 90 * DAY), None);
+    }
+
+    #[test]
+    fn absurd_lifetimes_and_times_forget_nothing() {
+        for (now, lifetime) in [(NOW, u64::MAX), (i64::MIN, 0), (0, i64::MAX as u64)] {
+            let mut delegations = revoked(&[Some(1), Some(15_000)]);
+            assert_eq!(Sweep::default().step(&mut delegations, UnixTime(now), lifetime), None);
+            assert_eq!(delegations.len(), 2);
+        }
+    }
+}

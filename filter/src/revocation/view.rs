@@ -440,6 +440,32 @@ mod tests {
     }
 
     #[test]
+    fn a_principals_state_is_kept_to_the_bit() {
+        for (epoch, disabled, raised_at) in [
+            (0, false, 1),
+            (0, true, 0),
+            (EPOCH_LIMIT - 1, false, 0xffff_ffff),
+            (1 << 32, true, 0x1_0000_0000),
+            (0x000f_0f0f_0f0f_0f0f, false, 0x3ff_ffff_fffe),
+        ] {
+            let state = v1::PrincipalState {
+                principal: principal(ISSUER, None),
+                epoch,
+                disabled,
+                raised_at,
+                disabled_by: 0,
+            };
+            let expected = PrincipalState {
+                epoch,
+                disabled,
+                raised_at: (raised_at != 0).then_some(UnixTime(raised_at)),
+            };
+            let view = view_of(&[record(Subject::Principal(state))]);
+            assert_eq!(view.principal(ISSUER, None), expected);
+        }
+    }
+
+    #[test]
     fn a_later_record_replaces_the_state() {
         let view = view_of(&[raised(Some("ana"), 5), raised(Some("ana"), 800)]);
         assert_eq!(view.principal(ISSUER, Some("ana")).epoch, 800);
@@ -457,6 +483,91 @@ mod tests {
             "parts do not run into each other"
         );
         assert!(!view.is_delegation_revoked(ISSUER, None, "d1"));
+    }
+
+    fn revoked_at(id: &str, revoked_at: i64) -> v1::Record {
+        record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, None),
+            id: id.to_owned(),
+            revoked_at,
+        }))
+    }
+
+    /// A view of a log that reckons with lifetimes of 1,000 seconds.
+    fn forgetful(records: &[v1::Record]) -> View {
+        let mut view = view_of(records);
+        view.expect_lifetime(Some(1_000));
+        view
+    }
+
+    #[test]
+    fn a_delegation_is_forgotten_once_no_token_can_carry_its_id() {
+        let mut view = forgetful(&[
+            revoked_at("old", 5_000),
+            revoked_at("new", 5_001),
+            revoked_at("for good", 0),
+            raised(None, 1),
+            revoked_key(THUMBPRINT),
+        ]);
+        view.forget_some(UnixTime(6_300));
+        assert_eq!(view.len(), 5, "there is an allowance of five minutes, too");
+        let mut view = View { sweep: Sweep::default(), ..view };
+        view.forget_some(UnixTime(6_301));
+        assert_eq!(view.len(), 4);
+        assert!(!view.is_delegation_revoked(ISSUER, None, "old"));
+        assert!(view.is_delegation_revoked(ISSUER, None, "new"));
+        assert!(view.is_delegation_revoked(ISSUER, None, "for good"));
+        assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_001)));
+    }
+
+    #[test]
+    fn a_log_that_forgets_nothing_has_nothing_forgotten() {
+        let mut view = view_of(&[revoked_at("old", 1)]);
+        view.forget_some(UnixTime(i64::MAX));
+        assert!(view.is_delegation_revoked(ISSUER, None, "old"));
+        assert_eq!(view.memory(), Memory::default());
+    }
+
+    /// Of two times of one revocation, the later one; and it was not revoked before it was said to be.
+    #[test]
+    fn a_delegation_is_remembered_from_the_latest_time_that_was_said() {
+        let mut view = forgetful(&[revoked_at("twice", 5_000), revoked_at("forever", 0)]);
+        for (record, now) in [
+            (revoked_at("twice", 4_000), None),
+            (revoked_at("forever", 5), None),
+            (revoked_at("slow clock", 5), Some(UnixTime(5_000))),
+        ] {
+            view.apply(&record, now).unwrap();
+        }
+        view.forget_some(UnixTime(6_300));
+        assert_eq!(view.len(), 3);
+    }
+
+    #[test]
+    fn what_is_forgotten_may_turn_out_to_count() {
+        let mut view = forgetful(&[revoked_at("old", 5_000)]);
+        assert!(!view.has_forgotten_too_much(UnixTime(0)), "nothing is forgotten");
+        view.forget_some(UnixTime(7_000));
+        assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_700)));
+        for (lifetime, now, is_too_much) in [
+            (Some(1_000), 7_000, false),
+            (Some(1_000), 6_700, false),
+            (Some(1_000), 6_699, true),
+            (Some(1_301), 7_000, true),
+            (None, 7_000, true),
+        ] {
+            view.expect_lifetime(lifetime);
+            assert_eq!(view.has_forgotten_too_much(UnixTime(now)), is_too_much, "{lifetime:?} {now}");
+        }
+    }
+
+    #[test]
+    fn the_revision_moves_with_the_lifetime() {
+        let mut view = view_of(&[]);
+        for (lifetime, revision) in [(None, 1), (Some(5), 2), (Some(5), 2), (Some(6), 3), (None, 4)] {
+            view.expect_lifetime(lifetime);
+            assert_eq!((view.revision(), view.memory().token_lifetime), (revision, lifetime));
+        }
     }
 
     #[test]
@@ -490,6 +601,11 @@ mod tests {
     #[test]
     fn a_record_that_breaks_the_contract_is_refused() {
         let no_principal = record(Subject::Principal(v1::PrincipalState::default()));
+        let revoked_before_time = record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, None),
+            id: "d1".to_owned(),
+            revoked_at: -1,
+        }));
         let negative = record(Subject::Principal(v1::PrincipalState {
             principal: principal(ISSUER, None),
             raised_at: -1,
@@ -503,6 +619,7 @@ mod tests {
             (revoked_id(None, ""), InvalidRecord::EmptyDelegationId),
             (raised(None, EPOCH_LIMIT), InvalidRecord::EpochTooLarge(EPOCH_LIMIT)),
             (negative, InvalidRecord::NegativeRaise(-1)),
+            (revoked_before_time, InvalidRecord::NegativeRevocation(-1)),
             (revoked_key(&THUMBPRINT[1..]), InvalidRecord::MalformedThumbprint),
             (
                 revoked_key(&THUMBPRINT.replace('-', "+")),

@@ -221,7 +221,8 @@ impl Watch {
                         .last_ping
                         .is_none_or(|sent| now.since(sent) >= self.settings.ping_interval);
                 if self.needs_snapshot && matches!(stage, Stage::Following) {
-                    self.reset(now, Duration::ZERO, Notice::ForgotTooMuch)
+                    let wait = self.backoff.after_failure(random);
+                    self.reset(now, wait, Notice::ForgotTooMuch)
                 } else if silence > self.max_silence() {
                     self.counters.silences = self.counters.silences.saturating_add(1);
                     let wait = self.backoff.after_failure(random);
