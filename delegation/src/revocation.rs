@@ -6,6 +6,7 @@
 
 use crate::key::Thumbprint;
 use crate::time::UnixTime;
+use crate::token::VerifiedToken;
 use crate::verified::VerifiedChain;
 
 /// Epochs stay below 2^53, so that every JSON library keeps them.
@@ -23,6 +24,20 @@ pub trait RevocationView {
     fn log_floor(&self) -> Option<UnixTime>;
     /// Whether the token `id`, somewhere in a chain of this principal, is revoked.
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, id: &str) -> bool;
+    /// Of which tokens the log knows whether they are revoked. Unless it says otherwise, of all.
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
+}
+
+/// Of which tokens a log knows whether they are revoked by their ids. It may forget such an id once no token can carry it
+/// any more, and so nobody may believe a token that could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// The longest lifetime, `exp` - `iat` in seconds, that the log reckons with; `None` if it forgets nothing.
+    pub token_lifetime: Option<u64>,
+    /// Ids of tokens that were issued before this instant may have been forgotten; `None` if none was.
+    pub forgotten_before: Option<UnixTime>,
 }
 
 /// A principal's state in the revocation log.
@@ -54,6 +69,9 @@ pub enum Void {
     /// A token of the chain is revoked by its id.
     #[error("a delegation in the chain is revoked")]
     DelegationRevoked,
+    /// A token of the chain is older, or lives longer, than the log remembers revoked delegations.
+    #[error("a delegation in the chain lives longer than its revocation would be remembered")]
+    BeyondMemory,
 }
 
 /// Says whether the log voids the chain; `skew` is how many seconds an issuer's clock may be ahead of ours.
@@ -96,5 +114,20 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
     {
         return Err(Void::DelegationRevoked);
     }
+    let memory = view.memory();
+    if chain.tokens().any(|token| !memory.reaches(token)) {
+        return Err(Void::BeyondMemory);
+    }
     Ok(())
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn reaches(&self, token: &VerifiedToken) -> bool {
+        let (issued_at, expires_at) = (token.issued_at(), token.expires_at());
+        self.token_lifetime
+            .is_none_or(|lifetime| expires_at <= issued_at.plus(lifetime))
+            && self.forgotten_before.is_none_or(|instant| issued_at >= instant)
+    }
 }

@@ -6,6 +6,7 @@
 
 pub mod artefacts;
 pub mod assertions;
+pub mod at_scale;
 pub mod audit;
 pub mod client;
 pub mod command;
@@ -22,8 +23,10 @@ mod message;
 pub mod minds;
 pub mod module;
 mod ports;
+mod protobuf;
 pub mod process;
 pub mod stack;
+pub mod stand_in;
 pub mod tls;
 pub mod upstream;
 pub mod waiting;

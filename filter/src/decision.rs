@@ -144,6 +144,7 @@ impl From<Void> for Denial {
             Void::IssuerRevoked => Reason::RevokedIssuer,
             Void::KeyRevoked => Reason::RevokedKey,
             Void::DelegationRevoked => Reason::RevokedDelegation,
+            Void::BeyondMemory => Reason::LifetimeNotAllowed,
         }
         .into()
     }

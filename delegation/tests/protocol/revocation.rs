@@ -1,7 +1,7 @@
 //! When what was valid is void.
 
 use crate::common::*;
-use credence_delegation::revocation::{PrincipalState, RevocationView, Void, void};
+use credence_delegation::revocation::{Memory, PrincipalState, RevocationView, Void, void};
 use credence_delegation::{
     Algorithms, Chain, Limits, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
 };
@@ -14,6 +14,7 @@ struct Log {
     issuer_floor: Option<UnixTime>,
     log_floor: Option<UnixTime>,
     delegation: Option<&'static str>,
+    memory: Memory,
 }
 
 impl RevocationView for Log {
@@ -33,6 +34,9 @@ impl RevocationView for Log {
     }
     fn is_delegation_revoked(&self, _: &str, _: Option<&str>, id: &str) -> bool {
         self.delegation == Some(id)
+    }
+    fn memory(&self) -> Memory {
+        self.memory
     }
 }
 
@@ -160,4 +164,39 @@ fn other_keys_and_ids_leave_the_chain_alone() {
         ..Log::default()
     };
     assert_eq!(void(&chain(Some("0"), true), &log, SKEW), Ok(()));
+}
+
+#[test]
+fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
+    let chain = chain(Some("0"), true);
+    let lifetimes = chain.tokens().map(|token| token.expires_at().distance(token.issued_at()));
+    let longest = lifetimes.max().unwrap();
+    for (token_lifetime, expected) in [
+        (None, Ok(())),
+        (Some(u64::MAX), Ok(())),
+        (Some(longest), Ok(())),
+        (Some(longest - 1), Err(Void::BeyondMemory)),
+        (Some(0), Err(Void::BeyondMemory)),
+    ] {
+        let memory = Memory {
+            token_lifetime,
+            forgotten_before: None,
+        };
+        let log = Log { memory, ..Log::default() };
+        assert_eq!(void(&chain, &log, SKEW), expected, "{token_lifetime:?}");
+    }
+}
+
+#[test]
+fn a_token_from_before_what_was_forgotten_voids_the_chain() {
+    let chain = chain(Some("0"), true);
+    let oldest = chain.tokens().map(|token| token.issued_at().0).min().unwrap();
+    for (instant, expected) in [(oldest, Ok(())), (oldest + 1, Err(Void::BeyondMemory))] {
+        let memory = Memory {
+            token_lifetime: None,
+            forgotten_before: Some(UnixTime(instant)),
+        };
+        let log = Log { memory, ..Log::default() };
+        assert_eq!(void(&chain, &log, SKEW), expected, "{instant}");
+    }
 }

@@ -129,11 +129,19 @@ fn control_plane(settings: file::ControlPlane, problems: &mut Problems) -> Contr
         );
         problems.report(path, message);
     }
+    let max_subjects = count(
+        &format!("{PATH}.max_subjects"),
+        settings.max_subjects,
+        5_000_000,
+        1_000..=10_000_000,
+        problems,
+    );
     ControlPlane {
         cluster: settings.cluster,
         log_id: settings.log_id,
         max_staleness,
         ping_interval,
+        max_subjects,
     }
 }
 

@@ -104,6 +104,9 @@ pub(super) struct ControlPlane {
     /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
     #[serde(default, deserialize_with = "present")]
     pub(super) wait_for_snapshot: Option<String>,
+    /// The most subjects with revocations that each worker remembers; of a log with more, nothing is believed.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) max_subjects: Option<Count>,
 }
 
 /// What happens to a request that no rule matches.

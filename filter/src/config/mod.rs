@@ -95,6 +95,8 @@ pub struct ControlPlane {
     pub max_staleness: Duration,
     /// How often a lease is renewed; shorter than `max_staleness`.
     pub ping_interval: Duration,
+    /// The most subjects with revocations that are remembered.
+    pub max_subjects: usize,
 }
 
 /// What a rule asks of the requests that match it.

@@ -90,6 +90,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("control_plane.max_staleness", duration(Some("5s"))),
         ("control_plane.ping_interval", duration(None)),
         ("control_plane.wait_for_snapshot", duration(Some("500ms"))),
+        ("control_plane.max_subjects", count(1_000, 10_000_000, 5_000_000)),
         ("default", json_schema!({"default": "deny"})),
         ("rules", json_schema!({"minItems": 1, "maxItems": 10_000})),
         ("rules[]", public_or_with_a_tool()),

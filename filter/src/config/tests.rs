@@ -62,6 +62,7 @@ fn what_is_left_out_has_its_documented_default() {
     assert_eq!(policy.control_plane.max_staleness, Duration::from_secs(5));
     assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(500));
     assert_eq!(policy.wait_for_snapshot, Duration::from_millis(500));
+    assert_eq!(policy.control_plane.max_subjects, 5_000_000);
     assert_eq!(policy.headers, HeaderNames::default());
     let verification = credence_delegation::Limits {
         token_bytes: 32_768,
@@ -108,7 +109,8 @@ fn every_setting_can_be_set() {
                    "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "none"},
                    "audience""#,
             ),
-            (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms", "wait_for_snapshot": "0ms""#),
+            (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms", "wait_for_snapshot": "0ms",
+                                         "max_subjects": 1000.0"#),
             (
                 r#""proof": "none""#,
                 r#""proof": "mtls", "forward": true, "audience": ["https://catalog.example"], "ignore_query": ["lang"], "upgrade": true,
@@ -124,6 +126,7 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.filter_state, [Part::Subject, Part::Id]);
     assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(100));
     assert_eq!(policy.wait_for_snapshot, Duration::ZERO);
+    assert_eq!(policy.control_plane.max_subjects, 1_000);
     assert_eq!(policy.limits.verification.delegation_depth, 2);
     assert_eq!(policy.limits.verification.token_bytes, 4_096);
     assert_eq!(policy.limits.verification.token_lifetime, 3_600);
@@ -253,6 +256,12 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             r#""cluster": "credence", "wait_for_snapshot": "1s""#,
             "control_plane.wait_for_snapshot",
             "1s is out of range; write 0ms to 500ms",
+        ),
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "max_subjects": 999"#,
+            "control_plane.max_subjects",
+            "999 is out of range",
         ),
         (
             r#""proof": "none""#,
@@ -700,6 +709,7 @@ fn every_field_is_documented() {
         "max_staleness",
         "ping_interval",
         "wait_for_snapshot",
+        "max_subjects",
         "default",
         "mode",
         "nonce",

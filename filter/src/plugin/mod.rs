@@ -23,7 +23,7 @@ use crate::config::{self, ControlPlane, Policy};
 use crate::host::calls::{self, HostError, HostMetrics, LogLevel};
 use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId};
 use crate::metrics::Metrics;
-use crate::revocation::{DEFAULT_MAX_SUBJECTS, Settings, Watch};
+use crate::revocation::{Settings, Watch};
 
 use line::Line;
 use root::Root;
@@ -187,7 +187,7 @@ impl Vm {
         let settings = Settings {
             log_id: control_plane.log_id.clone(),
             node: node.to_owned(),
-            max_subjects: DEFAULT_MAX_SUBJECTS,
+            max_subjects: control_plane.max_subjects,
             max_staleness: control_plane.max_staleness,
             ping_interval: control_plane.ping_interval,
         };
@@ -212,7 +212,7 @@ impl Vm {
         if let Some(WatchLine { watch, line, .. }) = self.watches.get_mut(&root.watch) {
             if !root.is_draining() && line.is_free_for(id) {
                 line.belongs_to(id);
-                let actions = watch.on_tick(now, random);
+                let actions = watch.on_tick(now, wall, random);
                 line.carry_out(watch, actions, now, random);
             }
             root.settle_unready(now, watch, &mut self.metrics);

@@ -4,13 +4,19 @@
 //! |---|---|
 //! | `watch` | the stream to the control plane: snapshot, updates, pings, and when to start over |
 //! | `view` | the state of every revoked subject, as far as the stream has told it |
+//! | `subject_hash` | what subjects are called in it |
+//! | `table` | where they are kept, up to millions of them, without a pause |
+//! | `forgetting` | when a revoked delegation has lost its meaning |
 //! | `lease` | whether the view is recent enough to decide upon |
 //! | `cache_keys` | the keys that come over the same stream, for what the filters of a node remember for each other |
 //! | `notice` | what an operator should know about the stream, in words |
 
 pub mod cache_keys;
+mod forgetting;
 pub mod lease;
 pub mod notice;
+mod subject_hash;
+mod table;
 pub mod view;
 pub mod watch;
 
@@ -18,4 +24,4 @@ pub use cache_keys::{CacheKeys, SealedWith};
 pub use lease::Freshness;
 pub use notice::{Notice, Violation};
 pub use view::{InvalidRecord, View, ViewError};
-pub use watch::{Action, Counters, DEFAULT_MAX_SUBJECTS, Settings, Watch};
+pub use watch::{Action, Counters, Settings, Watch};

@@ -29,6 +29,13 @@ pub enum Notice {
         /// The wait before the next attempt.
         retry_in: Duration,
     },
+    /// What the view has forgotten may count after all.
+    #[error(
+        "the revocation snapshot is pulled anew: revoked delegations were forgotten that a token could still carry, \
+         because the wall clock was put back or the control plane now accepts tokens that live longer. Tokens issued \
+         before what was forgotten are denied until the snapshot has arrived"
+    )]
+    ForgotTooMuch,
     /// The stream stayed open and said nothing.
     #[error("revocation stream reset: nothing was received for {} ms; check that the control plane answers pings", silence.as_millis())]
     Silent {

@@ -1,24 +1,26 @@
 //! The state of every subject that was ever revoked, as one VM knows it.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
-
-use credence_delegation::revocation::{EPOCH_LIMIT, PrincipalState, RevocationView};
+use credence_delegation::revocation::{EPOCH_LIMIT, Memory, PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
 use credence_wire::v1::{self, record::Subject};
-use siphasher::sip128::{Hasher128, SipHasher24};
+
+use super::forgetting::{RevokedAt, Sweep};
+use super::subject_hash::SubjectHasher;
+use super::table::Table;
 
 /// What one VM knows to be revoked.
 ///
-/// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of five million of them
-/// near 300 MB instead of a multiple. The key is the VM's secret, so that nobody can search for collisions; met by
-/// chance (a probability below 2^-80 for a full view over a VM's life) one makes an unrevoked subject look revoked,
-/// or merges two principals, whose epochs then differ from what their tokens carry: both deny.
+/// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of each near 32 bytes, however
+/// long its names. The key is the VM's secret, so that nobody can search for collisions; met by chance (a probability
+/// below 2^-80 for a full view over a VM's life) one makes an unrevoked subject look revoked, or merges two principals,
+/// whose epochs then differ from what their tokens carry: both deny.
 #[derive(Debug)]
 pub struct View {
     hasher: SubjectHasher,
     subjects: Subjects,
     revision: u64,
+    memory: Memory,
+    sweep: Sweep,
 }
 
 /// A snapshot on its way in. It is no `View`, and so can not be consulted before it is complete.
@@ -37,8 +39,7 @@ pub enum ViewError {
     /// The view is full.
     #[error(
         "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be \
-         decided: raise control_plane.max_subjects (about 120 bytes of VM memory each while a snapshot arrives), or \
-         compact the log"
+         decided: raise control_plane.max_subjects (64 bytes of VM memory each while a snapshot arrives), or compact the log"
     )]
     TooManySubjects {
         /// The configured limit.
@@ -78,6 +79,9 @@ pub enum InvalidRecord {
     /// A raise before the Unix epoch.
     #[error("a revocation record says its epoch was raised at {0} seconds; expected 0 or later")]
     NegativeRaise(i64),
+    /// A delegation revoked before the Unix epoch.
+    #[error("a revocation record says a delegation was revoked at {0} seconds; expected 0 or later")]
+    NegativeRevocation(i64),
     /// Not a SHA-256 thumbprint.
     #[error("a revocation record has a malformed key thumbprint; expected 43 characters of canonical base64url")]
     MalformedThumbprint,
@@ -85,10 +89,10 @@ pub enum InvalidRecord {
 
 #[derive(Debug)]
 struct Subjects {
-    principals: HashMap<SubjectHash, PackedState, ByOwnBits>,
-    keys: HashSet<SubjectHash, ByOwnBits>,
-    issuer_floors: HashMap<SubjectHash, i64, ByOwnBits>,
-    delegations: HashSet<SubjectHash, ByOwnBits>,
+    principals: Table<PackedState>,
+    keys: Table<()>,
+    issuer_floors: Table<i64>,
+    delegations: Table<RevokedAt>,
     log_floor: Option<i64>,
     max_subjects: usize,
 }
@@ -111,11 +115,41 @@ impl View {
         self.len() == 0 && self.subjects.log_floor.is_none()
     }
 
-    /// Applies one update.
-    pub(super) fn apply(&mut self, record: &v1::Record) -> Result<(), ViewError> {
-        self.subjects.apply(&self.hasher, record)?;
+    /// Applies one update that arrived at about `now`, if that is known.
+    pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), ViewError> {
+        self.subjects.apply(&self.hasher, record, now)?;
         self.revision = self.revision.saturating_add(1);
         Ok(())
+    }
+
+    /// The log forgets revoked delegations that no token of this lifetime could carry any more; `None` if it forgets none.
+    pub(super) fn expect_lifetime(&mut self, token_lifetime: Option<u64>) {
+        if self.memory.token_lifetime != token_lifetime {
+            self.memory.token_lifetime = token_lifetime;
+            // What was looked up before has to be looked at once more.
+            self.revision = self.revision.saturating_add(1);
+        }
+    }
+
+    /// Forgets some of the revoked delegations whose ids no token can carry any more at `now`: a few at a time, so that
+    /// nobody has to wait for it.
+    pub(super) fn forget_some(&mut self, now: UnixTime) {
+        let Some(token_lifetime) = self.memory.token_lifetime else {
+            return;
+        };
+        let delegations = &mut self.subjects.delegations;
+        if let Some(forgotten) = self.sweep.step(delegations, now, token_lifetime) {
+            self.memory.forgotten_before = self.memory.forgotten_before.max(Some(forgotten));
+        }
+    }
+
+    /// Whether something was forgotten that counts after all: a token that is older may still live at `now`.
+    pub(super) fn has_forgotten_too_much(&self, now: UnixTime) -> bool {
+        match (self.memory.forgotten_before, self.memory.token_lifetime) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(forgotten_before), Some(token_lifetime)) => forgotten_before.plus(token_lifetime) > now,
+        }
     }
 }
 
@@ -148,6 +182,10 @@ impl RevocationView for View {
             .delegations
             .contains(&self.hasher.delegation(issuer, subject, id))
     }
+
+    fn memory(&self) -> Memory {
+        self.memory
+    }
 }
 
 // === impl Draft ===
@@ -156,12 +194,12 @@ impl Draft {
     /// An empty snapshot for at most `max_subjects` subjects. `secret` must be random and stay in this VM.
     pub(super) fn new(secret: &[u8; 16], max_subjects: usize) -> Self {
         Self {
-            hasher: SubjectHasher(SipHasher24::new_with_key(secret)),
+            hasher: SubjectHasher::new(secret),
             subjects: Subjects {
-                principals: HashMap::default(),
-                keys: HashSet::default(),
-                issuer_floors: HashMap::default(),
-                delegations: HashSet::default(),
+                principals: Table::new(),
+                keys: Table::new(),
+                issuer_floors: Table::new(),
+                delegations: Table::new(),
                 log_floor: None,
                 max_subjects,
             },
@@ -170,15 +208,21 @@ impl Draft {
 
     /// Adds one record of the snapshot.
     pub(super) fn apply(&mut self, record: &v1::Record) -> Result<(), ViewError> {
-        self.subjects.apply(&self.hasher, record)
+        self.subjects.apply(&self.hasher, record, None)
     }
 
-    /// The snapshot is complete. `revision` must be above that of any view of this VM before it.
-    pub(super) fn complete(self, revision: u64) -> View {
+    /// The snapshot is complete. `revision` must be above that of any view of this VM before it; `token_lifetime` is as
+    /// [`View::expect_lifetime`] has it.
+    pub(super) fn complete(self, revision: u64, token_lifetime: Option<u64>) -> View {
         View {
             hasher: self.hasher,
             subjects: self.subjects,
             revision,
+            memory: Memory {
+                token_lifetime,
+                forgotten_before: None,
+            },
+            sweep: Sweep::default(),
         }
     }
 }
@@ -186,56 +230,50 @@ impl Draft {
 // === impl Subjects ===
 
 impl Subjects {
-    fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record) -> Result<(), ViewError> {
-        match record.subject.as_ref().ok_or(InvalidRecord::NoSubject)? {
+    fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record, now: Option<UnixTime>) -> Result<(), ViewError> {
+        let room = self.max_subjects.saturating_sub(self.len());
+        let max_subjects = self.max_subjects;
+        let stored = match record.subject.as_ref().ok_or(InvalidRecord::NoSubject)? {
             Subject::Principal(state) => {
                 let (issuer, subject) = parse_principal(state.principal.as_ref())?;
                 let packed = PackedState::parse(state)?;
                 let hash = hasher.principal(issuer, subject);
-                self.check_room(self.principals.contains_key(&hash))?;
-                self.principals.try_reserve(1).map_err(|_| self.out_of_memory())?;
-                self.principals.insert(hash, packed);
+                check_room(room, max_subjects, || self.principals.contains(&hash))?;
+                self.principals.insert(hash, packed)
             }
             Subject::Key(key) => {
                 let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or(InvalidRecord::MalformedThumbprint)?;
                 let hash = hasher.key(&thumbprint);
-                self.check_room(self.keys.contains(&hash))?;
-                self.keys.try_reserve(1).map_err(|_| self.out_of_memory())?;
-                self.keys.insert(hash);
+                check_room(room, max_subjects, || self.keys.contains(&hash))?;
+                self.keys.insert(hash, ())
             }
             Subject::IssuerFloor(floor) => {
                 let hash = hasher.issuer(parse_issuer(&floor.issuer)?);
-                self.check_room(self.issuer_floors.contains_key(&hash))?;
-                self.issuer_floors.try_reserve(1).map_err(|_| self.out_of_memory())?;
-                self.issuer_floors.insert(hash, floor.issued_up_to);
+                check_room(room, max_subjects, || self.issuer_floors.contains(&hash))?;
+                self.issuer_floors.insert(hash, floor.issued_up_to)
             }
             Subject::Delegation(delegation) => {
                 let (issuer, subject) = parse_principal(delegation.principal.as_ref())?;
                 if delegation.id.is_empty() {
                     return Err(InvalidRecord::EmptyDelegationId.into());
                 }
+                let revoked_at = RevokedAt::parse(delegation.revoked_at)?;
                 let hash = hasher.delegation(issuer, subject, &delegation.id);
-                self.check_room(self.delegations.contains(&hash))?;
-                self.delegations.try_reserve(1).map_err(|_| self.out_of_memory())?;
-                self.delegations.insert(hash);
+                let known = self.delegations.get(&hash).copied();
+                check_room(room, max_subjects, || known.is_some())?;
+                // Whatever was said before or is said now, what is kept longer is kept.
+                let latest = [known, now.map(RevokedAt::at)]
+                    .into_iter()
+                    .flatten()
+                    .fold(revoked_at, RevokedAt::later);
+                self.delegations.insert(hash, latest)
             }
-            Subject::LogFloor(floor) => self.log_floor = Some(floor.issued_up_to),
-        }
-        Ok(())
-    }
-
-    fn out_of_memory(&self) -> ViewError {
-        ViewError::OutOfMemory { subjects: self.len() }
-    }
-
-    fn check_room(&self, known_already: bool) -> Result<(), ViewError> {
-        if known_already || self.len() < self.max_subjects {
-            Ok(())
-        } else {
-            Err(ViewError::TooManySubjects {
-                max_subjects: self.max_subjects,
-            })
-        }
+            Subject::LogFloor(floor) => {
+                self.log_floor = Some(floor.issued_up_to);
+                Ok(())
+            }
+        };
+        stored.map_err(|_| ViewError::OutOfMemory { subjects: self.len() })
     }
 
     fn len(&self) -> usize {
@@ -247,6 +285,14 @@ impl Subjects {
         ]
         .into_iter()
         .fold(0, usize::saturating_add)
+    }
+}
+
+fn check_room(room: usize, max_subjects: usize, is_known: impl FnOnce() -> bool) -> Result<(), ViewError> {
+    if room > 0 || is_known() {
+        Ok(())
+    } else {
+        Err(ViewError::TooManySubjects { max_subjects })
     }
 }
 
@@ -262,12 +308,10 @@ fn parse_issuer(issuer: &str) -> Result<&str, InvalidRecord> {
     Ok(issuer)
 }
 
-/// A principal's state in sixteen bytes: an epoch is below 2^53, which leaves the top bit for `disabled`.
+/// A principal's state in twelve bytes, in words of four: the epoch is below 2^53, and the rest is enough for the year
+/// 141,000.
 #[derive(Clone, Copy, Debug)]
-struct PackedState {
-    epoch_and_disabled: u64,
-    raised_at: i64,
-}
+struct PackedState([u32; 3]);
 
 // === impl PackedState ===
 
@@ -276,116 +320,36 @@ impl PackedState {
         if state.epoch >= EPOCH_LIMIT {
             return Err(InvalidRecord::EpochTooLarge(state.epoch));
         }
-        if state.raised_at < 0 {
-            return Err(InvalidRecord::NegativeRaise(state.raised_at));
-        }
+        let raised_at = u64::try_from(state.raised_at)
+            .map_err(|_| InvalidRecord::NegativeRaise(state.raised_at))?
+            .min(END_OF_TIME);
         let disabled = if state.disabled { DISABLED } else { 0 };
-        Ok(Self {
-            epoch_and_disabled: state.epoch | disabled,
-            raised_at: state.raised_at,
-        })
+        let first = state.epoch | disabled | (raised_at >> 32 << RAISED_SHIFT);
+        Ok(Self([first as u32, (first >> 32) as u32, raised_at as u32]))
     }
 
     fn unpack(&self) -> PrincipalState {
+        let [low, high, raised_low] = self.0.map(u64::from);
+        let first = low | high << 32;
+        let raised_at = match first >> RAISED_SHIFT << 32 | raised_low {
+            0 => None,
+            END_OF_TIME => Some(i64::MAX),
+            raised_at => Some(i64::try_from(raised_at).unwrap_or(i64::MAX)),
+        };
         PrincipalState {
-            epoch: self.epoch_and_disabled & !DISABLED,
-            disabled: self.epoch_and_disabled & DISABLED != 0,
-            raised_at: (self.raised_at != 0).then_some(UnixTime(self.raised_at)),
+            epoch: first & EPOCH_BITS,
+            disabled: first & DISABLED != 0,
+            raised_at: raised_at.map(UnixTime),
         }
     }
 }
 
-const DISABLED: u64 = 1 << 63;
+const EPOCH_BITS: u64 = (1 << 53) - 1;
+const DISABLED: u64 = 1 << 53;
+const RAISED_SHIFT: u32 = 54;
 
-/// Names subjects by SipHash-2-4-128 under the VM's secret. Each kind has its own domain, and every part but the last
-/// is preceded by its length, so that no two subjects are hashed from the same bytes.
-#[derive(Clone, Copy, Debug)]
-struct SubjectHasher(SipHasher24);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SubjectHash([u64; 2]);
-
-// === impl SubjectHasher ===
-
-impl SubjectHasher {
-    fn principal(&self, issuer: &str, subject: Option<&str>) -> SubjectHash {
-        finish(self.owned_by(b'p', issuer, subject))
-    }
-
-    fn delegation(&self, issuer: &str, subject: Option<&str>, id: &str) -> SubjectHash {
-        let mut state = self.owned_by(b'd', issuer, subject);
-        state.write(id.as_bytes());
-        finish(state)
-    }
-
-    fn key(&self, key: &Thumbprint) -> SubjectHash {
-        self.single(b'k', key.as_bytes())
-    }
-
-    fn issuer(&self, issuer: &str) -> SubjectHash {
-        self.single(b'i', issuer.as_bytes())
-    }
-
-    fn single(&self, domain: u8, name: &[u8]) -> SubjectHash {
-        let mut state = self.0;
-        state.write(&[domain]);
-        state.write(name);
-        finish(state)
-    }
-
-    fn owned_by(&self, domain: u8, issuer: &str, subject: Option<&str>) -> SipHasher24 {
-        let mut state = self.0;
-        state.write(&[domain]);
-        write_with_length(&mut state, issuer);
-        match subject {
-            None => state.write(&[0]),
-            Some(subject) => {
-                state.write(&[1]);
-                write_with_length(&mut state, subject);
-            }
-        }
-        state
-    }
-}
-
-fn write_with_length(state: &mut SipHasher24, part: &str) {
-    state.write(&(part.len() as u64).to_le_bytes());
-    state.write(part.as_bytes());
-}
-
-fn finish(state: SipHasher24) -> SubjectHash {
-    let hash = state.finish128();
-    SubjectHash([hash.h1, hash.h2])
-}
-
-/// A subject's hash is evenly distributed and unpredictable already: the tables use its own bits.
-#[derive(Debug, Default)]
-struct OwnBits(u64);
-
-type ByOwnBits = BuildHasherDefault<OwnBits>;
-
-impl std::hash::Hash for SubjectHash {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let [first, _] = self.0;
-        state.write_u64(first);
-    }
-}
-
-impl Hasher for OwnBits {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-}
+/// Ten bits beside the epoch and thirty-two of their own. A later raise is taken for one that no token is younger than.
+const END_OF_TIME: u64 = (1 << 42) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -434,7 +398,7 @@ mod tests {
         for record in records {
             draft.apply(record).unwrap();
         }
-        draft.complete(1)
+        draft.complete(1, None)
     }
 
     #[test]
@@ -476,6 +440,32 @@ mod tests {
     }
 
     #[test]
+    fn a_principals_state_is_kept_to_the_bit() {
+        for (epoch, disabled, raised_at) in [
+            (0, false, 1),
+            (0, true, 0),
+            (EPOCH_LIMIT - 1, false, 0xffff_ffff),
+            (1 << 32, true, 0x1_0000_0000),
+            (0x000f_0f0f_0f0f_0f0f, false, 0x3ff_ffff_fffe),
+        ] {
+            let state = v1::PrincipalState {
+                principal: principal(ISSUER, None),
+                epoch,
+                disabled,
+                raised_at,
+                disabled_by: 0,
+            };
+            let expected = PrincipalState {
+                epoch,
+                disabled,
+                raised_at: (raised_at != 0).then_some(UnixTime(raised_at)),
+            };
+            let view = view_of(&[record(Subject::Principal(state))]);
+            assert_eq!(view.principal(ISSUER, None), expected);
+        }
+    }
+
+    #[test]
     fn a_later_record_replaces_the_state() {
         let view = view_of(&[raised(Some("ana"), 5), raised(Some("ana"), 800)]);
         assert_eq!(view.principal(ISSUER, Some("ana")).epoch, 800);
@@ -493,6 +483,91 @@ mod tests {
             "parts do not run into each other"
         );
         assert!(!view.is_delegation_revoked(ISSUER, None, "d1"));
+    }
+
+    fn revoked_at(id: &str, revoked_at: i64) -> v1::Record {
+        record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, None),
+            id: id.to_owned(),
+            revoked_at,
+        }))
+    }
+
+    /// A view of a log that reckons with lifetimes of 1,000 seconds.
+    fn forgetful(records: &[v1::Record]) -> View {
+        let mut view = view_of(records);
+        view.expect_lifetime(Some(1_000));
+        view
+    }
+
+    #[test]
+    fn a_delegation_is_forgotten_once_no_token_can_carry_its_id() {
+        let mut view = forgetful(&[
+            revoked_at("old", 5_000),
+            revoked_at("new", 5_001),
+            revoked_at("for good", 0),
+            raised(None, 1),
+            revoked_key(THUMBPRINT),
+        ]);
+        view.forget_some(UnixTime(6_300));
+        assert_eq!(view.len(), 5, "there is an allowance of five minutes, too");
+        let mut view = View { sweep: Sweep::default(), ..view };
+        view.forget_some(UnixTime(6_301));
+        assert_eq!(view.len(), 4);
+        assert!(!view.is_delegation_revoked(ISSUER, None, "old"));
+        assert!(view.is_delegation_revoked(ISSUER, None, "new"));
+        assert!(view.is_delegation_revoked(ISSUER, None, "for good"));
+        assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_001)));
+    }
+
+    #[test]
+    fn a_log_that_forgets_nothing_has_nothing_forgotten() {
+        let mut view = view_of(&[revoked_at("old", 1)]);
+        view.forget_some(UnixTime(i64::MAX));
+        assert!(view.is_delegation_revoked(ISSUER, None, "old"));
+        assert_eq!(view.memory(), Memory::default());
+    }
+
+    /// Of two times of one revocation, the later one; and it was not revoked before it was said to be.
+    #[test]
+    fn a_delegation_is_remembered_from_the_latest_time_that_was_said() {
+        let mut view = forgetful(&[revoked_at("twice", 5_000), revoked_at("forever", 0)]);
+        for (record, now) in [
+            (revoked_at("twice", 4_000), None),
+            (revoked_at("forever", 5), None),
+            (revoked_at("slow clock", 5), Some(UnixTime(5_000))),
+        ] {
+            view.apply(&record, now).unwrap();
+        }
+        view.forget_some(UnixTime(6_300));
+        assert_eq!(view.len(), 3);
+    }
+
+    #[test]
+    fn what_is_forgotten_may_turn_out_to_count() {
+        let mut view = forgetful(&[revoked_at("old", 5_000)]);
+        assert!(!view.has_forgotten_too_much(UnixTime(0)), "nothing is forgotten");
+        view.forget_some(UnixTime(7_000));
+        assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_700)));
+        for (lifetime, now, is_too_much) in [
+            (Some(1_000), 7_000, false),
+            (Some(1_000), 6_700, false),
+            (Some(1_000), 6_699, true),
+            (Some(1_301), 7_000, true),
+            (None, 7_000, true),
+        ] {
+            view.expect_lifetime(lifetime);
+            assert_eq!(view.has_forgotten_too_much(UnixTime(now)), is_too_much, "{lifetime:?} {now}");
+        }
+    }
+
+    #[test]
+    fn the_revision_moves_with_the_lifetime() {
+        let mut view = view_of(&[]);
+        for (lifetime, revision) in [(None, 1), (Some(5), 2), (Some(5), 2), (Some(6), 3), (None, 4)] {
+            view.expect_lifetime(lifetime);
+            assert_eq!((view.revision(), view.memory().token_lifetime), (revision, lifetime));
+        }
     }
 
     #[test]
@@ -516,16 +591,21 @@ mod tests {
     #[test]
     fn the_revision_moves_with_every_update_and_with_none_that_failed() {
         let mut view = view_of(&[]);
-        view.apply(&raised(None, 1)).unwrap();
-        view.apply(&raised(None, 1)).unwrap();
+        view.apply(&raised(None, 1), None).unwrap();
+        view.apply(&raised(None, 1), None).unwrap();
         assert_eq!(view.revision(), 3);
-        view.apply(&v1::Record::default()).unwrap_err();
+        view.apply(&v1::Record::default(), None).unwrap_err();
         assert_eq!(view.revision(), 3);
     }
 
     #[test]
     fn a_record_that_breaks_the_contract_is_refused() {
         let no_principal = record(Subject::Principal(v1::PrincipalState::default()));
+        let revoked_before_time = record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, None),
+            id: "d1".to_owned(),
+            revoked_at: -1,
+        }));
         let negative = record(Subject::Principal(v1::PrincipalState {
             principal: principal(ISSUER, None),
             raised_at: -1,
@@ -539,6 +619,7 @@ mod tests {
             (revoked_id(None, ""), InvalidRecord::EmptyDelegationId),
             (raised(None, EPOCH_LIMIT), InvalidRecord::EpochTooLarge(EPOCH_LIMIT)),
             (negative, InvalidRecord::NegativeRaise(-1)),
+            (revoked_before_time, InvalidRecord::NegativeRevocation(-1)),
             (revoked_key(&THUMBPRINT[1..]), InvalidRecord::MalformedThumbprint),
             (
                 revoked_key(&THUMBPRINT.replace('-', "+")),

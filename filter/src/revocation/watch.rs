@@ -7,11 +7,12 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use super::cache_keys::CacheKeys;
+use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
 use super::notice::{Notice, Violation};
 use super::view::{Draft, View, ViewError};
 use crate::backoff::Backoff;
-use crate::clock::Monotonic;
+use crate::clock::{Monotonic, UnixNanos};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
 ///
@@ -31,6 +32,11 @@ pub struct Watch {
     applied: Option<Position>,
     /// What the present stream, or the last one, has brought.
     cache_keys: Option<CacheKeys>,
+    /// The longest lifetime of a token, as the present stream or the last one has it; `None` if the log forgets nothing.
+    token_lifetime: Option<u64>,
+    clock: SlowestClock,
+    /// The view has forgotten too much to be continued.
+    needs_snapshot: bool,
     /// The highest revision any view of this VM has had.
     revision: u64,
     lease: Lease,
@@ -123,10 +129,6 @@ struct Position {
     digest: [u8; 32],
 }
 
-/// The most subjects the plugin lets a view hold. Two views of this size (one in force, one arriving)
-/// fit into the 1 GiB a VM may have.
-pub const DEFAULT_MAX_SUBJECTS: usize = 5_000_000;
-
 /// The longest promise of a stopping control plane that is believed.
 pub const MAX_PROMISE: Duration = Duration::from_secs(60);
 
@@ -157,6 +159,9 @@ impl Watch {
             view: None,
             applied: None,
             cache_keys: None,
+            token_lifetime: None,
+            clock: SlowestClock::default(),
+            needs_snapshot: false,
             revision: 0,
             backoff: Backoff::default(),
             counters: Counters::default(),
@@ -203,7 +208,9 @@ impl Watch {
     }
 
     /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
-    pub fn on_tick(&mut self, now: Monotonic, random: u64) -> Vec<Action> {
+    pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
+        self.clock.observe(now, wall);
+        self.forget_some(now);
         match &self.phase {
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
             Phase::Closed { .. } => self.open(now),
@@ -213,7 +220,10 @@ impl Watch {
                     && stream
                         .last_ping
                         .is_none_or(|sent| now.since(sent) >= self.settings.ping_interval);
-                if silence > self.max_silence() {
+                if self.needs_snapshot && matches!(stage, Stage::Following) {
+                    let wait = self.backoff.after_failure(random);
+                    self.reset(now, wait, Notice::ForgotTooMuch)
+                } else if silence > self.max_silence() {
                     self.counters.silences = self.counters.silences.saturating_add(1);
                     let wait = self.backoff.after_failure(random);
                     self.reset(now, wait, Notice::Silent { silence })
@@ -236,7 +246,7 @@ impl Watch {
         stream.last_heard = now;
         stream.answered_since = now;
         // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
-        let applied = self.view.as_ref().and(self.applied).map(|position| v1::Position {
+        let applied = self.continued().map(|position| v1::Position {
             seq: position.seq,
             digest: position.digest.to_vec(),
         });
@@ -287,6 +297,21 @@ impl Watch {
         vec![Action::Report(notice)]
     }
 
+    /// Where a new stream may go on.
+    fn continued(&self) -> Option<Position> {
+        match self.view {
+            Some(_) if !self.needs_snapshot => self.applied,
+            Some(_) | None => None,
+        }
+    }
+
+    fn forget_some(&mut self, now: Monotonic) {
+        if let (Some(view), Some(time)) = (&mut self.view, self.clock.at(now)) {
+            view.forget_some(time);
+            self.needs_snapshot |= view.has_forgotten_too_much(time);
+        }
+    }
+
     fn open(&mut self, now: Monotonic) -> Vec<Action> {
         self.counters.opened = self.counters.opened.saturating_add(1);
         self.lease.forget_pings();
@@ -326,7 +351,7 @@ impl Watch {
         match message {
             watch_response::Message::Welcome(welcome) => self.on_welcome(now, &welcome),
             watch_response::Message::Chunk(chunk) => self.on_chunk(now, &chunk),
-            watch_response::Message::Update(update) => self.on_update(&update),
+            watch_response::Message::Update(update) => self.on_update(now, &update),
             watch_response::Message::Pong(pong) => self.on_pong(&pong),
             watch_response::Message::Drain(drain) => {
                 self.on_drain(&drain);
@@ -339,7 +364,7 @@ impl Watch {
     fn on_welcome(&mut self, now: Monotonic, welcome: &v1::Welcome) -> Result<Vec<Action>, Violation> {
         let applied = self.applied;
         let first = self.first_position();
-        let has_view = self.view.is_some();
+        let is_continued = self.continued().is_some();
         let (stream, stage) = expect(&mut self.phase, "a welcome", |stage| {
             matches!(stage, Stage::AwaitingWelcome)
         })?;
@@ -354,11 +379,15 @@ impl Watch {
             check_no_rollback(applied.seq, welcome.head)?;
         }
         self.cache_keys = welcome.cache_keys.as_ref().map(CacheKeys::parse).transpose()?;
+        self.token_lifetime = (welcome.max_token_lifetime_s > 0).then_some(welcome.max_token_lifetime_s);
+        if let Some(view) = &mut self.view {
+            view.expect_lifetime(self.token_lifetime);
+        }
         match &welcome.snapshot {
             None => {
                 // A client without a view starts before the first entry: an empty view at the digest of nothing, and
                 // every update from there on is checked against it.
-                if !has_view {
+                if !is_continued {
                     if applied.is_some_and(|applied| applied.seq > 0) {
                         return Err(Violation::OutOfOrder {
                             message: "a welcome without a snapshot",
@@ -389,7 +418,12 @@ impl Watch {
                         limit: MAX_CHUNKS,
                     });
                 }
-                let draft = Draft::new(&self.secret, self.settings.max_subjects);
+                // No more than a hint, and not relied upon: but what is said not to fit need not be pulled.
+                let max_subjects = self.settings.max_subjects;
+                if usize::try_from(snapshot.subjects).map_or(true, |subjects| subjects > max_subjects) {
+                    return Err(ViewError::TooManySubjects { max_subjects }.into());
+                }
+                let draft = Draft::new(&self.secret, max_subjects);
                 if snapshot.chunks == 0 {
                     self.take_over(draft, position);
                     return Ok(self.follow(now));
@@ -431,7 +465,8 @@ impl Watch {
         Ok(self.follow(now))
     }
 
-    fn on_update(&mut self, update: &v1::Update) -> Result<Vec<Action>, Violation> {
+    fn on_update(&mut self, now: Monotonic, update: &v1::Update) -> Result<Vec<Action>, Violation> {
+        let time = self.clock.at(now);
         let (stream, _) = expect(&mut self.phase, "an update", |stage| matches!(stage, Stage::Following))?;
         let position = parse_position(update.position.as_ref())?;
         stream.known_head = stream.known_head.max(position.seq);
@@ -456,7 +491,7 @@ impl Watch {
         if position.digest != next_digest(&applied.digest, record) {
             return Err(Violation::Diverged { seq: position.seq });
         }
-        match view.apply(record) {
+        match view.apply(record, time) {
             Ok(()) => {
                 *applied = position;
                 self.counters.updates = self.counters.updates.saturating_add(1);
@@ -519,8 +554,9 @@ impl Watch {
     fn take_over(&mut self, draft: Draft, position: Position) {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
-        self.view = Some(draft.complete(self.revision));
+        self.view = Some(draft.complete(self.revision, self.token_lifetime));
         self.applied = Some(position);
+        self.needs_snapshot = false;
         self.counters.snapshots = self.counters.snapshots.saturating_add(1);
     }
 

@@ -8,10 +8,17 @@ use crate::revocation::SealedWith;
 
 const LOG: &str = "log-1";
 
+const DEFAULT_MAX_SUBJECTS: usize = 1_000;
+
+/// About the wall clock's time at which every scene begins.
+const START: u64 = 1_700_000_000;
+
 /// A watch, its clock, and a control plane with a log of records.
 struct Scene {
     watch: Watch,
     now: Monotonic,
+    /// How far the wall clock is ahead of the monotonic clock.
+    ahead: Duration,
     log: Vec<v1::Record>,
 }
 
@@ -31,6 +38,7 @@ impl Scene {
         Self {
             watch: Watch::new(settings, [7; 16]),
             now: Monotonic::from_nanos(1_000_000_000),
+            ahead: Duration::from_secs(START),
             log: (1..=length).map(record).collect(),
         }
     }
@@ -50,7 +58,8 @@ impl Scene {
     }
 
     fn tick(&mut self) -> Vec<Action> {
-        self.watch.on_tick(self.now, u64::MAX)
+        let wall = self.now.plus(self.ahead).as_nanos();
+        self.watch.on_tick(self.now, UnixNanos::from_nanos(wall), u64::MAX)
     }
 
     /// Opens a stream and returns the hello.
@@ -150,6 +159,17 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
         cache_keys: None,
         max_token_lifetime_s: 0,
     })
+}
+
+/// The same of a log that reckons with this lifetime of tokens.
+fn reckoning_with(lifetime: u64, message: watch_response::Message) -> watch_response::Message {
+    match message {
+        watch_response::Message::Welcome(welcome) => watch_response::Message::Welcome(v1::Welcome {
+            max_token_lifetime_s: lifetime,
+            ..welcome
+        }),
+        other => other,
+    }
 }
 
 fn cache_keys(current: u8, previous: u8) -> v1::CacheKeys {
@@ -756,4 +776,179 @@ fn keys_that_are_none_or_come_too_early_reset_the_stream() {
     scene.reopen();
     let violation = scene.hear_violation(welcome_with(Some(short), scene.position(0), 0));
     assert_eq!(violation, Violation::MalformedCacheKeys);
+}
+
+// What may be forgotten
+
+/// The n-th entry revoked at this time.
+fn revoked_at(number: usize, revoked_at: u64) -> v1::Record {
+    let mut record = record(number);
+    if let Some(v1::record::Subject::Delegation(delegation)) = &mut record.subject {
+        delegation.revoked_at = i64::try_from(revoked_at).unwrap();
+    }
+    record
+}
+
+const LIFETIME: u64 = 1_000;
+
+/// What a filter waits after that before it forgets.
+const ALLOWANCE: u64 = 300;
+
+impl Scene {
+    /// A watch in step with a log whose delegations were revoked at these times, and which reckons with `LIFETIME`.
+    fn forgetful(times: &[u64]) -> Self {
+        let mut scene = Self::with_log(0);
+        scene.log = times.iter().enumerate().map(|(index, time)| revoked_at(index + 1, *time)).collect();
+        scene.open();
+        let head = scene.log.len() as u64;
+        scene.hear(reckoning_with(LIFETIME, welcome(head, Some((scene.position(head), 1)))));
+        let ping = ping_id(&scene.hear(chunk(0, scene.log.clone())));
+        scene.hear(pong(ping, head));
+        scene
+    }
+
+    fn memory(&self) -> credence_delegation::revocation::Memory {
+        self.watch.view().unwrap().memory()
+    }
+
+    fn revision(&self) -> u64 {
+        self.watch.view().unwrap().revision()
+    }
+
+    /// Ends the stream, and welcomes on the next one without a snapshot.
+    fn resume_reckoning_with(&mut self, lifetime: u64) {
+        self.watch.on_close(self.now, 14, 0);
+        assert!(self.reopen().applied.is_some());
+        let head = self.log.len() as u64;
+        self.hear(reckoning_with(lifetime, welcome(head, None)));
+    }
+}
+
+#[test]
+fn the_longest_lifetime_is_what_the_present_stream_says() {
+    let mut scene = Scene::forgetful(&[]);
+    assert_eq!(scene.memory().token_lifetime, Some(LIFETIME));
+    let before = scene.revision();
+    scene.resume_reckoning_with(LIFETIME);
+    assert_eq!(scene.revision(), before, "nothing has to be looked up again");
+    scene.resume_reckoning_with(60);
+    assert_eq!(scene.memory().token_lifetime, Some(60));
+    assert!(scene.revision() > before, "every chain has to be looked up again");
+    scene.resume_reckoning_with(0);
+    assert_eq!(scene.memory().token_lifetime, None);
+}
+
+#[test]
+fn the_lifetime_counts_for_the_view_before_while_a_snapshot_arrives_and_for_the_one_after() {
+    let mut scene = Scene::in_step(2);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    scene.log.push(record(3));
+    scene.hear(reckoning_with(60, welcome(3, Some((scene.position(3), 1)))));
+    assert_eq!(scene.memory().token_lifetime, Some(60));
+    assert!(scene.is_revoked(2) && !scene.is_revoked(3));
+    scene.hear(chunk(0, scene.log.clone()));
+    assert_eq!(scene.memory().token_lifetime, Some(60));
+    assert!(scene.is_revoked(3));
+}
+
+#[test]
+fn what_no_token_can_carry_any_more_is_forgotten() {
+    let mut scene = Scene::forgetful(&[START - LIFETIME - ALLOWANCE - 60, START - LIFETIME, 0]);
+    assert_eq!(scene.watch.view().unwrap().len(), 3);
+    scene.tick();
+    assert!(!scene.is_revoked(1) && scene.is_revoked(2) && scene.is_revoked(3));
+    scene.wait(3_700_000);
+    scene.tick();
+    assert!(!scene.is_revoked(2) && scene.is_revoked(3));
+}
+
+#[test]
+fn a_clock_that_jumps_forward_makes_nothing_forgotten() {
+    let mut scene = Scene::forgetful(&[START - 60]);
+    scene.tick();
+    scene.ahead += Duration::from_secs(1_000_000);
+    for _ in 0..10 {
+        scene.wait(50);
+        scene.tick();
+    }
+    assert!(scene.is_revoked(1));
+    assert_eq!(scene.memory().forgotten_before, None);
+}
+
+#[test]
+fn after_the_clock_was_put_back_the_snapshot_is_pulled_anew() {
+    let mut scene = Scene::forgetful(&[START - 2_000]);
+    scene.tick();
+    assert!(!scene.is_revoked(1));
+    let floor = scene.memory().forgotten_before;
+    assert!(floor.is_some(), "no older token counts");
+    scene.ahead -= Duration::from_secs(ALLOWANCE + 10);
+    let actions = scene.tick();
+    assert_eq!(actions, [Action::Cancel, Action::Report(Notice::ForgotTooMuch)]);
+    assert_eq!(scene.memory().forgotten_before, floor, "and none until it is there");
+    assert_eq!(scene.reopen().applied, None, "what is held can not be continued");
+    let none = scene.hear_violation(welcome(1, None));
+    assert!(matches!(none, Violation::OutOfOrder { .. }), "{none:?}");
+    assert_eq!(scene.reopen().applied, None);
+    scene.hear(reckoning_with(LIFETIME, welcome(1, Some((scene.position(1), 1)))));
+    assert_eq!(scene.memory().forgotten_before, floor);
+    scene.hear(chunk(0, scene.log.clone()));
+    assert!(scene.is_revoked(1));
+    assert_eq!(scene.memory().forgotten_before, None);
+    scene.wait(50);
+    assert_eq!(scene.tick(), [], "once");
+}
+
+#[test]
+fn after_the_log_has_come_to_reckon_with_longer_lifetimes_the_snapshot_is_pulled_anew() {
+    let mut scene = Scene::forgetful(&[START - 2_000]);
+    scene.tick();
+    scene.resume_reckoning_with(LIFETIME * 10);
+    assert!(scene.memory().forgotten_before.is_some());
+    let actions = scene.tick();
+    assert_eq!(actions, [Action::Cancel, Action::Report(Notice::ForgotTooMuch)]);
+    assert_eq!(scene.reopen().applied, None);
+}
+
+#[test]
+fn a_revocation_that_arrives_late_is_remembered_from_then_on() {
+    let mut scene = Scene::forgetful(&[]);
+    scene.tick();
+    scene.log.push(revoked_at(1, 5));
+    let update = scene.update(1);
+    scene.hear(update);
+    scene.wait(1_000 * (LIFETIME + ALLOWANCE - 60));
+    scene.tick();
+    assert!(scene.is_revoked(1), "whatever the control plane's clock said");
+}
+
+#[test]
+fn a_snapshot_that_is_said_not_to_fit_is_not_pulled() {
+    let mut scene = Scene::new(2, 2);
+    scene.open();
+    let position = scene.position(2);
+    let of = |subjects| {
+        watch_response::Message::Welcome(v1::Welcome {
+            log_id: LOG.to_owned(),
+            head: 2,
+            snapshot: Some(v1::Snapshot {
+                position: Some(position.clone()),
+                chunks: 1,
+                subjects,
+            }),
+            ..v1::Welcome::default()
+        })
+    };
+    for subjects in [3, u64::MAX] {
+        let violation = scene.hear_violation(of(subjects));
+        assert_eq!(
+            violation,
+            Violation::Record(ViewError::TooManySubjects { max_subjects: 2 })
+        );
+        scene.wait(5_000);
+        scene.reopen();
+    }
+    let pulled = sent(&scene.hear(of(2)));
+    assert_eq!(pulled, watch_request::Message::Pull(v1::PullChunk { index: 0 }));
 }
