@@ -312,6 +312,17 @@ impl Role {
     }
 }
 
+impl std::str::FromStr for Role {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.name() == name)
+            .ok_or_else(|| format!("there are {}", Self::names()))
+    }
+}
+
 // === impl SettingsError ===
 
 impl SettingsError {
