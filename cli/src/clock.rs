@@ -94,7 +94,7 @@ impl FromStr for Span {
 const DAY: u64 = 86_400;
 
 /// The last second that RFC 3339 can write.
-const LATEST: i64 = 253_402_300_799;
+pub(crate) const LATEST: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {

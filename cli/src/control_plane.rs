@@ -1,7 +1,9 @@
 //! Talking to a running control plane's HTTP API.
 
+mod tls;
+
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use credence_delegation::json::Json;
@@ -9,13 +11,14 @@ use ureq::http::Response;
 use ureq::{Agent, Body, Timeout};
 use zeroize::Zeroizing;
 
+use self::tls::TlsOptions;
 use crate::failure::Failure;
 use crate::{files, words};
 
 /// Where the control plane is, and what we may do there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlPlaneOptions {
-    /// The control plane's HTTP API.
+    /// The control plane's HTTP API: an http:// or https:// URL.
     #[arg(
         long,
         value_name = "URL",
@@ -24,78 +27,103 @@ pub(crate) struct ControlPlaneOptions {
     )]
     control_plane: String,
 
-    /// The file with the operator's token, which `credence serve` was given.
-    #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
-    token_file: PathBuf,
+    /// The file with a token that is good for this: the operator's, which `credence serve` was given, or one that
+    /// `credence token` has made.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CREDENCE_TOKEN_FILE",
+        required_unless_present = "cert"
+    )]
+    token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 /// A client of one control plane.
 pub(crate) struct Client {
     agent: Agent,
     url: String,
-    authorization: Zeroizing<String>,
+    /// Absent where our certificate says who we are.
+    authorization: Option<Zeroizing<String>>,
 }
 
 impl ControlPlaneOptions {
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let url = self.control_plane.trim_end_matches('/').to_owned();
-        if !url.starts_with("http://") {
+        if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::input(format!(
-                "--control-plane {url}: only plain http:// is spoken; give such a URL, and reach a distant control \
-                 plane through a tunnel that encrypts"
+                "--control-plane {url}: give an http:// or https:// URL, such as https://credence.example:7070"
             )));
         }
-        let token = files::read(&self.token_file, "the operator's token")?;
-        let token = std::str::from_utf8(&token)
-            .ok()
-            .map(str::trim)
-            .filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()))
-            .ok_or_else(|| {
-                Failure::input(format!(
-                    "the token file {} has no token; give the file that `credence serve` was given",
-                    self.token_file.display()
-                ))
-            })?;
+        let tls = self.tls.config(&url)?;
+        let authorization = self.token_file.as_deref().map(authorization).transpose()?;
         let agent = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
             // The token goes to the control plane and nowhere else.
-            .max_redirects(0)
-            .build()
-            .new_agent();
+            .max_redirects(0);
+        let agent = match tls {
+            Some(tls) => agent.tls_config(tls),
+            None => agent,
+        };
         Ok(Client {
-            agent,
+            agent: agent.build().new_agent(),
             url,
-            authorization: Zeroizing::new(format!("Bearer {token}")),
+            authorization,
         })
     }
+}
+
+/// What goes into the header field of that name.
+fn authorization(token_file: &Path) -> Result<Zeroizing<String>, Failure> {
+    let token = files::read(token_file, "the token")?;
+    let token = std::str::from_utf8(&token)
+        .ok()
+        .map(str::trim)
+        .filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()))
+        .ok_or_else(|| {
+            Failure::input(format!(
+                "the token file {} has no token; give the file that `credence serve` was given, or one that `credence \
+                 token` has made",
+                token_file.display()
+            ))
+        })?;
+    Ok(Zeroizing::new(format!("Bearer {token}")))
 }
 
 impl Client {
     /// Asks for a change that may be asked for again, with a JSON text; gives back the answer's.
     pub(crate) fn post(&self, path: &str, json: &str) -> Result<String, Failure> {
-        let response = self
-            .agent
-            .post(format!("{}{path}", self.url))
-            .header("authorization", self.authorization.as_str())
-            .content_type("application/json")
-            .send(json);
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization.as_str());
+        }
+        let response = request.content_type("application/json").send(json);
         self.answer(response, |error| self.change_unconfirmed(error))
     }
 
     /// Asks with these query parameters; gives back the answer's JSON text.
     pub(crate) fn get(&self, path: &str, parameters: &[(&str, String)]) -> Result<String, Failure> {
-        let response = self
-            .agent
-            .get(format!("{}{path}", self.url))
-            .header("authorization", self.authorization.as_str())
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization.as_str());
+        }
+        let response = request
             .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
             .call();
         self.answer(response, |error| self.unreachable(error))
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
+        if let Some(disagreement) = tls::disagreement(error) {
+            return Failure::operation(format!(
+                "the control plane at {} and we can not agree on TLS: {disagreement}",
+                self.url
+            ));
+        }
         Failure::operation(format!(
             "the control plane at {} can not be reached: {error}; start it with `credence serve`, or name another one \
              with --control-plane",
@@ -105,7 +133,7 @@ impl Client {
 
     /// Why nobody can say that a change was made: it was certainly not made only where nothing was ever sent.
     fn change_unconfirmed(&self, error: &ureq::Error) -> Failure {
-        if certainly_not_sent(error) {
+        if certainly_not_sent(error) || tls::disagreement(error).is_some() {
             return self.unreachable(error);
         }
         Failure::operation(format!(
@@ -142,7 +170,9 @@ impl Client {
             .and_then(|json| json.as_object()?.member("detail")?.as_str().map(words::printable))
             .unwrap_or_else(|| "no reason given".to_owned());
         let cure = match (status.as_u16(), retry_after) {
-            (401 | 403, _) => "; give the token file that `credence serve` was given as --token-file".to_owned(),
+            (401 | 403, _) => {
+                "; give a token that is good for this as --token-file, or a certificate as --cert".to_owned()
+            }
             (404 | 405, _) => "; is --control-plane the URL of a control plane's HTTP API?".to_owned(),
             (_, Some(seconds)) => format!("; try again in {} s", words::printable(&seconds)),
             (_, None) => String::new(),
@@ -193,7 +223,7 @@ mod tests {
         let client = Client {
             agent: Agent::new_with_defaults(),
             url: "http://127.0.0.1:7070".to_owned(),
-            authorization: Zeroizing::default(),
+            authorization: None,
         };
         let said = |error: ureq::Error| client.change_unconfirmed(&error).to_string();
         for which in [Timeout::Global, Timeout::RecvResponse, Timeout::RecvBody] {

@@ -25,6 +25,7 @@ mod random;
 mod revoke;
 mod serve;
 mod table;
+mod token;
 mod verify;
 mod words;
 mod yaml;
@@ -55,6 +56,7 @@ enum Command {
     Revoke(revoke::Revoke),
     Audit(audit::Audit),
     Serve(serve::Serve),
+    Token(token::Token),
     Config(config::Config),
 }
 
@@ -106,6 +108,7 @@ impl Command {
             Self::Revoke(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
+            Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),
         }
     }

@@ -8,8 +8,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_control_plane::{Config, ControlPlane, InitOptions, Limits, Running};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -18,12 +16,13 @@ use zeroize::Zeroizing;
 use self::log_output::Flush;
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome};
-use crate::{files, random};
+use crate::{files, token};
 
 /// Run the control plane: the revocation log that filters follow, and the ledger of their decisions.
 ///
 /// Prints its log_id (which filters pin) and its addresses once it serves. SIGTERM or SIGINT stops it so that filters
-/// stay fresh until its successor is there; a second one stops it at once.
+/// stay fresh until its successor is there; a second one stops it at once. SIGHUP has it read the configuration file, the
+/// TLS files and the operator's token again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// The folder that holds the revocation log and the ledger. One control plane at a time uses it.
@@ -44,7 +43,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     http: SocketAddr,
 
-    /// Where filters connect; port 0 takes a free one. They are not authenticated: let only the mesh reach it.
+    /// Where filters connect; port 0 takes a free one. Without access and tls.grpc in the configuration file they are not
+    /// authenticated: let only the mesh reach it.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
 
@@ -109,7 +109,7 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
-        runtime.block_on(serve(config, out))
+        runtime.block_on(serve(config, self.config.as_deref(), out))
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -165,28 +165,54 @@ impl Serve {
     }
 }
 
-async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
+async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Result<Outcome, Failure> {
     let failed = |error: std::io::Error| Failure::operation(format!("signals can not be received: {error}"));
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut hung_up = signal(SignalKind::hangup()).map_err(failed)?;
     let running = ControlPlane::start(config)
         .await
         .map_err(|error| Failure::operation(error.to_string()))?;
     announce(&running, out)?;
     running.announce_ready();
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
-        failure = running.failed() => {
-            tracing::error!(%failure, "the process ends");
-            end_soon();
-            return Err(Failure::operation(failure.to_string()));
+    loop {
+        tokio::select! {
+            _ = terminated.recv() => break,
+            _ = interrupted.recv() => break,
+            _ = hung_up.recv() => reload(&running, file).await,
+            failure = running.failed() => {
+                tracing::error!(%failure, "the process ends");
+                end_soon();
+                return Err(Failure::operation(failure.to_string()));
+            }
         }
     }
     tokio::select! {
         () = running.shutdown() => Ok(Outcome::Done),
         _ = terminated.recv() => Err(cut_short()),
         _ = interrupted.recv() => Err(cut_short()),
+    }
+}
+
+/// Reads again what may change without a restart. A mistake changes nothing.
+async fn reload(running: &Running, file: Option<&Path>) {
+    let reloaded = match file.map(settings::read).transpose() {
+        Ok(settings) => running
+            .reload(settings.unwrap_or_default())
+            .await
+            .map_err(|error| error.to_string()),
+        Err(failure) => {
+            running.note_reload(false);
+            Err(failure.to_string())
+        }
+    };
+    match reloaded {
+        Ok(()) => tracing::info!("the configuration was read again: its credentials and TLS files are in force"),
+        Err(error) => tracing::error!(
+            error,
+            "the configuration was read again and can not be used; what was in force stays. Mend it and send SIGHUP \
+             again"
+        ),
     }
 }
 
@@ -220,11 +246,7 @@ fn announce(running: &Running, out: &mut impl Write) -> Result<(), Failure> {
 
 /// Makes an operator's token: 256 random bits.
 fn create_token(path: &Path) -> Result<(), Failure> {
-    let token = Zeroizing::new(format!(
-        "{}\n",
-        URL_SAFE_NO_PAD.encode(random::bytes::<32>()?.as_slice())
-    ));
-    files::create_secret(path, &token)?;
+    files::create_secret(path, &Zeroizing::new(format!("{}\n", *token::generate()?)))?;
     tracing::info!("made the operator's token file {}", path.display());
     Ok(())
 }

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_wire::v1::revocation_service_server::RevocationServiceServer;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-use crate::access::{Access, OperatorTokenError, read_operator_token};
+use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
 use crate::audit::ledger::{Ledger, LedgerBounds};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
@@ -26,13 +28,16 @@ use crate::http::{self, Api};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
+use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, WriterOptions, unix_seconds};
 use crate::revocation::service::{WatchOptions, WatchService};
 use crate::revocation::storage::{Head, Storage};
 use crate::revocation::view::{HistoryBounds, View};
+use crate::settings::Settings;
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
+use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -50,6 +55,7 @@ pub struct Running {
     head_keeper: Arc<HeadKeeper>,
     alarm: Alarm,
     announced: Arc<AtomicBool>,
+    reloader: Reloader,
     /// What is left of a promise that the previous run made.
     inherited: Inherited,
     servers: JoinSet<()>,
@@ -72,6 +78,9 @@ pub enum StartError {
     /// The operator's token can not be read.
     #[error(transparent)]
     OperatorToken(#[from] OperatorTokenError),
+    /// The files of a port that speaks TLS can not be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The revocation log can not be read.
     #[error("the revocation log: {0}")]
     RevocationLog(String),
@@ -119,7 +128,10 @@ impl ControlPlane {
             .as_deref()
             .map(read_operator_token)
             .transpose()?;
+        let metrics = Arc::new(Metrics::new());
         let access = Access::new(&config.settings.access, operator);
+        let access = AccessControl::new(access, config.settings.grpc_access());
+        let tls = TlsPorts::open(&config.settings.tls, metrics.tls.clone())?;
         let connections = descriptors::share(config.limits.max_connections)?;
         let http_listener = listen(config.http_address, "HTTP", connections.http).await?;
         let grpc_listener = listen(config.grpc_address, "gRPC", connections.grpc).await?;
@@ -143,7 +155,6 @@ impl ControlPlane {
             inherited,
         } = opened;
 
-        let metrics = Arc::new(Metrics::new());
         let lifecycle = Lifecycle::new();
         let alarm = Alarm::new();
         let announced = Arc::new(AtomicBool::new(false));
@@ -181,9 +192,9 @@ impl ControlPlane {
             log,
             ledger: ledger.clone(),
             reader,
-            access,
+            access: access.clone(),
             phase: lifecycle.watch(),
-            metrics,
+            metrics: Arc::clone(&metrics),
             max_request_body: limits.max_request_body,
             request_timeout: limits.request_timeout,
             query_places: Semaphore::new(http::MAX_QUERIES),
@@ -192,15 +203,27 @@ impl ControlPlane {
         });
 
         let mut servers = JoinSet::new();
-        let serving = http::serve(http_listener, http::router(api), lifecycle.watch());
+        let incoming = |listener, port| {
+            let failures = HandshakeFailures::new(port, metrics.tls.clone());
+            tls::connections(listener, tls.of(port), limits.hello_timeout, failures)
+        };
+        let http_incoming = incoming(http_listener, Port::Http);
+        let serving = http::serve(http_incoming, http::router(api), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
-        let serving = serve_grpc(grpc_listener, watch, report, limits.clone(), lifecycle.watch());
+        // Batches beyond the announced limit should get our own answer where that is cheap.
+        let report = ReportServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
+        let watch = RevocationServiceServer::new(watch).max_decoding_message_size(SMALL_MESSAGE_BYTES);
+        let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
+        let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
+        let grpc_incoming = incoming(grpc_listener, Port::Grpc);
+        let serving = serve_grpc(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
+        chores.spawn(tls.clone().follow_files());
 
         let log_id = folder.log_id().clone();
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, "the control plane is serving");
@@ -214,6 +237,12 @@ impl ControlPlane {
             head_keeper,
             alarm,
             announced,
+            reloader: Reloader {
+                operator_token_file: config.operator_token_file,
+                access,
+                tls,
+                metrics: metrics.tls.clone(),
+            },
             inherited,
             servers,
             chores,
@@ -246,6 +275,26 @@ impl Running {
     /// been told.
     pub fn announce_ready(&self) {
         self.announced.store(true, Ordering::Release);
+    }
+
+    /// Takes over other credentials and TLS files, all of them or none. Whoever is served for long under a credential
+    /// that no longer counts is turned away. Everything else in the settings counts from the next start.
+    ///
+    /// # Errors
+    /// Why everything stays as it was.
+    pub async fn reload(&self, settings: Settings) -> Result<(), ReloadError> {
+        let reloader = self.reloader.clone();
+        let reloading = tokio::task::spawn_blocking(move || reloader.reload(&settings));
+        let reloaded = reloading
+            .await
+            .unwrap_or_else(|panic| Err(ReloadError::Broken(panic.to_string())));
+        self.note_reload(reloaded.is_ok());
+        reloaded
+    }
+
+    /// Counts a reload; one that failed before [`reload`](Self::reload) could be called has to be counted by its caller.
+    pub fn note_reload(&self, succeeded: bool) {
+        self.reloader.count(succeeded);
     }
 
     /// Resolves if a part of the control plane has ended that must not: the process should then end too, with an
@@ -444,45 +493,31 @@ impl Opened {
 }
 
 async fn serve_grpc(
-    listener: BoundedListener,
-    watch: WatchService,
-    report: ReportService,
+    incoming: mpsc::Receiver<BoundedStream>,
+    watch: Gate<RevocationServiceServer<WatchService>>,
+    report: Gate<ReportServer>,
     limits: Limits,
     mut phase: PhaseWatch,
 ) {
-    // Batches beyond the announced limit should get our own answer where that is cheap.
-    let report_bytes = limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES;
+    let hello_timeout = limits.hello_timeout;
+    let incoming = ReceiverStream::new(incoming).map(move |stream| {
+        let stream = stream.expecting(PREFACE_BYTES, hello_timeout);
+        io::Result::Ok(stream)
+    });
     let served = Server::builder()
         .http2_keepalive_interval(Some(limits.hello_timeout * 2))
         .http2_keepalive_timeout(Some(limits.hello_timeout))
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
-        .add_service(RevocationServiceServer::new(watch).max_decoding_message_size(SMALL_MESSAGE_BYTES))
-        .add_service(ReportServer::new(report, report_bytes))
-        .serve_with_incoming_shutdown(connections(listener, limits.hello_timeout), async move {
+        .add_service(watch)
+        .add_service(report)
+        .serve_with_incoming_shutdown(incoming, async move {
             phase.draining().await;
         })
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "the gRPC server ended");
     }
-}
-
-/// The connections of a listener, without end. The listener is closed when the stream is dropped.
-fn connections(
-    listener: BoundedListener,
-    hello_timeout: Duration,
-) -> impl tokio_stream::Stream<Item = io::Result<BoundedStream>> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    tokio::spawn(async move {
-        while let Ok(place) = sender.reserve().await {
-            tokio::select! {
-                stream = listener.accept() => place.send(Ok(stream.expecting(PREFACE_BYTES, hello_timeout))),
-                () = sender.closed() => return,
-            }
-        }
-    });
-    tokio_stream::wrappers::ReceiverStream::new(receiver)
 }
 
 async fn listen(

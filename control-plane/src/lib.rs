@@ -16,19 +16,23 @@ mod lifecycle;
 mod metrics;
 mod net;
 mod outbox;
+mod reload;
 mod revocation;
 mod settings;
 mod supervision;
 mod text;
 mod throttle;
+mod tls;
 
 pub use access::OperatorTokenError;
 pub use config::{Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
+pub use reload::ReloadError;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, PortTls, Role, Settings, SettingsError, TlsSettings,
-    TokenSettings,
+    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, PortTls, Role, Settings, SettingsError,
+    TlsSettings, TokenSettings,
 };
 pub use supervision::Failure;
+pub use tls::TlsError;

@@ -7,6 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::tls::TlsMetrics;
+
 /// Every metric, and the registry that `/metrics` encodes.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -29,6 +31,8 @@ pub(crate) struct Metrics {
     pub(crate) report_streams: Gauge,
     pub(crate) report_ended: Family<Outcome, Counter>,
     pub(crate) http_requests: Family<HttpRequest, Counter>,
+    pub(crate) grpc_refusals: Family<Outcome, Counter>,
+    pub(crate) tls: TlsMetrics,
 }
 
 /// How a stream ended: the gRPC status code's name.
@@ -79,6 +83,8 @@ impl Metrics {
             report_streams: Gauge::default(),
             report_ended: Family::default(),
             http_requests: Family::default(),
+            grpc_refusals: Family::default(),
+            tls: TlsMetrics::default(),
         };
         metrics.register();
         metrics
@@ -86,6 +92,12 @@ impl Metrics {
 
     fn register(&mut self) {
         let registry = &mut self.registry;
+        self.tls.register(registry);
+        registry.register(
+            "grpc_refusals",
+            "Streams refused or ended for want of a credential, by gRPC status",
+            self.grpc_refusals.clone(),
+        );
         let log = registry.sub_registry_with_prefix("revocation");
         log.register("subscribers", "Watch streams that are open", self.subscribers.clone());
         log.register(

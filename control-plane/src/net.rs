@@ -7,25 +7,39 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+use crate::tls::{Cut, Peer};
 
 /// A listener with at most so many connections; further ones wait in the kernel's backlog.
 #[derive(Debug)]
 pub(crate) struct BoundedListener {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    max_connections: usize,
 }
 
 /// A connection that holds its place until it is dropped.
 #[derive(Debug)]
 pub(crate) struct BoundedStream {
-    stream: TcpStream,
+    transport: Transport,
+    peer: Peer,
     greeting: Option<Greeting>,
+    cut: Option<Cut>,
     _place: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// The first bytes of a connection, for which its place is held only so long.
@@ -43,7 +57,12 @@ impl BoundedListener {
         Ok(Self {
             listener,
             places: Arc::new(Semaphore::new(max_connections)),
+            max_connections,
         })
+    }
+
+    pub(crate) fn max_connections(&self) -> usize {
+        self.max_connections
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -64,8 +83,10 @@ impl BoundedListener {
                     // Only a delay is at stake.
                     let _ = stream.set_nodelay(true);
                     return BoundedStream {
-                        stream,
+                        peer: Peer::unknown(stream.peer_addr().ok()),
+                        transport: Transport::Plain(stream),
                         greeting: None,
+                        cut: None,
                         _place: place,
                     };
                 }
@@ -81,6 +102,33 @@ impl BoundedListener {
 // === impl BoundedStream ===
 
 impl BoundedStream {
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Has the peer begin TLS. `known` says who it is, from its address and its certificates, and when the connection
+    /// has to end for that.
+    pub(crate) async fn secured(
+        self,
+        acceptor: TlsAcceptor,
+        known: impl FnOnce(Option<SocketAddr>, Option<Vec<CertificateDer<'static>>>) -> (Peer, Option<Cut>),
+    ) -> io::Result<Self> {
+        let Transport::Plain(stream) = self.transport else {
+            return Ok(self);
+        };
+        let stream = acceptor.accept(stream).await?;
+        let chain = stream.get_ref().1.peer_certificates();
+        let chain = chain.map(|chain| chain.iter().cloned().map(CertificateDer::into_owned).collect());
+        let (peer, cut) = known(self.peer.address, chain);
+        Ok(Self {
+            transport: Transport::Tls(Box::new(stream)),
+            peer,
+            cut,
+            ..self
+        })
+    }
+
     /// Ends the connection with an error unless its first `bytes` arrive within `limit`.
     pub(crate) fn expecting(self, bytes: usize, limit: Duration) -> Self {
         let greeting = Greeting {
@@ -95,10 +143,10 @@ impl BoundedStream {
 }
 
 impl Connected for BoundedStream {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 
@@ -109,7 +157,19 @@ impl AsyncRead for BoundedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if let Some(cut) = &mut self.cut
+            && read.is_pending()
+            && Pin::new(cut).poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the peer's certificate no longer counts",
+            )));
+        }
         if let Some(greeting) = &mut self.greeting {
             greeting.missing = greeting.missing.saturating_sub(buffer.filled().len() - before);
             if greeting.missing == 0 {
@@ -127,15 +187,24 @@ impl AsyncRead for BoundedStream {
 
 impl AsyncWrite for BoundedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
     }
 
     fn poll_write_vectored(
@@ -143,10 +212,16 @@ impl AsyncWrite for BoundedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.transport {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 }

@@ -50,6 +50,18 @@ pub struct AccessSettings {
     pub tokens: Vec<TokenSettings>,
     /// Client certificates; the first that matches counts.
     pub certificates: Vec<CertificateSettings>,
+    /// Who may follow and report on the gRPC port; see [`Settings::grpc_access`] for where it is absent.
+    pub grpc: Option<GrpcAccess>,
+}
+
+/// Who may follow revocations and report decisions on the gRPC port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GrpcAccess {
+    /// Whoever reaches the port, with a certificate of `client_ca` if that is configured: let only the mesh reach it.
+    Open,
+    /// Whoever shows a credential with a role that may.
+    Required,
 }
 
 /// A bearer token. `credence token` makes one, and this with it.
@@ -142,13 +154,42 @@ impl Settings {
                 "no port asks for client certificates; set client_ca in tls.http or tls.grpc",
             ));
         }
+        if self.grpc_access() == GrpcAccess::Required && !self.lets_filters_in() {
+            return Err(SettingsError::at(
+                "access",
+                "no filter could follow revocations: the gRPC port asks for credentials, as client_ca in tls.grpc and \
+                 access.certificates have it do, and none with the role filter can be shown there. Add an entry with \
+                 that role to access.certificates, with client_ca in tls.grpc, or to access.tokens; or say access.grpc: \
+                 open, if only the mesh can reach the port",
+            ));
+        }
         Ok(())
+    }
+
+    /// What `access.grpc` says; where it says nothing, credentials are required as soon as certificates are configured
+    /// or the gRPC port asks for them.
+    pub fn grpc_access(&self) -> GrpcAccess {
+        let configured = !self.access.certificates.is_empty() || self.tls.grpc_asks_for_certificates();
+        self.access.grpc.unwrap_or(match configured {
+            true => GrpcAccess::Required,
+            false => GrpcAccess::Open,
+        })
+    }
+
+    fn lets_filters_in(&self) -> bool {
+        let good = |roles: &[Role]| roles.iter().any(|role| matches!(role, Role::Filter | Role::Admin));
+        self.access.tokens.iter().any(|token| good(&token.roles))
+            || self.tls.grpc_asks_for_certificates() && self.access.certificates.iter().any(|entry| good(&entry.roles))
     }
 }
 
 // === impl TlsSettings ===
 
 impl TlsSettings {
+    fn grpc_asks_for_certificates(&self) -> bool {
+        self.grpc.as_ref().is_some_and(|port| port.client_ca.is_some())
+    }
+
     fn asks_for_certificates(&self) -> bool {
         [&self.http, &self.grpc]
             .into_iter()
@@ -268,6 +309,17 @@ impl Role {
 
     fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl std::str::FromStr for Role {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.name() == name)
+            .ok_or_else(|| format!("there are {}", Self::names()))
     }
 }
 

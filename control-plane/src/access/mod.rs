@@ -4,14 +4,21 @@
 //! connection was opened with. Whoever may watch may not revoke: every route and every gRPC service asks for one
 //! [`Permission`].
 
+mod bearer;
+mod control;
+mod gate;
 mod operator_token;
 mod peer;
+mod supervised;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+pub(crate) use self::bearer::token as bearer_token;
+pub(crate) use self::control::{AccessControl, Credentials};
+pub(crate) use self::gate::{Gate, PeerName};
 pub use self::operator_token::OperatorTokenError;
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
@@ -103,8 +110,18 @@ impl Access {
         permission: Permission,
         now: i64,
     ) -> Result<Arc<Caller>, Refusal> {
+        self.authorize_digest(token.map(TokenDigest::of), certificate, permission, now)
+    }
+
+    fn authorize_digest(
+        &self,
+        token: Option<TokenDigest>,
+        certificate: Option<&PeerCertificate>,
+        permission: Permission,
+        now: i64,
+    ) -> Result<Arc<Caller>, Refusal> {
         let caller = match token {
-            Some(token) => self.by_token.get(&TokenDigest::of(token)),
+            Some(token) => self.by_token.get(&token),
             None => certificate.and_then(|certificate| self.of_certificate(certificate)),
         };
         let caller = caller.ok_or(Refusal::Unknown)?;
@@ -248,6 +265,7 @@ mod tests {
         let settings = AccessSettings {
             tokens,
             certificates: vec![envoys()],
+            grpc: None,
         };
         Access::new(&settings, None)
     }

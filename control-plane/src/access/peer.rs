@@ -1,5 +1,8 @@
 //! The certificate of a TLS client, as far as it says who he is.
 
+use rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
 use crate::settings::CertificateSubject;
 
 /// The subject alternative names (RFC 5280 section 4.2.1.6) of a certificate that has been verified against the
@@ -13,6 +16,20 @@ pub(crate) struct PeerCertificate {
 // === impl PeerCertificate ===
 
 impl PeerCertificate {
+    /// Of a certificate that was verified; nothing if it can not be read.
+    pub(crate) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = EndEntityCert::try_from(certificate).ok()?;
+        Some(Self {
+            uris: certificate.valid_uri_names().map(str::to_owned).collect(),
+            dns: certificate.valid_dns_names().map(str::to_owned).collect(),
+        })
+    }
+
+    /// The name that stands for its holder, whichever of his certificates it is: the first URI, else the first host name.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.uris.first().or(self.dns.first()).map(String::as_str)
+    }
+
     /// Whether the certificate is this subject's. A pattern that ends in `/*` matches whatever lies below; it has to
     /// name all that precedes.
     pub(crate) fn is(&self, subject: &CertificateSubject) -> bool {

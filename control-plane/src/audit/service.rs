@@ -13,6 +13,7 @@ use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequ
 use super::sources::{Place, Sources, TooManySources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
+use crate::access::PeerName;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
@@ -102,7 +103,8 @@ impl ReportService {
                 "the control plane is stopping; reconnect to its successor",
             ));
         }
-        let peer = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        let address = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = ReportStream {
             ledger: self.ledger.clone(),
@@ -117,7 +119,11 @@ impl ReportService {
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
             let _counted = Counted::new(&metrics.report_streams);
-            let ended = stream.run(&peer).await;
+            let peer = match &name {
+                Some(name) => format!("{} ({address})", shorten(name.clone())),
+                None => address,
+            };
+            let ended = stream.run(&peer, name.as_deref()).await;
             let (code, reason) = match &ended {
                 Ended::With(status) => (status.code(), status.message()),
                 Ended::Quietly => (Code::Ok, "closed"),
@@ -180,13 +186,14 @@ struct InFlight(VecDeque<oneshot::Receiver<Result<Receipt, ReportError>>>);
 // === impl ReportStream ===
 
 impl ReportStream {
-    async fn run(&mut self, peer: &str) -> Ended {
-        let (source, place) = match self.begin(peer).await {
+    /// `peer` is who and where the client is, `name` what it has shown to be called.
+    async fn run(&mut self, peer: &str, name: Option<&str>) -> Ended {
+        let (source, place) = match self.begin(peer, name).await {
             Ok(begun) => begun,
             Err(ended) => return ended,
         };
         let superseded = self.sources.connected(place, &source.source, source.generation);
-        let ended = match self.welcome(&source).await {
+        let ended = match self.welcome(&source, name).await {
             Ok(()) => self.serve(&source, superseded).await,
             Err(ended) => ended,
         };
@@ -197,7 +204,7 @@ impl ReportStream {
     }
 
     /// Takes the hello and names the source, durably.
-    async fn begin(&mut self, peer: &str) -> Result<(Receipt, Place), Ended> {
+    async fn begin(&mut self, peer: &str, name: Option<&str>) -> Result<(Receipt, Place), Ended> {
         let message = tokio::time::timeout(self.options.hello_timeout, self.inbound.message())
             .await
             .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))?;
@@ -209,10 +216,10 @@ impl ReportStream {
             Ok(None) | Err(_) => return Err(Ended::Quietly),
         };
         if let Some(ticket) = &hello.resume
-            && !self.tickets.accepts(ticket)
+            && !self.tickets.accepts(ticket, name)
         {
             return Err(Ended::With(Status::unauthenticated(
-                "the resume ticket is not one that this server gave out",
+                "the resume ticket is not one that this server gave out to this peer",
             )));
         }
         let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
@@ -232,9 +239,9 @@ impl ReportStream {
         Ok((self.ledger.perform(report).await?, place))
     }
 
-    async fn welcome(&mut self, source: &Receipt) -> Result<(), Ended> {
+    async fn welcome(&mut self, source: &Receipt, name: Option<&str>) -> Result<(), Ended> {
         self.send(Outgoing::Welcome(v1::ReportWelcome {
-            ticket: Some(self.tickets.ticket(&source.source)),
+            ticket: Some(self.tickets.ticket(&source.source, name)),
             acknowledged: source.last_sequence,
             max_batch_entries: self.options.max_batch_entries,
             max_batch_bytes: self.options.max_batch_bytes,

@@ -20,21 +20,29 @@ impl TicketKey {
         Self(mac)
     }
 
-    pub(crate) fn ticket(&self, source: &str) -> v1::SourceTicket {
-        let secret = self.0.clone().chain_update(source).finalize().into_bytes().to_vec();
+    /// For the peer of this name, if it has shown who it is: then nobody else can use it.
+    pub(crate) fn ticket(&self, source: &str, peer: Option<&str>) -> v1::SourceTicket {
+        let secret = self.bound(source, peer).finalize().into_bytes().to_vec();
         v1::SourceTicket {
             source: source.to_owned(),
             secret,
         }
     }
 
-    /// Whether the ticket is one of ours; takes the same time wherever the secret differs.
-    pub(crate) fn accepts(&self, ticket: &v1::SourceTicket) -> bool {
-        self.0
-            .clone()
-            .chain_update(&ticket.source)
-            .verify_slice(&ticket.secret)
-            .is_ok()
+    /// Whether the ticket is one of ours, and this peer's or nobody's in particular: one that was given out before peers
+    /// had to say who they are goes on. Takes the same time wherever the secret differs.
+    pub(crate) fn accepts(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
+        let is_of = |peer| self.bound(&ticket.source, peer).verify_slice(&ticket.secret).is_ok();
+        // A source's name has no zero byte, which stands before the peer's.
+        !ticket.source.contains('\0') && (is_of(None) || peer.is_some() && is_of(peer))
+    }
+
+    fn bound(&self, source: &str, peer: Option<&str>) -> Hmac<Sha256> {
+        let mac = self.0.clone().chain_update(source);
+        match peer {
+            Some(peer) => mac.chain_update([0]).chain_update(peer),
+            None => mac,
+        }
     }
 }
 
@@ -54,20 +62,41 @@ mod tests {
     #[test]
     fn only_an_untouched_ticket_is_accepted() {
         let key = TicketKey::new([7; 32]);
-        let ticket = key.ticket("source");
-        assert!(key.accepts(&ticket));
-        assert!(!key.accepts(&v1::SourceTicket {
-            source: "other".to_owned(),
-            ..ticket.clone()
-        }));
-        assert!(!key.accepts(&v1::SourceTicket {
-            secret: ticket.secret[..31].to_vec(),
-            ..ticket.clone()
-        }));
-        assert!(!key.accepts(&v1::SourceTicket {
-            secret: Vec::new(),
-            ..ticket.clone()
-        }));
-        assert!(!TicketKey::new([8; 32]).accepts(&ticket));
+        let ticket = key.ticket("source", None);
+        assert!(key.accepts(&ticket, None));
+        let touched = |source: &str, secret: &[u8]| v1::SourceTicket {
+            source: source.to_owned(),
+            secret: secret.to_vec(),
+        };
+        assert!(!key.accepts(&touched("other", &ticket.secret), None));
+        assert!(!key.accepts(&touched("source", &ticket.secret[..31]), None));
+        assert!(!key.accepts(&touched("source", &[]), None));
+        assert!(!TicketKey::new([8; 32]).accepts(&ticket, None));
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_the_peer_that_it_was_given_to() {
+        let key = TicketKey::new([7; 32]);
+        let ticket = key.ticket("source", Some("spiffe://mesh/a"));
+        assert!(key.accepts(&ticket, Some("spiffe://mesh/a")));
+        assert!(!key.accepts(&ticket, Some("spiffe://mesh/b")));
+        assert!(!key.accepts(&ticket, None));
+    }
+
+    #[test]
+    fn a_ticket_from_before_peers_had_names_goes_on() {
+        let key = TicketKey::new([7; 32]);
+        assert!(key.accepts(&key.ticket("source", None), Some("spiffe://mesh/a")));
+    }
+
+    #[test]
+    fn a_zero_byte_in_a_ticket_is_no_way_around_its_peer() {
+        let key = TicketKey::new([7; 32]);
+        let ticket = key.ticket("source", Some("a"));
+        let forged = v1::SourceTicket {
+            source: "source\0a".to_owned(),
+            ..ticket
+        };
+        assert!(!key.accepts(&forged, None));
     }
 }

@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 
 use self::authorization::requiring;
 use self::problem::Problem;
-use crate::access::{Access, Permission};
+use crate::access::{AccessControl, Permission};
 use crate::audit::ledger::LedgerReader;
 use crate::audit::writer::LedgerHandle;
 use crate::lifecycle::PhaseWatch;
@@ -45,7 +45,7 @@ pub(crate) struct Api {
     pub(crate) log: RevocationLog,
     pub(crate) ledger: LedgerHandle,
     pub(crate) reader: LedgerReader,
-    pub(crate) access: Access,
+    pub(crate) access: AccessControl,
     pub(crate) phase: PhaseWatch,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_request_body: usize,

@@ -1,19 +1,23 @@
 //! HTTP/1.1 connections, each bounded in the size and the arrival time of its heads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::lifecycle::PhaseWatch;
-use crate::net::BoundedListener;
+use crate::net::BoundedStream;
 
 /// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections.
-pub(crate) async fn serve(listener: BoundedListener, router: Router, mut phase: PhaseWatch) {
+pub(crate) async fn serve(mut incoming: mpsc::Receiver<BoundedStream>, router: Router, mut phase: PhaseWatch) {
     let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
@@ -24,8 +28,20 @@ pub(crate) async fn serve(listener: BoundedListener, router: Router, mut phase: 
         .max_buf_size(MAX_HEAD_BYTES);
     loop {
         tokio::select! {
-            stream = listener.accept() => {
-                let service = TowerToHyperService::new(router.clone());
+            stream = incoming.recv() => {
+                let Some(stream) = stream else {
+                    tracing::error!("the HTTP port takes no more connections");
+                    break;
+                };
+                let peer = stream.peer().clone();
+                let routes = TowerToHyperService::new(router.clone());
+                let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+                    // It may have stopped counting since the last request.
+                    if let Some(certificate) = peer.certificate() {
+                        request.extensions_mut().insert(Arc::clone(certificate));
+                    }
+                    routes.call(request)
+                });
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
                 connections.spawn(async move {
                     if let Err(error) = connection.await {
@@ -37,7 +53,7 @@ pub(crate) async fn serve(listener: BoundedListener, router: Router, mut phase: 
             _ = phase.draining() => break,
         }
     }
-    drop(listener);
+    drop(incoming);
     graceful.shutdown().await;
 }
 

@@ -145,18 +145,31 @@ impl Server {
     }
 
     pub(crate) async fn channel(&self) -> Channel {
+        self.try_channel().await.unwrap()
+    }
+
+    pub(crate) async fn try_channel(&self) -> Result<Channel, tonic::transport::Error> {
         Channel::from_shared(format!("http://{}", self.running.grpc_address()))
             .unwrap()
             .connect()
             .await
-            .unwrap()
     }
 
     /// A watch stream that has said nothing yet.
     pub(crate) async fn open_watch(&self) -> Result<Watcher, Status> {
+        self.watch_as(None).await
+    }
+
+    /// The same with this in the metadata `authorization`.
+    pub(crate) async fn watch_as(&self, authorization: Option<&str>) -> Result<Watcher, Status> {
+        self.watch_on(self.channel().await, authorization).await
+    }
+
+    pub(crate) async fn watch_on(&self, channel: Channel, authorization: Option<&str>) -> Result<Watcher, Status> {
         let (requests, queue) = mpsc::channel(16);
-        let mut client = RevocationServiceClient::new(self.channel().await);
-        let responses = client.watch(ReceiverStream::new(queue)).await?.into_inner();
+        let mut client = RevocationServiceClient::new(channel);
+        let request = authorized(ReceiverStream::new(queue), authorization);
+        let responses = client.watch(request).await?.into_inner();
         Ok(Watcher { requests, responses })
     }
 
@@ -183,8 +196,26 @@ impl Server {
         &self,
         resume: Option<v1::SourceTicket>,
     ) -> Result<(Reporter, v1::ReportWelcome), Status> {
+        self.report_as(None, resume).await
+    }
+
+    /// The same with this in the metadata `authorization`.
+    pub(crate) async fn report_as(
+        &self,
+        authorization: Option<&str>,
+        resume: Option<v1::SourceTicket>,
+    ) -> Result<(Reporter, v1::ReportWelcome), Status> {
+        self.report_on(self.channel().await, authorization, resume).await
+    }
+
+    pub(crate) async fn report_on(
+        &self,
+        channel: Channel,
+        authorization: Option<&str>,
+        resume: Option<v1::SourceTicket>,
+    ) -> Result<(Reporter, v1::ReportWelcome), Status> {
         let (requests, queue) = mpsc::channel(16);
-        let mut client = AuditServiceClient::new(self.channel().await);
+        let mut client = AuditServiceClient::new(channel);
         let hello = v1::ReportHello {
             node: "node-1".to_owned(),
             plugin: "plugin-1".to_owned(),
@@ -196,13 +227,26 @@ impl Server {
             })
             .await
             .unwrap();
-        let responses = client.report(ReceiverStream::new(queue)).await?.into_inner();
+        let responses = client
+            .report(authorized(ReceiverStream::new(queue), authorization))
+            .await?
+            .into_inner();
         let mut reporter = Reporter { requests, responses };
         match reporter.next().await? {
             ReportAnswer::Welcome(welcome) => Ok((reporter, welcome)),
             other => panic!("{other:?}"),
         }
     }
+}
+
+fn authorized<M>(message: M, authorization: Option<&str>) -> tonic::Request<M> {
+    let mut request = tonic::Request::new(message);
+    if let Some(authorization) = authorization {
+        request
+            .metadata_mut()
+            .insert("authorization", authorization.parse().unwrap());
+    }
+    request
 }
 
 async fn send(request: ureq::http::Request<String>) -> Answer {

@@ -2,9 +2,12 @@
 
 #![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
 
+mod access;
 mod audit;
 mod cache_keys;
+mod certificates;
 mod harness;
 mod http;
 mod restart;
 mod revocation;
+mod tls;

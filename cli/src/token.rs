@@ -1,0 +1,110 @@
+//! `credence token`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use credence_control_plane::{AccessSettings, Role, Settings, TokenSettings};
+use credence_delegation::UnixTime;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use crate::clock::{self, Span};
+use crate::failure::{Failure, Outcome};
+use crate::{files, notice, random};
+
+/// Make a bearer token for the control plane: the token goes into a file for its holder, and to standard output the entry
+/// that lets him in, for access.tokens in the configuration file of `credence serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Token {
+    /// Whose it is: it stands in logs and in histories.
+    #[arg(long, value_name = "NAME")]
+    name: String,
+
+    /// What it is good for: admin, revoker, watcher, auditor, filter, provisioner or transmitter. May be given several
+    /// times.
+    #[arg(long = "role", value_name = "ROLE", required = true)]
+    roles: Vec<Role>,
+
+    /// The root issuer whose principals and delegations it is good for; every one if not given. May be given several times.
+    #[arg(long = "issuer", value_name = "URI")]
+    issuers: Vec<String>,
+
+    /// How long it is good for; until it is taken out of the configuration file if not given.
+    #[arg(long, value_name = "SPAN")]
+    ttl: Option<Span>,
+
+    /// The new file for the token. Only you can read it; a file that exists is never overwritten.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+impl Token {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let token = generate()?;
+        let expires = self.ttl.map(|ttl| expiry(clock::now(), ttl)).transpose()?;
+        let entry = TokenSettings {
+            name: self.name.clone(),
+            sha256: Sha256::digest(token.as_bytes()).into(),
+            roles: self.roles.clone(),
+            issuers: (!self.issuers.is_empty()).then(|| self.issuers.clone()),
+            expires,
+        };
+        let settings = Settings {
+            access: AccessSettings {
+                tokens: vec![entry.clone()],
+                ..AccessSettings::default()
+            },
+            ..Settings::default()
+        };
+        settings
+            .check()
+            .map_err(|error| Failure::input(format!("such a token can not be configured: {}", error.problem)))?;
+        files::create_secret(&self.out, &format!("{}\n", *token))?;
+        write(&entry, out)?;
+        // Not on standard output, so that that can be appended to a file.
+        notice::print(format_args!(
+            "token: {} (whoever reads it can use it; it is stored nowhere else)",
+            self.out.display()
+        ));
+        Ok(Outcome::Done)
+    }
+}
+
+/// 256 random bits behind a prefix by which scanners find tokens that have got where they should not be.
+pub(crate) fn generate() -> Result<Zeroizing<String>, Failure> {
+    let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(random::bytes::<32>()?.as_slice()));
+    Ok(Zeroizing::new(format!("{PREFIX}{}", *secret)))
+}
+
+fn expiry(now: UnixTime, ttl: Span) -> Result<i64, Failure> {
+    i64::try_from(ttl.seconds)
+        .ok()
+        .and_then(|seconds| now.0.checked_add(seconds))
+        .filter(|expires| ttl.seconds > 0 && *expires <= clock::LATEST)
+        .ok_or_else(|| Failure::input("--ttl: write a span of at least 1s that ends before the year 10000"))
+}
+
+/// The entry as YAML. Texts are quoted as JSON quotes them, which YAML reads the same.
+fn write(entry: &TokenSettings, out: &mut impl Write) -> Result<(), Failure> {
+    let digest: String = entry.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let roles: Vec<_> = entry.roles.iter().map(|role| role.name()).collect();
+    writeln!(out, "- name: {}", quoted(&entry.name)?)?;
+    writeln!(out, "  sha256: {}", quoted(&digest)?)?;
+    writeln!(out, "  roles: [{}]", roles.join(", "))?;
+    if let Some(issuers) = &entry.issuers {
+        let issuers: Result<Vec<_>, _> = issuers.iter().map(|issuer| quoted(issuer)).collect();
+        writeln!(out, "  issuers: [{}]", issuers?.join(", "))?;
+    }
+    if let Some(expires) = entry.expires {
+        writeln!(out, "  expires: {}", clock::rfc3339(UnixTime(expires)))?;
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> Result<String, Failure> {
+    serde_json::to_string(text).map_err(|error| Failure::operation(format!("{text:?} can not be written: {error}")))
+}
+
+const PREFIX: &str = "crd_";

@@ -1,0 +1,93 @@
+//! The credentials in force, which can be replaced while everything runs.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{Access, Caller, PeerCertificate, Permission, Refusal, TokenDigest};
+use crate::settings::GrpcAccess;
+
+/// Who may do what right now. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessControl(watch::Sender<Arc<InForce>>);
+
+/// What somebody has shown once, to be judged again whenever something changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Credentials {
+    pub(crate) token: Option<TokenDigest>,
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
+}
+
+#[derive(Debug)]
+struct InForce {
+    access: Access,
+    grpc: GrpcAccess,
+}
+
+// === impl AccessControl ===
+
+impl AccessControl {
+    pub(crate) fn new(access: Access, grpc: GrpcAccess) -> Self {
+        Self(watch::Sender::new(Arc::new(InForce { access, grpc })))
+    }
+
+    /// From now on these count, and no others.
+    pub(crate) fn replace(&self, access: Access, grpc: GrpcAccess) {
+        self.0.send_replace(Arc::new(InForce { access, grpc }));
+    }
+
+    /// As [`Access::authorize`], by what is in force.
+    pub(crate) fn authorize(
+        &self,
+        token: Option<&[u8]>,
+        certificate: Option<&PeerCertificate>,
+        permission: Permission,
+        now: i64,
+    ) -> Result<Arc<Caller>, Refusal> {
+        self.in_force().access.authorize(token, certificate, permission, now)
+    }
+
+    /// The same on the gRPC port, where it may be that nobody has to show anything: then nobody in particular asks. A
+    /// token that is shown has to be good for it all the same.
+    pub(crate) fn authorize_grpc(
+        &self,
+        shown: &Credentials,
+        permission: Permission,
+        now: i64,
+    ) -> Result<Option<Arc<Caller>>, Refusal> {
+        let in_force = self.in_force();
+        let certificate = shown.certificate.as_deref();
+        let authorized = in_force
+            .access
+            .authorize_digest(shown.token, certificate, permission, now);
+        match authorized {
+            Err(_) if in_force.grpc == GrpcAccess::Open && shown.token.is_none() => Ok(None),
+            authorized => authorized.map(Some),
+        }
+    }
+
+    /// Hears of every replacement: whoever serves somebody for long has to ask again then.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.0.subscribe())
+    }
+
+    fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.0.borrow())
+    }
+}
+
+/// Hears that other credentials count.
+#[derive(Debug)]
+pub(crate) struct Changes(watch::Receiver<Arc<InForce>>);
+
+// === impl Changes ===
+
+impl Changes {
+    /// Resolves at the next replacement.
+    pub(crate) async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody can replace anything any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Lets a gRPC stream through to its service that comes with a credential which is good for it, and ends it once the
+//! credential no longer is.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::NamedService;
+use tonic::transport::server::TcpConnectInfo;
+use tonic::{Code, Status};
+
+use super::supervised::Supervised;
+use super::{AccessControl, Caller, Credentials, Permission, Refusal, TokenDigest};
+use crate::metrics::{Metrics, Outcome, code_name};
+use crate::revocation::log::unix_seconds;
+use crate::throttle::Throttle;
+use crate::tls::Peer;
+
+/// A service of which every method asks for one permission. Methods find the [`Caller`], if there is one, and the
+/// [`PeerName`] among the request's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate<S> {
+    service: S,
+    permission: Permission,
+    access: AccessControl,
+    refusals: Arc<Throttle>,
+    metrics: Arc<Metrics>,
+}
+
+/// What stands for whoever is at the other end, from one of his connections to the next.
+#[derive(Debug, Clone)]
+pub(crate) struct PeerName(pub(crate) String);
+
+// === impl Gate ===
+
+impl<S> Gate<S> {
+    pub(crate) fn new(permission: Permission, access: AccessControl, metrics: Arc<Metrics>, service: S) -> Self {
+        Self {
+            service,
+            permission,
+            access,
+            refusals: Arc::default(),
+            metrics,
+        }
+    }
+
+    /// Lets the request in, or says why not.
+    fn enter(&self, request: &mut http::Request<Body>) -> Result<Supervision, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.unwrap_or_else(|| Peer::unknown(None));
+        let entered = token(request.headers()).and_then(|token| {
+            let shown = Credentials {
+                token,
+                certificate: peer.certificate().cloned(),
+            };
+            let caller = self.access.authorize_grpc(&shown, self.permission, unix_seconds())?;
+            Ok((shown, caller))
+        });
+        let (shown, caller) = entered.map_err(|refusal| {
+            let status = status(self.permission, &refusal);
+            count(&self.metrics, &status);
+            // They cost a stranger nothing, so they must not cost us a line each.
+            if let Some(refused) = self.refusals.count(Instant::now()) {
+                tracing::warn!(
+                    refused,
+                    last = %refusal,
+                    peer = ?peer.address,
+                    "gRPC streams without a credential that is good for them were refused since the last such line"
+                );
+            }
+            status
+        })?;
+        let extensions = request.extensions_mut();
+        // What tonic itself looks for.
+        extensions.insert(TcpConnectInfo {
+            local_addr: None,
+            remote_addr: peer.address,
+        });
+        if let Some(name) = name(&shown, caller.as_deref()) {
+            extensions.insert(PeerName(name));
+        }
+        if let Some(caller) = caller {
+            extensions.insert(caller);
+        }
+        Ok(Supervision {
+            access: self.access.clone(),
+            permission: self.permission,
+            metrics: Arc::clone(&self.metrics),
+            peer,
+            shown,
+        })
+    }
+}
+
+impl<S: NamedService> NamedService for Gate<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Gate<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let supervision = match self.enter(&mut request) {
+            Ok(supervision) => supervision,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        let answering = self.service.call(request);
+        Box::pin(async move {
+            let response = answering.await?;
+            Ok(response.map(|body| Body::new(Supervised::new(body, supervision.end()))))
+        })
+    }
+}
+
+/// What it takes to say when a stream has to end.
+struct Supervision {
+    access: AccessControl,
+    permission: Permission,
+    metrics: Arc<Metrics>,
+    peer: Peer,
+    shown: Credentials,
+}
+
+// === impl Supervision ===
+
+impl Supervision {
+    /// Resolves once whoever opened the stream could no longer open it.
+    async fn end(mut self) -> Status {
+        let mut changes = self.access.changes();
+        loop {
+            let authorized = self.access.authorize_grpc(&self.shown, self.permission, unix_seconds());
+            if let Err(refusal) = authorized {
+                let status = status(self.permission, &refusal);
+                count(&self.metrics, &status);
+                return status;
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = self.peer.withdrawn() => {
+                    let status = Status::permission_denied(
+                        "the client certificate that this connection was opened with has ended, or its authority is no \
+                         longer in client_ca; connect again with a new one",
+                    );
+                    count(&self.metrics, &status);
+                    return status;
+                }
+                // Tokens end at their time.
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+}
+
+fn count(metrics: &Metrics, status: &Status) {
+    let code = code_name(status.code());
+    metrics.grpc_refusals.get_or_create(&Outcome { code }).inc();
+}
+
+/// A certificate's own name, for one entry of the settings may stand for many of them; else the credential's.
+fn name(shown: &Credentials, caller: Option<&Caller>) -> Option<String> {
+    let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
+    certificate
+        .and_then(|certificate| certificate.name())
+        .or(caller.map(|caller| caller.name.as_str()))
+        .map(str::to_owned)
+}
+
+fn status(permission: Permission, refusal: &Refusal) -> Status {
+    let code = match (permission, refusal) {
+        // A filter that reports takes UNAUTHENTICATED to mean that its source is unknown, and would begin another.
+        (Permission::Report, _) | (_, Refusal::Forbidden { .. }) => Code::PermissionDenied,
+        (_, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+/// The bearer token, if there is one. Two of them, or another scheme, are as good as a wrong token.
+fn token(headers: &http::HeaderMap) -> Result<Option<TokenDigest>, Refusal> {
+    super::bearer::token(headers).map(|token| token.map(TokenDigest::of))
+}
+
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,0 +1,56 @@
+//! A response body that can be ended from outside, with a gRPC status.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::HeaderMap;
+
+/// The inner body until `end` resolves; then that status, and nothing more.
+pub(crate) struct Supervised {
+    body: Body,
+    /// Absent once the body has ended.
+    end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
+}
+
+// === impl Supervised ===
+
+impl Supervised {
+    pub(crate) fn new(body: Body, end: impl Future<Output = Status> + Send + 'static) -> Self {
+        Self {
+            body,
+            end: Some(Box::pin(end)),
+        }
+    }
+}
+
+impl HttpBody for Supervised {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Some(end) = &mut self.end else {
+            return Poll::Ready(None);
+        };
+        // First, so that a stream with much to say ends too.
+        if let Poll::Ready(status) = end.as_mut().poll(context) {
+            self.end = None;
+            // What feeds the body notices that nobody listens any more.
+            self.body = Body::empty();
+            let mut trailers = HeaderMap::new();
+            status.add_header(&mut trailers)?;
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end.is_none() || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

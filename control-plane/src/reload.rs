@@ -1,0 +1,60 @@
+//! Takes over, while everything runs, what may change without a restart: the credentials and the TLS files.
+
+use std::path::PathBuf;
+
+use crate::access::{Access, AccessControl, OperatorTokenError, read_operator_token};
+use crate::settings::{Settings, SettingsError};
+use crate::tls::{Attempt, TlsError, TlsMetrics, TlsPorts};
+
+/// Replaces what is in force, all of it or nothing. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Reloader {
+    pub(crate) operator_token_file: Option<PathBuf>,
+    pub(crate) access: AccessControl,
+    pub(crate) tls: TlsPorts,
+    pub(crate) metrics: TlsMetrics,
+}
+
+/// Why everything stays as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// A member of the configuration file is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The operator's token can not be read.
+    #[error(transparent)]
+    OperatorToken(#[from] OperatorTokenError),
+    /// The TLS files can not be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A bug.
+    #[error("reading the settings broke down: {0}")]
+    Broken(String),
+}
+
+// === impl Reloader ===
+
+impl Reloader {
+    /// Blocks for as long as the files take to be read.
+    pub(crate) fn reload(&self, settings: &Settings) -> Result<(), ReloadError> {
+        settings.check()?;
+        let operator = self
+            .operator_token_file
+            .as_deref()
+            .map(read_operator_token)
+            .transpose()?;
+        let access = Access::new(&settings.access, operator);
+        self.tls.replace(&settings.tls)?;
+        self.access.replace(access, settings.grpc_access());
+        Ok(())
+    }
+
+    /// Counts an attempt, wherever it failed.
+    pub(crate) fn count(&self, succeeded: bool) {
+        let outcome = if succeeded { "success" } else { "failure" };
+        self.metrics
+            .configuration_reloads
+            .get_or_create(&Attempt { outcome })
+            .inc();
+    }
+}

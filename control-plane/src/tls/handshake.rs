@@ -1,0 +1,194 @@
+//! How connections begin: handshakes run beside each other, bounded in number and in time, and a peer that stalls its
+//! own keeps nobody else waiting.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::{CertificateError, InvalidMessage};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::metrics::{HandshakeFailure, TlsMetrics};
+use super::peer::Peer;
+use super::port::{Port, TlsPort};
+use crate::net::{BoundedListener, BoundedStream};
+use crate::throttle::Throttle;
+
+/// Counts the connections that could not begin, and says why.
+#[derive(Debug)]
+pub(crate) struct HandshakeFailures {
+    port: Port,
+    throttle: Throttle,
+    metrics: TlsMetrics,
+}
+
+/// Why a connection could not begin, and what whoever looks after the peer can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reason {
+    name: &'static str,
+    cure: &'static str,
+}
+
+/// The connections of a listener, without end, each ready to be spoken on. The listener is closed once the receiver is
+/// dropped. Without `tls` the port speaks plain text.
+pub(crate) fn connections(
+    listener: BoundedListener,
+    tls: Option<TlsPort>,
+    limit: Duration,
+    failures: HandshakeFailures,
+) -> mpsc::Receiver<BoundedStream> {
+    let (sender, receiver) = mpsc::channel(1);
+    match tls {
+        None => tokio::spawn(accept_plain(listener, sender)),
+        Some(tls) => tokio::spawn(accept_tls(listener, tls, limit, Arc::new(failures), sender)),
+    };
+    receiver
+}
+
+async fn accept_plain(listener: BoundedListener, sender: mpsc::Sender<BoundedStream>) {
+    while let Ok(place) = sender.reserve().await {
+        tokio::select! {
+            stream = listener.accept() => place.send(stream),
+            () = sender.closed() => return,
+        }
+    }
+}
+
+async fn accept_tls(
+    listener: BoundedListener,
+    tls: TlsPort,
+    limit: Duration,
+    failures: Arc<HandshakeFailures>,
+    sender: mpsc::Sender<BoundedStream>,
+) {
+    // Most places are left to those who have shown who they are.
+    let places = Arc::new(Semaphore::new((listener.max_connections() / 4).max(1)));
+    let mut running = JoinSet::new();
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        tokio::select! {
+            (place, stream) = next => {
+                let (tls, failures, sender) = (tls.clone(), Arc::clone(&failures), sender.clone());
+                running.spawn(async move {
+                    let begun = tokio::time::timeout(limit, begin(stream, &tls, &failures.metrics)).await;
+                    drop(place);
+                    match begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                        // An error means that the server has ended.
+                        Ok(stream) => drop(sender.send(stream).await),
+                        Err(error) => failures.report(&error),
+                    }
+                });
+            }
+            Some(_) = running.join_next() => {}
+            () = sender.closed() => return,
+        }
+    }
+}
+
+async fn begin(stream: BoundedStream, tls: &TlsPort, metrics: &TlsMetrics) -> io::Result<BoundedStream> {
+    let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
+    stream
+        .secured(acceptor, |address, chain| match chain {
+            Some(chain) => Peer::verified(address, chain, tls, metrics),
+            None => (Peer::unknown(address), None),
+        })
+        .await
+}
+
+// === impl HandshakeFailures ===
+
+impl HandshakeFailures {
+    pub(crate) fn new(port: Port, metrics: TlsMetrics) -> Self {
+        Self {
+            port,
+            throttle: Throttle::default(),
+            metrics,
+        }
+    }
+
+    fn report(&self, error: &io::Error) {
+        let reason = Reason::of(error);
+        let failure = HandshakeFailure {
+            port: self.port.name(),
+            reason: reason.name,
+        };
+        self.metrics.handshake_failures.get_or_create(&failure).inc();
+        if reason.name == CLOSED {
+            tracing::debug!(port = self.port.name(), %error, "a peer went away before TLS had begun");
+            return;
+        }
+        // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
+        if let Some(failed) = self.throttle.count(Instant::now()) {
+            tracing::warn!(
+                port = self.port.name(),
+                failed,
+                reason = reason.name,
+                last = %error,
+                "TLS handshakes failed since the last such line; the last one: {}",
+                reason.cure
+            );
+        }
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    fn of(error: &io::Error) -> Self {
+        let reason = |name, cure| Self { name, cure };
+        let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) else {
+            return match error.kind() {
+                io::ErrorKind::TimedOut => reason("timeout", "the peer did not finish in time"),
+                _ => reason(CLOSED, "the peer went away"),
+            };
+        };
+        match error {
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => reason(
+                "not_tls",
+                "the peer speaks no TLS; give its Envoy cluster a transport_socket, or use an https:// URL",
+            ),
+            rustls::Error::NoCertificatesPresented => reason(
+                "no_certificate",
+                "the peer showed no certificate, which this port asks for; give it one signed by an authority in \
+                 client_ca",
+            ),
+            rustls::Error::InvalidCertificate(error) => match error {
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. } => reason(
+                    "expired_certificate",
+                    "the peer's certificate has ended or has not begun; renew it, or set the clocks",
+                ),
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => reason(
+                    "unknown_authority",
+                    "no authority in client_ca has signed the peer's certificate; add its authority there, or have the \
+                     peer's intermediate certificates sent along",
+                ),
+                _ => reason(
+                    "bad_certificate",
+                    "the peer's certificate can not be used; it has to be one of X.509 version 3 for client \
+                     authentication",
+                ),
+            },
+            rustls::Error::AlertReceived(_) => reason(
+                "refused_by_peer",
+                "the peer does not take this port's certificate or protocol; look at its trusted authorities and at the \
+                 name it expects",
+            ),
+            _ => reason(
+                "protocol",
+                "the peer speaks TLS that this port does not: it takes versions 1.2 and 1.3, with ALPN h2 for gRPC and \
+                 http/1.1 for HTTP",
+            ),
+        }
+    }
+}
+
+/// Probes of the port end like this all the time.
+const CLOSED: &str = "closed";

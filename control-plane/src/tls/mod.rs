@@ -1,0 +1,22 @@
+//! TLS on the control plane's ports, with client certificates, from files that may change at any time.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | [`material`] | what the files hold, parsed whole or not at all |
+//! | [`port`] | one port's material in force, and how it is replaced |
+//! | [`handshake`] | how a connection begins, and why it may not |
+//! | [`peer`] | who is at the other end, and for how long that counts |
+//! | [`validity`] | until when a certificate is good |
+
+mod handshake;
+mod material;
+mod metrics;
+mod peer;
+mod port;
+mod validity;
+
+pub(crate) use self::handshake::{HandshakeFailures, connections};
+pub use self::material::TlsError;
+pub(crate) use self::metrics::{Attempt, TlsMetrics};
+pub(crate) use self::peer::{Cut, Peer};
+pub(crate) use self::port::{Port, TlsPorts};

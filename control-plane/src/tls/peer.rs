@@ -1,0 +1,126 @@
+//! Who is at the other end of a connection, and for how long that counts.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use tokio::sync::{oneshot, watch};
+
+use super::metrics::{PortLabel, TlsMetrics};
+use super::port::TlsPort;
+use super::validity::not_after;
+use crate::access::PeerCertificate;
+use crate::revocation::log::unix_seconds;
+
+/// The other end of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    /// Absent if it was gone before it could be asked for.
+    pub(crate) address: Option<SocketAddr>,
+    presented: Option<Presented>,
+}
+
+/// A certificate that was verified when the connection began.
+#[derive(Debug, Clone)]
+struct Presented {
+    certificate: Arc<PeerCertificate>,
+    /// False from when it ends, or no authority that counts has signed it.
+    stands: watch::Receiver<bool>,
+}
+
+/// Never sent: the connection has to end once the sender is gone.
+pub(crate) type Cut = oneshot::Receiver<()>;
+
+// === impl Peer ===
+
+impl Peer {
+    /// Somebody who has shown no certificate.
+    pub(crate) fn unknown(address: Option<SocketAddr>) -> Self {
+        Self {
+            address,
+            presented: None,
+        }
+    }
+
+    /// Somebody whose certificate, with the intermediate ones behind it, was verified. From now on it is watched
+    /// whether it still counts.
+    pub(super) fn verified(
+        address: Option<SocketAddr>,
+        chain: Vec<CertificateDer<'static>>,
+        port: &TlsPort,
+        metrics: &TlsMetrics,
+    ) -> (Self, Option<Cut>) {
+        let Some((certificate, expires)) = chain.first().and_then(|certificate| {
+            let names = PeerCertificate::read(certificate)?;
+            Some((Arc::new(names), not_after(certificate)?))
+        }) else {
+            return (Self::unknown(address), None);
+        };
+        let (standing, stands) = watch::channel(true);
+        let (cutting, cut) = oneshot::channel();
+        let mut changes = port.changes();
+        let withdrawn = metrics.withdrawn.clone();
+        let label = PortLabel { port: port.port.name() };
+        tokio::spawn(async move {
+            let _cutting: oneshot::Sender<()> = cutting;
+            tokio::select! {
+                () = withdrawal(&mut changes, &chain, expires) => {}
+                // The connection has ended.
+                () = standing.closed() => return,
+            }
+            withdrawn.get_or_create(&label).inc();
+            standing.send_replace(false);
+            // Streams end first, and say why.
+            tokio::time::sleep(CUT_DELAY).await;
+        });
+        let presented = Presented { certificate, stands };
+        let peer = Self {
+            address,
+            presented: Some(presented),
+        };
+        (peer, Some(cut))
+    }
+
+    /// What the peer has shown, if it still counts.
+    pub(crate) fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
+        let presented = self.presented.as_ref()?;
+        (*presented.stands.borrow()).then_some(&presented.certificate)
+    }
+
+    /// Resolves once the certificate no longer counts: never, if there is none.
+    pub(crate) async fn withdrawn(&mut self) {
+        match &mut self.presented {
+            // An error means that nobody watches over it any more.
+            Some(presented) => drop(presented.stands.wait_for(|stands| !stands).await.map(drop)),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Resolves once the certificate has ended, or no authority in force has signed it.
+async fn withdrawal(
+    changes: &mut watch::Receiver<Arc<super::material::Material>>,
+    chain: &[CertificateDer<'_>],
+    expires: i64,
+) {
+    loop {
+        let now = unix_seconds();
+        let accepted = changes.borrow_and_update().accepts(chain, now);
+        // Short steps, for the wall clock may be set.
+        let left = u64::try_from(expires.saturating_sub(now)).unwrap_or_default();
+        if !accepted || left == 0 {
+            return;
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() {
+                return;
+            },
+            () = tokio::time::sleep(Duration::from_secs(left.min(MAX_STEP_SECONDS))) => {}
+        }
+    }
+}
+
+/// How long a connection lives on after its certificate no longer counts; no request counts meanwhile.
+const CUT_DELAY: Duration = Duration::from_secs(2);
+const MAX_STEP_SECONDS: u64 = 60;

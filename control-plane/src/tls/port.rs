@@ -1,0 +1,265 @@
+//! One port's certificate in force, and how it is replaced while the port is open.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::material::{Contents, Material, TlsError};
+use super::metrics::{PortLabel, Reload, TlsMetrics};
+use crate::settings::{PortTls, TlsSettings};
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    Http,
+    Grpc,
+}
+
+/// What is in force on a port that speaks TLS. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsPort {
+    pub(crate) port: Port,
+    current: watch::Sender<Arc<Material>>,
+}
+
+/// Both ports, with the files they are kept from.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsPorts {
+    http: Option<Kept>,
+    grpc: Option<Kept>,
+    metrics: TlsMetrics,
+}
+
+/// A port and the files that say what is in force there.
+#[derive(Debug, Clone)]
+struct Kept {
+    port: TlsPort,
+    files: Arc<Mutex<Files>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    settings: PortTls,
+    /// What was last found in the files and could not be used, once or oftener.
+    unusable: Option<Unusable>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Unusable {
+    /// Absent where they could not even be read.
+    contents: Option<Contents>,
+    reported: bool,
+}
+
+// === impl Port ===
+
+impl Port {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+
+    /// The name of its protocol in ALPN (RFC 7301).
+    pub(super) fn protocol(self) -> &'static [u8] {
+        match self {
+            Self::Http => b"http/1.1",
+            Self::Grpc => b"h2",
+        }
+    }
+}
+
+// === impl TlsPort ===
+
+impl TlsPort {
+    pub(super) fn current(&self) -> Arc<Material> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    /// Hears of every change of what is in force.
+    pub(super) fn changes(&self) -> watch::Receiver<Arc<Material>> {
+        self.current.subscribe()
+    }
+}
+
+// === impl TlsPorts ===
+
+impl TlsPorts {
+    /// Reads the files of the ports that speak TLS.
+    pub(crate) fn open(settings: &TlsSettings, metrics: TlsMetrics) -> Result<Self, TlsError> {
+        let open = |port: Port, settings: &Option<PortTls>| {
+            let open = |settings: &PortTls| Kept::open(port, settings, &metrics);
+            settings.as_ref().map(open).transpose()
+        };
+        Ok(Self {
+            http: open(Port::Http, &settings.http)?,
+            grpc: open(Port::Grpc, &settings.grpc)?,
+            metrics,
+        })
+    }
+
+    /// What is in force on a port; nothing if it speaks plain text.
+    pub(crate) fn of(&self, port: Port) -> Option<TlsPort> {
+        self.kept(port).as_ref().map(|kept| kept.port.clone())
+    }
+
+    /// Looks after the files for as long as it is polled: what they hold is in force within [`INTERVAL`]. Their contents
+    /// are compared, so that it does not matter in which way they were replaced.
+    pub(crate) async fn follow_files(self) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let ports = self.clone();
+            // Its panic has been reported; the next round tries again.
+            let _ = tokio::task::spawn_blocking(move || ports.look()).await;
+        }
+    }
+
+    /// Takes over other files, or what the same ones hold now: of both ports, or of none.
+    pub(crate) fn replace(&self, settings: &TlsSettings) -> Result<(), TlsError> {
+        let replacements = [
+            self.read(Port::Http, settings.http.as_ref())?,
+            self.read(Port::Grpc, settings.grpc.as_ref())?,
+        ];
+        for (kept, settings, material) in replacements.into_iter().flatten() {
+            let mut files = kept.files.lock().unwrap_or_else(PoisonError::into_inner);
+            files.settings = settings.clone();
+            files.unusable = None;
+            if *kept.port.current() != material {
+                kept.put_in_force(material, &self.metrics);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a port could take over; nothing if it speaks plain text and is to go on with that.
+    fn read<'a>(
+        &'a self,
+        port: Port,
+        settings: Option<&'a PortTls>,
+    ) -> Result<Option<(&'a Kept, &'a PortTls, Material)>, TlsError> {
+        match (self.kept(port), settings) {
+            (Some(kept), Some(settings)) => {
+                let contents = Contents::read(port, settings)?;
+                let material = Material::parse(port, settings, &contents)?;
+                Ok(Some((kept, settings, material)))
+            }
+            (None, None) => Ok(None),
+            _ => Err(TlsError::Switched { port: port.name() }),
+        }
+    }
+
+    fn kept(&self, port: Port) -> &Option<Kept> {
+        match port {
+            Port::Http => &self.http,
+            Port::Grpc => &self.grpc,
+        }
+    }
+
+    fn look(&self) {
+        for kept in [&self.http, &self.grpc].into_iter().flatten() {
+            kept.look(&self.metrics);
+        }
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    fn open(port: Port, settings: &PortTls, metrics: &TlsMetrics) -> Result<Self, TlsError> {
+        let contents = Contents::read(port, settings)?;
+        let material = Arc::new(Material::parse(port, settings, &contents)?);
+        let kept = Self {
+            port: TlsPort {
+                port,
+                current: watch::Sender::new(Arc::clone(&material)),
+            },
+            files: Arc::new(Mutex::new(Files {
+                settings: settings.clone(),
+                unusable: None,
+            })),
+        };
+        kept.note(&material, metrics);
+        Ok(kept)
+    }
+
+    /// Puts in force what the files hold, if it is something else, and can be used.
+    fn look(&self, metrics: &TlsMetrics) {
+        let port = self.port.port;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = Contents::read(port, &files.settings);
+        if contents
+            .as_ref()
+            .is_ok_and(|contents| self.port.current().is_of(contents))
+        {
+            if files.unusable.take().is_some() {
+                tracing::info!(port = port.name(), "the TLS files hold again what is in force");
+            }
+            metrics.files_current.get_or_create(&label(port)).set(1);
+            return;
+        }
+        let (contents, parsed) = match contents {
+            Ok(contents) => {
+                let parsed = Material::parse(port, &files.settings, &contents);
+                (Some(contents), parsed)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        match parsed {
+            Ok(material) => {
+                files.unusable = None;
+                self.put_in_force(material, metrics);
+            }
+            Err(error) => {
+                // Whoever replaces one file after the other is between the two for a moment: that is no news yet.
+                let again = files.unusable.as_ref().filter(|unusable| unusable.contents == contents);
+                let (seen, reported) = (again.is_some(), again.is_some_and(|unusable| unusable.reported));
+                if seen && !reported {
+                    tracing::error!(%error, port = port.name(), "the TLS files changed and can not be used; what they held before stays in force until its certificate ends");
+                    metrics.files_current.get_or_create(&label(port)).set(0);
+                    metrics.reloads.get_or_create(&reload(port, "failure")).inc();
+                }
+                files.unusable = Some(Unusable {
+                    contents,
+                    reported: seen,
+                });
+            }
+        }
+    }
+
+    fn put_in_force(&self, material: Material, metrics: &TlsMetrics) {
+        let port = self.port.port;
+        let material = Arc::new(material);
+        self.note(&material, metrics);
+        metrics.reloads.get_or_create(&reload(port, "success")).inc();
+        tracing::info!(
+            port = port.name(),
+            expires = material.expires,
+            "new TLS files are in force for new connections"
+        );
+        self.port.current.send_replace(material);
+    }
+
+    fn note(&self, material: &Material, metrics: &TlsMetrics) {
+        let label = label(self.port.port);
+        metrics.certificate_expires.get_or_create(&label).set(material.expires);
+        metrics.files_current.get_or_create(&label).set(1);
+    }
+}
+
+fn label(port: Port) -> PortLabel {
+    PortLabel { port: port.name() }
+}
+
+fn reload(port: Port, outcome: &'static str) -> Reload {
+    Reload {
+        port: port.name(),
+        outcome,
+    }
+}
+
+/// How often the files are looked at.
+const INTERVAL: Duration = Duration::from_secs(2);
