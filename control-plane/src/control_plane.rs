@@ -186,13 +186,15 @@ impl ControlPlane {
             metrics,
             max_request_body: limits.max_request_body,
             request_timeout: limits.request_timeout,
+            limits: limits.clone(),
+            stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
             query_places: Semaphore::new(http::MAX_QUERIES),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
         });
 
         let mut servers = JoinSet::new();
-        let serving = http::serve(http_listener, http::router(api), lifecycle.watch());
+        let serving = http::serve(http_listener, http::router(api), limits.send_timeout, lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         let serving = serve_grpc(grpc_listener, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));

@@ -29,6 +29,8 @@ pub(crate) struct Metrics {
     pub(crate) report_streams: Gauge,
     pub(crate) report_ended: Family<Outcome, Counter>,
     pub(crate) http_requests: Family<HttpRequest, Counter>,
+    pub(crate) http_subscribers: Gauge,
+    pub(crate) http_streams_ended: Family<StreamEnd, Counter>,
 }
 
 /// How a stream ended: the gRPC status code's name.
@@ -55,6 +57,12 @@ pub(crate) struct HttpRequest {
     pub(crate) status: u16,
 }
 
+/// How an event stream ended: `closed`, `drained`, `slow`, `expired` or `failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct StreamEnd {
+    pub(crate) outcome: &'static str,
+}
+
 // === impl Metrics ===
 
 impl Metrics {
@@ -79,6 +87,8 @@ impl Metrics {
             report_streams: Gauge::default(),
             report_ended: Family::default(),
             http_requests: Family::default(),
+            http_subscribers: Gauge::default(),
+            http_streams_ended: Family::default(),
         };
         metrics.register();
         metrics
@@ -170,6 +180,16 @@ impl Metrics {
             "http_requests",
             "HTTP requests answered, by route and status",
             self.http_requests.clone(),
+        );
+        registry.register(
+            "http_subscribers",
+            "Event streams that are open",
+            self.http_subscribers.clone(),
+        );
+        registry.register(
+            "http_streams_ended",
+            "Event streams that ended, by outcome",
+            self.http_streams_ended.clone(),
         );
     }
 }

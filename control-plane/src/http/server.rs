@@ -9,11 +9,13 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
 
+use super::impatient::Impatient;
 use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedListener;
 
-/// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections.
-pub(crate) async fn serve(listener: BoundedListener, router: Router, mut phase: PhaseWatch) {
+/// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections. So does
+/// a client that reads nothing for `send_timeout` end its own.
+pub(crate) async fn serve(listener: BoundedListener, router: Router, send_timeout: Duration, mut phase: PhaseWatch) {
     let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
@@ -25,6 +27,7 @@ pub(crate) async fn serve(listener: BoundedListener, router: Router, mut phase: 
     loop {
         tokio::select! {
             stream = listener.accept() => {
+                let stream = Impatient::new(stream, send_timeout);
                 let service = TowerToHyperService::new(router.clone());
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
                 connections.spawn(async move {

@@ -8,3 +8,4 @@ mod harness;
 mod http;
 mod restart;
 mod revocation;
+mod stream;
