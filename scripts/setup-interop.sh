@@ -102,8 +102,9 @@ prepare_python() {
 
 prepare_node() {
     cp -R "$2/." "$1"
-    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null ||
-        cannot_prepare jose
+    # Not with --prefix, which fails where .tools is a link.
+    (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null) ||
+        cannot_prepare "what $2/package.json pins"
 }
 
 prepare_sse() { prepare_node "$@"; }
