@@ -11,6 +11,7 @@ mod clock;
 mod config;
 mod control_plane;
 mod derive;
+mod events;
 mod failure;
 mod files;
 mod grant;
@@ -26,6 +27,7 @@ mod revoke;
 mod serve;
 mod table;
 mod verify;
+mod watch;
 mod words;
 mod yaml;
 
@@ -53,6 +55,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
     Revoke(revoke::Revoke),
+    Watch(watch::Watch),
     Audit(audit::Audit),
     Serve(serve::Serve),
     Config(config::Config),
@@ -104,6 +107,7 @@ impl Command {
             Self::Inspect(command) => command.run(out),
             Self::Verify(command) => command.run(out),
             Self::Revoke(command) => command.run(out),
+            Self::Watch(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
             Self::Config(command) => command.run(out),
