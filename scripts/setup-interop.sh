@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prepares the JOSE libraries of other languages that Credence is tested against, pinned by the lock files in interop/.
-# For each language asked for (python, node, go; all if none is) it prints either
+# Prepares the libraries of other people that Credence is tested against, pinned by the lock files in interop/: the JOSE
+# libraries of a language (python, node, go; all three if none is asked for), and an EventSource (sse).
+# For each language asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -71,6 +72,8 @@ toolchain_of_go() {
     toolchain 1.24 Go go go env GOVERSION
 }
 
+toolchain_of_sse() { toolchain_of_node; }
+
 # toolchain OLDEST NAME COMMAND VERSION_COMMAND...
 toolchain() {
     local oldest=$1 name=$2 command=$3 version
@@ -99,9 +102,12 @@ prepare_python() {
 
 prepare_node() {
     cp -R "$2/." "$1"
-    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null ||
-        cannot_prepare jose
+    # Not with --prefix, which fails where .tools is a link.
+    (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null) ||
+        cannot_prepare "what $2/package.json pins"
 }
+
+prepare_sse() { prepare_node "$@"; }
 
 prepare_go() {
     go -C "$2" build -trimpath -mod=readonly -o "$1/interop" . || cannot_prepare golang-jwt and go-jose

@@ -2,7 +2,7 @@
 
 mod tls;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,6 +47,14 @@ pub(crate) struct Client {
     url: String,
     /// Absent where our certificate says who we are.
     authorization: Option<Zeroizing<String>>,
+}
+
+/// Why there is no stream.
+pub(crate) enum StreamError {
+    /// There may be one later.
+    Unavailable(Failure),
+    /// There will be none until somebody mends what is wrong.
+    Refused(Failure),
 }
 
 impl ControlPlaneOptions {
@@ -115,6 +123,40 @@ impl Client {
             .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
             .call();
         self.answer(response, |error| self.unreachable(error))
+    }
+
+    /// Opens an answer that goes on until somebody ends it; `position` is where it went so far.
+    pub(crate) fn stream(&self, path: &str, position: Option<&str>) -> Result<impl Read + Send + use<>, StreamError> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization.as_str());
+        }
+        if let Some(position) = position {
+            request = request.header("last-event-id", position);
+        }
+        let response = request
+            .config()
+            .timeout_global(None)
+            .timeout_recv_response(Some(TIMEOUT))
+            .build()
+            .call();
+        match response {
+            Ok(response) if response.status() == 200 => Ok(response.into_body().into_reader()),
+            Ok(response) => {
+                let status = response.status();
+                let passing = status.is_server_error() || status == 429;
+                let failure = match self.answer(Ok(response), |error| self.unreachable(error)) {
+                    Err(failure) => failure,
+                    Ok(_) => Failure::operation(format!("the control plane answered {status} instead of a stream")),
+                };
+                Err(if passing {
+                    StreamError::Unavailable(failure)
+                } else {
+                    StreamError::Refused(failure)
+                })
+            }
+            Err(error) => Err(StreamError::Unavailable(self.unreachable(&error))),
+        }
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {

@@ -11,6 +11,7 @@ mod clock;
 mod config;
 mod control_plane;
 mod derive;
+mod events;
 mod failure;
 mod files;
 mod grant;
@@ -27,6 +28,7 @@ mod serve;
 mod table;
 mod token;
 mod verify;
+mod watch;
 mod words;
 mod yaml;
 
@@ -54,6 +56,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
     Revoke(revoke::Revoke),
+    Watch(watch::Watch),
     Audit(audit::Audit),
     Serve(serve::Serve),
     Token(token::Token),
@@ -106,6 +109,7 @@ impl Command {
             Self::Inspect(command) => command.run(out),
             Self::Verify(command) => command.run(out),
             Self::Revoke(command) => command.run(out),
+            Self::Watch(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
             Self::Token(command) => command.run(out),

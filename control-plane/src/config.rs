@@ -49,6 +49,8 @@ pub struct InitOptions {
 pub struct Limits {
     /// Watch streams at a time; the next one gets RESOURCE_EXHAUSTED.
     pub max_subscribers: usize,
+    /// Event streams (`GET /v1/revocations/stream`) at a time; the next one gets 503.
+    pub max_http_subscribers: usize,
     /// Revocation updates kept in memory for streams to resume from. A client that is further behind gets a
     /// snapshot; a stream that falls further behind is ended with RESOURCE_EXHAUSTED.
     pub history_entries: usize,
@@ -85,7 +87,8 @@ pub struct Limits {
     /// connection take; then it is closed. Half-dead connections are found
     /// by HTTP/2 pings twice as far apart.
     pub hello_timeout: Duration,
-    /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED.
+    /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED; over HTTP,
+    /// before its connection is closed.
     pub send_timeout: Duration,
 }
 
@@ -159,6 +162,7 @@ impl Config {
         }
         let positive = [
             ("max_subscribers", limits.max_subscribers),
+            ("max_http_subscribers", limits.max_http_subscribers),
             ("history_entries", limits.history_entries),
             ("history_bytes", limits.history_bytes),
             ("max_subjects", limits.max_subjects),
@@ -189,6 +193,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_subscribers: 10_000,
+            max_http_subscribers: 1_000,
             history_entries: 65_536,
             history_bytes: 64 << 20,
             max_subjects: 1_000_000,

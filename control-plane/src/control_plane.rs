@@ -197,6 +197,8 @@ impl ControlPlane {
             metrics: Arc::clone(&metrics),
             max_request_body: limits.max_request_body,
             request_timeout: limits.request_timeout,
+            limits: limits.clone(),
+            stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
             query_places: Semaphore::new(http::MAX_QUERIES),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
@@ -208,7 +210,7 @@ impl ControlPlane {
             tls::connections(listener, tls.of(port), limits.hello_timeout, failures)
         };
         let http_incoming = incoming(http_listener, Port::Http);
-        let serving = http::serve(http_incoming, http::router(api), lifecycle.watch());
+        let serving = http::serve(http_incoming, http::router(api), limits.send_timeout, lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
         let report = ReportServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);

@@ -33,6 +33,8 @@ pub(crate) struct Metrics {
     pub(crate) http_requests: Family<HttpRequest, Counter>,
     pub(crate) grpc_refusals: Family<Outcome, Counter>,
     pub(crate) tls: TlsMetrics,
+    pub(crate) http_subscribers: Gauge,
+    pub(crate) http_streams_ended: Family<StreamEnd, Counter>,
 }
 
 /// How a stream ended: the gRPC status code's name.
@@ -57,6 +59,12 @@ pub(crate) struct HttpRequest {
     /// The route's template, or `none`.
     pub(crate) route: String,
     pub(crate) status: u16,
+}
+
+/// How an event stream ended: `closed`, `drained`, `slow`, `expired` or `failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct StreamEnd {
+    pub(crate) outcome: &'static str,
 }
 
 // === impl Metrics ===
@@ -85,6 +93,8 @@ impl Metrics {
             http_requests: Family::default(),
             grpc_refusals: Family::default(),
             tls: TlsMetrics::default(),
+            http_subscribers: Gauge::default(),
+            http_streams_ended: Family::default(),
         };
         metrics.register();
         metrics
@@ -182,6 +192,16 @@ impl Metrics {
             "http_requests",
             "HTTP requests answered, by route and status",
             self.http_requests.clone(),
+        );
+        registry.register(
+            "http_subscribers",
+            "Event streams that are open",
+            self.http_subscribers.clone(),
+        );
+        registry.register(
+            "http_streams_ended",
+            "Event streams that ended, by outcome",
+            self.http_streams_ended.clone(),
         );
     }
 }

@@ -508,7 +508,7 @@ fn principal(anchor: &TrustAnchor, subject_claim: &Result<Option<String>, Denial
 }
 
 /// Why no key of the issuer is tried: step 3k for an issuer that nobody configured, else 3a or 3b.
-fn no_candidate(reason: NoCandidate) -> Denial {
+pub(crate) fn no_candidate(reason: NoCandidate) -> Denial {
     match reason {
         NoCandidate::IssuerUnknown => Step::S3k.deny(Cause::IssuerUnknown),
         NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),

@@ -49,12 +49,14 @@ mod key;
 mod limits;
 pub mod mint;
 mod number;
+mod presented;
 mod proof;
 pub mod revocation;
 mod spiffe;
 mod statement;
 mod time;
 mod token;
+pub mod trust;
 mod value;
 mod verified;
 
@@ -69,6 +71,7 @@ pub use key::{
 };
 pub use limits::Limits;
 pub use number::{Double, Number};
+pub use presented::PresentedChain;
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
 pub use statement::{Revocation, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;

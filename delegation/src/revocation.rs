@@ -6,7 +6,6 @@
 
 use crate::key::Thumbprint;
 use crate::time::UnixTime;
-use crate::token::VerifiedToken;
 use crate::verified::VerifiedChain;
 
 /// Epochs stay below 2^53, so that every JSON library keeps them.
@@ -74,24 +73,98 @@ pub enum Void {
     BeyondMemory,
 }
 
+/// What the rule needs to know of a chain, besides its keys and ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts<'a> {
+    /// The root's issuer.
+    pub issuer: &'a str,
+    /// The principal's name at the issuer, if it speaks for several people.
+    pub subject: Option<&'a str>,
+    /// Whether it does.
+    pub asserts_subjects: bool,
+    /// The root's `rev_epoch`.
+    pub root_epoch: Option<u64>,
+    /// The root's `iat`.
+    pub issued_at: UnixTime,
+}
+
+/// A token of a chain, as far as the rule goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedToken<'a> {
+    /// `jti`.
+    pub id: &'a str,
+    /// `iat` and `exp`. Without them whoever asks has to see to it that the log's [`Memory`] reaches the token.
+    pub span: Option<(UnixTime, UnixTime)>,
+}
+
+impl Void {
+    /// The reason code that enforcement points answer with (docs/reasons.md).
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::PrincipalDisabled => "disabled_principal",
+            Self::PrincipalRevoked => "revoked_principal",
+            Self::IssuerRevoked => "revoked_issuer",
+            Self::KeyRevoked => "revoked_key",
+            Self::DelegationRevoked => "revoked_delegation",
+            Self::BeyondMemory => "lifetime_not_allowed",
+        }
+    }
+}
+
 /// Says whether the log voids the chain; `skew` is how many seconds an issuer's clock may be ahead of ours.
 ///
 /// # Errors
 /// The first reason found.
 pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Result<(), Void> {
     let principal = chain.principal();
-    let (issuer, subject) = (principal.issuer.as_str(), principal.subject.as_deref());
-    let issued_at = chain.root().issued_at();
+    let facts = Facts {
+        issuer: principal.issuer.as_str(),
+        subject: principal.subject.as_deref(),
+        asserts_subjects: chain.asserts_subjects(),
+        root_epoch: chain.root_epoch(),
+        issued_at: chain.root().issued_at(),
+    };
+    let holders = chain.tokens().map(|token| token.holder().thumbprint());
+    let tokens = chain.tokens().map(|token| NamedToken {
+        id: token.id(),
+        span: Some((token.issued_at(), token.expires_at())),
+    });
+    void_of(
+        &facts,
+        std::iter::once(chain.anchor()).chain(holders),
+        tokens,
+        view,
+        skew,
+    )
+}
 
+/// The same of a chain that is not at hand: `keys` are the anchor's and every holder's.
+///
+/// # Errors
+/// The first reason found.
+pub fn void_of<'a>(
+    facts: &Facts<'_>,
+    keys: impl IntoIterator<Item = Thumbprint>,
+    tokens: impl IntoIterator<Item = NamedToken<'a>>,
+    view: &impl RevocationView,
+    skew: u64,
+) -> Result<(), Void> {
+    let Facts {
+        issuer,
+        subject,
+        issued_at,
+        ..
+    } = *facts;
     let state = view.principal(issuer, subject);
     if state.disabled {
         return Err(Void::PrincipalDisabled);
     }
-    let granted_in_this_epoch = match chain.root_epoch() {
+    let granted_in_this_epoch = match facts.root_epoch {
         // A root from a later epoch than ours is denied like any other; it never makes us look for news.
         Some(epoch) => epoch == state.epoch,
         // Without an epoch only the time of issue is left, and a principal who signs for himself controls that.
-        None if chain.asserts_subjects() => state.raised_at.is_none_or(|raised_at| issued_at > raised_at.plus(skew)),
+        None if facts.asserts_subjects => state.raised_at.is_none_or(|raised_at| issued_at > raised_at.plus(skew)),
         None => state.epoch == 0,
     };
     if !granted_in_this_epoch {
@@ -101,31 +174,26 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
     if floor.is_some_and(|floor| issued_at <= floor) {
         return Err(Void::IssuerRevoked);
     }
-    if view.is_key_revoked(&chain.anchor())
-        || chain
-            .tokens()
-            .any(|token| view.is_key_revoked(&token.holder().thumbprint()))
-    {
+    if keys.into_iter().any(|key| view.is_key_revoked(&key)) {
         return Err(Void::KeyRevoked);
     }
-    if chain
-        .tokens()
-        .any(|token| view.is_delegation_revoked(issuer, subject, token.id()))
-    {
-        return Err(Void::DelegationRevoked);
-    }
     let memory = view.memory();
-    if chain.tokens().any(|token| !memory.reaches(token)) {
-        return Err(Void::BeyondMemory);
+    let mut reached = true;
+    for token in tokens {
+        if view.is_delegation_revoked(issuer, subject, token.id) {
+            return Err(Void::DelegationRevoked);
+        }
+        reached &= token
+            .span
+            .is_none_or(|(issued_at, expires_at)| memory.reaches(issued_at, expires_at));
     }
-    Ok(())
+    if reached { Ok(()) } else { Err(Void::BeyondMemory) }
 }
 
 // === impl Memory ===
 
 impl Memory {
-    fn reaches(&self, token: &VerifiedToken) -> bool {
-        let (issued_at, expires_at) = (token.issued_at(), token.expires_at());
+    fn reaches(&self, issued_at: UnixTime, expires_at: UnixTime) -> bool {
         self.token_lifetime
             .is_none_or(|lifetime| expires_at <= issued_at.plus(lifetime))
             && self.forgotten_before.is_none_or(|instant| issued_at >= instant)

@@ -125,7 +125,7 @@ impl Access {
             None => certificate.and_then(|certificate| self.of_certificate(certificate)),
         };
         let caller = caller.ok_or(Refusal::Unknown)?;
-        if caller.expires.is_some_and(|expires| now >= expires) {
+        if caller.has_expired(now) {
             return Err(Refusal::Expired {
                 name: caller.name.clone(),
             });
@@ -194,6 +194,11 @@ impl Caller {
 
     fn may(&self, permission: Permission) -> bool {
         self.roles.iter().any(|role| permission.is_of(*role))
+    }
+
+    /// Whether what was granted for as long as the credential lives has ended.
+    pub(crate) fn has_expired(&self, now: i64) -> bool {
+        self.expires.is_some_and(|expires| now >= expires)
     }
 
     /// Whether what concerns this issuer is any business of the caller's.

@@ -3,6 +3,7 @@
 //! | route | who | what |
 //! |---|---|---|
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
+//! | `GET /v1/revocations/stream` | [`Permission::Watch`] | [`revocation_stream`] |
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
@@ -10,8 +11,12 @@
 mod audit;
 mod authorization;
 mod health;
+mod impatient;
 mod json;
 mod problem;
+mod query;
+mod record;
+mod revocation_stream;
 mod revocations;
 mod server;
 
@@ -32,6 +37,7 @@ use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
 use crate::audit::ledger::LedgerReader;
 use crate::audit::writer::LedgerHandle;
+use crate::config::Limits;
 use crate::lifecycle::PhaseWatch;
 use crate::metrics::{HttpRequest, Metrics};
 use crate::revocation::log::RevocationLog;
@@ -50,6 +56,9 @@ pub(crate) struct Api {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_request_body: usize,
     pub(crate) request_timeout: Duration,
+    pub(crate) limits: Limits,
+    /// Event streams that may be open at a time.
+    pub(crate) stream_places: Arc<Semaphore>,
     /// Queries that may read the ledger at a time.
     pub(crate) query_places: Semaphore,
     /// Requests refused for want of a credential.
@@ -65,7 +74,9 @@ pub(crate) const MAX_QUERIES: usize = 4;
 pub(crate) fn router(api: Arc<Api>) -> Router {
     let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
     let reading_audit = Router::new().route("/v1/audit/events", get(audit::events));
+    let watching = Router::new().route("/v1/revocations/stream", get(revocation_stream::follow));
     Router::new()
+        .merge(requiring(Permission::Watch, &api, watching))
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
         .route("/v1/log", get(log))
@@ -136,7 +147,8 @@ async fn bound_and_count(State(api): State<Arc<Api>>, mut request: Request, next
     };
     response
         .headers_mut()
-        .insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+        .entry(header::CACHE_CONTROL)
+        .or_insert(header::HeaderValue::from_static("no-store"));
     api.metrics
         .http_requests
         .get_or_create(&HttpRequest {

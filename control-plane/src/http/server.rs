@@ -13,11 +13,18 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::impatient::Impatient;
 use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedStream;
 
-/// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections.
-pub(crate) async fn serve(mut incoming: mpsc::Receiver<BoundedStream>, router: Router, mut phase: PhaseWatch) {
+/// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections. So does
+/// a client that reads nothing for `send_timeout` end its own.
+pub(crate) async fn serve(
+    mut incoming: mpsc::Receiver<BoundedStream>,
+    router: Router,
+    send_timeout: Duration,
+    mut phase: PhaseWatch,
+) {
     let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
@@ -42,6 +49,7 @@ pub(crate) async fn serve(mut incoming: mpsc::Receiver<BoundedStream>, router: R
                     }
                     routes.call(request)
                 });
+                let stream = Impatient::new(stream, send_timeout);
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
                 connections.spawn(async move {
                     if let Err(error) = connection.await {

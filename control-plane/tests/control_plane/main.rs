@@ -10,4 +10,5 @@ mod harness;
 mod http;
 mod restart;
 mod revocation;
+mod stream;
 mod tls;

@@ -3,7 +3,8 @@
 use crate::common::*;
 use credence_delegation::revocation::{Memory, PrincipalState, RevocationView, Void, void};
 use credence_delegation::{
-    Algorithms, Chain, Limits, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
+    Algorithms, Chain, Limits, PresentedChain, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext,
+    VerifiedChain,
 };
 
 /// A log that has revoked what a test says.
@@ -42,7 +43,8 @@ impl RevocationView for Log {
 
 const SKEW: u64 = 30;
 
-fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
+/// A chain of a root and a token derived from it, and who is trusted.
+fn joined(epoch: Option<&str>, asserts_subjects: bool) -> (String, TrustAnchors) {
     let mut claims = root().with("sub", "\"ada\"");
     if let Some(epoch) = epoch {
         claims = claims.with("rev_epoch", epoch);
@@ -56,6 +58,11 @@ fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
         algorithms: Algorithms::default(),
         asserts_subjects,
     }]);
+    (joined, anchors)
+}
+
+fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
+    let (joined, anchors) = joined(epoch, asserts_subjects);
     let limits = Limits::default();
     Chain::parse_joined(&joined, &limits)
         .unwrap()
@@ -169,7 +176,9 @@ fn other_keys_and_ids_leave_the_chain_alone() {
 #[test]
 fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
     let chain = chain(Some("0"), true);
-    let lifetimes = chain.tokens().map(|token| token.expires_at().distance(token.issued_at()));
+    let lifetimes = chain
+        .tokens()
+        .map(|token| token.expires_at().distance(token.issued_at()));
     let longest = lifetimes.max().unwrap();
     for (token_lifetime, expected) in [
         (None, Ok(())),
@@ -182,7 +191,10 @@ fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
             token_lifetime,
             forgotten_before: None,
         };
-        let log = Log { memory, ..Log::default() };
+        let log = Log {
+            memory,
+            ..Log::default()
+        };
         assert_eq!(void(&chain, &log, SKEW), expected, "{token_lifetime:?}");
     }
 }
@@ -196,7 +208,78 @@ fn a_token_from_before_what_was_forgotten_voids_the_chain() {
             token_lifetime: None,
             forgotten_before: Some(UnixTime(instant)),
         };
-        let log = Log { memory, ..Log::default() };
+        let log = Log {
+            memory,
+            ..Log::default()
+        };
         assert_eq!(void(&chain, &log, SKEW), expected, "{instant}");
+    }
+}
+
+#[test]
+fn what_is_only_presented_is_void_for_the_same_reasons() {
+    let floor = |issuer_floor, log_floor| Log {
+        issuer_floor,
+        log_floor,
+        ..Log::default()
+    };
+    let mut logs = vec![
+        Log::default(),
+        at_epoch(7, Some(NOW)),
+        at_epoch(8, Some(0)),
+        floor(Some(UnixTime(NOW)), None),
+        floor(None, Some(UnixTime(NOW))),
+    ];
+    logs.extend([anchor(), alice(), bob()].map(|key| Log {
+        key: Some(key.public().thumbprint()),
+        ..Log::default()
+    }));
+    logs.push(Log {
+        principal: PrincipalState {
+            disabled: true,
+            ..PrincipalState::default()
+        },
+        ..Log::default()
+    });
+    for asserts_subjects in [true, false] {
+        for epoch in [None, Some("0"), Some("7")] {
+            let (presented, anchors) = joined(epoch, asserts_subjects);
+            let presented = PresentedChain::read(&presented, &anchors, &Limits::default()).unwrap();
+            let verified = chain(epoch, asserts_subjects);
+            for id in verified.tokens().map(|token| token.id().to_owned()) {
+                let log = Log {
+                    delegation: Some(Box::leak(id.into_boxed_str())),
+                    ..Log::default()
+                };
+                assert_eq!(presented.void(&log, SKEW), void(&verified, &log, SKEW));
+            }
+            for log in &logs {
+                assert_eq!(presented.void(log, SKEW), void(&verified, log, SKEW));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_no_log_can_be_asked_about_is_refused() {
+    let (presented, anchors) = joined(None, true);
+    let read = |text: &str, anchors: &TrustAnchors| PresentedChain::read(text, anchors, &Limits::default());
+    read(&presented, &anchors).unwrap();
+    assert!(
+        read(&presented, &TrustAnchors::default()).is_err(),
+        "an issuer that nobody knows"
+    );
+    let (root, derived) = presented.split_once('~').unwrap();
+    let longest = format!("{root}{}", format!("~{derived}").repeat(8));
+    read(&longest, &anchors).unwrap();
+    for text in [
+        "",
+        "~",
+        "a.b.c",
+        derived,
+        &format!("{presented}~"),
+        &format!("{longest}~{derived}"),
+    ] {
+        assert!(read(text, &anchors).is_err(), "{text}");
     }
 }

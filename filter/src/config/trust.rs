@@ -1,13 +1,13 @@
 //! Whom to believe: the trust anchors, and the algorithms that signatures may use.
 
-use std::collections::BTreeMap;
+use credence_delegation::trust::{self, Entry, Remark};
+use credence_delegation::{Algorithms, TrustAnchors};
 
-use credence_delegation::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey, TrustAnchor, TrustAnchors};
-use serde_json::value::RawValue;
-
-use super::checks::{at_most, visible};
 use super::error::Problems;
 use super::{Note, file};
+
+#[cfg(test)]
+pub(super) use credence_delegation::trust::MAX_KEYS_PER_ISSUER;
 
 /// The trust anchors, and what there is to say about them.
 pub(super) struct Trust {
@@ -19,299 +19,38 @@ pub(super) struct Trust {
 pub(super) fn trust(entries: Vec<file::TrustAnchor>, problems: &mut Problems) -> Trust {
     if entries.is_empty() {
         problems.report(
-            PATH,
+            "trust_anchors",
             "no trust anchor, so no delegation could ever be valid; add `{issuer, jwk}`",
         );
     }
-    let few_entries = at_most(MAX_TRUST_ANCHORS, entries.len(), PATH, problems);
-    let mut compiler = Compiler::default();
-    for (index, entry) in entries.into_iter().enumerate() {
-        compiler.entry(&format!("{PATH}[{index}]"), entry, problems);
-    }
-    let keys = compiler.anchors.len();
-    if few_entries && keys > MAX_TRUST_ANCHORS {
-        let message = format!("{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted");
-        problems.report(PATH, message);
-    }
+    let entries = entries.into_iter().map(|entry| Entry {
+        issuer: entry.issuer,
+        jwk: entry.jwk,
+        jwks: entry.jwks,
+        algorithms: entry.algorithms,
+        asserts_subjects: entry.asserts_subjects,
+    });
+    let trust = trust::trust(entries.collect());
+    report(trust.problems, problems);
+    let notes = trust
+        .notes
+        .into_iter()
+        .map(|Remark { path, message }| Note { path, message });
     Trust {
-        anchors: TrustAnchors::new(compiler.anchors),
-        notes: compiler.notes,
+        anchors: trust.anchors,
+        notes: notes.collect(),
     }
 }
 
 /// Reads a list of algorithms; without one, Ed25519 alone is allowed.
 pub(super) fn algorithms(path: &str, names: Option<Vec<String>>, problems: &mut Problems) -> Algorithms {
-    let Some(names) = names else {
-        return Algorithms::default();
-    };
-    if names.is_empty() {
-        problems.report(path, "no algorithm; write `[Ed25519]` or leave the field out");
-    }
-    let mut compiled: Vec<Algorithm> = Vec::new();
-    for (index, name) in names.iter().enumerate() {
-        match Algorithm::from_name(name) {
-            Some(algorithm) if compiled.contains(&algorithm) => {
-                problems.report(
-                    format!("{path}[{index}]"),
-                    format!("`{name}` is listed twice; remove one"),
-                );
-            }
-            Some(algorithm) => compiled.push(algorithm),
-            None => {
-                let known = Algorithm::ALL.map(Algorithm::name).join(", ");
-                problems.report(
-                    format!("{path}[{index}]"),
-                    format!("`{name}` is not supported; write one of: {known}"),
-                );
-            }
-        }
-    }
-    Algorithms::new(compiled)
+    let (algorithms, found) = trust::algorithms(path, names);
+    report(found, problems);
+    algorithms
 }
 
-/// What has been read so far.
-#[derive(Default)]
-struct Compiler {
-    anchors: Vec<TrustAnchor>,
-    issuers: BTreeMap<String, Issuer>,
-    notes: Vec<Note>,
-}
-
-/// An issuer, whose keys may stand in several entries.
-struct Issuer {
-    /// As its first entry has it.
-    asserts_subjects: bool,
-    /// Where that is.
-    first: String,
-    keys: Vec<Key>,
-    has_too_many: bool,
-}
-
-/// A key and where it stands.
-#[derive(Clone)]
-struct Key {
-    path: String,
-    id: Option<String>,
-    key: PublicKey,
-}
-
-impl Compiler {
-    fn entry(&mut self, path: &str, entry: file::TrustAnchor, problems: &mut Problems) {
-        visible(&format!("{path}.issuer"), &entry.issuer, problems);
-        if !entry.issuer.is_empty() && !has_scheme(&entry.issuer) {
-            let message = format!("`{}` is not a URI; write it as tokens have it in `iss`", entry.issuer);
-            problems.report(format!("{path}.issuer"), message);
-        }
-        let keys = self.keys(path, &entry, problems);
-        let algorithms = algorithms(&format!("{path}.algorithms"), entry.algorithms, problems);
-        check_fit(&keys, &algorithms, problems);
-
-        let issuer = self.issuers.entry(entry.issuer.clone()).or_insert_with(|| Issuer {
-            asserts_subjects: entry.asserts_subjects,
-            first: path.to_owned(),
-            keys: Vec::new(),
-            has_too_many: false,
-        });
-        if issuer.asserts_subjects != entry.asserts_subjects {
-            let message = format!(
-                "{} here, but {} at {}, so that the principal would depend on which of the issuer's keys signed; write \
-                 the same for every key of `{}`",
-                entry.asserts_subjects, issuer.asserts_subjects, issuer.first, entry.issuer
-            );
-            problems.report(format!("{path}.asserts_subjects"), message);
-        }
-        for key in keys {
-            if !issuer.takes(&entry.issuer, &key, problems) {
-                continue;
-            }
-            issuer.keys.push(key.clone());
-            self.anchors.push(TrustAnchor {
-                issuer: entry.issuer.clone(),
-                key: key.key,
-                key_id: key.id,
-                algorithms: algorithms.clone(),
-                asserts_subjects: entry.asserts_subjects,
-            });
-        }
-    }
-
-    /// The keys of an entry: from `jwk`, from `jwks`, or from the issuer's own name.
-    fn keys(&mut self, path: &str, entry: &file::TrustAnchor, problems: &mut Problems) -> Vec<Key> {
-        if entry.issuer.starts_with(DID_KEY) {
-            return did_key(path, entry, problems).into_iter().collect();
-        }
-        match (&entry.jwk, &entry.jwks) {
-            (Some(jwk), None) => jwk_alone(&format!("{path}.jwk"), jwk, problems).into_iter().collect(),
-            (None, Some(jwks)) => self.jwk_set(&format!("{path}.jwks"), jwks, problems),
-            (None, None) => {
-                problems.report(
-                    path,
-                    "no key; add `jwk`, or `jwks` if the issuer has a JWK set (only a did:key issuer needs neither)",
-                );
-                Vec::new()
-            }
-            (Some(_), Some(_)) => {
-                problems.report(
-                    path,
-                    "both `jwk` and `jwks`; keep one, or give the issuer an entry for each",
-                );
-                Vec::new()
-            }
-        }
-    }
-
-    fn jwk_set(&mut self, path: &str, jwks: &RawValue, problems: &mut Problems) -> Vec<Key> {
-        let Some(set) = problems.take(path, JwkSet::parse(jwks.get().as_bytes())) else {
-            return Vec::new();
-        };
-        self.notes.extend(set.skipped().iter().map(|skipped| Note {
-            path: format!("{path}.keys[{}]", skipped.index),
-            message: format!("this key is not used: {}", skipped.why),
-        }));
-        let used = (0usize..).filter(|index| set.skipped().iter().all(|skipped| skipped.index != *index));
-        used.zip(set.keys())
-            .map(|(index, identified)| Key {
-                path: format!("{path}.keys[{index}]"),
-                id: identified.id.clone(),
-                key: identified.key.clone(),
-            })
-            .collect()
+fn report(found: Vec<Remark>, problems: &mut Problems) {
+    for Remark { path, message } in found {
+        problems.report(path, message);
     }
 }
-
-impl Issuer {
-    /// Whether the key may be one of this issuer's, reporting it if not.
-    fn takes(&mut self, name: &str, key: &Key, problems: &mut Problems) -> bool {
-        if let Some(earlier) = self.keys.iter().find(|earlier| earlier.key == key.key) {
-            let message = format!("issuer `{name}` has this key at {} already; remove one", earlier.path);
-            problems.report(&key.path, message);
-            return false;
-        }
-        let same_id = |earlier: &&Key| key.id.is_some() && earlier.id == key.id;
-        if let Some(earlier) = self.keys.iter().find(same_id) {
-            let message = format!(
-                "issuer `{name}` has another key of this `kid` at {}, so that a token's `kid` would not say which; give \
-                 each key a `kid` of its own",
-                earlier.path
-            );
-            problems.report(&key.path, message);
-            return false;
-        }
-        if self.keys.len() < MAX_KEYS_PER_ISSUER {
-            return true;
-        }
-        if !self.has_too_many {
-            let message = format!(
-                "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys, its entries counted together; a token \
-                 without `kid` may have each of them tried, so keep those that are in use"
-            );
-            problems.report(&key.path, message);
-        }
-        self.has_too_many = true;
-        false
-    }
-}
-
-/// The key of a `did:key` issuer, which is in its name.
-fn did_key(path: &str, entry: &file::TrustAnchor, problems: &mut Problems) -> Option<Key> {
-    if entry.jwks.is_some() {
-        problems.report(
-            format!("{path}.jwks"),
-            "a did:key issuer has one key, the one that its name is made of; leave `jwks` out",
-        );
-    }
-    let issuer_path = format!("{path}.issuer");
-    let key = match PublicKey::from_did_key(&entry.issuer) {
-        Ok(key) => key,
-        Err(error) => {
-            let message = format!("{error}; write the did:key as `credence keygen` prints it, without a fragment");
-            problems.report(issuer_path, message);
-            return None;
-        }
-    };
-    if let Some(jwk) = &entry.jwk {
-        let jwk = jwk_alone(&format!("{path}.jwk"), jwk, problems)?;
-        if jwk.key != key {
-            let message = format!(
-                "not the key that the issuer's name is made of, but that of {}; leave `jwk` out",
-                jwk.key.to_did_key()
-            );
-            problems.report(jwk.path, message);
-            return None;
-        }
-    }
-    Some(Key {
-        path: issuer_path,
-        id: None,
-        key,
-    })
-}
-
-/// A single key. Its `kid` selects nothing: there is nothing to choose from.
-fn jwk_alone(path: &str, jwk: &RawValue, problems: &mut Problems) -> Option<Key> {
-    let key = problems.take(path, PublicKey::from_jwk_text(jwk.get().as_bytes()))?;
-    Some(Key {
-        path: path.to_owned(),
-        id: None,
-        key,
-    })
-}
-
-/// Reports every key of an entry that none of its algorithms fits: it would never verify anything, without a word.
-fn check_fit(keys: &[Key], algorithms: &Algorithms, problems: &mut Problems) {
-    // Without any, that is the mistake, and it is reported already.
-    if algorithms.iter().next().is_none() {
-        return;
-    }
-    for key in keys {
-        if !algorithms.iter().any(|algorithm| key.key.fits(algorithm)) {
-            let message = format!(
-                "no listed algorithm fits this {} key, so that no signature by it would ever count; write \
-                 `algorithms: [{}]`",
-                key.key.key_type(),
-                needed(keys, algorithms)
-            );
-            problems.report(&key.path, message);
-        }
-    }
-}
-
-/// The algorithms by which every one of the keys could sign: those listed that fit one, and one each for the others.
-fn needed(keys: &[Key], listed: &Algorithms) -> String {
-    let is_there = |kind: &KeyType| keys.iter().any(|key| key.key.key_type() == *kind);
-    let names: Vec<_> = KeyType::ALL
-        .into_iter()
-        .filter(is_there)
-        .flat_map(|kind| {
-            let mut fitting: Vec<_> = listed.iter().filter(|algorithm| algorithm.key_type() == kind).collect();
-            if fitting.is_empty() {
-                fitting.push(kind.algorithm());
-            }
-            fitting
-        })
-        .map(Algorithm::name)
-        .collect();
-    names.join(", ")
-}
-
-fn has_scheme(uri: &str) -> bool {
-    uri.split_once(':').is_some_and(|(scheme, rest)| {
-        !rest.is_empty()
-            && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-            && scheme
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
-    })
-}
-
-const PATH: &str = "trust_anchors";
-
-/// What the issuers begin with whose key is in their name.
-const DID_KEY: &str = "did:key:";
-
-/// Trust anchors, and also their keys altogether: each is looked at for a root token.
-const MAX_TRUST_ANCHORS: usize = 256;
-
-/// Keys of one issuer, however many entries they stand in. A root token without `kid` may have a signature verified
-/// with each, and anybody can send one.
-pub(super) const MAX_KEYS_PER_ISSUER: usize = 16;

@@ -511,7 +511,10 @@ mod tests {
         ]);
         view.forget_some(UnixTime(6_300));
         assert_eq!(view.len(), 5, "there is an allowance of five minutes, too");
-        let mut view = View { sweep: Sweep::default(), ..view };
+        let mut view = View {
+            sweep: Sweep::default(),
+            ..view
+        };
         view.forget_some(UnixTime(6_301));
         assert_eq!(view.len(), 4);
         assert!(!view.is_delegation_revoked(ISSUER, None, "old"));
@@ -557,7 +560,11 @@ mod tests {
             (None, 7_000, true),
         ] {
             view.expect_lifetime(lifetime);
-            assert_eq!(view.has_forgotten_too_much(UnixTime(now)), is_too_much, "{lifetime:?} {now}");
+            assert_eq!(
+                view.has_forgotten_too_much(UnixTime(now)),
+                is_too_much,
+                "{lifetime:?} {now}"
+            );
         }
     }
 

@@ -1,0 +1,73 @@
+//! Server-sent events (WHATWG HTML section 9.2.6), as far as the control plane writes them.
+
+use std::io::{self, BufRead, Read};
+
+/// One event.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The position behind it, where it has one.
+    pub(crate) id: Option<String>,
+    pub(crate) name: String,
+    pub(crate) data: String,
+}
+
+/// Reads the next event; none where the stream ends. What stands behind the last blank line is dropped, as the
+/// specification has it.
+pub(crate) fn next(stream: &mut impl BufRead) -> io::Result<Option<Event>> {
+    let mut event = Event::default();
+    loop {
+        let mut line = Vec::new();
+        if stream.take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        let Some(line) = line.strip_suffix(b"\n") else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line without an end"));
+        };
+        let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line))
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line that is not UTF-8"))?;
+        if line.is_empty() {
+            if event.data.is_empty() {
+                event = Event::default();
+                continue;
+            }
+            return Ok(Some(event));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => event.id = Some(value.to_owned()),
+            "event" => value.clone_into(&mut event.name),
+            "data" => event.data += value,
+            _ => {}
+        }
+    }
+}
+
+/// The largest record, every byte of it escaped, stays below.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_until_the_stream_ends() {
+        let mut stream =
+            "retry: 1000\n\n: a comment\nid: log:7\r\nevent: record\r\ndata: {}\n\nevent: alive\ndata:1\n\ndata: cut"
+                .as_bytes();
+        let event = |id: Option<&str>, name: &str, data: &str| Event {
+            id: id.map(str::to_owned),
+            name: name.to_owned(),
+            data: data.to_owned(),
+        };
+        assert_eq!(next(&mut stream).unwrap(), Some(event(Some("log:7"), "record", "{}")));
+        assert_eq!(next(&mut stream).unwrap(), Some(event(None, "alive", "1")));
+        assert!(next(&mut stream).is_err());
+        assert_eq!(next(&mut stream).unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_read_for_ever() {
+        assert!(next(&mut io::BufReader::new(io::repeat(b'x'))).is_err());
+    }
+}

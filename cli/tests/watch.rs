@@ -1,0 +1,113 @@
+//! `credence watch` against a control plane that comes and goes.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command};
+
+use common::Workbench;
+
+const ISSUER: &str = "https://id.example.com";
+
+/// A program that runs beside the test, killed with it.
+struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(bench: &Workbench, arguments: &[&str]) -> Self {
+        let mut child = bench.command(arguments).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// What it has printed to standard error when it has ended with success, after this signal.
+    fn ends_well_on(mut self, signal: &str) -> String {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(bench: &Workbench, http: &str, more: &[&str]) -> (Running, String) {
+    let serve = ["serve", "--data", "data", "--http", http, "--grpc", "127.0.0.1:0"];
+    let token = [
+        "--operator-token-file",
+        "token",
+        "--drain-promise",
+        "0s",
+        "--log",
+        "error",
+    ];
+    let mut running = Running::start(bench, &[&serve[..], &token, more].concat());
+    running.line();
+    let http = running.line().strip_prefix("http: ").unwrap().to_owned();
+    running.line();
+    (running, http)
+}
+
+#[test]
+fn revocations_are_followed_across_a_restart_until_interrupted() {
+    let bench = Workbench::new();
+    let (server, http) = serve(&bench, "127.0.0.1:0", &["--init", "--fresh"]);
+    let url = format!("http://{http}");
+    let at = ["--control-plane", &url, "--token-file", "token"];
+    let revoke = |subject: &str| {
+        let principal = ["revoke", "principal", "--issuer", ISSUER, "--subject", subject];
+        bench.run(&[&principal[..], &at].concat()).succeeded();
+    };
+    let watch = |more: &[&str]| Running::start(&bench, &[&["watch"], &at[..], more].concat());
+    revoke("alice");
+
+    let mut whole = watch(&["--all"]);
+    assert_eq!(whole.line(), "1  the whole state, 1 records:");
+    assert!(
+        whole
+            .line()
+            .starts_with("1  principal alice at https://id.example.com: epoch ")
+    );
+    let mut json = watch(&["--json"]);
+    let position = json.line();
+    assert!(position.starts_with(r#"{"event":"position","id":""#), "{position}");
+
+    assert_eq!(server.ends_well_on("-TERM"), "");
+    let (_server, _) = serve(&bench, &http, &[]);
+    revoke("bob");
+    let missed = loop {
+        let line = json.line();
+        if line.contains(r#""event":"record""#) {
+            break line;
+        }
+    };
+    assert!(missed.contains(r#""seq":2,"principal":{"issuer":"https://id.example.com","subject":"bob""#));
+    let said = json.ends_well_on("-INT");
+    assert!(
+        said.contains("not connected") && said.contains("connected again"),
+        "{said}"
+    );
+
+    let (_, rest) = missed.split_once(r#""id":""#).unwrap();
+    let (log_id, _) = rest.split_once(':').unwrap();
+    let mut since = watch(&["--since", &format!("{log_id}:1")]);
+    assert!(since.line().starts_with("2  principal bob"));
+    let refused = bench.run(&[&["watch"], &at[..], &["--since", "another:1"]].concat());
+    refused.failed(1, &["409", "another log"]);
+}

@@ -1,0 +1,472 @@
+//! `GET /v1/revocations/stream`: the revocations as they happen, as server-sent events (WHATWG HTML section 9.2).
+//!
+//! Without a position the stream begins with the whole present state; with one (`Last-Event-ID`, which every
+//! EventSource sends when it connects again, or `last_event_id` in the query) with what came after it; with `from=now`
+//! with nothing. docs/api.md has the events. What an interrupted stream relies on: only events behind which the client's
+//! view is whole carry an `id`, so that a snapshot that broke off begins anew.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use credence_wire::v1;
+use serde::Serialize;
+use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Api;
+use super::problem::Problem;
+use super::query;
+use super::record::{RecordView, concerns};
+use crate::access::Caller;
+use crate::lifecycle::PhaseWatch;
+use crate::metrics::{Counted, StreamEnd};
+use crate::revocation::log::{RevocationLog, unix_seconds};
+use crate::revocation::view::FellBehind;
+
+/// Handles the request.
+pub(crate) async fn follow(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let from = From::read(&headers, query.as_deref())?;
+    let start = from.check(&api.log)?;
+    let Ok(place) = Arc::clone(&api.stream_places).try_acquire_owned() else {
+        let detail = format!(
+            "{} such streams are open, as many as this control plane serves (max_http_subscribers); come back later",
+            api.limits.max_http_subscribers
+        );
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY_WHEN_FULL));
+    };
+    let (outbox, events) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let mut following = Following {
+        head: api.log.watch_head(),
+        log: api.log.clone(),
+        caller,
+        outbox,
+        phase: api.phase.clone(),
+        send_timeout: api.limits.send_timeout,
+        text: String::new(),
+    };
+    let metrics = Arc::clone(&api.metrics);
+    tokio::spawn(async move {
+        let _place = place;
+        let _counted = Counted::new(&metrics.http_subscribers);
+        let ended = following.run(start).await;
+        let name = &following.caller.name;
+        tracing::info!(caller = name, outcome = ended.name(), "an event stream ended");
+        metrics
+            .http_streams_ended
+            .get_or_create(&StreamEnd { outcome: ended.name() })
+            .inc();
+    });
+    let events = ReceiverStream::new(events).map(Ok::<Bytes, std::convert::Infallible>);
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // Reverse proxies that buffer answers would hold events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::from_stream(events)).into_response())
+}
+
+/// From where on the client wants to be told.
+#[derive(Debug, PartialEq, Eq)]
+enum From {
+    TheBeginning,
+    Now,
+    After { log_id: String, seq: u64 },
+}
+
+/// Where its stream starts.
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    Snapshot,
+    Now,
+    After(u64),
+}
+
+/// Why a stream ends.
+#[derive(Debug, Clone, Copy)]
+enum Ended {
+    /// The client has gone.
+    Closed,
+    /// The control plane stops.
+    Drained,
+    /// The client reads too slowly.
+    Slow,
+    /// The credential has expired.
+    Expired,
+    /// No snapshot could be made.
+    Failed,
+}
+
+/// One client's stream.
+struct Following {
+    log: RevocationLog,
+    head: watch::Receiver<u64>,
+    caller: Arc<Caller>,
+    outbox: mpsc::Sender<Bytes>,
+    phase: PhaseWatch,
+    send_timeout: Duration,
+    /// What has been written and not yet handed over.
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct PositionView<'a> {
+    log_id: &'a str,
+    seq: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct SnapshotView<'a> {
+    log_id: &'a str,
+    seq: u64,
+    records: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct AliveView<'a> {
+    log_id: &'a str,
+    seq: u64,
+    /// When it was written, so that a client can tell a delayed line from a live one.
+    unix_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct DrainView {
+    promise_ms: u64,
+}
+
+// === impl From ===
+
+impl From {
+    fn read(headers: &HeaderMap, query: Option<&str>) -> Result<Self, Problem> {
+        let (mut asked, mut from) = (None, None);
+        for (name, value) in query::members(query)? {
+            match name.as_str() {
+                "last_event_id" => query::once(&mut asked, &name, value)?,
+                "from" => query::once(&mut from, &name, value)?,
+                _ => return Err(Problem::from(EXPECTED_PARAMETERS.to_owned())),
+            }
+        }
+        let from = match from.as_deref() {
+            None => Self::TheBeginning,
+            Some("now") if asked.is_none() => Self::Now,
+            Some(_) => return Err(Problem::from(EXPECTED_PARAMETERS.to_owned())),
+        };
+        // The URL of an EventSource stays the same: where both say something, the header is the later word.
+        let mut sent = headers.get_all("last-event-id").iter();
+        let id = match (sent.next(), sent.next()) {
+            (None, _) => asked,
+            (Some(id), None) => Some(id.to_str().map_err(|_| unreadable_id())?.to_owned()),
+            (Some(_), Some(_)) => return Err(unreadable_id()),
+        };
+        match id.filter(|id| !id.is_empty()) {
+            None => Ok(from),
+            Some(id) => Self::after(&id).ok_or_else(unreadable_id),
+        }
+    }
+
+    fn after(id: &str) -> Option<Self> {
+        let (log_id, seq) = id.rsplit_once(':')?;
+        let plain = !log_id.is_empty() && !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+        Some(Self::After {
+            log_id: log_id.to_owned(),
+            seq: seq.parse().ok().filter(|_| plain)?,
+        })
+    }
+
+    /// A position that is none of this log's is refused: whoever holds it has seen what this log does not know.
+    fn check(self, log: &RevocationLog) -> Result<Start, Problem> {
+        let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
+        match self {
+            Self::TheBeginning => Ok(Start::Snapshot),
+            Self::Now => Ok(Start::Now),
+            Self::After { log_id, .. } if log_id != log.log_id().as_str() => Err(conflict(format!(
+                "that event is of another log than {}, the only one here; if this is the right control plane and the \
+                 old log is gone for good, forget what you have and connect without Last-Event-ID",
+                log.log_id()
+            ))),
+            Self::After { seq, .. } => {
+                let head = log.head();
+                if seq > head {
+                    return Err(conflict(format!(
+                        "you have seen entry {seq}, but this log ends at {head}: it was restored from an old copy. \
+                         Restore the newest one; or, if it is lost, forget what you have and connect without \
+                         Last-Event-ID"
+                    )));
+                }
+                Ok(Start::After(seq))
+            }
+        }
+    }
+}
+
+// === impl Following ===
+
+impl Following {
+    async fn run(&mut self, start: Start) -> Ended {
+        match self.follow(start).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn follow(&mut self, start: Start) -> Result<std::convert::Infallible, Ended> {
+        let _ = write!(self.text, "retry: {}\n\n", RETRY.as_millis());
+        let mut sent = match start {
+            Start::After(seq) => seq,
+            Start::Snapshot => self.give_snapshot().await?,
+            Start::Now => {
+                let seq = self.log.head();
+                self.position("position", seq);
+                seq
+            }
+        };
+        let mut ticks = tokio::time::interval(ALIVE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                promise = self.phase.draining() => {
+                    let Some(promise) = promise else { return Err(Ended::Closed) };
+                    self.catch_up(sent).await?;
+                    let promise_ms = u64::try_from(promise.as_millis()).unwrap_or(u64::MAX);
+                    self.event("drain", None, &DrainView { promise_ms });
+                    self.flush().await?;
+                    return Err(Ended::Drained);
+                }
+                _ = ticks.tick() => {
+                    if self.caller.has_expired(unix_seconds()) {
+                        return Err(Ended::Expired);
+                    }
+                    sent = self.catch_up(sent).await?;
+                    self.alive(sent);
+                    self.flush().await?;
+                }
+                changed = self.head.changed() => {
+                    changed.map_err(|_| Ended::Closed)?;
+                    sent = self.catch_up(sent).await?;
+                }
+                () = self.outbox.closed() => return Err(Ended::Closed),
+            }
+        }
+    }
+
+    /// Writes every record after `sent`, or, where they are no longer in memory, a snapshot. Returns the head reached.
+    async fn catch_up(&mut self, mut sent: u64) -> Result<u64, Ended> {
+        loop {
+            let (updates, head) = match self.log.updates_after(sent, UPDATES_AT_A_TIME) {
+                Ok(found) => found,
+                Err(FellBehind) => {
+                    sent = self.give_snapshot().await?;
+                    continue;
+                }
+            };
+            let mut skipped = false;
+            for update in updates {
+                sent += 1;
+                skipped = !self.record(sent, Some(sent), update.record.as_ref());
+                self.flush_if_full().await?;
+            }
+            if skipped {
+                // What the client does not see moves its position all the same, or it would have to be given it again.
+                self.position("position", sent);
+            }
+            if sent == head {
+                self.flush().await?;
+                return Ok(sent);
+            }
+        }
+    }
+
+    /// Writes the whole state, and returns the entry it is of.
+    async fn give_snapshot(&mut self) -> Result<u64, Ended> {
+        let snapshot = self.log.snapshot().await.map_err(|error| {
+            tracing::error!(%error, "no snapshot could be made");
+            Ended::Failed
+        })?;
+        let mut records = 0;
+        for chunk in &snapshot.chunks {
+            let seen = chunk.records.iter().filter(|record| concerns(record, &self.caller));
+            records += seen.count();
+            tokio::task::yield_now().await;
+        }
+        let begin = SnapshotView {
+            log_id: self.log.log_id().as_str(),
+            seq: snapshot.seq,
+            records,
+        };
+        event(&mut self.text, "snapshot_begin", None, &begin);
+        for chunk in &snapshot.chunks {
+            for record in &chunk.records {
+                self.record(snapshot.seq, None, Some(record));
+                self.flush_if_full().await?;
+            }
+        }
+        self.position("snapshot_end", snapshot.seq);
+        self.flush().await?;
+        Ok(snapshot.seq)
+    }
+
+    /// Writes a record, if it is the caller's business; says whether it was.
+    fn record(&mut self, seq: u64, id: Option<u64>, record: Option<&v1::Record>) -> bool {
+        let visible = record.filter(|record| concerns(record, &self.caller));
+        let Some(view) = visible.and_then(|record| RecordView::new(seq, record)) else {
+            return false;
+        };
+        self.event("record", id, &view);
+        true
+    }
+
+    fn position(&mut self, name: &str, seq: u64) {
+        let id = event_id(self.log.log_id().as_str(), seq);
+        let log_id = self.log.log_id().as_str();
+        event(&mut self.text, name, Some(&id), &PositionView { log_id, seq });
+    }
+
+    fn alive(&mut self, seq: u64) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let view = AliveView {
+            log_id: self.log.log_id().as_str(),
+            seq,
+            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+        };
+        event(&mut self.text, "alive", None, &view);
+    }
+
+    fn event(&mut self, name: &str, seq: Option<u64>, data: &impl Serialize) {
+        let id = seq.map(|seq| event_id(self.log.log_id().as_str(), seq));
+        event(&mut self.text, name, id.as_deref(), data);
+    }
+
+    async fn flush_if_full(&mut self) -> Result<(), Ended> {
+        if self.text.len() < CHUNK_BYTES {
+            return Ok(());
+        }
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), Ended> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let chunk = Bytes::from(std::mem::take(&mut self.text));
+        tokio::select! {
+            biased;
+            sent = self.outbox.send(chunk) => sent.map_err(|_| Ended::Closed),
+            () = self.phase.stopped() => Err(Ended::Closed),
+            () = tokio::time::sleep(self.send_timeout) => Err(Ended::Slow),
+        }
+    }
+}
+
+// === impl Ended ===
+
+impl Ended {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Drained => "drained",
+            Self::Slow => "slow",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// JSON text has no line breaks outside of its escapes, so that one `data` line holds it.
+fn event(text: &mut String, name: &str, id: Option<&str>, data: &impl Serialize) {
+    if let Some(id) = id {
+        let _ = writeln!(text, "id: {id}");
+    }
+    let data = serde_json::to_string(data).unwrap_or_default();
+    let _ = write!(text, "event: {name}\ndata: {data}\n\n");
+}
+
+fn event_id(log_id: &str, seq: u64) -> String {
+    format!("{log_id}:{seq}")
+}
+
+fn unreadable_id() -> Problem {
+    Problem::from(
+        "Last-Event-ID is, once, what stood behind \"id:\" of the last event, such as LOG_ID:42; without it the stream \
+         begins with the whole state"
+            .to_owned(),
+    )
+}
+
+const EXPECTED_PARAMETERS: &str = "the query has, at most one of them and once: last_event_id, or from=now";
+/// How long an EventSource waits before it connects again.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_WHEN_FULL: Duration = Duration::from_secs(10);
+/// How often a stream says that it is whole.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Updates read from the history under one lock.
+const UPDATES_AT_A_TIME: usize = 64;
+/// Bytes after which what has been written is handed to the connection. With the largest record, some 16 KiB more.
+const CHUNK_BYTES: usize = 16 << 10;
+/// Chunks between a stream's task and its connection.
+const CHUNKS_IN_FLIGHT: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(header: Option<&str>, query: Option<&str>) -> Result<From, Problem> {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = header {
+            headers.insert("last-event-id", id.parse().unwrap());
+        }
+        From::read(&headers, query)
+    }
+
+    fn after(seq: u64) -> From {
+        From::After {
+            log_id: "log".to_owned(),
+            seq,
+        }
+    }
+
+    #[test]
+    fn the_header_is_the_later_word() {
+        assert_eq!(read(None, None).unwrap(), From::TheBeginning);
+        assert_eq!(read(Some(""), None).unwrap(), From::TheBeginning);
+        assert_eq!(read(None, Some("from=now")).unwrap(), From::Now);
+        assert_eq!(read(Some("log:7"), Some("from=now")).unwrap(), after(7));
+        assert_eq!(read(Some("log:7"), Some("last_event_id=log:3")).unwrap(), after(7));
+        assert_eq!(read(None, Some("last_event_id=log%3A3")).unwrap(), after(3));
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused() {
+        for id in [
+            "7",
+            "log:",
+            ":7",
+            "log:-1",
+            "log:+1",
+            "log: 7",
+            "log:18446744073709551616",
+        ] {
+            assert!(read(Some(id), None).is_err(), "{id}");
+        }
+        for query in [
+            "from=then",
+            "from=now&last_event_id=log:3",
+            "since=3",
+            "from=now&from=now",
+        ] {
+            assert!(read(None, Some(query)).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The event stream of revocations.
+
+use std::time::Duration;
+
+use credence_control_plane::{Role, TokenSettings};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
+
+const OTHER_ISSUER: &str = "https://other.example.com";
+
+#[tokio::test]
+async fn a_new_stream_begins_with_the_whole_state_and_goes_on_with_what_happens() {
+    let place = Place::new();
+    let server = place.start().await;
+    server.revoke(raise("alice")).await;
+    server.revoke(raise("alice")).await;
+    server.revoke(delegation("one")).await;
+    let mut stream = Stream::open(&server, "", None).await;
+    let log_id = server.log_id();
+    let begin = stream.next().await;
+    assert_eq!(begin.name, "snapshot_begin");
+    assert_eq!(begin.data, json!({"log_id": log_id, "seq": 3, "records": 2}));
+    for member in ["principal", "delegation"] {
+        let record = stream.next().await;
+        assert_eq!((record.name.as_str(), &record.id), ("record", &None));
+        assert_eq!(
+            (&record.data["seq"], record.data[member].is_object()),
+            (&json!(3), true)
+        );
+    }
+    let end = stream.next().await;
+    assert_eq!(
+        (end.name.as_str(), end.id),
+        ("snapshot_end", Some(format!("{log_id}:3")))
+    );
+    server.revoke(delegation("two")).await;
+    let record = stream.record().await;
+    assert_eq!(record.id, Some(format!("{log_id}:4")));
+    let expected = json!({"issuer": ISSUER, "subject": "alice", "id": "two"});
+    for (member, value) in expected.as_object().unwrap() {
+        assert_eq!(&record.data["delegation"][member], value);
+    }
+}
+
+#[tokio::test]
+async fn a_position_within_the_history_is_resumed_with_exactly_what_was_missed() {
+    let place = Place::new();
+    let server = place.start().await;
+    for id in 0..150 {
+        server.revoke(delegation(&id.to_string())).await;
+    }
+    let id = format!("{}:20", server.log_id());
+    let mut by_header = Stream::open(&server, "", Some(&id)).await;
+    let mut by_query = Stream::open(&server, &format!("?last_event_id={id}"), None).await;
+    for stream in [&mut by_header, &mut by_query] {
+        for seq in 21..=150 {
+            let record = stream.next().await;
+            assert_eq!(record.id, Some(format!("{}:{seq}", server.log_id())));
+        }
+        let alive = stream.next().await;
+        assert_eq!((alive.name.as_str(), &alive.data["seq"]), ("alive", &json!(150)));
+    }
+}
+
+#[tokio::test]
+async fn a_position_behind_the_history_is_resumed_with_a_snapshot() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.limits.history_entries = 2).await;
+    for id in 0..5 {
+        server.revoke(delegation(&id.to_string())).await;
+    }
+    let mut stream = Stream::open(&server, "", Some(&format!("{}:2", server.log_id()))).await;
+    assert_eq!(stream.next().await.data["records"], 5);
+}
+
+#[tokio::test]
+async fn from_now_on_has_a_position_to_resume_from_at_once() {
+    let place = Place::new();
+    let server = place.start().await;
+    server.revoke(raise("alice")).await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
+    let position = stream.next().await;
+    assert_eq!(
+        (position.name.as_str(), position.id),
+        ("position", Some(format!("{}:1", server.log_id())))
+    );
+    server.revoke(raise("bob")).await;
+    assert_eq!(stream.record().await.data["principal"]["subject"], "bob");
+}
+
+#[tokio::test]
+async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
+    let place = Place::new();
+    let server = place.start().await;
+    for (id, cure) in [
+        (format!("{}:1", server.log_id()), "Restore the newest"),
+        ("another-log:0".to_owned(), "forget what you have"),
+    ] {
+        let refused = server
+            .get(
+                &format!("/v1/revocations/stream?last_event_id={id}"),
+                &[&format!("Bearer {TOKEN}")],
+            )
+            .await;
+        assert_eq!(
+            (refused.status, refused.content_type.as_str()),
+            (409, "application/problem+json")
+        );
+        assert!(refused.text.contains(cure), "{}", refused.text);
+    }
+}
+
+#[tokio::test]
+async fn a_live_stream_says_every_second_that_it_is_whole() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| config.limits.request_timeout = Duration::from_millis(500))
+        .await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
+    for _ in 0..3 {
+        let alive = stream.named("alive").await;
+        assert_eq!((&alive.id, &alive.data["seq"]), (&None, &json!(0)));
+    }
+}
+
+#[tokio::test]
+async fn a_credential_bound_to_issuers_sees_theirs_and_still_moves_on() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| config.settings.access.tokens = vec![bound("watcher-token", ISSUER)])
+        .await;
+    let other = |subject: &str| json!({"principal": {"issuer": OTHER_ISSUER, "subject": subject}});
+    let key = json!({"key": {"thumbprint": "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"}});
+    server.revoke(other("mallory")).await;
+    server.revoke(raise("alice")).await;
+    let mut stream = Stream::open_as(&server, "watcher-token", "", None).await;
+    assert_eq!(stream.next().await.data["records"], 1);
+    assert_eq!(stream.record().await.data["principal"]["subject"], "alice");
+    server.revoke(other("mallory")).await;
+    let moved = stream.named("position").await;
+    assert_eq!(moved.id, Some(format!("{}:3", server.log_id())));
+    server.revoke(key).await;
+    assert!(stream.record().await.data["key"].is_object());
+}
+
+#[tokio::test]
+async fn a_planned_stop_is_announced_and_does_not_wait_for_the_streams() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| config.drain_promise = Duration::from_secs(7))
+        .await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
+    stream.named("alive").await;
+    let stopped = tokio::time::timeout(Duration::from_secs(4), server.running.shutdown()).await;
+    stopped.expect("the stop waited for the stream");
+    assert_eq!(stream.named("drain").await.data, json!({"promise_ms": 7000}));
+    assert!(stream.ends().await);
+}
+
+#[tokio::test]
+async fn there_are_so_many_places_and_no_more() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.limits.max_http_subscribers = 1).await;
+    let authorization = format!("Bearer {TOKEN}");
+    let mut stream = Stream::open(&server, "", None).await;
+    stream.named("alive").await;
+    let refused = server.get("/v1/revocations/stream", &[&authorization]).await;
+    assert_eq!((refused.status, refused.retry_after), (503, Some(10)));
+    drop(stream);
+    // Once the server has seen the connection end.
+    let mut again = Stream::open_when_free(&server).await;
+    again.named("alive").await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| config.limits.send_timeout = Duration::from_millis(200))
+        .await;
+    // Until what is sent fills the kernel's buffers on both sides.
+    let issuer = format!("https://id.example.com/{}", "\u{1}".repeat(2000));
+    let mut idle = Stream::open(&server, "", None).await;
+    idle.named("alive").await;
+    for id in 0.. {
+        server
+            .revoke(json!({"delegation": {"issuer": issuer, "id": id.to_string()}}))
+            .await;
+        if id % 100 == 0
+            && server
+                .get("/metrics", &[])
+                .await
+                .text
+                .contains("credence_http_subscribers 0")
+        {
+            return;
+        }
+    }
+}
+
+fn bound(token: &str, issuer: &str) -> TokenSettings {
+    TokenSettings {
+        name: token.to_owned(),
+        sha256: Sha256::digest(token).into(),
+        roles: vec![Role::Watcher],
+        issuers: Some(vec![issuer.to_owned()]),
+        expires: None,
+    }
+}
+
+#[derive(Debug, Default)]
+struct Event {
+    id: Option<String>,
+    name: String,
+    data: Value,
+}
+
+/// A client of the stream, over HTTP/1.0: the body is then just the bytes that follow.
+struct Stream(tokio::io::Lines<BufReader<TcpStream>>);
+
+impl Stream {
+    async fn open(server: &Server, query: &str, last_event_id: Option<&str>) -> Self {
+        Self::open_as(server, TOKEN, query, last_event_id).await
+    }
+
+    async fn open_as(server: &Server, token: &str, query: &str, last_event_id: Option<&str>) -> Self {
+        let (status, stream) = Self::try_open(server, token, query, last_event_id).await;
+        assert_eq!(status, "HTTP/1.0 200 OK");
+        stream
+    }
+
+    async fn open_when_free(server: &Server) -> Self {
+        loop {
+            let (status, stream) = Self::try_open(server, TOKEN, "", None).await;
+            if status.ends_with("200 OK") {
+                return stream;
+            }
+        }
+    }
+
+    async fn try_open(server: &Server, token: &str, query: &str, last_event_id: Option<&str>) -> (String, Self) {
+        let mut stream = TcpStream::connect(server.running.http_address()).await.unwrap();
+        let id = last_event_id.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
+        let request = format!(
+            "GET /v1/revocations/stream{query} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{id}\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let status = lines.next_line().await.unwrap().unwrap();
+        while lines.next_line().await.unwrap().unwrap() != "" {}
+        (status, Self(lines))
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        let line = tokio::time::timeout(Duration::from_secs(5), self.0.next_line()).await;
+        line.expect("the server said nothing for 5 s").unwrap()
+    }
+
+    /// The next event, as the specification has it read.
+    async fn next(&mut self) -> Event {
+        let mut event = Event::default();
+        loop {
+            let line = self.line().await.expect("the stream ended");
+            match line.split_once(": ") {
+                Some(("id", id)) => event.id = Some(id.to_owned()),
+                Some(("event", name)) => event.name = name.to_owned(),
+                Some(("data", data)) => event.data = serde_json::from_str(data).unwrap(),
+                Some(("retry", milliseconds)) => assert_eq!(milliseconds, "1000"),
+                None if line.is_empty() && !event.name.is_empty() => return event,
+                None if line.is_empty() => {}
+                other => panic!("{other:?}: {line}"),
+            }
+        }
+    }
+
+    async fn named(&mut self, name: &str) -> Event {
+        loop {
+            let event = self.next().await;
+            if event.name == name {
+                return event;
+            }
+        }
+    }
+
+    async fn record(&mut self) -> Event {
+        self.named("record").await
+    }
+
+    async fn ends(&mut self) -> bool {
+        self.line().await.is_none()
+    }
+}
