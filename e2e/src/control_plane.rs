@@ -42,7 +42,14 @@ impl ControlPlane {
     ) -> Result<Self, Failure> {
         let [http, grpc] = free_addresses()?;
         let environment = environment.to_vec();
-        let process = launch(program, folder, http, grpc, (options, &environment), &["--init", "--fresh"])?;
+        let process = launch(
+            program,
+            folder,
+            http,
+            grpc,
+            (options, &environment),
+            &["--init", "--fresh"],
+        )?;
         let mut this = Self {
             program: program.to_owned(),
             folder: folder.to_owned(),

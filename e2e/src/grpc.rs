@@ -40,7 +40,6 @@ impl Messages {
         self.body.trailers().await
     }
 
-
     fn take(&mut self) -> Option<Bytes> {
         let length = self.arrived.get(1..PREFIX_BYTES)?;
         let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));

@@ -65,7 +65,9 @@ impl Load {
     }
 
     fn over(connections: Vec<Client>, requests: &[(&str, Request)]) -> Self {
-        let requests = requests.iter().map(|(name, request)| ((*name).to_owned(), request.clone()));
+        let requests = requests
+            .iter()
+            .map(|(name, request)| ((*name).to_owned(), request.clone()));
         let shared = Arc::new(Shared {
             requests: Mutex::new(requests.collect()),
             answers: Mutex::default(),
@@ -177,8 +179,13 @@ impl Seen {
             late.len()
         );
         for worker in 0..self.workers {
-            let is_asked = self.of(name).any(|answer| answer.worker == worker && answer.began > instant);
-            assert!(is_asked, "worker {worker} was not asked about {name} after the revocation: the load ended too early");
+            let is_asked = self
+                .of(name)
+                .any(|answer| answer.worker == worker && answer.began > instant);
+            assert!(
+                is_asked,
+                "worker {worker} was not asked about {name} after the revocation: the load ended too early"
+            );
         }
     }
 
@@ -191,7 +198,12 @@ impl Seen {
         let count = self.of(name).count();
         let denied: Vec<&Answer> = self.of(name).filter(|answer| answer.status != 200).collect();
         assert!(count > 0, "{name} was never sent");
-        assert!(denied.is_empty(), "{} of {count} denied; the first: {:?}", denied.len(), denied.first());
+        assert!(
+            denied.is_empty(),
+            "{} of {count} denied; the first: {:?}",
+            denied.len(),
+            denied.first()
+        );
     }
 
     /// Nothing of that name that began between the two was allowed.
@@ -200,7 +212,9 @@ impl Seen {
     /// If something was.
     #[track_caller]
     pub fn assert_none_allowed_between(&self, name: &str, from: Instant, to: Instant) {
-        let allowed = self.of(name).find(|answer| answer.status == 200 && answer.began > from && answer.began < to);
+        let allowed = self
+            .of(name)
+            .find(|answer| answer.status == 200 && answer.began > from && answer.began < to);
         let after = allowed.map(|answer| (answer.worker, answer.began - from));
         assert!(allowed.is_none(), "{name} was allowed; worker and delay: {after:?}");
     }
@@ -269,7 +283,11 @@ mod tests {
         load.until_allowed("bob").unwrap();
         let seen = load.finish().unwrap();
         let late = seen.late_allows("bob", acknowledged);
-        assert!([0, 1].iter().all(|worker| late.iter().any(|answer| answer.worker == *worker)));
+        assert!(
+            [0, 1]
+                .iter()
+                .all(|worker| late.iter().any(|answer| answer.worker == *worker))
+        );
         assert!(late.len() < seen.of("bob").count(), "what began before is not late");
     }
 

@@ -96,8 +96,12 @@ impl Condition {
 
     fn connect(self: Arc<Self>, client: TcpStream) -> io::Result<()> {
         let server = {
-            let now = self.changed.wait_while(self.lock(), |now| now.server.is_none() || now.is_cut);
-            now.unwrap_or_else(PoisonError::into_inner).server.ok_or(io::ErrorKind::NotConnected)?
+            let now = self
+                .changed
+                .wait_while(self.lock(), |now| now.server.is_none() || now.is_cut);
+            now.unwrap_or_else(PoisonError::into_inner)
+                .server
+                .ok_or(io::ErrorKind::NotConnected)?
         };
         let server = TcpStream::connect(server)?;
         for (from, to) in [(&client, &server), (&server, &client)] {

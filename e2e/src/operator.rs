@@ -33,7 +33,10 @@ impl Operator {
         let token = fs::read_to_string(control_plane.token_file());
         Ok(Self {
             http: control_plane.http(),
-            token: token.map_err(Failure::of("reading the operator's token"))?.trim().to_owned(),
+            token: token
+                .map_err(Failure::of("reading the operator's token"))?
+                .trim()
+                .to_owned(),
             client: None,
         })
     }
@@ -47,7 +50,10 @@ impl Operator {
         let (reply, acknowledged) = self.ask(body)?;
         match reply.status {
             200 => Ok(acknowledged),
-            status => Err(Failure::new(format!("revoking {subject} got {status}: {}", reply.text()))),
+            status => Err(Failure::new(format!(
+                "revoking {subject} got {status}: {}",
+                reply.text()
+            ))),
         }
     }
 

@@ -74,7 +74,9 @@ impl Subscriber {
             let welcome = welcome.as_deref().and_then(|message| grpc::find_bytes(message, 1));
             let welcome = welcome.ok_or_else(|| Failure::new(format!("{}: no welcome came", attempt())))?;
             let snapshot = grpc::find_bytes(welcome, 3);
-            let chunks = snapshot.and_then(|snapshot| grpc::find_number(snapshot, 2)).unwrap_or(0);
+            let chunks = snapshot
+                .and_then(|snapshot| grpc::find_number(snapshot, 2))
+                .unwrap_or(0);
             for index in 0..chunks {
                 send(&mut this.to_server, 2, &grpc::number_field(1, index))?;
                 this.message().await?;
@@ -108,6 +110,14 @@ impl Subscriber {
         }))
     }
 
+    /// Asks for an echo.
+    ///
+    /// # Errors
+    /// If the stream has ended.
+    pub fn ping(&mut self, id: u64) -> Result<(), Failure> {
+        send(&mut self.to_server, 3, &grpc::number_field(1, id))
+    }
+
     /// The next message, for those who are not asynchronous.
     ///
     /// # Errors
@@ -122,14 +132,20 @@ impl Subscriber {
     /// If it broke off without one.
     pub fn status(&mut self) -> Result<Option<String>, Failure> {
         let trailers = RUNTIME.block_on(in_time(async {
-            self.messages.trailers().await.map_err(Failure::of("reading how a stream ended"))
+            self.messages
+                .trailers()
+                .await
+                .map_err(Failure::of("reading how a stream ended"))
         }))?;
         let status = trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));
         Ok(status.map(|status| String::from_utf8_lossy(status.as_bytes()).into_owned()))
     }
 
     async fn message(&mut self) -> Result<Option<Bytes>, Failure> {
-        self.messages.next().await.map_err(Failure::of("reading a stream of revocations"))
+        self.messages
+            .next()
+            .await
+            .map_err(Failure::of("reading a stream of revocations"))
     }
 }
 
