@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use crate::process::Process;
 use crate::{Client, Failure, Request, ports, waiting};
@@ -140,6 +141,18 @@ impl ControlPlane {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Whether it ends by itself within this time.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn has_ended_by(&mut self, time: Duration) -> Result<bool, Failure> {
+        let begun = Instant::now();
+        waiting::until("the control plane to end, or time to pass", || {
+            let has_ended = self.process.ended()?.is_some();
+            Ok((has_ended || begun.elapsed() > time).then_some(has_ended))
+        })
     }
 
     /// The folder that holds its log, while it runs or not.

@@ -133,6 +133,15 @@ impl Load {
         thread::sleep(time);
     }
 
+    /// Goes on until every worker has answered a request of that name that began after `instant`.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    pub fn go_on_beyond(&self, instant: Instant, name: &str) -> Result<(), Failure> {
+        self.go_on(instant.saturating_duration_since(Instant::now()));
+        self.until("to be answered", name, |_| true)
+    }
+
     /// Ends the load and says what came of it.
     ///
     /// # Errors

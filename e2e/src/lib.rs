@@ -32,6 +32,7 @@ pub mod process;
 pub mod stack;
 pub mod subscriber;
 pub mod tls;
+pub mod tracer;
 pub mod upstream;
 pub mod waiting;
 
