@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-filter bench-needs-memory bench-needs-rules bench-needs-token soak fuzz clean rust envoy
+.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-filter bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-token soak fuzz clean rust envoy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,7 +65,7 @@ lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or memory, rules, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or memory, revocation, rules, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
 
@@ -77,6 +77,10 @@ bench-needs-filter: build wasm envoy
 bench-needs-memory: build wasm envoy
 	@scripts/setup-bench.sh
 	@cargo build --locked --release -p credence-e2e --bin mint-many
+
+bench-needs-revocation: build wasm envoy
+	@scripts/setup-bench.sh
+	@cargo build --locked --release -p credence-e2e --bin propagation
 
 bench-needs-rules: build wasm envoy
 	@scripts/setup-bench.sh

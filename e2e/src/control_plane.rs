@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use crate::process::Process;
 use crate::{Client, Failure, Request, ports, waiting};
@@ -16,6 +17,7 @@ pub struct ControlPlane {
     grpc: SocketAddr,
     log_id: String,
     options: Vec<String>,
+    environment: Vec<(String, String)>,
     process: Process,
 }
 
@@ -26,8 +28,29 @@ impl ControlPlane {
     /// # Errors
     /// If it does not become ready, with its last words.
     pub fn start(program: &Path, folder: &Path, options: &[String]) -> Result<Self, Failure> {
-        let [http, grpc] = [ports::free()?, ports::free()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let process = launch(program, folder, http, grpc, options, &["--init", "--fresh"])?;
+        Self::start_in(program, folder, options, &[])
+    }
+
+    /// The same with these variables in its environment.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_in(
+        program: &Path,
+        folder: &Path,
+        options: &[String],
+        environment: &[(String, String)],
+    ) -> Result<Self, Failure> {
+        let [http, grpc] = free_addresses()?;
+        let environment = environment.to_vec();
+        let process = launch(
+            program,
+            folder,
+            http,
+            grpc,
+            (options, &environment),
+            &["--init", "--fresh"],
+        )?;
         let mut this = Self {
             program: program.to_owned(),
             folder: folder.to_owned(),
@@ -35,16 +58,11 @@ impl ControlPlane {
             grpc,
             log_id: String::new(),
             options: options.to_vec(),
+            environment,
             process,
         };
         this.wait_until_ready()?;
-        this.log_id = waiting::until("the control plane to say its log_id", || {
-            let output = this.process.output();
-            Ok(output
-                .lines()
-                .find_map(|line| line.strip_prefix("log_id: "))
-                .map(str::to_owned))
-        })?;
+        this.learn_log_id()?;
         Ok(this)
     }
 
@@ -94,8 +112,77 @@ impl ControlPlane {
     /// # Errors
     /// If it does not become ready, with its last words.
     pub fn restart(&mut self) -> Result<(), Failure> {
-        self.process = launch(&self.program, &self.folder, self.http, self.grpc, &self.options, &[])?;
+        self.relaunch(&[])
+    }
+
+    /// The same, as a new log (`--init`) in a folder that must be empty.
+    ///
+    /// # Errors
+    /// If it does not become ready, with its last words.
+    pub fn restart_as_a_new_log(&mut self) -> Result<(), Failure> {
+        self.relaunch(&["--init"])?;
+        self.learn_log_id()
+    }
+
+    /// The same as [`restart`](Self::restart), on other addresses.
+    ///
+    /// # Errors
+    /// If it does not become ready, with its last words.
+    pub fn restart_elsewhere(&mut self) -> Result<(), Failure> {
+        [self.http, self.grpc] = free_addresses()?;
+        self.relaunch(&[])
+    }
+
+    /// Has the next start run this program: another version.
+    pub fn upgrade_to(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Whether it ends by itself within this time.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn has_ended_by(&mut self, time: Duration) -> Result<bool, Failure> {
+        let begun = Instant::now();
+        waiting::until("the control plane to end, or time to pass", || {
+            let has_ended = self.process.ended()?.is_some();
+            Ok((has_ended || begun.elapsed() > time).then_some(has_ended))
+        })
+    }
+
+    /// The folder that holds its log, while it runs or not.
+    pub fn data_folder(&self) -> PathBuf {
+        data_folder(&self.folder)
+    }
+
+    /// The value of a metric by its full name, labels included; 0 while there is none.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn metric(&self, name: &str) -> Result<f64, Failure> {
+        let page = Client::connect(self.http)?.send(&Request::get("/metrics"))?.text();
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.and_then(|value| value.parse().ok()).unwrap_or_default())
+    }
+
+    fn relaunch(&mut self, more: &[&str]) -> Result<(), Failure> {
+        let settings = (&self.options[..], &self.environment[..]);
+        self.process = launch(&self.program, &self.folder, self.http, self.grpc, settings, more)?;
         self.wait_until_ready()
+    }
+
+    fn learn_log_id(&mut self) -> Result<(), Failure> {
+        self.log_id = waiting::until("the control plane to say its log_id", || {
+            let output = self.process.output();
+            let mut said = output.lines().filter_map(|line| line.strip_prefix("log_id: "));
+            Ok(said.next_back().map(str::to_owned))
+        })?;
+        Ok(())
     }
 
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
@@ -113,20 +200,29 @@ fn launch(
     folder: &Path,
     http: SocketAddr,
     grpc: SocketAddr,
-    options: &[String],
+    (options, environment): (&[String], &[(String, String)]),
     more: &[&str],
 ) -> Result<Process, Failure> {
     let mut command = Command::new(program);
     command
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .arg("serve")
         .args(more)
         .args(options)
         .arg("--data")
-        .arg(folder.join("control-plane"))
+        .arg(data_folder(folder))
         .arg("--operator-token-file")
         .arg(token_file(folder))
         .args(["--http", &http.to_string(), "--grpc", &grpc.to_string()]);
     Process::start("the control plane", &mut command, &folder.join("control-plane.log"))
+}
+
+fn free_addresses() -> Result<[SocketAddr; 2], Failure> {
+    Ok([ports::free()?, ports::free()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
+}
+
+fn data_folder(folder: &Path) -> PathBuf {
+    folder.join("control-plane")
 }
 
 fn token_file(folder: &Path) -> PathBuf {

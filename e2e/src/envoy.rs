@@ -28,10 +28,23 @@ impl Envoy {
     /// # Errors
     /// If it ends instead, with its last words.
     pub fn start(program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
+        Self::start_in(program, configuration, folder, &[])
+    }
+
+    /// The same with these variables in its environment.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_in(
+        program: &Path,
+        configuration: &str,
+        folder: &Path,
+        environment: &[(String, String)],
+    ) -> Result<Self, Failure> {
         let address_file = admin_address_file(folder);
         // Of an Envoy that ran here before, if there was one.
         let _ = fs::remove_file(&address_file);
-        let mut process = launch(program, configuration, folder)?;
+        let mut process = launch(program, configuration, folder, environment)?;
         let admin: SocketAddr = waiting::until("Envoy to say where its admin page is", || {
             process.check_running()?;
             Ok(fs::read_to_string(&address_file)
@@ -55,7 +68,7 @@ impl Envoy {
     /// # Errors
     /// If it runs all the same.
     pub fn refuse(program: &Path, configuration: &str, folder: &Path) -> Result<String, Failure> {
-        let mut process = launch(program, configuration, folder)?;
+        let mut process = launch(program, configuration, folder, &[])?;
         let status = waiting::until("Envoy to refuse the configuration", || process.ended())?;
         if status.success() {
             return Err(Failure::new("Envoy ended as if all was well"));
@@ -156,12 +169,18 @@ impl Envoy {
     }
 }
 
-fn launch(program: &Path, configuration: &str, folder: &Path) -> Result<Process, Failure> {
+fn launch(
+    program: &Path,
+    configuration: &str,
+    folder: &Path,
+    environment: &[(String, String)],
+) -> Result<Process, Failure> {
     let file = folder.join("envoy.yaml");
     fs::write(&file, configuration).map_err(Failure::of(format_args!("writing {}", file.display())))?;
     let workers = WORKERS.to_string();
     let mut command = Command::new(program);
     command
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .arg("-c")
         .arg(&file)
         .args([

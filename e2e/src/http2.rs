@@ -262,7 +262,7 @@ fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn in_time<T>(attempt: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) async fn in_time<T>(attempt: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(TIMEOUT, attempt)
         .await
         .map_err(|_| Failure::new(format!("nothing came of an HTTP/2 request in {} s", TIMEOUT.as_secs())))?
@@ -271,7 +271,7 @@ async fn in_time<T>(attempt: impl Future<Output = Result<T, Failure>>) -> Result
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connections make progress whether or not somebody waits for one.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

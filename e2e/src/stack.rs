@@ -37,6 +37,7 @@ pub struct Stack {
     /// An agent's key.
     pub agent: Key,
     envoy_program: PathBuf,
+    envoy_environment: Vec<(String, String)>,
     configuration: String,
     /// What Envoy watches a file for.
     watched: Option<Watched>,
@@ -61,6 +62,10 @@ pub struct StackOptions {
     pub filter: Option<Vec<u8>>,
     /// Have Envoy watch a file for this, so that [`Stack::reconfigure`] can replace it.
     pub watching: Option<Watching>,
+    /// Further environment variables of the control plane.
+    pub control_plane_environment: Vec<(String, String)>,
+    /// Further environment variables of Envoy.
+    pub envoy_environment: Vec<(String, String)>,
 }
 
 impl StackOptions {
@@ -113,7 +118,12 @@ impl Stack {
         let issuer = credence.keygen("issuer")?;
         let agent = credence.keygen("agent")?;
         let upstream = Upstream::start()?;
-        let control_plane = ControlPlane::start(&artefacts.credence, folder.path(), &options.serve_options)?;
+        let control_plane = ControlPlane::start_in(
+            &artefacts.credence,
+            folder.path(),
+            &options.serve_options,
+            &options.control_plane_environment,
+        )?;
         let filter = match &options.filter {
             None => artefacts.filter,
             Some(module) => {
@@ -143,7 +153,8 @@ impl Stack {
                 apart.rest
             }
         };
-        let envoy = Envoy::start(&artefacts.envoy, &configuration, folder.path())?;
+        let envoy_environment = options.envoy_environment.clone();
+        let envoy = Envoy::start_in(&artefacts.envoy, &configuration, folder.path(), &envoy_environment)?;
         let envoy_program = artefacts.envoy;
         let stack = Self {
             envoy,
@@ -153,6 +164,7 @@ impl Stack {
             issuer,
             agent,
             envoy_program,
+            envoy_environment,
             configuration,
             watched,
             folder,
@@ -347,9 +359,29 @@ impl Stack {
     /// # Errors
     /// If it does not start, with its last words.
     pub fn restart_envoy(&mut self) -> Result<(), Failure> {
-        self.envoy.kill()?;
-        self.envoy = Envoy::start(&self.envoy_program, &self.configuration, self.folder.path())?;
+        self.restart_envoy_unsynced()?;
         self.wait_until_synced()
+    }
+
+    /// The same without waiting until every worker's filter can decide.
+    ///
+    /// # Errors
+    /// If it does not start, with its last words.
+    pub fn restart_envoy_unsynced(&mut self) -> Result<(), Failure> {
+        self.envoy.kill()?;
+        let environment = &self.envoy_environment;
+        self.envoy = Envoy::start_in(
+            &self.envoy_program,
+            &self.configuration,
+            self.folder.path(),
+            environment,
+        )?;
+        Ok(())
+    }
+
+    /// The folder for the run's files, which goes with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 }
 

@@ -1,0 +1,176 @@
+//! A client of `RevocationService.Watch` that is no filter: for streams in numbers, and for ones that misbehave.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use h2::SendStream;
+use http::Request;
+use tokio::net::TcpStream;
+
+use crate::Failure;
+use crate::client::grpc_frame;
+use crate::grpc::{self, Messages};
+use crate::http2::{RUNTIME, in_time};
+
+/// A stream on a connection of its own, as every filter VM has one.
+#[derive(Debug)]
+pub struct Subscriber {
+    to_server: SendStream<Bytes>,
+    messages: Messages,
+}
+
+/// A position in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// How many entries there are up to here.
+    pub seq: u64,
+    /// Of all of them.
+    pub digest: Vec<u8>,
+}
+
+/// What the control plane said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// An entry was added.
+    Update(Position),
+    /// A ping was echoed, and the log ended there.
+    Pong(u64),
+    /// Something else.
+    Other,
+}
+
+// === impl Subscriber ===
+
+impl Subscriber {
+    /// Opens a stream that goes on after `applied`, or from a snapshot, which is pulled.
+    ///
+    /// # Errors
+    /// If the control plane does not welcome it.
+    pub async fn open(server: SocketAddr, log_id: &str, applied: Option<&Position>) -> Result<Self, Failure> {
+        let attempt = || format!("subscribing to revocations at {server}");
+        in_time(async {
+            let stream = TcpStream::connect(server).await.map_err(Failure::of(attempt()))?;
+            stream.set_nodelay(true).map_err(Failure::of(attempt()))?;
+            let (sender, connection) = h2::client::handshake(stream).await.map_err(Failure::of(attempt()))?;
+            // Its end shows in the stream.
+            tokio::spawn(connection);
+            let request = Request::post(format!("http://{server}/credence.v1.RevocationService/Watch"))
+                .header("content-type", "application/grpc")
+                .header("te", "trailers")
+                .body(())
+                .map_err(Failure::of(attempt()))?;
+            let mut sender = sender.ready().await.map_err(Failure::of(attempt()))?;
+            let (response, mut to_server) = sender.send_request(request, false).map_err(Failure::of(attempt()))?;
+            send(&mut to_server, 1, &hello(log_id, applied))?;
+            let response = response.await.map_err(Failure::of(attempt()))?;
+            if let Some(status) = response.headers().get("grpc-status") {
+                return Err(Failure::new(format!("{}: gRPC status {status:?}", attempt())));
+            }
+            let mut this = Self {
+                to_server,
+                messages: Messages::of(response.into_body()),
+            };
+            let welcome = this.message().await?;
+            let welcome = welcome.as_deref().and_then(|message| grpc::find_bytes(message, 1));
+            let welcome = welcome.ok_or_else(|| Failure::new(format!("{}: no welcome came", attempt())))?;
+            let snapshot = grpc::find_bytes(welcome, 3);
+            let chunks = snapshot
+                .and_then(|snapshot| grpc::find_number(snapshot, 2))
+                .unwrap_or(0);
+            for index in 0..chunks {
+                send(&mut this.to_server, 2, &grpc::number_field(1, index))?;
+                this.message().await?;
+            }
+            Ok(this)
+        })
+        .await
+    }
+
+    /// The same for those who are not asynchronous.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_and_wait(server: SocketAddr, log_id: &str, applied: Option<&Position>) -> Result<Self, Failure> {
+        RUNTIME.block_on(Self::open(server, log_id, applied))
+    }
+
+    /// The next message; `None` when the stream has ended.
+    ///
+    /// # Errors
+    /// If the stream broke off, or nothing comes in 20 seconds.
+    pub async fn next(&mut self) -> Result<Option<Said>, Failure> {
+        let message = in_time(self.message()).await?;
+        Ok(message.map(|message| match grpc::first_field(&message) {
+            Some(3) => said_update(&message).map_or(Said::Other, Said::Update),
+            Some(4) => {
+                let head = grpc::find_bytes(&message, 4).and_then(|pong| grpc::find_number(pong, 2));
+                Said::Pong(head.unwrap_or_default())
+            }
+            _ => Said::Other,
+        }))
+    }
+
+    /// Asks for an echo.
+    ///
+    /// # Errors
+    /// If the stream has ended.
+    pub fn ping(&mut self, id: u64) -> Result<(), Failure> {
+        send(&mut self.to_server, 3, &grpc::number_field(1, id))
+    }
+
+    /// The next message, for those who are not asynchronous.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn wait(&mut self) -> Result<Option<Said>, Failure> {
+        RUNTIME.block_on(self.next())
+    }
+
+    /// The gRPC status with which the stream ended, once [`next`](Self::next) said that it has.
+    ///
+    /// # Errors
+    /// If it broke off without one.
+    pub fn status(&mut self) -> Result<Option<String>, Failure> {
+        let trailers = RUNTIME.block_on(in_time(async {
+            self.messages
+                .trailers()
+                .await
+                .map_err(Failure::of("reading how a stream ended"))
+        }))?;
+        let status = trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));
+        Ok(status.map(|status| String::from_utf8_lossy(status.as_bytes()).into_owned()))
+    }
+
+    async fn message(&mut self) -> Result<Option<Bytes>, Failure> {
+        self.messages
+            .next()
+            .await
+            .map_err(Failure::of("reading a stream of revocations"))
+    }
+}
+
+fn said_update(message: &[u8]) -> Option<Position> {
+    let position = grpc::find_bytes(grpc::find_bytes(message, 3)?, 1)?;
+    Some(Position {
+        seq: grpc::find_number(position, 1)?,
+        digest: grpc::find_bytes(position, 2)?.to_vec(),
+    })
+}
+
+fn hello(log_id: &str, applied: Option<&Position>) -> Vec<u8> {
+    let mut hello = grpc::bytes_field(1, log_id.as_bytes());
+    if let Some(Position { seq, digest }) = applied {
+        let position = [grpc::number_field(1, *seq), grpc::bytes_field(2, digest)].concat();
+        hello.extend(grpc::bytes_field(2, &position));
+    }
+    hello.extend(grpc::bytes_field(3, b"e2e"));
+    hello
+}
+
+/// Sends the message of a `WatchRequest` that has this number.
+fn send(to_server: &mut SendStream<Bytes>, number: u8, content: &[u8]) -> Result<(), Failure> {
+    let message = grpc::bytes_field(number, content);
+    to_server
+        .send_data(grpc_frame(&message).into(), false)
+        .map_err(Failure::of("writing to a stream of revocations"))
+}

@@ -1,0 +1,95 @@
+//! Ends a program at a chosen step: `kill -9` as one of its threads enters a certain system call.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::Process;
+use crate::{Failure, waiting};
+
+/// Watches a thread that waits for something to do, by `strace`, until it ends or this is dropped.
+#[derive(Debug)]
+pub struct Tracer {
+    _strace: Process,
+    calls: PathBuf,
+}
+
+/// A system call of a thread, counted from the tracer's coming.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Its name.
+    pub call: String,
+    /// Which of that name, from 1.
+    pub occurrence: usize,
+}
+
+impl Tracer {
+    /// Notes what the process's thread of that name calls. Its files go into `folder`.
+    ///
+    /// # Errors
+    /// If there is no such thread, or strace is not installed or not permitted.
+    pub fn watch(process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
+        Self::start(process, thread, None, folder)
+    }
+
+    /// The same, and kills the process when the thread takes that step: the call is not carried out any more.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub fn kill_at(step: &Step, process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
+        Self::start(process, thread, Some(step), folder)
+    }
+
+    fn start(process: u32, thread: &str, step: Option<&Step>, folder: &Path) -> Result<Self, Failure> {
+        let thread = thread_named(process, thread)?;
+        let calls = folder.join(format!("calls-{thread}"));
+        // Of a tracer that was here before.
+        let _ = fs::remove_file(&calls);
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-p", &thread.to_string(), "-o"]).arg(&calls);
+        if let Some(Step { call, occurrence }) = step {
+            command
+                .arg("-e")
+                .arg(format!("inject={call}:signal=KILL:when={occurrence}"));
+        }
+        let mut strace = Process::start("strace", &mut command, &folder.join("strace.log"))?;
+        waiting::until("strace to watch the thread", || {
+            strace.check_running()?;
+            let calls = fs::read_to_string(&calls).unwrap_or_default();
+            // The call that it waits in is entered anew when the tracer comes.
+            Ok((!calls.is_empty()).then_some(()))
+        })?;
+        Ok(Self { _strace: strace, calls })
+    }
+
+    /// The steps that it has taken so far, each followed by another.
+    pub fn steps(&self) -> Vec<Step> {
+        let calls = fs::read_to_string(&self.calls).unwrap_or_default();
+        let names = calls
+            .lines()
+            .filter_map(|line| line.split_once('('))
+            .map(|(name, _)| name);
+        let mut steps: Vec<Step> = Vec::new();
+        for name in names {
+            let before = steps.iter().filter(|step| step.call == name).count();
+            steps.push(Step {
+                call: name.to_owned(),
+                occurrence: before + 1,
+            });
+        }
+        steps
+    }
+}
+
+fn thread_named(process: u32, name: &str) -> Result<u32, Failure> {
+    let folder = format!("/proc/{process}/task");
+    let threads = fs::read_dir(&folder).map_err(Failure::of(&folder))?;
+    for thread in threads.flatten() {
+        let found = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        if found.trim() == name {
+            let id = thread.file_name().to_string_lossy().parse();
+            return id.map_err(Failure::of("reading a thread's id"));
+        }
+    }
+    Err(Failure::new(format!("process {process} has no thread named {name:?}")))
+}

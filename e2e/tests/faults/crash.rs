@@ -1,0 +1,115 @@
+//! A control plane that is killed (`kill -9`).
+
+use std::time::Duration;
+
+use credence_e2e::late_allows::{Load, PROMPT};
+use credence_e2e::operator::Operator;
+use credence_e2e::tracer::{Step, Tracer};
+use credence_e2e::{Request, Stack, StackOptions, waiting};
+
+use super::{MAX_STALENESS, request_for};
+
+/// The thread that writes revocations, publishes them and answers is killed as it enters each system call of a raise, one
+/// after the other. Between two system calls nothing leaves the process.
+#[test]
+fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
+    let mut stack = Stack::start(&StackOptions::quick()).unwrap();
+    let steps = steps_of_a_raise(&stack);
+    let rounds: Vec<Round> = steps.iter().map(|step| Round::killed_at(step, &mut stack)).collect();
+
+    let outcomes: Vec<_> = rounds.iter().map(Round::outcome).collect();
+    let killed_at = |call| outcomes.iter().filter(move |(step, ..)| step.call == call);
+    // Before it is written nothing has happened; from then on the system keeps it, synced or not.
+    assert!(killed_at("write").any(|(.., is_in_force)| !is_in_force), "{outcomes:?}");
+    assert!(
+        killed_at("fdatasync").any(|(_, is_acknowledged, _)| !is_acknowledged),
+        "{outcomes:?}"
+    );
+    let is_unanswered = |(_, is_acknowledged, is_in_force): &&(&Step, bool, bool)| !is_acknowledged && *is_in_force;
+    assert!(outcomes.iter().any(|outcome| is_unanswered(&outcome)), "{outcomes:?}");
+
+    // For good: after one more restart, and to filters that have seen nothing of it.
+    stack.control_plane.kill().unwrap();
+    stack.control_plane.restart().unwrap();
+    stack.restart_envoy().unwrap();
+    let denied = [(); 2].map(|()| Some("revoked_principal".to_owned()));
+    for round in &rounds {
+        assert_eq!(verdicts(&stack, &round.request), denied, "{:?}", round.step);
+    }
+}
+
+/// As one takes them that is not killed. The last is to wait for the next raise.
+fn steps_of_a_raise(stack: &Stack) -> Vec<Step> {
+    let tracer = Tracer::watch(stack.control_plane.id(), WRITER, stack.folder()).unwrap();
+    Operator::of(&stack.control_plane).unwrap().raise("somebody").unwrap();
+    waiting::until("the writer to wait again", || {
+        let steps = tracer.steps();
+        let is_waiting = steps.len() > 3 && steps.last().is_some_and(|step| step.call == "futex");
+        Ok(is_waiting.then_some(()))
+    })
+    .unwrap();
+    // The one in which it has waited for the tracer.
+    tracer.steps().into_iter().skip(1).collect()
+}
+
+const WRITER: &str = "revocation-log";
+
+struct Round {
+    step: Step,
+    request: Request,
+    is_acknowledged: bool,
+    /// After the restart, before it was tried again.
+    is_in_force: bool,
+}
+
+impl Round {
+    fn killed_at(step: &Step, stack: &mut Stack) -> Self {
+        let subject = format!("person-{}-{}", step.call, step.occurrence);
+        let request = request_for(stack, &subject);
+        let load = Load::start(&stack.envoy, &[(&subject, request.clone())]).unwrap();
+        load.until_allowed(&subject).unwrap();
+
+        let tracer = Tracer::kill_at(step, stack.control_plane.id(), WRITER, stack.folder()).unwrap();
+        let raised = Operator::of(&stack.control_plane).unwrap().raise(&subject);
+        // Whom the writer has to wake differs from raise to raise: then it ends here, once it has answered.
+        if !stack.control_plane.has_ended_by(Duration::from_millis(500)).unwrap() {
+            assert!(raised.is_ok(), "neither ended nor answered, at {step:?}");
+            stack.control_plane.kill().unwrap();
+        }
+        drop(tracer);
+        stack.control_plane.restart().unwrap();
+        stack.wait_until_synced().unwrap();
+
+        let verdict = verdicts(stack, &request);
+        assert_eq!(verdict[0], verdict[1], "the workers differ after {step:?}");
+        let is_in_force = verdict[0].is_some();
+        assert!(is_in_force || raised.is_err(), "lost at {step:?}, though acknowledged");
+
+        // Whoever got no answer tries again.
+        let again = Operator::of(&stack.control_plane).unwrap().raise(&subject).unwrap();
+        load.until_denied(&subject, "revoked_principal").unwrap();
+        let bound = raised
+            .as_ref()
+            .map_or(again.at + PROMPT, |raised| raised.at + MAX_STALENESS);
+        load.go_on_beyond(bound, &subject).unwrap();
+        load.finish().unwrap().assert_no_late_allows(&subject, bound);
+        Self {
+            step: step.clone(),
+            request,
+            is_acknowledged: raised.is_ok(),
+            is_in_force,
+        }
+    }
+
+    fn outcome(&self) -> (&Step, bool, bool) {
+        (&self.step, self.is_acknowledged, self.is_in_force)
+    }
+}
+
+/// Why each worker denies the request; `None` where it is allowed.
+fn verdicts(stack: &Stack, request: &Request) -> [Option<String>; 2] {
+    let workers = stack.envoy.connection_to_every_worker().unwrap();
+    let replies = workers.into_iter().map(|mut client| client.send(request).unwrap());
+    let verdicts: Vec<Option<String>> = replies.map(|reply| reply.reason()).collect();
+    verdicts.try_into().unwrap()
+}

@@ -1,0 +1,243 @@
+//! A log that is not what it was: cut off, gone, another one, an old one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use credence_e2e::artefacts::Artefacts;
+use credence_e2e::assertions::assert_denied;
+use credence_e2e::configuration::{Replacement, Watching};
+use credence_e2e::control_plane::ControlPlane;
+use credence_e2e::envoy::WORKERS;
+use credence_e2e::late_allows::{Load, PROMPT};
+use credence_e2e::operator::Operator;
+use credence_e2e::{Stack, StackOptions, waiting};
+
+use super::{MAX_STALENESS, load_of, request_for};
+
+/// A stack with load, and bob, who was revoked, as every worker knows.
+struct Case {
+    stack: Stack,
+    load: Load,
+    revoked: Instant,
+}
+
+impl Case {
+    fn begin() -> Self {
+        Self::begin_with(&StackOptions::quick())
+    }
+
+    fn begin_with(options: &StackOptions) -> Self {
+        let stack = Stack::start(options).unwrap();
+        let load = load_of(&stack, &["alice", "bob"]);
+        Self::revoke_bob(stack, load)
+    }
+
+    fn revoke_bob(stack: Stack, load: Load) -> Self {
+        let revoked = Operator::of(&stack.control_plane).unwrap().raise("bob").unwrap().at;
+        load.until_denied("bob", "revoked_principal").unwrap();
+        Self { stack, load, revoked }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.stack.control_plane.data_folder()
+    }
+
+    /// The control plane will not serve what it finds.
+    fn assert_refused(&mut self, words: &str) {
+        let refused = self.stack.control_plane.restart().unwrap_err().to_string();
+        assert!(refused.contains(words), "{refused}");
+        self.load.until_denied("alice", "stale").unwrap();
+    }
+
+    /// The control plane serves what it finds, and every filter refuses it, again and again, and says why.
+    fn assert_not_believed(&mut self) {
+        self.load.until_denied("alice", "stale").unwrap();
+        let before = self.refusals();
+        waiting::until("every filter to refuse what is served, in Envoy's log", || {
+            Ok((self.refusals() >= before + VMS).then_some(()))
+        })
+        .unwrap();
+        self.load.until_denied("alice", "stale").unwrap();
+    }
+
+    fn refusals(&self) -> usize {
+        let log = self.stack.envoy.log();
+        log.matches("another log, or one restored from an old copy").count()
+    }
+
+    /// The filters are content again, and know whom they may not allow.
+    fn assert_cured(self) {
+        self.load.until_allowed("alice").unwrap();
+        self.assert_never_allowed();
+    }
+
+    fn assert_never_allowed(self) {
+        self.load.go_on_beyond(Instant::now(), "bob").unwrap();
+        self.load
+            .finish()
+            .unwrap()
+            .assert_no_late_allows("bob", self.revoked + PROMPT);
+    }
+}
+
+#[test]
+fn that_is_cut_off_within_what_was_acknowledged_is_not_served() {
+    let mut case = Case::begin();
+    let noted = case.data().join("log/head");
+    waiting::until("the control plane to note how far the log goes", || {
+        Ok(fs::read_to_string(&noted).ok().filter(|note| note.starts_with("1 ")))
+    })
+    .unwrap();
+    case.stack.control_plane.kill().unwrap();
+    let log = case.data().join("log/revocations");
+    let whole = fs::read(&log).unwrap();
+    fs::write(&log, &whole[..whole.len() - 1]).unwrap();
+    case.assert_refused("it ends before the last entry that was acknowledged");
+    fs::write(&log, &whole).unwrap();
+    case.stack.control_plane.restart().unwrap();
+    case.assert_cured();
+}
+
+/// In the second before it is noted what was acknowledged, a torn end can not be told from an interrupted write. The
+/// filters can: they have seen more.
+#[test]
+fn that_was_cut_off_unnoticed_is_not_believed_by_who_has_seen_more() {
+    let mut case = Case::begin();
+    case.stack.control_plane.kill().unwrap();
+    let (log, noted) = (case.data().join("log/revocations"), case.data().join("log/head"));
+    let whole = fs::read(&log).unwrap();
+    fs::write(&log, &whole[..whole.len() - 1]).unwrap();
+    let _ = fs::remove_file(&noted);
+    case.stack.control_plane.restart().unwrap();
+    case.assert_not_believed();
+    // Nor is it once it has become as long again.
+    Operator::of(&case.stack.control_plane).unwrap().raise("carol").unwrap();
+    case.assert_not_believed();
+    case.assert_never_allowed();
+}
+
+#[test]
+fn that_is_gone_is_not_replaced_by_an_empty_one_unless_the_operator_says_so() {
+    let watching = StackOptions {
+        watching: Some(Watching::Filter),
+        ..StackOptions::quick()
+    };
+    let mut case = Case::begin_with(&watching);
+    let old = case.stack.control_plane.log_id().to_owned();
+    case.stack.control_plane.kill().unwrap();
+    fs::remove_dir_all(case.data()).unwrap();
+    case.assert_refused("starting an empty one would forget every revocation");
+
+    // The operator does, and the filters still wait for the one that they are configured for.
+    case.stack.control_plane.restart_as_a_new_log().unwrap();
+    case.assert_not_believed();
+
+    // He configures them for the new one. It can not know what was revoked, and so voids all that was issued.
+    let new = case.stack.control_plane.log_id();
+    assert_ne!(new, old);
+    let pinned = |log_id: &str| format!("log_id: {log_id}");
+    case.stack
+        .reconfigure(&[Replacement::once(pinned(&old), pinned(new))])
+        .unwrap();
+    case.load.until_denied("alice", "revoked_issuer").unwrap();
+    case.load.until_denied("bob", "revoked_issuer").unwrap();
+    waiting::until("what is issued from now on to be allowed", || {
+        let reply = case.stack.send(&request_for(&case.stack, "alice"))?;
+        Ok((reply.status == 200).then_some(()))
+    })
+    .unwrap();
+    case.assert_never_allowed();
+}
+
+#[test]
+fn that_is_another_one_is_not_believed() {
+    let mut case = Case::begin();
+    let program = Artefacts::from_environment().unwrap().credence;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut other = ControlPlane::start(&program, elsewhere.path(), &[]).unwrap();
+    // As long, and longer, than the one that the filters know.
+    for subject in ["carol", "dave"] {
+        Operator::of(&other).unwrap().raise(subject).unwrap();
+    }
+    other.kill().unwrap();
+    case.stack.control_plane.kill().unwrap();
+    let (ours, theirs) = (case.data(), other.data_folder());
+    let aside = ours.with_extension("aside");
+    fs::rename(&ours, &aside).unwrap();
+    fs::rename(&theirs, &ours).unwrap();
+    case.stack.control_plane.restart().unwrap();
+    case.assert_not_believed();
+
+    case.stack.control_plane.kill().unwrap();
+    fs::rename(&ours, &theirs).unwrap();
+    fs::rename(&aside, &ours).unwrap();
+    case.stack.control_plane.restart().unwrap();
+    case.assert_cured();
+}
+
+#[test]
+fn that_is_restored_from_an_old_copy_is_not_believed_by_who_has_seen_more() {
+    let stack = Stack::start(&StackOptions::quick()).unwrap();
+    let load = load_of(&stack, &["alice", "bob"]);
+    Operator::of(&stack.control_plane).unwrap().raise("carol").unwrap();
+    let data = stack.control_plane.data_folder();
+    let copy = data.with_extension("copy");
+    copy_folder(&data, &copy);
+    let mut case = Case::revoke_bob(stack, load);
+    case.stack.control_plane.kill().unwrap();
+    let aside = data.with_extension("aside");
+    fs::rename(&data, &aside).unwrap();
+    copy_folder(&copy, &data);
+    case.stack.control_plane.restart().unwrap();
+    case.assert_not_believed();
+    // Nor once as much has happened since as was lost, and more.
+    for subject in ["dave", "erin"] {
+        Operator::of(&case.stack.control_plane).unwrap().raise(subject).unwrap();
+    }
+    case.assert_not_believed();
+
+    case.stack.control_plane.kill().unwrap();
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&aside, &data).unwrap();
+    case.stack.control_plane.restart().unwrap();
+    case.assert_cured();
+}
+
+#[test]
+fn that_is_restored_from_a_copy_of_its_last_state_goes_on() {
+    let mut case = Case::begin();
+    case.stack.control_plane.kill().unwrap();
+    let data = case.data();
+    let copy = data.with_extension("copy");
+    copy_folder(&data, &copy);
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&copy, &data).unwrap();
+    case.stack.control_plane.restart().unwrap();
+    // All streams are back: what is revoked now, every worker knows.
+    case.stack.wait_until_synced().unwrap();
+    let again = Operator::of(&case.stack.control_plane).unwrap().raise("alice").unwrap();
+    case.load.until_denied("alice", "revoked_principal").unwrap();
+    case.load.go_on_beyond(again.at + MAX_STALENESS, "alice").unwrap();
+    let seen = case.load.finish().unwrap();
+    seen.assert_no_late_allows("alice", again.at + MAX_STALENESS);
+    seen.assert_no_late_allows("bob", case.revoked + PROMPT);
+    let reply = case.stack.send(&request_for(&case.stack, "bob")).unwrap();
+    assert_denied(&reply, 401, "revoked_principal");
+}
+
+/// One for each worker, and one for Envoy's main thread.
+const VMS: usize = WORKERS + 1;
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A path that is cut or slow.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use credence_e2e::late_allows::PROMPT;
+use credence_e2e::link::Link;
+use credence_e2e::operator::Operator;
+use credence_e2e::{Stack, StackOptions};
+
+use super::{MAX_STALENESS, load_of, stack_by};
+
+fn stack_over_a_link(options: StackOptions) -> (Stack, Link) {
+    let link = Link::new().unwrap();
+    let stack = stack_by(link.port(), options, |stack| link.lead_to(stack.control_plane.grpc()));
+    (stack, link)
+}
+
+/// Envoy itself gives a connection up whose HTTP/2 pings take so long. Without that, the filter has to notice.
+fn without_keepalive() -> StackOptions {
+    StackOptions::quick().replacing("interval: 2s, timeout: 2s", "interval: 300s, timeout: 300s")
+}
+
+#[test]
+fn that_is_cut_denies_after_max_staleness_and_once_mended_allows_nothing_that_was_missed() {
+    let (stack, link) = stack_over_a_link(StackOptions::quick());
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    let load = load_of(&stack, &["alice", "bob"]);
+
+    link.cut();
+    let cut = Instant::now();
+    let acknowledged = operator.raise("bob").unwrap();
+    load.until_denied("alice", "stale").unwrap();
+    assert!(
+        cut.elapsed() < MAX_STALENESS + Duration::from_secs(1),
+        "{:?}",
+        cut.elapsed()
+    );
+    // Longer than either end keeps a silent connection.
+    load.go_on(3 * MAX_STALENESS);
+    let mended = Instant::now();
+    link.mend();
+    load.until_allowed("alice").unwrap();
+    load.until_denied("bob", "revoked_principal").unwrap();
+
+    let seen = load.finish().unwrap();
+    seen.assert_no_late_allows("bob", acknowledged.at + MAX_STALENESS);
+    seen.assert_none_allowed_between("alice", cut + MAX_STALENESS, mended);
+    // And the check notices: within the lease, what had been revoked was still allowed.
+    assert!(!seen.late_allows("bob", acknowledged.at).is_empty());
+}
+
+#[test]
+fn that_is_cut_for_less_than_max_staleness_costs_no_request() {
+    let (stack, link) = stack_over_a_link(StackOptions::quick());
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    let load = load_of(&stack, &["alice", "bob"]);
+    link.cut();
+    let acknowledged = operator.raise("bob").unwrap();
+    // What is waited for is time itself: half of what the filter forgives, of which its last echo has used some.
+    thread::sleep(MAX_STALENESS / 4);
+    link.mend();
+    let mended = Instant::now();
+    load.until_denied("bob", "revoked_principal").unwrap();
+    load.go_on(MAX_STALENESS);
+    let seen = load.finish().unwrap();
+    seen.assert_always_allowed("alice");
+    seen.assert_no_late_allows("bob", mended + PROMPT);
+    seen.assert_no_late_allows("bob", acknowledged.at + MAX_STALENESS);
+}
+
+#[test]
+fn that_takes_longer_than_max_staleness_is_never_fresh_though_echoes_keep_coming() {
+    let (stack, link) = stack_over_a_link(without_keepalive());
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    let load = load_of(&stack, &["alice", "bob"]);
+    // Either way: an echo is older than max_staleness when it comes, and one comes with every ping.
+    let delay = MAX_STALENESS * 6 / 10;
+    link.delay(delay);
+    let delayed = Instant::now();
+    let acknowledged = operator.raise("bob").unwrap();
+    load.until_denied("alice", "stale").unwrap();
+    // Long enough for many an old echo.
+    load.go_on(3 * MAX_STALENESS);
+    let recovered = Instant::now();
+    link.delay(Duration::ZERO);
+    load.until_allowed("alice").unwrap();
+    load.until_denied("bob", "revoked_principal").unwrap();
+    let seen = load.finish().unwrap();
+    seen.assert_none_allowed_between("alice", delayed + MAX_STALENESS, recovered);
+    seen.assert_no_late_allows("bob", acknowledged.at + MAX_STALENESS);
+}
+
+#[test]
+fn that_delays_everything_by_30_s_denies_until_it_recovers() {
+    delays_everything_by_30_s(StackOptions::quick(), 3 * MAX_STALENESS);
+}
+
+#[test]
+#[ignore = "takes 80 s: until what was delayed by 30 s has arrived"]
+fn that_delays_everything_by_30_s_denies_when_it_arrives_too() {
+    delays_everything_by_30_s(without_keepalive(), Duration::from_secs(70));
+}
+
+fn delays_everything_by_30_s(options: StackOptions, time: Duration) {
+    let (stack, link) = stack_over_a_link(options);
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    let load = load_of(&stack, &["alice", "bob"]);
+    link.delay(Duration::from_secs(30));
+    let delayed = Instant::now();
+    let acknowledged = operator.raise("bob").unwrap();
+    load.until_denied("alice", "stale").unwrap();
+    load.go_on(time);
+    let recovered = Instant::now();
+    link.delay(Duration::ZERO);
+    load.until_allowed("alice").unwrap();
+    load.until_denied("bob", "revoked_principal").unwrap();
+    let seen = load.finish().unwrap();
+    seen.assert_none_allowed_between("alice", delayed + MAX_STALENESS, recovered);
+    seen.assert_no_late_allows("bob", acknowledged.at + MAX_STALENESS);
+}
