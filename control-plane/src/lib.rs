@@ -12,11 +12,15 @@ mod descriptors;
 mod durable;
 mod frames;
 mod http;
+mod identity;
+mod identity_settings;
 mod lifecycle;
 mod metrics;
 mod net;
 mod outbox;
 mod revocation;
+mod scim;
+mod security_events;
 mod settings;
 mod supervision;
 mod text;
@@ -27,6 +31,10 @@ pub use config::{Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATIO
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
+pub use identity::IdentityError;
+pub use identity_settings::{
+    EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
+};
 pub use settings::{
     AccessSettings, CertificateSettings, CertificateSubject, PortTls, Role, Settings, SettingsError, TlsSettings,
     TokenSettings,
