@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prepares the libraries of other people that Credence is tested against, pinned by the lock files in interop/: the JOSE
-# libraries of a language (python, node, go; all three if none is asked for), and an EventSource (sse).
-# For each language asked for it prints either
+# Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
+# libraries of a language (python, node, go), an EventSource (sse) and a conformance tester for SCIM (scim); the languages
+# and scim if none is asked for. For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -63,6 +63,11 @@ toolchain_of_python() {
     toolchain 3.11 Python python3 python3 -c 'import platform; print(platform.python_version())'
 }
 
+# The tester is a Python program.
+toolchain_of_scim() {
+    toolchain_of_python
+}
+
 toolchain_of_node() {
     have npm || { echo "npm is not installed" && return "$NOT_INSTALLED"; }
     toolchain 20 Node.js node node -p process.versions.node
@@ -91,13 +96,24 @@ toolchain() {
 # prepare_LANGUAGE FOLDER SOURCES
 
 prepare_python() {
-    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against PyJWT and joserfc" python3-pip
+    prepare_environment "$1" "$2" PyJWT and joserfc
+}
+
+prepare_scim() {
+    prepare_environment "$1" "$2" scim2-tester
+}
+
+# prepare_environment FOLDER SOURCES WHAT...
+prepare_environment() {
+    local folder=$1 sources=$2
+    shift 2
+    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against $*" python3-pip
     # Without pip of its own: it is not needed there, and Debian's Python can not install it without another package.
     {
-        python3 -m venv --without-pip "$1" &&
-            python3 -m pip --python "$1/bin/python" --disable-pip-version-check install --quiet --no-deps \
-                --only-binary=:all: --requirement "$2/requirements.txt"
-    } || cannot_prepare PyJWT and joserfc
+        python3 -m venv --without-pip "$folder" &&
+            python3 -m pip --python "$folder/bin/python" --disable-pip-version-check install --quiet --no-deps \
+                --only-binary=:all: --requirement "$sources/requirements.txt"
+    } || cannot_prepare "$@"
 }
 
 prepare_node() {
@@ -120,4 +136,4 @@ cannot_prepare() {
 # The pinned Go modules build with the Go that is here; another is never downloaded for them.
 export GOTOOLCHAIN=local
 
-if (($#)); then main "$@"; else main python node go; fi
+if (($#)); then main "$@"; else main python node go scim; fi

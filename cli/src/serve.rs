@@ -78,6 +78,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
     ledger_bytes: u64,
 
+    /// How many users the SCIM realms may hold together.
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().scim_users)]
+    scim_users: u64,
+
+    /// How many security event tokens are remembered, so that none counts twice.
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().security_event_ids)]
+    security_event_ids: u64,
+
     /// What to log, such as info or credence_control_plane=debug.
     #[arg(long, value_name = "FILTER", env = "CREDENCE_LOG", default_value = "info")]
     log: String,
@@ -124,6 +132,8 @@ impl Serve {
         config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;
         config.limits.ledger_bytes = self.ledger_bytes;
+        config.limits.scim_users = self.scim_users;
+        config.limits.security_event_ids = self.security_event_ids;
         Ok(config)
     }
 

@@ -76,6 +76,13 @@ pub struct Limits {
     pub ledger_bytes: u64,
     /// Bytes after which the ledger begins a new segment file.
     pub ledger_segment_bytes: u64,
+    /// Users of all SCIM realms together; creating another gets 507.
+    pub scim_users: u64,
+    /// Bytes that one SCIM user takes on disk; more gets 413.
+    pub scim_user_bytes: usize,
+    /// Security event tokens that are remembered, so that none counts twice; while there are as many, further ones get
+    /// 503.
+    pub security_event_ids: u64,
     /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog. Fewer where
     /// the limit on open files does not leave room for them.
     pub max_connections: usize,
@@ -204,6 +211,9 @@ impl Default for Limits {
             source_grace: Duration::from_secs(60),
             ledger_bytes: 64 << 30,
             ledger_segment_bytes: 256 << 20,
+            scim_users: 200_000,
+            scim_user_bytes: 32 << 10,
+            security_event_ids: 1_000_000,
             max_connections: 16_384,
             max_request_body: 64 << 10,
             request_timeout: Duration::from_secs(30),

@@ -25,6 +25,7 @@ use crate::data_folder::{DataFolder, DataFolderError, HeadFile, LogId, PromiseFi
 use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
 use crate::http::{self, Api};
+use crate::identity::{Identity, IdentityError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
@@ -87,6 +88,9 @@ pub enum StartError {
     /// The ledger can not be read.
     #[error("the ledger: {0}")]
     Ledger(String),
+    /// Something of identity providers can not be read.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The process may open too few files.
     #[error(transparent)]
     Descriptors(#[from] DescriptorError),
@@ -171,6 +175,7 @@ impl ControlPlane {
         let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics), &alarm)
             .map_err(|error| system("starting the ledger's thread", error))?;
 
+        let identity = Identity::open(&folder.identity(), &config.settings, limits, &log, &metrics).await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
         let watch = WatchService::new(
             log.clone(),
@@ -193,6 +198,8 @@ impl ControlPlane {
             ledger: ledger.clone(),
             reader,
             access: access.clone(),
+            provisioning: identity.provisioning,
+            receiver: identity.receiver,
             phase: lifecycle.watch(),
             metrics: Arc::clone(&metrics),
             max_request_body: limits.max_request_body,
@@ -226,6 +233,9 @@ impl ControlPlane {
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         chores.spawn(tls.clone().follow_files());
+        for chore in identity.chores {
+            chores.spawn(chore);
+        }
 
         let log_id = folder.log_id().clone();
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, "the control plane is serving");

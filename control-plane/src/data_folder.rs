@@ -9,6 +9,7 @@
 //! log/audit-source-key     proves that an audit source was named by us
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
+//! identity/                users, and security events that have been seen (redb)
 //! ```
 //!
 //! `log/` is built aside and renamed into place, so that it is either whole or not there.
@@ -141,6 +142,9 @@ impl DataFolder {
                 found: "the ledger's folder is missing",
             });
         }
+        // Folders from before there were identity providers lack it.
+        let identity = path.join(IDENTITY);
+        durable::create_folder(&identity).map_err(at(&identity))?;
         let log_id = read_log_id(&log)?;
         let source_key = read_secret(&log, SOURCE_KEY)?;
         let cache_secret = read_or_make_cache_secret(&log)?;
@@ -171,6 +175,10 @@ impl DataFolder {
 
     pub(crate) fn ledger(&self) -> PathBuf {
         self.path.join(LEDGER)
+    }
+
+    pub(crate) fn identity(&self) -> PathBuf {
+        self.path.join(IDENTITY)
     }
 
     pub(crate) fn promise(&self) -> io::Result<PromiseFile> {
@@ -311,7 +319,7 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let expected = match name.as_str() {
             LOCK | LOG_ASIDE | "lost+found" => true,
-            LEDGER => std::fs::read_dir(entry.path())?.next().is_none(),
+            LEDGER | IDENTITY => std::fs::read_dir(entry.path())?.next().is_none(),
             _ => false,
         };
         if !expected {
@@ -438,6 +446,7 @@ const PROMISE: &str = "promise";
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
+const IDENTITY: &str = "identity";
 
 #[cfg(test)]
 mod tests {

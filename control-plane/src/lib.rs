@@ -12,12 +12,16 @@ mod descriptors;
 mod durable;
 mod frames;
 mod http;
+mod identity;
+mod identity_settings;
 mod lifecycle;
 mod metrics;
 mod net;
 mod outbox;
 mod reload;
 mod revocation;
+mod scim;
+mod security_events;
 mod settings;
 mod supervision;
 mod text;
@@ -29,6 +33,10 @@ pub use config::{Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATIO
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
+pub use identity::IdentityError;
+pub use identity_settings::{
+    EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
+};
 pub use reload::ReloadError;
 pub use settings::{
     AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, PortTls, Role, Settings, SettingsError,

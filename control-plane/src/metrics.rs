@@ -35,6 +35,11 @@ pub(crate) struct Metrics {
     pub(crate) tls: TlsMetrics,
     pub(crate) http_subscribers: Gauge,
     pub(crate) http_streams_ended: Family<StreamEnd, Counter>,
+    pub(crate) scim_users: Family<ScimRealm, Gauge>,
+    pub(crate) scim_changes: Family<ScimChange, Counter>,
+    pub(crate) security_events: Family<SecurityEvent, Counter>,
+    pub(crate) security_event_ids: Gauge,
+    pub(crate) jwks_reads: Family<JwksRead, Counter>,
 }
 
 /// How a stream ended: the gRPC status code's name.
@@ -50,6 +55,37 @@ pub(crate) struct Revocation {
     /// `operator`, `statement`, `provisioning` or `security_event`.
     pub(crate) source: &'static str,
     /// `changed`, `unchanged` or `refused`.
+    pub(crate) outcome: &'static str,
+}
+
+/// A realm of SCIM users, by its configured name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ScimRealm {
+    pub(crate) realm: String,
+}
+
+/// What became of a SCIM user.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ScimChange {
+    pub(crate) realm: String,
+    /// `created`, `updated` or `deleted`.
+    pub(crate) change: &'static str,
+}
+
+/// What became of a security event token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct SecurityEvent {
+    /// The configured name.
+    pub(crate) transmitter: String,
+    /// `performed`, `acknowledged`, `ignored`, `repeated`, `outdated`, `unavailable`, or the `err` of a refusal.
+    pub(crate) outcome: &'static str,
+}
+
+/// An attempt to read a transmitter's keys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct JwksRead {
+    pub(crate) transmitter: String,
+    /// `read` or `failed`.
     pub(crate) outcome: &'static str,
 }
 
@@ -95,6 +131,11 @@ impl Metrics {
             tls: TlsMetrics::default(),
             http_subscribers: Gauge::default(),
             http_streams_ended: Family::default(),
+            scim_users: Family::default(),
+            scim_changes: Family::default(),
+            security_events: Family::default(),
+            security_event_ids: Gauge::default(),
+            jwks_reads: Family::default(),
         };
         metrics.register();
         metrics
@@ -202,6 +243,27 @@ impl Metrics {
             "http_streams_ended",
             "Event streams that ended, by outcome",
             self.http_streams_ended.clone(),
+        );
+        registry.register("scim_users", "Users, by SCIM realm", self.scim_users.clone());
+        registry.register(
+            "scim_changes",
+            "Users created, updated and deleted by SCIM, by realm",
+            self.scim_changes.clone(),
+        );
+        registry.register(
+            "security_events",
+            "Security event tokens received, by transmitter and outcome",
+            self.security_events.clone(),
+        );
+        registry.register(
+            "security_event_ids",
+            "Security event tokens that are remembered",
+            self.security_event_ids.clone(),
+        );
+        registry.register(
+            "jwks_reads",
+            "Attempts to read the keys of a transmitter of security events, by outcome",
+            self.jwks_reads.clone(),
         );
     }
 }

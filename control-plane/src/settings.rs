@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::identity_settings::{self, ScimSettings, TransmitterSettings};
+
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -17,6 +19,10 @@ pub struct Settings {
     pub tls: TlsSettings,
     /// Who may do what.
     pub access: AccessSettings,
+    /// Identity providers that provision their users here.
+    pub scim: Vec<ScimSettings>,
+    /// Identity providers that push security events.
+    pub security_events: Vec<TransmitterSettings>,
 }
 
 /// How the two ports are protected; a port without TLS speaks plain text.
@@ -148,6 +154,7 @@ impl Settings {
     /// The first member that is wrong.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.access.check()?;
+        identity_settings::check(&self.scim, &self.security_events, &self.access)?;
         if !self.access.certificates.is_empty() && !self.tls.asks_for_certificates() {
             return Err(SettingsError::at(
                 "access.certificates",

@@ -5,6 +5,8 @@
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
 //! | `GET /v1/revocations/stream` | [`Permission::Watch`] | [`revocation_stream`] |
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
+//! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
+//! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
 
@@ -18,6 +20,8 @@ mod query;
 mod record;
 mod revocation_stream;
 mod revocations;
+mod scim;
+mod security_events;
 mod server;
 
 use std::sync::Arc;
@@ -41,6 +45,8 @@ use crate::config::Limits;
 use crate::lifecycle::PhaseWatch;
 use crate::metrics::{HttpRequest, Metrics};
 use crate::revocation::log::RevocationLog;
+use crate::scim::provisioning::Provisioning;
+use crate::security_events::receiver::Receiver;
 use crate::throttle::Throttle;
 
 pub(crate) use self::server::serve;
@@ -52,6 +58,10 @@ pub(crate) struct Api {
     pub(crate) ledger: LedgerHandle,
     pub(crate) reader: LedgerReader,
     pub(crate) access: AccessControl,
+    /// SCIM, if there is a realm.
+    pub(crate) provisioning: Option<Arc<Provisioning>>,
+    /// Security events, if there is a transmitter.
+    pub(crate) receiver: Option<Arc<Receiver>>,
     pub(crate) phase: PhaseWatch,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) max_request_body: usize,
@@ -79,6 +89,8 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .merge(requiring(Permission::Watch, &api, watching))
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
+        .merge(requiring(Permission::Provision, &api, scim::routes()))
+        .merge(requiring(Permission::Transmit, &api, security_events::routes()))
         .route("/v1/log", get(log))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
@@ -87,6 +99,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(api.max_request_body))
         .layer(middleware::from_fn_with_state(Arc::clone(&api), bound_and_count))
+        .layer(middleware::from_fn(scim::errors_as_scim))
         .with_state(api)
 }
 

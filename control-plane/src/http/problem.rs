@@ -14,6 +14,10 @@ pub(crate) struct Problem {
     challenge: Option<&'static str>,
 }
 
+/// What a response that was made of a problem says, for whoever has to say it in another form.
+#[derive(Debug, Clone)]
+pub(crate) struct Detail(pub(crate) String);
+
 // === impl Problem ===
 
 impl Problem {
@@ -65,6 +69,7 @@ impl IntoResponse for Problem {
         if let Some(challenge) = self.challenge {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
+        response.extensions_mut().insert(Detail(self.detail));
         response
     }
 }

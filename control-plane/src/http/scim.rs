@@ -1,0 +1,472 @@
+//! `/scim/v2`: SCIM 2.0 for users. docs/identity-providers.md describes it.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use credence_delegation::json::{Json, Object};
+use serde::Deserialize;
+
+use super::problem::{Detail, Problem};
+use super::{Api, Begun};
+use crate::access::Caller;
+use crate::scim::discovery;
+use crate::scim::error::ScimError;
+use crate::scim::filter::Filter;
+use crate::scim::projection::Projection;
+use crate::scim::provisioning::{Found, IfMatch, Provisioning, Query as UserQuery, Realm, Refused};
+use crate::scim::user::User;
+use crate::scim::value::Members;
+
+/// Every route below `/scim/v2`.
+pub(super) fn routes() -> Router<Arc<Api>> {
+    Router::new()
+        .route("/scim/v2/Users", get(list).post(create))
+        .route("/scim/v2/Users/.search", post(search))
+        .route("/scim/v2/.search", post(search))
+        .route(
+            "/scim/v2/Users/{id}",
+            get(read).put(replace).patch(patch).delete(delete),
+        )
+        .route("/scim/v2/Groups", get(no_groups).post(not_here))
+        .route(
+            "/scim/v2/Groups/{id}",
+            get(not_here).put(not_here).patch(not_here).delete(not_here),
+        )
+        .route(
+            "/scim/v2/Me",
+            get(not_here)
+                .post(not_here)
+                .put(not_here)
+                .patch(not_here)
+                .delete(not_here),
+        )
+        .route("/scim/v2/Bulk", post(not_here))
+        .route("/scim/v2/ServiceProviderConfig", get(service_provider_config))
+        .route("/scim/v2/ResourceTypes", get(resource_types))
+        .route("/scim/v2/ResourceTypes/{id}", get(resource_type))
+        .route("/scim/v2/Schemas", get(schemas))
+        .route("/scim/v2/Schemas/{id}", get(schema))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+}
+
+/// Puts every error of these paths, whoever answers with it, into SCIM's form.
+pub(super) async fn errors_as_scim(request: Request, next: Next) -> Response {
+    let is_scim = request.uri().path().starts_with("/scim/");
+    let mut response = next.run(request).await;
+    if !is_scim {
+        return response;
+    }
+    if let Some(Detail(detail)) = response.extensions_mut().remove::<Detail>() {
+        let (mut parts, _) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        parts.headers.insert(header::CONTENT_TYPE, SCIM_JSON);
+        let body = ScimError::new(parts.status, detail).body();
+        return Response::from_parts(parts, body.into());
+    }
+    response
+}
+
+/// The realm that the credential is for, and what works on it.
+struct Session {
+    provisioning: Arc<Provisioning>,
+    realm: Arc<Realm>,
+}
+
+// === impl Session ===
+
+impl Session {
+    fn new(api: &Api, caller: &Caller) -> Result<Self, ScimError> {
+        let provisioning = api.provisioning.as_ref().ok_or_else(|| {
+            let detail = "no realm is configured; see scim in the configuration file";
+            ScimError::new(StatusCode::FORBIDDEN, detail)
+        })?;
+        Ok(Self {
+            realm: Arc::clone(provisioning.realm_of(caller)?),
+            provisioning: Arc::clone(provisioning),
+        })
+    }
+}
+
+/// What may stand in the query of a list, or of the answer to a single user.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ListQuery {
+    filter: Option<String>,
+    start_index: Option<String>,
+    count: Option<String>,
+    attributes: Option<String>,
+    excluded_attributes: Option<String>,
+}
+
+// === impl ListQuery ===
+
+impl ListQuery {
+    fn projection(&self) -> Result<Projection, ScimError> {
+        Projection::parse(self.attributes.as_deref(), self.excluded_attributes.as_deref())
+    }
+
+    fn users(&self) -> Result<UserQuery, ScimError> {
+        let number = |name, text: &Option<String>| {
+            text.as_deref()
+                .map(|text| integer(name, text.trim().parse().ok()))
+                .transpose()
+        };
+        user_query(
+            self.filter.as_deref(),
+            number("startIndex", &self.start_index)?,
+            number("count", &self.count)?,
+        )
+    }
+}
+
+type ListParameters = Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>;
+
+async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    query: ListParameters,
+) -> Result<Response, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let query = parameters(query)?;
+    let projection = query.projection()?;
+    let users = query.users()?;
+    let start = users.start;
+    let found = session.provisioning.search(&session.realm, users).await?;
+    Ok(list_response(found, start, &projection))
+}
+
+async fn search(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let body = received(&headers, body)?;
+    let json = parse(&body)?;
+    let request = object(&json)?;
+    let texts = |name: &str| {
+        let values = request
+            .member(name)
+            .map(|json| json.as_array().unwrap_or(std::slice::from_ref(json)));
+        values.unwrap_or_default().iter().filter_map(Json::as_str)
+    };
+    let projection = Projection::parse(texts("attributes"), texts("excludedAttributes"))?;
+    let number = |name: &'static str| {
+        let json = request.member(name).filter(|json| **json != Json::Null);
+        json.map(|json| integer(name, json.as_integer())).transpose()
+    };
+    let filter = match request.member("filter") {
+        None | Some(Json::Null) => None,
+        Some(filter) => Some(
+            filter
+                .as_str()
+                .ok_or_else(|| ScimError::invalid_filter("filter must be a string"))?,
+        ),
+    };
+    let users = user_query(filter, number("startIndex")?, number("count")?)?;
+    let start = users.start;
+    let found = session.provisioning.search(&session.realm, users).await?;
+    Ok(list_response(found, start, &projection))
+}
+
+async fn create(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(begun): Extension<Begun>,
+    query: ListParameters,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let projection = parameters(query)?.projection()?;
+    let body = received(&headers, body)?;
+    let json = parse(&body)?;
+    begun.note();
+    let user = session.provisioning.create(&session.realm, object(&json)?).await?;
+    Ok(one(StatusCode::CREATED, &user, &projection))
+}
+
+async fn read(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Path(id): Path<String>,
+    query: ListParameters,
+    headers: HeaderMap,
+) -> Result<Response, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let projection = parameters(query)?.projection()?;
+    let user = session.provisioning.user(&session.realm, &id).await?;
+    let known = tags(&headers, header::IF_NONE_MATCH).unwrap_or_default();
+    if known.iter().any(|tag| tag == "*" || *tag == user.etag()) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, user.etag())]).into_response());
+    }
+    Ok(one(StatusCode::OK, &user, &projection))
+}
+
+async fn replace(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(begun): Extension<Begun>,
+    Path(id): Path<String>,
+    query: ListParameters,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let projection = parameters(query)?.projection()?;
+    let body = received(&headers, body)?;
+    let json = parse(&body)?;
+    let if_match = IfMatch(tags(&headers, header::IF_MATCH));
+    begun.note();
+    let replaced = session
+        .provisioning
+        .replace(&session.realm, &id, &if_match, object(&json)?)
+        .await?;
+    Ok(one(StatusCode::OK, &replaced, &projection))
+}
+
+async fn patch(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(begun): Extension<Begun>,
+    Path(id): Path<String>,
+    query: ListParameters,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let projection = parameters(query)?.projection()?;
+    let body = received(&headers, body)?;
+    let json = parse(&body)?;
+    let if_match = IfMatch(tags(&headers, header::IF_MATCH));
+    begun.note();
+    let patched = session
+        .provisioning
+        .patch(&session.realm, &id, &if_match, object(&json)?)
+        .await?;
+    Ok(one(StatusCode::OK, &patched, &projection))
+}
+
+async fn delete(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(begun): Extension<Begun>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Answer> {
+    let session = Session::new(&api, &caller)?;
+    let if_match = IfMatch(tags(&headers, header::IF_MATCH));
+    begun.note();
+    session.provisioning.delete(&session.realm, &id, &if_match).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// There are none, which is all that a provider needs to hear who asks before it provisions users.
+async fn no_groups() -> Response {
+    let none = Found {
+        users: Vec::new(),
+        total: 0,
+    };
+    list_response(none, 1, &Projection::Everything)
+}
+
+async fn not_here() -> Answer {
+    let detail = "only users are provisioned here, one at a time: /scim/v2/Users";
+    ScimError::new(StatusCode::NOT_IMPLEMENTED, detail).into()
+}
+
+async fn service_provider_config() -> Response {
+    scim(StatusCode::OK, discovery::service_provider_config(MAX_PAGE).to_string())
+}
+
+async fn resource_types(query: ListParameters) -> Result<Response, Answer> {
+    all_of(discovery::resource_types(), query)
+}
+
+async fn resource_type(Path(id): Path<String>) -> Result<Response, Answer> {
+    one_of(discovery::resource_types(), &id)
+}
+
+async fn schemas(query: ListParameters) -> Result<Response, Answer> {
+    all_of(discovery::schemas(), query)
+}
+
+async fn schema(Path(id): Path<String>) -> Result<Response, Answer> {
+    one_of(discovery::schemas(), &id)
+}
+
+fn all_of(resources: Vec<discovery::Output>, query: ListParameters) -> Result<Response, Answer> {
+    // RFC 7644 section 4: nobody is to believe that a filter held here.
+    if parameters(query)?.filter.is_some() {
+        return Err(ScimError::new(StatusCode::FORBIDDEN, "these can not be filtered").into());
+    }
+    let body = serde_json::json!({
+        "schemas": [LIST_RESPONSE],
+        "totalResults": resources.len(),
+        "startIndex": 1,
+        "itemsPerPage": resources.len(),
+        "Resources": resources,
+    });
+    Ok(scim(StatusCode::OK, body.to_string()))
+}
+
+fn one_of(resources: Vec<discovery::Output>, id: &str) -> Result<Response, Answer> {
+    let found = resources.into_iter().find(|resource| resource["id"] == id);
+    match found {
+        Some(resource) => Ok(scim(StatusCode::OK, resource.to_string())),
+        None => Err(ScimError::new(StatusCode::NOT_FOUND, format!("there is no {id:?} here")).into()),
+    }
+}
+
+fn one(status: StatusCode, user: &User, projection: &Projection) -> Response {
+    let shown = projection.apply(user.resource());
+    let mut response = scim(status, serde_json::to_string(&shown).unwrap_or_default());
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&user.etag()) {
+        headers.insert(header::ETAG, tag);
+    }
+    if let Ok(location) = HeaderValue::from_str(&user.location()) {
+        let name = match status {
+            StatusCode::CREATED => header::LOCATION,
+            _ => header::CONTENT_LOCATION,
+        };
+        headers.insert(name, location);
+    }
+    response
+}
+
+/// RFC 7644 section 3.4.2.
+#[derive(Debug, serde::Serialize)]
+struct ListResponse {
+    schemas: [&'static str; 1],
+    #[serde(rename = "totalResults")]
+    total: u64,
+    #[serde(rename = "startIndex")]
+    start: usize,
+    #[serde(rename = "itemsPerPage")]
+    shown: usize,
+    #[serde(rename = "Resources")]
+    resources: Vec<Members>,
+}
+
+fn list_response(found: Found, start: usize, projection: &Projection) -> Response {
+    let body = ListResponse {
+        schemas: [LIST_RESPONSE],
+        total: found.total,
+        start,
+        shown: found.users.len(),
+        resources: found.users.into_iter().map(|user| projection.apply(user)).collect(),
+    };
+    scim(StatusCode::OK, serde_json::to_string(&body).unwrap_or_default())
+}
+
+fn scim(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, SCIM_JSON)], body).into_response()
+}
+
+fn parameters(query: ListParameters) -> Result<ListQuery, ScimError> {
+    query
+        .map(|Query(query)| query)
+        .map_err(|rejection| ScimError::invalid_value(format!("the query: {}", rejection.body_text())))
+}
+
+/// An index below 1 counts as 1, a count below 0 as 0 (RFC 7644 section 3.4.2.4).
+fn user_query(filter: Option<&str>, start: Option<i64>, count: Option<i64>) -> Result<UserQuery, ScimError> {
+    let clamp = |number: i64, least: i64| usize::try_from(number.max(least)).unwrap_or(usize::MAX);
+    Ok(UserQuery {
+        filter: filter.map(Filter::parse).transpose()?,
+        start: clamp(start.unwrap_or(1), 1),
+        count: clamp(count.unwrap_or(DEFAULT_PAGE), 0).min(MAX_PAGE),
+    })
+}
+
+fn integer(name: &str, number: Option<i64>) -> Result<i64, ScimError> {
+    number.ok_or_else(|| ScimError::invalid_value(format!("{name} must be a whole number")))
+}
+
+/// The entity tags of a header. A strong one that names the same version will do.
+fn tags(headers: &HeaderMap, name: header::HeaderName) -> Option<Vec<String>> {
+    let mut values = headers.get_all(name).iter().peekable();
+    values.peek()?;
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let tags = texts.flat_map(|text| text.split(',')).map(|tag| match tag.trim() {
+        strong if strong.starts_with('"') => format!("W/{strong}"),
+        other => other.to_owned(),
+    });
+    Some(tags.collect())
+}
+
+fn received(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Bytes, Answer> {
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body has more than {MAX_BODY} bytes"),
+        ),
+        status => Problem::new(status, "the body did not arrive whole; send the request again"),
+    })?;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content_type
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    if essence.eq_ignore_ascii_case("application/scim+json") || essence.eq_ignore_ascii_case("application/json") {
+        return Ok(body);
+    }
+    let detail = format!("the body is {essence:?}; send application/scim+json, or application/json");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).into())
+}
+
+fn parse(body: &[u8]) -> Result<Json<'_>, ScimError> {
+    Json::parse(body).map_err(|error| ScimError::invalid_syntax(format!("the body: {error}")))
+}
+
+fn object<'a, 'b>(json: &'a Json<'b>) -> Result<&'a Object<'b>, ScimError> {
+    json.as_object()
+        .ok_or_else(|| ScimError::invalid_syntax("the body must be one object"))
+}
+
+/// An error's answer.
+pub(super) struct Answer(Response);
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl From<ScimError> for Answer {
+    fn from(error: ScimError) -> Self {
+        Self(scim(error.status, error.body()))
+    }
+}
+
+impl From<Problem> for Answer {
+    fn from(problem: Problem) -> Self {
+        Self(problem.into_response())
+    }
+}
+
+impl From<Refused> for Answer {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Scim(error) => error.into(),
+            Refused::Revocation(error) => Problem::from(error).into(),
+        }
+    }
+}
+
+const SCIM_JSON: HeaderValue = HeaderValue::from_static("application/scim+json");
+const LIST_RESPONSE: &str = "urn:ietf:params:scim:api:messages:2.0:ListResponse";
+const MAX_BODY: usize = 64 << 10;
+const DEFAULT_PAGE: i64 = 100;
+const MAX_PAGE: usize = 200;

@@ -1,0 +1,103 @@
+//! `POST /v1/security-events`: a security event token (RFC 8417) is pushed as RFC 8935 says.
+//!
+//! The body is the token, `Content-Type: application/secevent+jwt`. The answer is 202 without a body once whatever
+//! follows from it is durable and on its way to every connected filter; 400 with `{"err", "description"}` for a token
+//! that will never be taken; 503 or 507 for one that should be sent again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+
+use super::problem::Problem;
+use super::{Api, Begun};
+use crate::access::Caller;
+use crate::security_events::receiver::NotTaken;
+use crate::security_events::refusal::Refusal;
+
+pub(super) fn routes() -> Router<Arc<Api>> {
+    Router::new()
+        .route("/v1/security-events", post(receive))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+}
+
+async fn receive(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(begun): Extension<Begun>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<StatusCode, Answer> {
+    let receiver = api.receiver.as_ref().ok_or_else(|| {
+        Refusal::access_denied("no transmitter is configured; see security_events in the configuration")
+    })?;
+    let transmitter = receiver.transmitter_of(&caller)?;
+    let body = body.map_err(|rejection| {
+        let detail = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => format!("the token has more than {MAX_BODY} bytes"),
+            _ => "the token did not arrive whole; send it again".to_owned(),
+        };
+        Problem::new(rejection.status(), detail)
+    })?;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content_type
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    if !essence.eq_ignore_ascii_case("application/secevent+jwt") {
+        return Err(Refusal::invalid_request("Content-Type must be application/secevent+jwt").into());
+    }
+    let text = std::str::from_utf8(&body).map_err(|_| Refusal::invalid_request("the token is not text"))?;
+    begun.note();
+    receiver.receive(transmitter, text.trim_ascii()).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// An error's answer.
+struct Answer(Response);
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        let body = serde_json::json!({ "err": refusal.err, "description": refusal.description });
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (header::CONTENT_LANGUAGE, HeaderValue::from_static("en")),
+        ];
+        Self((StatusCode::BAD_REQUEST, headers, body.to_string()).into_response())
+    }
+}
+
+impl From<Problem> for Answer {
+    fn from(problem: Problem) -> Self {
+        Self(problem.into_response())
+    }
+}
+
+impl From<NotTaken> for Answer {
+    fn from(not_taken: NotTaken) -> Self {
+        match not_taken {
+            NotTaken::Refused(refusal) => refusal.into(),
+            NotTaken::Revocation(error) => Problem::from(error).into(),
+            NotTaken::Unavailable(detail) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                .retry_after(RETRY)
+                .into(),
+        }
+    }
+}
+
+const MAX_BODY: usize = 64 << 10;
+const RETRY: Duration = Duration::from_secs(10);

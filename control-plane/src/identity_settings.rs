@@ -1,0 +1,385 @@
+//! The parts of the configuration file about identity providers: `scim` and `security_events`.
+//!
+//! docs/identity-providers.md describes every member with its default and its limits.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::settings::{AccessSettings, Role, SettingsError};
+
+/// A realm: the users that one identity provider keeps here by SCIM (RFC 7644).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScimSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes. The users are kept under it.
+    pub name: String,
+    /// Names of credentials in `access`, with the role `provisioner`, that are for this realm and no other.
+    pub credentials: Vec<String>,
+    /// The root issuer (`iss`) of the principals that the users are.
+    pub issuer: String,
+    /// What of a user is the principal's `sub`.
+    #[serde(default)]
+    pub subject: ScimSubject,
+}
+
+/// What of a user is the principal's `sub`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum ScimSubject {
+    /// `userName`, as it is spelled.
+    #[default]
+    #[serde(rename = "userName")]
+    UserName,
+    /// `externalId`.
+    #[serde(rename = "externalId")]
+    ExternalId,
+    /// The id that the user has here.
+    #[serde(rename = "id")]
+    Id,
+    /// The e-mail address that is marked as primary, or the only one.
+    #[serde(rename = "emails.primary")]
+    PrimaryEmail,
+}
+
+/// Somebody who pushes security event tokens (RFC 8417) as RFC 8935 says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransmitterSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes.
+    pub name: String,
+    /// Names of credentials in `access`, with the role `transmitter`, that are for this transmitter and no other.
+    pub credentials: Vec<String>,
+    /// The `iss` of its tokens.
+    pub issuer: String,
+    /// What `aud` of its tokens must be, or hold.
+    pub audience: String,
+    /// Where its keys are.
+    pub jwks: JwksSettings,
+    /// The algorithms that it may sign with.
+    #[serde(default = "EventAlgorithm::all")]
+    pub algorithms: Vec<EventAlgorithm>,
+    /// The root issuer (`iss`) of the principals that its events are about.
+    pub principal_issuer: String,
+    /// Which kind of subject identifier names the principal.
+    #[serde(default)]
+    pub subject: EventSubject,
+    /// How old a token may be when it arrives, in seconds: 60 to 604,800.
+    #[serde(default = "day")]
+    pub max_age_s: u32,
+}
+
+/// A JWK set (RFC 7517): in exactly one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JwksSettings {
+    /// A file, read again when it changes.
+    File(PathBuf),
+    /// A document that is fetched, and fetched again.
+    Url {
+        /// `https`, or `http` on this machine.
+        url: String,
+        /// PEM: the authorities that vouch for its server. Absent: those of the system.
+        ca: Option<PathBuf>,
+    },
+}
+
+/// A signature algorithm (RFC 7518 section 3.1; RFC 8037 section 3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum EventAlgorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256; keys of 2,048 to 8,192 bits.
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// ECDSA with P-256 and SHA-256.
+    #[serde(rename = "ES256")]
+    Es256,
+    /// Ed25519, also where the token calls it that.
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
+
+/// A format of subject identifiers (RFC 9493 section 3.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventSubject {
+    /// `iss` must be the transmitter's issuer or the principals'; `sub` is the principal's.
+    #[default]
+    IssSub,
+    /// `email` is the principal's `sub`.
+    Email,
+    /// `id` is.
+    Opaque,
+    /// What follows `acct:` in `uri` is.
+    Account,
+}
+
+/// Checks both parts.
+pub(crate) fn check(
+    scim: &[ScimSettings],
+    events: &[TransmitterSettings],
+    access: &AccessSettings,
+) -> Result<(), SettingsError> {
+    let realms = scim
+        .iter()
+        .map(|realm| (&realm.name, &realm.credentials))
+        .collect::<Vec<_>>();
+    check_holders("scim", &realms, access, Role::Provisioner)?;
+    for (index, realm) in scim.iter().enumerate() {
+        let place = format!("scim[{index}]");
+        check_issuer(&format!("{place}.issuer"), &realm.issuer)?;
+        if scim.iter().take(index).any(|other| other.issuer == realm.issuer) {
+            return Err(SettingsError::at(
+                format!("{place}.issuer"),
+                "another realm has that issuer already: what one disables the other could enable. Give the realm the \
+                 credentials of both",
+            ));
+        }
+    }
+    let transmitters = events
+        .iter()
+        .map(|transmitter| (&transmitter.name, &transmitter.credentials))
+        .collect::<Vec<_>>();
+    check_holders("security_events", &transmitters, access, Role::Transmitter)?;
+    for (index, transmitter) in events.iter().enumerate() {
+        let place = format!("security_events[{index}]");
+        check_issuer(&format!("{place}.issuer"), &transmitter.issuer)?;
+        check_issuer(&format!("{place}.principal_issuer"), &transmitter.principal_issuer)?;
+        if transmitter.audience.is_empty() {
+            return Err(SettingsError::at(
+                format!("{place}.audience"),
+                "write what the transmitter calls this receiver; without it a token for somebody else would do",
+            ));
+        }
+        if transmitter.algorithms.is_empty() {
+            return Err(SettingsError::at(
+                format!("{place}.algorithms"),
+                "allow at least one of RS256, ES256 and EdDSA, or leave it out for all of them",
+            ));
+        }
+        if !(60..=604_800).contains(&transmitter.max_age_s) {
+            return Err(SettingsError::at(
+                format!("{place}.max_age_s"),
+                "write 60 to 604800 seconds (a week)",
+            ));
+        }
+        if let JwksSettings::Url { url, .. } = &transmitter.jwks
+            && !is_safe(url)
+        {
+            return Err(SettingsError::at(
+                format!("{place}.jwks.url"),
+                "write an https URL; http is for this machine only (127.0.0.1, [::1], localhost): whoever could change \
+                 the keys on their way could revoke anybody",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Names that are different and fit, and credentials that exist, may do this, and are for one holder.
+fn check_holders(
+    list: &str,
+    holders: &[(&String, &Vec<String>)],
+    access: &AccessSettings,
+    role: Role,
+) -> Result<(), SettingsError> {
+    let mut names = Vec::new();
+    let mut held = Vec::new();
+    for (index, (name, credentials)) in holders.iter().enumerate() {
+        let place = format!("{list}[{index}]");
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+            return Err(SettingsError::at(
+                format!("{place}.name"),
+                "write 1 to 64 bytes without control characters",
+            ));
+        }
+        if names.contains(name) {
+            return Err(SettingsError::at(
+                format!("{place}.name"),
+                format!("another entry of {list} is named {name:?} already"),
+            ));
+        }
+        names.push(name);
+        if credentials.is_empty() {
+            return Err(SettingsError::at(
+                format!("{place}.credentials"),
+                format!("name at least one credential of access, with the role {}", role.name()),
+            ));
+        }
+        for credential in credentials.iter() {
+            let place = format!("{place}.credentials");
+            let roles = roles_of(access, credential).ok_or_else(|| {
+                SettingsError::at(&place, format!("access has no credential that is named {credential:?}"))
+            })?;
+            if !roles.contains(&role) && !roles.contains(&Role::Admin) {
+                return Err(SettingsError::at(
+                    &place,
+                    format!("the credential {credential:?} lacks the role {}", role.name()),
+                ));
+            }
+            if held.contains(&credential) {
+                return Err(SettingsError::at(
+                    &place,
+                    format!("the credential {credential:?} is for another entry of {list} already"),
+                ));
+            }
+            held.push(credential);
+        }
+    }
+    Ok(())
+}
+
+fn roles_of<'a>(access: &'a AccessSettings, name: &str) -> Option<&'a [Role]> {
+    let tokens = access.tokens.iter().map(|token| (&token.name, &token.roles));
+    let certificates = access.certificates.iter().map(|entry| (&entry.name, &entry.roles));
+    tokens
+        .chain(certificates)
+        .find(|(known, _)| known.as_str() == name)
+        .map(|(_, roles)| roles.as_slice())
+}
+
+fn check_issuer(place: &str, issuer: &str) -> Result<(), SettingsError> {
+    match issuer.is_empty() || issuer.len() > MAX_ISSUER_BYTES {
+        true => Err(SettingsError::at(place, "write the issuer's URI, as it stands in iss")),
+        false => Ok(()),
+    }
+}
+
+fn is_safe(url: &str) -> bool {
+    if let Some(rest) = url.strip_prefix("https://") {
+        return !rest.is_empty();
+    }
+    let authority = url
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split(['/', '?', '#']).next())
+        .unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    !authority.contains('@') && matches!(host, "127.0.0.1" | "::1" | "localhost")
+}
+
+// === impl ScimSubject ===
+
+impl ScimSubject {
+    /// As it stands in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::UserName => "userName",
+            Self::ExternalId => "externalId",
+            Self::Id => "id",
+            Self::PrimaryEmail => "a primary value of emails",
+        }
+    }
+}
+
+// === impl EventAlgorithm ===
+
+impl EventAlgorithm {
+    fn all() -> Vec<Self> {
+        vec![Self::Rs256, Self::Es256, Self::EdDsa]
+    }
+}
+
+// === impl JwksSettings ===
+
+impl<'de> Deserialize<'de> for JwksSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = JwksFields::deserialize(deserializer)?;
+        match (fields.file, fields.url, fields.ca) {
+            (Some(file), None, None) => Ok(Self::File(file)),
+            (None, Some(url), ca) => Ok(Self::Url { url, ca }),
+            _ => Err(D::Error::custom("write either file, or url and perhaps ca")),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JwksFields {
+    file: Option<PathBuf>,
+    url: Option<String>,
+    ca: Option<PathBuf>,
+}
+
+/// An outage of a night must not lose what happened in it; transmitters keep trying.
+fn day() -> u32 {
+    24 * 60 * 60
+}
+
+const MAX_NAME_BYTES: usize = 64;
+const MAX_ISSUER_BYTES: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn read(identity: &str) -> Result<Settings, String> {
+        let token = |name: &str, digit: &str, role: &str| {
+            format!(
+                r#"{{"name": "{name}", "sha256": "{}", "roles": ["{role}"]}}"#,
+                digit.repeat(64)
+            )
+        };
+        let json = format!(
+            r#"{{"access": {{"tokens": [{}, {}, {}]}}, {identity}}}"#,
+            token("entra", "1", "provisioner"),
+            token("okta", "2", "transmitter"),
+            token("both", "3", "admin"),
+        );
+        let settings: Settings = serde_json::from_str(&json).map_err(|error| error.to_string())?;
+        settings.check().map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    const REALM: &str = r#"{"name": "entra", "credentials": ["entra"], "issuer": "https://id"}"#;
+    const TRANSMITTER: &str = r#"{"name": "okta", "credentials": ["okta"], "issuer": "https://okta",
+        "audience": "https://credence", "jwks": {"url": "https://okta/keys"}, "principal_issuer": "https://id"}"#;
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let settings = read(&format!(r#""scim": [{REALM}], "security_events": [{TRANSMITTER}]"#)).unwrap();
+        assert_eq!(settings.scim[0].subject, ScimSubject::UserName);
+        let transmitter = &settings.security_events[0];
+        assert_eq!(
+            (transmitter.subject, transmitter.max_age_s),
+            (EventSubject::IssSub, 86_400)
+        );
+        assert_eq!(transmitter.algorithms.len(), 3);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let scim = |from: &str, to: &str| format!(r#""scim": [{}]"#, REALM.replace(from, to));
+        let events = |from: &str, to: &str| format!(r#""security_events": [{}]"#, TRANSMITTER.replace(from, to));
+        let two = |name: &str, credential: &str, issuer: &str| {
+            format!(r#""scim": [{REALM}, {{"name": "{name}", "credentials": ["{credential}"], "issuer": "{issuer}"}}]"#)
+        };
+        read(&two("other", "both", "https://other")).unwrap();
+        read(&events("https://okta/keys", "http://[::1]:8/keys")).unwrap();
+        for (identity, expected) in [
+            (scim(r#"["entra"]"#, "[]"), "scim[0].credentials"),
+            (scim(r#"["entra"]"#, r#"["nobody"]"#), "no credential"),
+            (scim(r#"["entra"]"#, r#"["okta"]"#), "lacks the role provisioner"),
+            (scim("https://id", ""), "scim[0].issuer"),
+            (scim(r#""name": "entra""#, r#""name": """#), "scim[0].name"),
+            (two("entra", "both", "https://other"), "scim[1].name"),
+            (two("other", "entra", "https://other"), "scim[1].credentials"),
+            (two("other", "both", "https://id"), "scim[1].issuer"),
+            (events("https://credence", ""), "security_events[0].audience"),
+            (events("https://okta/keys", "http://okta/keys"), "jwks.url"),
+            (events("https://okta/keys", "http://127.0.0.1@okta/keys"), "jwks.url"),
+            (events("https://okta/keys", "http://localhost.okta/keys"), "jwks.url"),
+            (events(r#""url""#, r#""file": "f", "url""#), "either file"),
+            (events(r#""issuer""#, r#""max_age_s": 59, "issuer""#), "max_age_s"),
+            (events(r#""issuer""#, r#""algorithms": [], "issuer""#), "algorithms"),
+            (
+                events(r#""issuer""#, r#""algorithms": ["HS256"], "issuer""#),
+                "unknown variant",
+            ),
+        ] {
+            let refused = read(&identity).unwrap_err();
+            assert!(refused.contains(expected), "{identity}: {refused}");
+        }
+    }
+}

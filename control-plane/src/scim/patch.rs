@@ -1,0 +1,698 @@
+//! `PATCH` (RFC 7644 section 3.5.2), in every spelling that the big identity providers really send.
+//!
+//! | what the RFC does not have | who sends it |
+//! |---|---|
+//! | `"op": "Replace"`, `"Add"`, `"Remove"` | Entra ID |
+//! | booleans as `"True"` and `"False"` | Entra ID |
+//! | a `value` without a `path` whose members are paths: `{"name.givenName": "A"}` | Entra ID, OneLogin, Ping |
+//! | `emails[type eq "work"].value` where there is no such value yet | Entra ID |
+//! | the manager as a string, or in a list of one | Entra ID |
+//! | `id` and `schemas` among the changes | Okta |
+
+use credence_delegation::json::{Json, Object};
+
+use super::error::ScimError;
+use super::path::{Path, Target};
+use super::schema::{Attribute, ENTERPRISE, Mutability, is_primary};
+use super::value::{Members, Value};
+
+/// Applies a request to the attributes of a user; on an error they are half changed and no use.
+pub(crate) fn apply(attributes: &mut Members, request: &Object<'_>) -> Result<(), ScimError> {
+    for operation in operations(request)? {
+        Operation::parse(operation)?.apply(attributes)?;
+    }
+    Ok(())
+}
+
+/// The operations of the body, whose members' case does not matter.
+fn operations<'a, 'b>(request: &'a Object<'b>) -> Result<&'a [Json<'b>], ScimError> {
+    if let Some(schemas) = member(request, "schemas")? {
+        let named = schemas.as_array().unwrap_or_default();
+        if !named
+            .iter()
+            .filter_map(Json::as_str)
+            .any(|schema| schema.eq_ignore_ascii_case(PATCH_OP))
+        {
+            return Err(ScimError::invalid_syntax(format!("schemas must name {PATCH_OP}")));
+        }
+    }
+    let operations = member(request, "Operations")?
+        .and_then(Json::as_array)
+        .filter(|operations| !operations.is_empty())
+        .ok_or_else(|| ScimError::invalid_syntax("Operations must be an array with at least one operation"))?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(ScimError::too_many(format!(
+            "a request has at most {MAX_OPERATIONS} operations; this one has {}",
+            operations.len()
+        )));
+    }
+    Ok(operations)
+}
+
+fn member<'a, 'b>(object: &'a Object<'b>, name: &str) -> Result<Option<&'a Json<'b>>, ScimError> {
+    let mut found = object
+        .iter()
+        .filter(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value);
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(super::schema::twice(name)),
+        (value, None) => Ok(value),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Add,
+    Replace,
+    Remove,
+}
+
+struct Operation<'a, 'b> {
+    verb: Verb,
+    path: Option<&'a str>,
+    value: Option<&'a Json<'b>>,
+}
+
+// === impl Operation ===
+
+impl<'a, 'b> Operation<'a, 'b> {
+    fn parse(json: &'a Json<'b>) -> Result<Self, ScimError> {
+        let object = json
+            .as_object()
+            .ok_or_else(|| ScimError::invalid_syntax("an operation is an object with op, path and value"))?;
+        let op = member(object, "op")?.and_then(Json::as_str).unwrap_or_default();
+        let verb = match op.to_ascii_lowercase().as_str() {
+            "add" => Verb::Add,
+            "replace" => Verb::Replace,
+            "remove" => Verb::Remove,
+            _ => {
+                return Err(ScimError::invalid_syntax(format!(
+                    "op is {op:?}; it must be add, replace or remove"
+                )));
+            }
+        };
+        let path = match member(object, "path")? {
+            None | Some(Json::Null) => None,
+            Some(path) => Some(
+                path.as_str()
+                    .ok_or_else(|| ScimError::invalid_path("a path is a string"))?,
+            ),
+        };
+        Ok(Self {
+            verb,
+            path: path.filter(|path| !path.is_empty()),
+            value: member(object, "value")?,
+        })
+    }
+
+    fn apply(&self, attributes: &mut Members) -> Result<(), ScimError> {
+        match self.path {
+            Some(path) => match Target::parse(path)? {
+                Target::Foreign => Ok(()),
+                Target::Enterprise => self.apply_to_enterprise(attributes),
+                Target::Attribute(path) => change(attributes, &path, self.verb, self.value),
+            },
+            None => self.apply_each(attributes),
+        }
+    }
+
+    /// A value without a path: each of its members is the path of a change.
+    fn apply_each(&self, attributes: &mut Members) -> Result<(), ScimError> {
+        if self.verb == Verb::Remove {
+            return Err(ScimError::no_target("remove needs a path (RFC 7644 section 3.5.2.2)"));
+        }
+        let changes = self
+            .value
+            .and_then(Json::as_object)
+            .ok_or_else(|| ScimError::invalid_value("without a path, value must be an object of attributes"))?;
+        for (name, value) in changes.iter() {
+            match Target::parse(name) {
+                Ok(Target::Enterprise) => {
+                    let inner = Self {
+                        value: Some(value),
+                        ..*self
+                    };
+                    inner.apply_to_enterprise(attributes)?;
+                }
+                // What is ours comes along unchanged from clients that send back what they have read.
+                Ok(Target::Attribute(path)) if path.name.attribute.mutability == Mutability::ReadOnly => {}
+                Ok(Target::Attribute(path)) => change(attributes, &path, self.verb, Some(value))?,
+                Ok(Target::Foreign) => {}
+                Err(error) if name.contains('[') => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_to_enterprise(&self, attributes: &mut Members) -> Result<(), ScimError> {
+        if self.verb == Verb::Remove || matches!(self.value, Some(Json::Null)) {
+            attributes.take(ENTERPRISE.id);
+            return Ok(());
+        }
+        let changes = self
+            .value
+            .and_then(Json::as_object)
+            .ok_or_else(|| ScimError::invalid_value(format!("the value of {} must be an object", ENTERPRISE.id)))?;
+        for (name, value) in changes.iter() {
+            if let Ok(Target::Attribute(path)) = Target::parse(&format!("{}:{name}", ENTERPRISE.id)) {
+                change(attributes, &path, self.verb, Some(value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Changes what the path leads to.
+fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
+    let name = path.name;
+    let decisive = name.part.unwrap_or(name.attribute);
+    if name.attribute.mutability == Mutability::ReadOnly || decisive.mutability == Mutability::ReadOnly {
+        return Err(ScimError::mutability(format!("{} can not be changed", decisive.name)));
+    }
+    if decisive.mutability == Mutability::WriteOnly {
+        return Ok(());
+    }
+    let verb = match value {
+        Some(Json::Null) => Verb::Remove,
+        _ => verb,
+    };
+    if verb == Verb::Remove && name.attribute.required {
+        return Err(ScimError::mutability(format!(
+            "{} is required, and can not be removed",
+            name.attribute.name
+        )));
+    }
+    if verb != Verb::Remove && value.is_none() {
+        return Err(ScimError::invalid_value(format!(
+            "the operation on {} lacks a value",
+            decisive.name
+        )));
+    }
+    if !name.enterprise {
+        return change_in(attributes, path, verb, value);
+    }
+    let mut extension = match attributes.take(ENTERPRISE.id) {
+        Some(Value::Complex(members)) => members,
+        _ => Members::default(),
+    };
+    let changed = change_in(&mut extension, path, verb, value);
+    if !extension.is_empty() {
+        attributes.set(ENTERPRISE.id, Value::Complex(extension));
+    }
+    changed
+}
+
+fn change_in(holder: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
+    let attribute = path.name.attribute;
+    if attribute.multi_valued {
+        let mut values = match holder.take(attribute.name) {
+            Some(Value::List(values)) => values,
+            _ => Vec::new(),
+        };
+        let changed = change_values(&mut values, path, verb, value);
+        if !values.is_empty() {
+            holder.set(attribute.name, Value::List(values));
+        }
+        return changed;
+    }
+    let Some(part) = path.name.part else {
+        return match (verb, read(attribute, value)?) {
+            (Verb::Remove, _) | (_, None) => {
+                holder.take(attribute.name);
+                Ok(())
+            }
+            (_, Some(Value::Complex(members))) => {
+                let mut held = complex(holder.take(attribute.name));
+                held.merge(members);
+                holder.set(attribute.name, Value::Complex(held));
+                Ok(())
+            }
+            (_, Some(value)) => {
+                holder.set(attribute.name, value);
+                Ok(())
+            }
+        };
+    };
+    let mut held = complex(holder.take(attribute.name));
+    let changed = set_part(&mut held, part, verb, value);
+    if !held.is_empty() {
+        holder.set(attribute.name, Value::Complex(held));
+    }
+    changed
+}
+
+/// Changes an attribute that has several values, or some of these.
+fn change_values(values: &mut Vec<Value>, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
+    let attribute = path.name.attribute;
+    let Some(chosen) = &path.values else {
+        return match path.name.part {
+            None => change_all(values, attribute, verb, value),
+            Some(part) => {
+                if values.is_empty() && verb != Verb::Remove {
+                    values.push(Value::Complex(Members::default()));
+                }
+                let all = 0..values.len();
+                change_some(values, all.collect(), Some(part), attribute, verb, value)
+            }
+        };
+    };
+    let mut places: Vec<_> = values
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| value.as_complex().is_some_and(|members| chosen.matches(members)))
+        .map(|(place, _)| place)
+        .collect();
+    if places.is_empty() {
+        match chosen.exemplar().filter(|_| verb != Verb::Remove) {
+            Some(members) => {
+                places.push(values.len());
+                values.push(Value::Complex(members));
+                // Replacing it would lose what it was made to meet.
+                return change_some(values, places, path.name.part, attribute, Verb::Add, value);
+            }
+            None => {
+                return Err(ScimError::no_target(format!(
+                    "no value of {} meets the filter of the path",
+                    attribute.name
+                )));
+            }
+        }
+    }
+    change_some(values, places, path.name.part, attribute, verb, value)
+}
+
+fn change_all(
+    values: &mut Vec<Value>,
+    attribute: &'static Attribute,
+    verb: Verb,
+    value: Option<&Json<'_>>,
+) -> Result<(), ScimError> {
+    let read = match read(attribute, value)? {
+        Some(Value::List(read)) => read,
+        _ => Vec::new(),
+    };
+    match verb {
+        // Removing just these values is no RFC's, but Entra ID's way.
+        Verb::Remove if !read.is_empty() => values.retain(|held| !read.iter().any(|named| covers(named, held))),
+        Verb::Remove => values.clear(),
+        Verb::Replace => *values = read,
+        Verb::Add => {
+            let first = values.len();
+            for value in read {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            keep_one_primary(values, first);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the value held has all that the other names.
+fn covers(named: &Value, held: &Value) -> bool {
+    match (named, held) {
+        (Value::Complex(named), Value::Complex(held)) => {
+            named.iter().all(|(name, value)| held.get(name) == Some(value))
+        }
+        (named, held) => named == held,
+    }
+}
+
+fn change_some(
+    values: &mut Vec<Value>,
+    places: Vec<usize>,
+    part: Option<&'static Attribute>,
+    attribute: &'static Attribute,
+    verb: Verb,
+    value: Option<&Json<'_>>,
+) -> Result<(), ScimError> {
+    let written = match part {
+        Some(_) => None,
+        None => match read(attribute, value)? {
+            Some(Value::List(mut read)) if read.len() == 1 => read.pop(),
+            None => None,
+            Some(_) => {
+                return Err(ScimError::invalid_value(format!(
+                    "a value of {} is one object",
+                    attribute.name
+                )));
+            }
+        },
+    };
+    let first = places.first().copied().unwrap_or_default();
+    for &place in &places {
+        let Some(held) = values.get_mut(place) else { continue };
+        let mut members = complex(Some(std::mem::replace(held, Value::Bool(false))));
+        match (part, verb, &written) {
+            (Some(part), ..) => set_part(&mut members, part, verb, value)?,
+            (None, Verb::Remove, _) => members = Members::default(),
+            (None, Verb::Replace, Some(Value::Complex(written))) => members = written.clone(),
+            (None, _, Some(Value::Complex(written))) => members.merge(written.clone()),
+            (None, ..) => {}
+        }
+        *held = Value::Complex(members);
+    }
+    keep_one_primary(values, first);
+    values.retain(|value| value.as_complex().is_some_and(|members| !members.is_empty()));
+    Ok(())
+}
+
+/// A value that becomes the preferred one takes that from the others (RFC 7644 section 3.5.2). `changed` is where the
+/// values begin of which one may just have become it.
+fn keep_one_primary(values: &mut [Value], changed: usize) {
+    let primaries: Vec<_> = (0..values.len())
+        .filter(|&place| values.get(place).is_some_and(is_primary))
+        .collect();
+    if primaries.len() < 2 {
+        return;
+    }
+    let kept = primaries.iter().copied().find(|&place| place >= changed);
+    for place in primaries.into_iter().filter(|&place| Some(place) != kept) {
+        if let Some(Value::Complex(members)) = values.get_mut(place) {
+            members.set("primary", Value::Bool(false));
+        }
+    }
+}
+
+fn set_part(
+    members: &mut Members,
+    part: &'static Attribute,
+    verb: Verb,
+    value: Option<&Json<'_>>,
+) -> Result<(), ScimError> {
+    match read(part, value)?.filter(|_| verb != Verb::Remove) {
+        Some(value) => members.set(part.name, value),
+        None => {
+            members.take(part.name);
+        }
+    }
+    Ok(())
+}
+
+fn read(attribute: &Attribute, value: Option<&Json<'_>>) -> Result<Option<Value>, ScimError> {
+    value.map_or(Ok(None), |value| attribute.read(value))
+}
+
+fn complex(value: Option<Value>) -> Members {
+    match value {
+        Some(Value::Complex(members)) => members,
+        _ => Members::default(),
+    }
+}
+
+const PATCH_OP: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
+const MAX_OPERATIONS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::super::user::read_attributes;
+    use super::*;
+
+    const USER: &str = r#"{"userName": "alice", "active": true, "displayName": "Alice",
+        "name": {"givenName": "Alice", "familyName": "Adams"},
+        "emails": [{"value": "alice@work.example", "type": "work", "primary": true},
+                   {"value": "alice@home.example", "type": "home"}],
+        "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": "Tools"}}"#;
+
+    fn attributes(json: &str) -> Members {
+        read_attributes(Json::parse(json.as_bytes()).unwrap().as_object().unwrap()).unwrap()
+    }
+
+    fn patched(operations: &str) -> Result<Members, ScimError> {
+        let mut user = attributes(USER);
+        let body = format!(
+            r#"{{"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": [{operations}]}}"#
+        );
+        apply(&mut user, Json::parse(body.as_bytes()).unwrap().as_object().unwrap())?;
+        Ok(user)
+    }
+
+    fn json(members: &Members) -> serde_json::Value {
+        serde_json::to_value(members).unwrap()
+    }
+
+    /// Each operation, and the one place of the user where it makes a difference.
+    #[test]
+    fn what_identity_providers_send_does_what_they_mean() {
+        let enterprise = "/urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
+        let department = format!("{enterprise}/department");
+        let manager = format!("{enterprise}/manager/value");
+        for (sender, operation, place, expected) in [
+            (
+                "RFC",
+                r#"{"op": "replace", "path": "active", "value": false}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Replace", "path": "active", "value": "False"}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Add", "path": "active", "value": "false"}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Replace", "value": {"active": "False"}}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Okta",
+                r#"{"op": "replace", "value": {"active": false}}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Okta",
+                r#"{"op": "replace", "value": {"id": "1", "schemas": [], "active": false}}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "OneLogin",
+                r#"{"op": "replace", "path": "active", "value": "false"}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "JumpCloud",
+                r#"{"op": "REPLACE", "path": "Active", "value": false}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Ping",
+                r#"{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:User:active", "value": false}"#,
+                "/active",
+                "false",
+            ),
+            (
+                "Google",
+                r#"{"op": "replace", "value": {"urn:ietf:params:scim:schemas:core:2.0:User:active": false}}"#,
+                "/active",
+                "false",
+            ),
+            ("RFC", r#"{"op": "remove", "path": "active"}"#, "/active", "absent"),
+            (
+                "any",
+                r#"{"op": "replace", "path": "active", "value": null}"#,
+                "/active",
+                "absent",
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Replace", "path": "emails[type eq \"work\"].value", "value": "a@new.example"}"#,
+                "/emails/0/value",
+                r#""a@new.example""#,
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Add", "path": "phoneNumbers[type eq \"mobile\"].value", "value": "+1 555"}"#,
+                "/phoneNumbers",
+                r#"[{"type":"mobile","value":"+1 555"}]"#,
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Replace", "value": {"name.givenName": "Al", "displayName": "Al A"}}"#,
+                "/name",
+                r#"{"familyName":"Adams","givenName":"Al"}"#,
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Add", "value": {"emails[type eq \"other\"].value": "o@x.example"}}"#,
+                "/emails/2",
+                r#"{"type":"other","value":"o@x.example"}"#,
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Replace", "path": "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:department", "value": "Sales"}"#,
+                department.as_str(),
+                r#""Sales""#,
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Add", "path": "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", "value": "7"}"#,
+                manager.as_str(),
+                r#""7""#,
+            ),
+            (
+                "Entra ID",
+                r#"{"op": "Add", "path": "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager", "value": [{"$ref": "u/7", "value": "7"}]}"#,
+                manager.as_str(),
+                r#""7""#,
+            ),
+            (
+                "Okta",
+                r#"{"op": "replace", "value": {"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": "Sales"}}}"#,
+                department.as_str(),
+                r#""Sales""#,
+            ),
+            (
+                "any",
+                r#"{"op": "replace", "path": "urn:example:custom:2.0:User:colour", "value": "red"}"#,
+                "/userName",
+                r#""alice""#,
+            ),
+            (
+                "any",
+                r#"{"op": "replace", "value": {"colour": "red"}}"#,
+                "/colour",
+                "absent",
+            ),
+            (
+                "RFC",
+                r#"{"op": "add", "path": "emails", "value": [{"value": "n@x.example", "primary": true}]}"#,
+                "/emails/0/primary",
+                "false",
+            ),
+            (
+                "RFC",
+                r#"{"op": "replace", "path": "emails[type eq \"home\"].primary", "value": true}"#,
+                "/emails/0/primary",
+                "false",
+            ),
+            (
+                "RFC",
+                r#"{"op": "add", "path": "emails", "value": {"value": "alice@home.example", "type": "home"}}"#,
+                "/emails/2",
+                "absent",
+            ),
+            (
+                "RFC",
+                r#"{"op": "remove", "path": "emails[type eq \"home\"]"}"#,
+                "/emails/1",
+                "absent",
+            ),
+            ("RFC", r#"{"op": "remove", "path": "emails"}"#, "/emails", "absent"),
+            (
+                "Entra ID",
+                r#"{"op": "Remove", "path": "emails", "value": [{"value": "alice@work.example"}]}"#,
+                "/emails/0/type",
+                r#""home""#,
+            ),
+            (
+                "RFC",
+                r#"{"op": "remove", "path": "name.givenName"}"#,
+                "/name",
+                r#"{"familyName":"Adams"}"#,
+            ),
+            (
+                "RFC",
+                r#"{"op": "add", "path": "password", "value": "secret"}"#,
+                "/password",
+                "absent",
+            ),
+        ] {
+            let user = patched(operation).unwrap_or_else(|error| panic!("{sender}: {operation}: {error}"));
+            let user = json(&user);
+            let found = user
+                .pointer(place)
+                .map_or_else(|| "absent".to_owned(), serde_json::Value::to_string);
+            assert_eq!(found, expected, "{sender}: {operation}");
+        }
+    }
+
+    #[test]
+    fn operations_are_carried_out_in_their_order() {
+        let user = patched(
+            r#"{"op": "replace", "path": "title", "value": "A"}, {"op": "replace", "path": "title", "value": "B"}"#,
+        );
+        assert_eq!(user.unwrap().text("title"), Some("B"));
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_named_as_the_rfc_names_it() {
+        for (operation, kind) in [
+            (r#"{"op": "move", "path": "title", "value": "x"}"#, "invalidSyntax"),
+            (r#"{"op": "remove"}"#, "noTarget"),
+            (r#"{"op": "remove", "path": "emails[type eq \"other\"]"}"#, "noTarget"),
+            (
+                r#"{"op": "replace", "path": "emails[type sw \"o\"].value", "value": "x"}"#,
+                "noTarget",
+            ),
+            (r#"{"op": "remove", "path": "userName"}"#, "mutability"),
+            (r#"{"op": "replace", "path": "id", "value": "x"}"#, "mutability"),
+            (
+                r#"{"op": "replace", "path": "meta.version", "value": "x"}"#,
+                "mutability",
+            ),
+            (r#"{"op": "replace", "path": "groups", "value": []}"#, "mutability"),
+            (r#"{"op": "replace", "path": "favourite", "value": "x"}"#, "invalidPath"),
+            (r#"{"op": "replace", "path": "name.nick", "value": "x"}"#, "invalidPath"),
+            (
+                r#"{"op": "replace", "path": "emails[type eq \"work\"", "value": "x"}"#,
+                "invalidPath",
+            ),
+            (
+                r#"{"op": "replace", "path": "title[value eq \"x\"]", "value": "x"}"#,
+                "invalidPath",
+            ),
+            (r#"{"op": "replace", "path": 7, "value": "x"}"#, "invalidPath"),
+            (
+                r#"{"op": "replace", "path": "emails[type is \"x\"].value", "value": "x"}"#,
+                "invalidFilter",
+            ),
+            (r#"{"op": "replace", "path": "active", "value": "off"}"#, "invalidValue"),
+            (r#"{"op": "replace", "path": "active", "value": 0}"#, "invalidValue"),
+            (r#"{"op": "replace", "path": "active"}"#, "invalidValue"),
+            (r#"{"op": "replace", "path": "title", "value": 5}"#, "invalidValue"),
+            (r#"{"op": "replace", "value": "x"}"#, "invalidValue"),
+            (r#"{"op": "replace", "value": {"active": "off"}}"#, "invalidValue"),
+            (
+                r#"{"op": "add", "path": "emails", "value": [{"value": "a", "primary": true}, {"value": "b", "primary": true}]}"#,
+                "invalidValue",
+            ),
+            (r#"{"op": "replace", "OP": "remove", "path": "title"}"#, "invalidSyntax"),
+        ] {
+            let refused = patched(operation).unwrap_err();
+            assert_eq!(refused.kind, Some(kind), "{operation}: {}", refused.detail);
+        }
+    }
+
+    #[test]
+    fn a_request_has_operations_and_not_too_many() {
+        let apply = |body: &str| {
+            let mut user = attributes(USER);
+            let json = Json::parse(body.as_bytes()).unwrap();
+            apply(&mut user, json.as_object().unwrap()).map_err(|error| error.kind.unwrap())
+        };
+        assert_eq!(apply("{}"), Err("invalidSyntax"));
+        assert_eq!(apply(r#"{"Operations": []}"#), Err("invalidSyntax"));
+        assert_eq!(
+            apply(r#"{"schemas": ["urn:x"], "Operations": [{"op": "remove", "path": "title"}]}"#),
+            Err("invalidSyntax")
+        );
+        // Not every provider names the schema, nor spells the member as the RFC does.
+        assert_eq!(apply(r#"{"operations": [{"op": "remove", "path": "title"}]}"#), Ok(()));
+        let many = vec![r#"{"op": "remove", "path": "title"}"#; 101].join(",");
+        assert_eq!(apply(&format!(r#"{{"Operations": [{many}]}}"#)), Err("tooMany"));
+    }
+}

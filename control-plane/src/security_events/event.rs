@@ -1,0 +1,70 @@
+//! What has happened, and what follows from it.
+
+use credence_delegation::json::{Json, Object};
+
+use super::refusal::Refusal;
+
+/// What an event asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Consequence {
+    /// An answer, and nothing else.
+    Acknowledge,
+    /// What this transmitter disabled is lifted; what was granted stays void.
+    Enable,
+    /// What was granted so far is void.
+    Raise,
+    /// And whatever will be, until it is enabled.
+    Disable,
+}
+
+/// An event of a type that is known here.
+#[derive(Debug)]
+pub(crate) struct Event<'a, 'b> {
+    pub(crate) consequence: Consequence,
+    pub(crate) payload: &'a Object<'b>,
+}
+
+/// The events of known types; others are the business of others (RFC 8417 section 2.2: a receiver ignores what it does
+/// not understand).
+pub(crate) fn known<'a, 'b>(claims: &'a Object<'b>) -> Result<Vec<Event<'a, 'b>>, Refusal> {
+    let events = claims
+        .member("events")
+        .and_then(Json::as_object)
+        .filter(|events| !events.is_empty())
+        .ok_or_else(|| Refusal::invalid_request("events must be an object with at least one event"))?;
+    let mut known = Vec::new();
+    for (uri, payload) in events.iter() {
+        let payload = payload
+            .as_object()
+            .ok_or_else(|| Refusal::invalid_request(format!("the event {uri:?} is not an object")))?;
+        if let Some(consequence) = consequence_of(uri) {
+            known.push(Event { consequence, payload });
+        }
+    }
+    if known.len() > MAX_EVENTS {
+        return Err(Refusal::invalid_request(format!(
+            "a token has at most {MAX_EVENTS} events"
+        )));
+    }
+    Ok(known)
+}
+
+fn consequence_of(uri: &str) -> Option<Consequence> {
+    let event = uri.strip_prefix("https://schemas.openid.net/secevent/")?;
+    Some(match event {
+        "caep/event-type/session-revoked"
+        | "caep/event-type/credential-change"
+        | "risc/event-type/sessions-revoked"
+        | "risc/event-type/credential-compromise" => Consequence::Raise,
+        "risc/event-type/account-disabled" | "risc/event-type/account-purged" => Consequence::Disable,
+        "risc/event-type/account-enabled" => Consequence::Enable,
+        "ssf/event-type/verification"
+        | "ssf/event-type/stream-updated"
+        | "sse/event-type/verification"
+        | "caep/event-type/verification"
+        | "risc/event-type/verification" => Consequence::Acknowledge,
+        _ => return None,
+    })
+}
+
+const MAX_EVENTS: usize = 16;
