@@ -10,6 +10,7 @@ mod control_plane;
 mod data_folder;
 mod descriptors;
 mod durable;
+mod fill;
 mod frames;
 mod http;
 mod lifecycle;
@@ -23,10 +24,14 @@ mod text;
 mod throttle;
 
 pub use access::OperatorTokenError;
-pub use config::{Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE};
+pub use config::{
+    Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_TOKEN_LIFETIME,
+};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
+#[doc(hidden)]
+pub use fill::fill_log;
 pub use settings::{
     AccessSettings, CertificateSettings, CertificateSubject, PortTls, Role, Settings, SettingsError, TlsSettings,
     TokenSettings,

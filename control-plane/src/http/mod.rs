@@ -3,6 +3,7 @@
 //! | route | who | what |
 //! |---|---|---|
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
+//! | `GET /v1/principals/{id}`, `/v1/principals` | [`Permission::ReadPrincipals`] | [`principals`] |
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
@@ -11,6 +12,7 @@ mod audit;
 mod authorization;
 mod health;
 mod json;
+mod principals;
 mod problem;
 mod revocations;
 mod server;
@@ -65,7 +67,11 @@ pub(crate) const MAX_QUERIES: usize = 4;
 pub(crate) fn router(api: Arc<Api>) -> Router {
     let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
     let reading_audit = Router::new().route("/v1/audit/events", get(audit::events));
+    let reading_principals = Router::new()
+        .route("/v1/principals", get(principals::by_name))
+        .route("/v1/principals/{id}", get(principals::by_id));
     Router::new()
+        .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
         .route("/v1/log", get(log))
@@ -86,7 +92,7 @@ async fn log(State(api): State<Arc<Api>>) -> Response {
 async fn no_such_route() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        "no such resource; the API has /v1/revocations, /v1/audit/events and /v1/log",
+        "no such resource; the API has /v1/revocations, /v1/principals, /v1/audit/events and /v1/log",
     )
 }
 

@@ -4,7 +4,10 @@
 
 mod audit;
 mod cache_keys;
+mod compaction;
 mod harness;
 mod http;
+mod principals;
 mod restart;
 mod revocation;
+mod scale;
