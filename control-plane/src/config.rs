@@ -12,6 +12,9 @@ use crate::settings::{Settings, SettingsError};
 pub struct Config {
     /// The folder that holds the revocation log, the ledger and the keys. One control plane at a time uses it.
     pub data_folder: PathBuf,
+    /// Whether to wait while another control plane uses the data folder, and to take over the moment it has ended.
+    /// Without, that is an error.
+    pub standby: bool,
     /// Present to create a log in an empty data folder. Starting refuses if there is a log already, and refuses
     /// without it if there is none: an emptied folder must never pass for a log without revocations.
     pub init: Option<InitOptions>,
@@ -32,6 +35,10 @@ pub struct Config {
     /// How often the keys change with which the filters of a node seal what they remember for each other; 1 s to 30
     /// days, in whole seconds. What was sealed is believed for one to two of these spans.
     pub cache_key_rotation: Duration,
+    /// The longest a token may live (`exp - iat`) that filters believe: 60 s to 366 days, in whole seconds. The log forgets
+    /// a revoked delegation this long, and five minutes, after its revocation; filters are told, and must not be
+    /// configured to believe tokens that live longer.
+    pub max_token_lifetime: Duration,
     /// Every bound on memory, disk and time.
     pub limits: Limits,
 }
@@ -59,6 +66,11 @@ pub struct Limits {
     /// Revoked subjects in the log. Single delegations and keys may use nine tenths of it, so that principals still
     /// find room; an issuer's floor is never refused, and a known subject can always be revoked again.
     pub max_subjects: usize,
+    /// Bytes of the log's file below which it is not compacted. Beyond, it is as soon as it has twice the size of what
+    /// it has to hold.
+    pub compact_above_bytes: u64,
+    /// Entries of each principal's history that are kept, the latest.
+    pub history_kept: usize,
     /// Audit sources at a time, those that may still come back included; the next one gets RESOURCE_EXHAUSTED.
     pub max_sources: usize,
     /// Entries of one audit batch; more gets RESOURCE_EXHAUSTED.
@@ -123,11 +135,16 @@ pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(60);
 /// The longest [`Config::cache_key_rotation`].
 pub const MAX_CACHE_KEY_ROTATION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// The longest [`Config::max_token_lifetime`].
+pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
 impl Config {
-    /// A configuration on loopback with default limits, a promise of 10 s, daily cache keys and no initialisation.
+    /// A configuration on loopback with default limits, a promise of 10 s, daily cache keys, tokens that live up to 90
+    /// days, no initialisation, and no waiting for another control plane to end.
     pub fn new(data_folder: PathBuf, operator_token_file: Option<PathBuf>) -> Self {
         Self {
             data_folder,
+            standby: false,
             init: None,
             http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
@@ -135,6 +152,7 @@ impl Config {
             settings: Settings::default(),
             drain_promise: Duration::from_secs(10),
             cache_key_rotation: Duration::from_secs(24 * 60 * 60),
+            max_token_lifetime: Duration::from_secs(90 * 24 * 60 * 60),
             limits: Limits::default(),
         }
     }
@@ -158,6 +176,17 @@ impl Config {
                 "1 second to 30 days",
             );
         }
+        let lifetimes = Duration::from_secs(60)..=MAX_TOKEN_LIFETIME;
+        if !lifetimes.contains(&self.max_token_lifetime) {
+            return refuse(
+                "max_token_lifetime",
+                format!("{:?}", self.max_token_lifetime),
+                "60 seconds to 366 days",
+            );
+        }
+        if limits.history_kept > 1_000 {
+            return refuse("history_kept", limits.history_kept.to_string(), "1 to 1000");
+        }
         if limits.max_batch_bytes < 1024 || limits.max_batch_bytes as usize > MAX_PAYLOAD / 2 {
             return refuse("max_batch_bytes", limits.max_batch_bytes.to_string(), "1024 to 4194304");
         }
@@ -173,6 +202,7 @@ impl Config {
             ("history_entries", limits.history_entries),
             ("history_bytes", limits.history_bytes),
             ("max_subjects", limits.max_subjects),
+            ("history_kept", limits.history_kept),
             ("max_sources", limits.max_sources),
             ("max_batch_entries", limits.max_batch_entries as usize),
             ("ingest_bytes", limits.ingest_bytes),
@@ -204,6 +234,8 @@ impl Default for Limits {
             history_entries: 65_536,
             history_bytes: 64 << 20,
             max_subjects: 1_000_000,
+            compact_above_bytes: 64 << 20,
+            history_kept: 32,
             max_sources: 20_000,
             max_batch_entries: 1_000,
             max_batch_bytes: 1 << 20,
@@ -249,6 +281,17 @@ mod tests {
                 ..Config::new("data".into(), Some("token".into()))
             };
             assert!(config.check().unwrap_err().to_string().contains("cache_key_rotation"));
+        }
+    }
+
+    #[test]
+    fn a_token_lifetime_that_filters_do_not_know_is_refused_by_name() {
+        for lifetime in [Duration::from_secs(59), MAX_TOKEN_LIFETIME + Duration::from_secs(1)] {
+            let config = Config {
+                max_token_lifetime: lifetime,
+                ..Config::new("data".into(), Some("token".into()))
+            };
+            assert!(config.check().unwrap_err().to_string().contains("max_token_lifetime"));
         }
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use credence_wire::v1::revocation_service_server::RevocationServiceServer;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
@@ -21,7 +20,7 @@ use crate::audit::sources::Sources;
 use crate::audit::ticket::TicketKey;
 use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
-use crate::data_folder::{DataFolder, DataFolderError, HeadFile, LogId, PromiseFile};
+use crate::data_folder::{DataFolder, DataFolderError, FolderLock, HeadFile, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
 use crate::http::{self, Api};
@@ -31,9 +30,11 @@ use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
 use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
+use crate::revocation::clock::{Forgetting, LogClock};
 use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, WriterOptions, unix_seconds};
+use crate::revocation::server::WatchServer;
 use crate::revocation::service::{WatchOptions, WatchService};
-use crate::revocation::storage::{Head, Storage};
+use crate::revocation::storage::{Head, Storage, remove_leftover};
 use crate::revocation::view::{HistoryBounds, View};
 use crate::settings::Settings;
 use crate::supervision::{Alarm, Failure, Guard};
@@ -137,6 +138,8 @@ impl ControlPlane {
         let access = AccessControl::new(access, config.settings.grpc_access());
         let tls = TlsPorts::open(&config.settings.tls, metrics.tls.clone())?;
         let connections = descriptors::share(config.limits.max_connections)?;
+        // Before the addresses: whoever waits for a predecessor to end must not hold them.
+        let lock = take_lock(&config).await?;
         let http_listener = listen(config.http_address, "HTTP", connections.http).await?;
         let grpc_listener = listen(config.grpc_address, "gRPC", connections.grpc).await?;
         let http_address = address_of(&http_listener)?;
@@ -144,7 +147,7 @@ impl ControlPlane {
 
         let opening = tokio::task::spawn_blocking({
             let config = config.clone();
-            move || Opened::open(&config)
+            move || Opened::open(&config, lock)
         });
         let opened = opening
             .await
@@ -153,6 +156,7 @@ impl ControlPlane {
             folder,
             storage,
             view,
+            forgetting,
             ledger,
             sources: known,
             promise_file,
@@ -169,9 +173,15 @@ impl ControlPlane {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
             opens_at: inherited.opens_at,
+            forgetting,
+            clock_file: folder.clock(),
+            compact_above: limits.compact_above_bytes,
+            compacting_path: folder.compacting(),
+            history_path: folder.history(),
+            history_kept: limits.history_kept,
         };
         let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
-            .map_err(|error| system("starting the revocation log's thread", error))?;
+            .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics), &alarm)
             .map_err(|error| system("starting the ledger's thread", error))?;
 
@@ -221,7 +231,7 @@ impl ControlPlane {
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
         let report = ReportServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
-        let watch = RevocationServiceServer::new(watch).max_decoding_message_size(SMALL_MESSAGE_BYTES);
+        let watch = WatchServer::new(watch, SMALL_MESSAGE_BYTES);
         let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
         let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
         let grpc_incoming = incoming(grpc_listener, Port::Grpc);
@@ -446,6 +456,7 @@ struct Opened {
     folder: DataFolder,
     storage: Storage,
     view: View,
+    forgetting: Forgetting,
     ledger: Ledger,
     sources: KnownSources,
     promise_file: PromiseFile,
@@ -455,20 +466,28 @@ struct Opened {
 // === impl Opened ===
 
 impl Opened {
-    fn open(config: &Config) -> Result<Self, StartError> {
+    fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
         let limits = &config.limits;
-        let folder = DataFolder::open(&config.data_folder, config.init, unix_seconds())?;
+        let folder = DataFolder::open(lock, config.init, unix_seconds())?;
         let bounds = HistoryBounds {
             entries: limits.history_entries,
             bytes: limits.history_bytes,
         };
+        remove_leftover(&folder.compacting())
+            .map_err(|error| system("removing what an interrupted compaction left", error))?;
         let mut view = View::new(folder.log_id(), bounds);
         let noted = folder.head().read()?;
-        let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), |_, record| {
-            view.append(record)
-        })
-        .map_err(|error| StartError::RevocationLog(error.to_string()))?;
+        let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view)
+            .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         report_torn_tail("revocation log", torn);
+        let showed = match folder.clock().read()? {
+            Some(noted) => noted,
+            None => LogClock::first(unix_seconds(), view.state().last_seen()),
+        };
+        let forgetting = Forgetting {
+            clock: LogClock::showing(showed, Instant::now()),
+            max_token_lifetime: config.max_token_lifetime.as_secs(),
+        };
         let mut sources = KnownSources::default();
         let bounds = LedgerBounds {
             total: limits.ledger_bytes,
@@ -496,6 +515,7 @@ impl Opened {
             folder,
             storage,
             view,
+            forgetting,
             ledger,
             sources,
             promise_file,
@@ -504,9 +524,47 @@ impl Opened {
     }
 }
 
+/// Takes the data folder for this process; if `standby` says so, as soon as another has ended. On a thread of its own:
+/// the wait has no end, and must not keep the runtime from ending.
+async fn take_lock(config: &Config) -> Result<FolderLock, StartError> {
+    let (taken, lock) = tokio::sync::oneshot::channel();
+    let (path, create, standby) = (config.data_folder.clone(), config.init.is_some(), config.standby);
+    let waiting = Arc::new(AtomicBool::new(false));
+    let waits = Arc::clone(&waiting);
+    std::thread::Builder::new()
+        .name("folder-lock".to_owned())
+        .spawn(move || {
+            let say = |holder: &str| {
+                waits.store(true, Ordering::Release);
+                tracing::info!(
+                    holder,
+                    "standing by: another control plane uses the data folder; this one takes over when it has ended"
+                );
+            };
+            let said: &dyn Fn(&str) = &say;
+            // Whoever wanted it may have gone; then it is free again.
+            let _ = taken.send(FolderLock::take(&path, create, standby.then_some(said)));
+        })
+        .map_err(|error| system("starting a thread", error))?;
+    tokio::pin!(lock);
+    let mut reminder = tokio::time::interval_at(tokio::time::Instant::now() + REMINDER, REMINDER);
+    loop {
+        tokio::select! {
+            taken = &mut lock => {
+                let lock = taken.map_err(|error| system("taking the data folder", io::Error::other(error)))??;
+                if waiting.load(Ordering::Acquire) {
+                    tracing::info!("the other control plane has ended; taking over");
+                }
+                return Ok(lock);
+            }
+            _ = reminder.tick() => tracing::info!("still standing by"),
+        }
+    }
+}
+
 async fn serve_grpc(
     incoming: mpsc::Receiver<BoundedStream>,
-    watch: Gate<RevocationServiceServer<WatchService>>,
+    watch: Gate<WatchServer>,
     report: Gate<ReportServer>,
     limits: Limits,
     mut phase: PhaseWatch,
@@ -584,6 +642,8 @@ fn report_options(limits: &Limits) -> ReportOptions {
 
 /// How long streams and requests may take to end after a planned stop began.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a control plane that stands by says so.
+const REMINDER: Duration = Duration::from_secs(60);
 const HEAD_INTERVAL: Duration = Duration::from_secs(1);
 /// What every HTTP/2 client says first (RFC 9113 section 3.4). Behind it, pings find whoever is not there any more.
 const PREFACE_BYTES: usize = 24;

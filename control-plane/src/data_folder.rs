@@ -4,6 +4,9 @@
 //! lock                     held while a control plane runs; says which
 //! log/id                   the log's name
 //! log/revocations          the revocation log (frames)
+//! log/revocations.compacting   only while it is compacted: what will take its place
+//! log/history.redb         what was done to each principal and why, made from the revocation log
+//! log/clock                the log's own clock, by which delegations are forgotten
 //! log/head                 how far the log had been acknowledged, at most about a second ago
 //! log/promise              present after a planned stop: milliseconds without raises promised to the filters
 //! log/audit-source-key     proves that an audit source was named by us
@@ -17,7 +20,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +35,14 @@ pub(crate) struct DataFolder {
     log_id: LogId,
     source_key: [u8; 32],
     cache_secret: [u8; 32],
-    /// Held for its lock.
-    _lock: File,
+    _lock: FolderLock,
+}
+
+/// The right to use a data folder; held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    path: PathBuf,
+    _file: File,
 }
 
 /// The name of a log: 128 random bits as 32 lower-case hexadecimal digits.
@@ -100,26 +109,15 @@ pub enum DataFolderError {
 // === impl DataFolder ===
 
 impl DataFolder {
-    /// Locks the folder, creates the log if `init` says so, and reads what identifies it. `now` is seconds since the
+    /// Creates the log in a locked folder if `init` says so, and reads what identifies it. `now` is seconds since the
     /// Unix epoch.
-    pub(crate) fn open(path: &Path, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
+    pub(crate) fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |error| DataFolderError::Io { path, error }
         };
+        let path = lock.path.as_path();
         let log = path.join(LOG);
-        if init.is_some() {
-            durable::create_folder(path).map_err(at(path))?;
-        } else if !log.is_dir() {
-            return Err(match stranger(path).map_err(at(path))? {
-                Some(found) => DataFolderError::NotEmpty {
-                    path: path.to_owned(),
-                    found,
-                },
-                None => DataFolderError::NotInitialised { path: path.to_owned() },
-            });
-        }
-        let lock = lock(path)?;
         if let Some(options) = init {
             if log.is_dir() {
                 let log_id = read_log_id(&log)?;
@@ -189,6 +187,21 @@ impl DataFolder {
         })
     }
 
+    /// Where a compacted file is made.
+    pub(crate) fn compacting(&self) -> PathBuf {
+        self.path.join(LOG).join(COMPACTING)
+    }
+
+    pub(crate) fn history(&self) -> PathBuf {
+        self.path.join(LOG).join(HISTORY)
+    }
+
+    pub(crate) fn clock(&self) -> ClockFile {
+        ClockFile {
+            log: self.path.join(LOG),
+        }
+    }
+
     pub(crate) fn head(&self) -> HeadFile {
         HeadFile {
             log: self.path.join(LOG),
@@ -218,6 +231,68 @@ pub(crate) struct PromiseFile {
 #[derive(Debug, Clone)]
 pub(crate) struct HeadFile {
     log: PathBuf,
+}
+
+/// The file that keeps the log's clock.
+#[derive(Debug, Clone)]
+pub(crate) struct ClockFile {
+    log: PathBuf,
+}
+
+// === impl FolderLock ===
+
+impl FolderLock {
+    /// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock,
+    /// `standby` waits for it to end and is told by whom it is held; without, that is an error.
+    pub(crate) fn take(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> Result<Self, DataFolderError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| DataFolderError::Io { path, error }
+        };
+        if create {
+            durable::create_folder(path).map_err(at(path))?;
+        } else if !path.join(LOG).is_dir() {
+            return Err(match stranger(path).map_err(at(path))? {
+                Some(found) => DataFolderError::NotEmpty {
+                    path: path.to_owned(),
+                    found,
+                },
+                None => DataFolderError::NotInitialised { path: path.to_owned() },
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _file: lock(path, standby)?,
+        })
+    }
+}
+
+// === impl ClockFile ===
+
+impl ClockFile {
+    /// Seconds since the Unix epoch. Durable on return.
+    pub(crate) fn write(&self, seconds: i64) -> io::Result<()> {
+        durable::write_file(&self.log, CLOCK, format!("{seconds}\n").as_bytes())
+    }
+
+    /// What was noted last; nothing in a log that never had a clock.
+    pub(crate) fn read(&self) -> Result<Option<i64>, DataFolderError> {
+        let path = self.log.join(CLOCK);
+        match durable::read_small_file(&path, 64) {
+            Ok(text) => match std::str::from_utf8(&text)
+                .ok()
+                .and_then(|text| text.trim_end().parse().ok())
+            {
+                Some(seconds) => Ok(Some(seconds)),
+                None => Err(DataFolderError::Damaged {
+                    path,
+                    found: "it is not a number of seconds; without the file, the clock begins anew and ids are kept longer",
+                }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DataFolderError::Io { path, error }),
+        }
+    }
 }
 
 // === impl HeadFile ===
@@ -329,38 +404,43 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-fn lock(path: &Path) -> Result<File, DataFolderError> {
+fn lock(path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<File, DataFolderError> {
     let lock_path = path.join(LOCK);
     let io_error = |error| DataFolderError::Io {
         path: lock_path.clone(),
         error,
     };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&lock_path)
-        .map_err(io_error)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let read = (&file).take(200).read_to_string(&mut holder);
-            let known = read.is_ok() && !holder.trim().is_empty();
-            let holder = if known {
-                holder.trim().to_owned()
-            } else {
-                "it left no note".to_owned()
-            };
+    let mut file = loop {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(io_error)?;
+        match file.try_lock() {
+            Ok(()) => break file,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(io_error(error)),
+        }
+        let mut holder = String::new();
+        let read = (&file).take(200).read_to_string(&mut holder);
+        let known = read.is_ok() && !holder.trim().is_empty();
+        let holder = if known { holder.trim() } else { "it left no note" };
+        let Some(waiting) = standby else {
             return Err(DataFolderError::Locked {
                 path: path.to_owned(),
-                holder,
+                holder: holder.to_owned(),
             });
+        };
+        waiting(holder);
+        file.lock().map_err(io_error)?;
+        // Whoever held it may have taken the folder away and put another in its place meanwhile.
+        if is_same_file(&file, &lock_path) {
+            break file;
         }
-        Err(TryLockError::Error(error)) => return Err(io_error(error)),
-    }
+    };
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let note = format!(
         "process {} on {}\n",
@@ -371,6 +451,13 @@ fn lock(path: &Path) -> Result<File, DataFolderError> {
     file.rewind().map_err(io_error)?;
     file.write_all(note.as_bytes()).map_err(io_error)?;
     Ok(file)
+}
+
+fn is_same_file(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(one), Ok(two)) => (one.dev(), one.ino()) == (two.dev(), two.ino()),
+        _ => false,
+    }
 }
 
 fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
@@ -441,6 +528,9 @@ const LOG: &str = "log";
 const LOG_ASIDE: &str = "log.initialising";
 const ID: &str = "id";
 const REVOCATIONS: &str = "revocations";
+const COMPACTING: &str = "revocations.compacting";
+const HISTORY: &str = "history.redb";
+const CLOCK: &str = "clock";
 const HEAD: &str = "head";
 const PROMISE: &str = "promise";
 const SOURCE_KEY: &str = "audit-source-key";
@@ -455,7 +545,7 @@ mod tests {
     const INIT: Option<InitOptions> = Some(InitOptions { floor: true });
 
     fn open(folder: &Path, init: Option<InitOptions>) -> Result<DataFolder, DataFolderError> {
-        DataFolder::open(folder, init, 1_000)
+        DataFolder::open(FolderLock::take(folder, init.is_some(), None)?, init, 1_000)
     }
 
     #[test]

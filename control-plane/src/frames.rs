@@ -23,8 +23,10 @@ use crate::durable;
 /// What a file of frames holds. Written into its header, so that one kind is never read as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
-    /// The revocation log.
+    /// The revocation log, from its first record on.
     Revocations,
+    /// The revocation log, with its beginning compacted: a version that does not know of that can not read it.
+    CompactedRevocations,
     /// One segment of the ledger.
     Ledger,
 }
@@ -98,6 +100,15 @@ pub(crate) enum AppendError {
 
 /// Largest payload of one frame, in bytes.
 pub(crate) const MAX_PAYLOAD: usize = 8 << 20;
+
+// === impl Frame ===
+
+impl Frame {
+    /// Offset behind the frame.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + HEAD_LEN + self.payload.len() as u64
+    }
+}
 
 // === impl FrameFile ===
 
@@ -225,6 +236,39 @@ impl FrameFile {
         Ok(offset)
     }
 
+    /// Writes one more frame of a file that nobody relies on yet: it is durable after [`FrameFile::sync`]. A file in
+    /// which this failed is of no use.
+    pub(crate) fn write(&mut self, payload: &[u8]) -> io::Result<()> {
+        if payload.is_empty() || payload.len() > MAX_PAYLOAD {
+            return Err(io::Error::other(AppendError::TooLarge { bytes: payload.len() }));
+        }
+        let frame = self.salt.frame(self.end, payload);
+        self.write_at(self.end, &frame)?;
+        self.end += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Gives the file another name, in the same folder. The folder is yet to be synced.
+    pub(crate) fn rename(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, path)?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Nothing more is written, since what the disk holds is no longer known.
+    pub(crate) fn give_up(&mut self) {
+        self.broken = true;
+    }
+
     /// Offset behind the last durable frame: the file's size in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.end
@@ -313,6 +357,33 @@ impl FrameReader {
             }
         }
         Ok(length)
+    }
+
+    /// The same file, which is about to have another name.
+    pub(crate) fn called(mut self, path: &Path) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// What is said of a frame whose payload makes no sense.
+    pub(crate) fn corrupt(&self, offset: u64, found: &'static str) -> FrameError {
+        FrameError::Corrupt {
+            path: self.path.clone(),
+            offset,
+            found,
+        }
+    }
+
+    /// The frame at `offset` of a file that is whole up to `until`, both of them frame boundaries.
+    pub(crate) fn frame(&self, offset: u64, until: u64) -> Result<Frame, FrameError> {
+        match self.read(offset, until) {
+            Ok(Read::Whole(payload)) => Ok(Frame { offset, payload }),
+            Ok(Read::Broken { found, .. }) => Err(self.corrupt(offset, found)),
+            Err(error) => Err(FrameError::Io {
+                path: self.path.clone(),
+                error,
+            }),
+        }
     }
 
     /// Every frame from `from` up to `until`, which must both be frame boundaries.
@@ -457,13 +528,14 @@ impl FrameKind {
     fn tag(self) -> &'static [u8; 8] {
         match self {
             Self::Revocations => b"REVOKED1",
+            Self::CompactedRevocations => b"REVOKED2",
             Self::Ledger => b"LEDGER_1",
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Self::Revocations => "revocation log",
+            Self::Revocations | Self::CompactedRevocations => "revocation log",
             Self::Ledger => "ledger segment",
         }
     }

@@ -10,6 +10,7 @@ mod control_plane;
 mod data_folder;
 mod descriptors;
 mod durable;
+mod fill;
 mod frames;
 mod http;
 mod identity;
@@ -29,10 +30,14 @@ mod throttle;
 mod tls;
 
 pub use access::OperatorTokenError;
-pub use config::{Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE};
+pub use config::{
+    Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_TOKEN_LIFETIME,
+};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
+#[doc(hidden)]
+pub use fill::fill_log;
 pub use identity::IdentityError;
 pub use identity_settings::{
     EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,

@@ -21,6 +21,16 @@ pub(crate) struct Metrics {
     pub(crate) log_writable: Gauge,
     pub(crate) log_sync_seconds: Histogram,
     pub(crate) revocations: Family<Revocation, Counter>,
+    pub(crate) log_compactions: Counter,
+    pub(crate) log_compaction_failures: Counter,
+    pub(crate) log_compaction_seconds: Histogram,
+    pub(crate) log_compaction_pause_seconds: Histogram,
+    pub(crate) log_forgotten: Counter,
+    pub(crate) log_clock_lag_seconds: Gauge,
+    pub(crate) history_indexed_seq: Gauge,
+    pub(crate) history_bytes: Gauge,
+    pub(crate) history_dropped: Counter,
+    pub(crate) history_failures: Counter,
     pub(crate) ledger_entries: Counter,
     pub(crate) ledger_batches: Counter,
     pub(crate) ledger_duplicates: Counter,
@@ -117,6 +127,16 @@ impl Metrics {
             log_writable: Gauge::default(),
             log_sync_seconds: sync_histogram(),
             revocations: Family::default(),
+            log_compactions: Counter::default(),
+            log_compaction_failures: Counter::default(),
+            log_compaction_seconds: work_histogram(),
+            log_compaction_pause_seconds: sync_histogram(),
+            log_forgotten: Counter::default(),
+            log_clock_lag_seconds: Gauge::default(),
+            history_indexed_seq: Gauge::default(),
+            history_bytes: Gauge::default(),
+            history_dropped: Counter::default(),
+            history_failures: Counter::default(),
             ledger_entries: Counter::default(),
             ledger_batches: Counter::default(),
             ledger_duplicates: Counter::default(),
@@ -178,6 +198,60 @@ impl Metrics {
             "requests",
             "Requests to revoke, by operation, source and outcome",
             self.revocations.clone(),
+        );
+        log.register(
+            "log_compactions",
+            "Compacted files that took the place of the log's file",
+            self.log_compactions.clone(),
+        );
+        log.register(
+            "log_compaction_failures",
+            "Compactions that failed; the log went on in the file it had",
+            self.log_compaction_failures.clone(),
+        );
+        log.register_with_unit(
+            "log_compaction",
+            "Time to make a compacted file, in the background",
+            Unit::Seconds,
+            self.log_compaction_seconds.clone(),
+        );
+        log.register_with_unit(
+            "log_compaction_pause",
+            "Time to go on in the compacted file, in which no revocation is acknowledged",
+            Unit::Seconds,
+            self.log_compaction_pause_seconds.clone(),
+        );
+        log.register(
+            "log_forgotten_delegations",
+            "Revoked delegations forgotten because every token that could carry them has expired",
+            self.log_forgotten.clone(),
+        );
+        log.register_with_unit(
+            "log_clock_lag",
+            "How far the log's own clock, by which delegations are forgotten, is behind the wall clock",
+            Unit::Seconds,
+            self.log_clock_lag_seconds.clone(),
+        );
+        log.register(
+            "history_indexed_seq",
+            "Sequence number up to which the index of histories goes",
+            self.history_indexed_seq.clone(),
+        );
+        log.register_with_unit(
+            "history",
+            "Size of the index of histories",
+            Unit::Bytes,
+            self.history_bytes.clone(),
+        );
+        log.register(
+            "history_dropped",
+            "Entries beyond what is kept of one principal's history",
+            self.history_dropped.clone(),
+        );
+        log.register(
+            "history_failures",
+            "Times that the index of histories could not be kept",
+            self.history_failures.clone(),
         );
 
         let ledger = registry.sub_registry_with_prefix("ledger");
@@ -313,4 +387,9 @@ pub(crate) fn code_name(code: tonic::Code) -> &'static str {
 /// 0.1 ms to 6.5 s: from a good NVMe drive to a volume in trouble.
 fn sync_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 17))
+}
+
+/// 10 ms to 5 min: what is done in the background in proportion to the size of the log.
+fn work_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.01, 2.0, 16))
 }

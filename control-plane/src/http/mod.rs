@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
 //! | `GET /v1/revocations/stream` | [`Permission::Watch`] | [`revocation_stream`] |
+//! | `GET /v1/principals/{id}`, `/v1/principals` | [`Permission::ReadPrincipals`] | [`principals`] |
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
@@ -15,6 +16,7 @@ mod authorization;
 mod health;
 mod impatient;
 mod json;
+mod principals;
 mod problem;
 mod query;
 mod record;
@@ -85,8 +87,12 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
     let reading_audit = Router::new().route("/v1/audit/events", get(audit::events));
     let watching = Router::new().route("/v1/revocations/stream", get(revocation_stream::follow));
+    let reading_principals = Router::new()
+        .route("/v1/principals", get(principals::by_name))
+        .route("/v1/principals/{id}", get(principals::by_id));
     Router::new()
         .merge(requiring(Permission::Watch, &api, watching))
+        .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
         .merge(requiring(Permission::Provision, &api, scim::routes()))
@@ -110,7 +116,7 @@ async fn log(State(api): State<Arc<Api>>) -> Response {
 async fn no_such_route() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        "no such resource; the API has /v1/revocations, /v1/audit/events and /v1/log",
+        "no such resource; the API has /v1/revocations, /v1/principals, /v1/audit/events and /v1/log",
     )
 }
 

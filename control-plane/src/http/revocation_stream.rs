@@ -291,14 +291,18 @@ impl Following {
 
     /// Writes the whole state, and returns the entry it is of.
     async fn give_snapshot(&mut self) -> Result<u64, Ended> {
+        let unreadable = |error| {
+            tracing::error!(%error, "a snapshot of our own can not be read; this is a bug");
+            Ended::Failed
+        };
         let snapshot = self.log.snapshot().await.map_err(|error| {
             tracing::error!(%error, "no snapshot could be made");
             Ended::Failed
         })?;
         let mut records = 0;
-        for chunk in &snapshot.chunks {
-            let seen = chunk.records.iter().filter(|record| concerns(record, &self.caller));
-            records += seen.count();
+        for chunk in snapshot.records() {
+            let chunk = chunk.map_err(unreadable)?;
+            records += chunk.iter().filter(|record| concerns(record, &self.caller)).count();
             tokio::task::yield_now().await;
         }
         let begin = SnapshotView {
@@ -307,9 +311,9 @@ impl Following {
             records,
         };
         event(&mut self.text, "snapshot_begin", None, &begin);
-        for chunk in &snapshot.chunks {
-            for record in &chunk.records {
-                self.record(snapshot.seq, None, Some(record));
+        for chunk in snapshot.records() {
+            for record in chunk.map_err(unreadable)? {
+                self.record(snapshot.seq, None, Some(&record));
                 self.flush_if_full().await?;
             }
         }

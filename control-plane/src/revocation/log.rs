@@ -4,21 +4,31 @@
 //! the [`View`] that streams read, wakes the streams, and only then answers. An answer therefore means: durable, and
 //! on its way to every live subscriber, ahead of any pong they will get.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use credence_wire::v1;
+use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::clock::Forgetting;
 use super::digest::Digest;
-use super::state::{EpochStep, Plan, PlanError, Room};
-use super::storage::{EncodedRecord, Storage};
-use super::subject::{Operation, Order};
-use super::view::{FellBehind, ForeignPosition, Snapshot, Start, View};
-use crate::data_folder::LogId;
-use crate::frames::AppendError;
+use super::groups::Groups;
+use super::history::{Histories, HistoryEntry, HistoryError, Indexing};
+use super::provenance::Provenance;
+use super::snapshot::Snapshot;
+use super::state::{EpochStep, Now, Plan, PlanError, PrincipalState, Room};
+use super::storage::{Compacted, Cut, EncodedRecord, Storage};
+use super::subject::{Operation, Order, PrincipalName};
+use super::table::Table;
+use super::upkeep::{Upkeep, UpkeepWork};
+use super::view::{FellBehind, ForeignPosition, Start, View};
+use crate::data_folder::{ClockFile, LogId};
+use crate::frames::{AppendError, FrameError};
 use crate::metrics::{Metrics, Revocation};
 use crate::supervision::{Alarm, Guard};
 
@@ -75,20 +85,41 @@ pub(crate) struct WriterOptions {
     pub(crate) max_subjects: usize,
     /// Nothing is acknowledged before this instant.
     pub(crate) opens_at: Instant,
+    pub(crate) forgetting: Forgetting,
+    pub(crate) clock_file: ClockFile,
+    /// The file is not compacted below this size, in bytes.
+    pub(crate) compact_above: u64,
+    /// Where a compacted file is made.
+    pub(crate) compacting_path: PathBuf,
+    pub(crate) history_path: PathBuf,
+    /// Entries of each principal's history that are kept.
+    pub(crate) history_kept: usize,
+}
+
+/// Why the log can not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartLogError {
+    #[error("starting a thread: {0}")]
+    Thread(#[from] std::io::Error),
+    #[error(transparent)]
+    File(#[from] FrameError),
 }
 
 /// Stops the writer when told to, or when dropped.
 #[derive(Debug)]
 pub(crate) struct Writer {
     log: RevocationLog,
-    thread: Option<JoinHandle<()>>,
+    /// The writer's own, then those that work behind it.
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     log_id: LogId,
     view: RwLock<View>,
     head: watch::Sender<u64>,
+    forgetting: Forgetting,
+    histories: Histories,
     /// A recent snapshot, shared by every stream that starts from it.
     snapshot: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
     /// Why nothing can be written, if so.
@@ -97,28 +128,46 @@ struct Shared {
 }
 
 #[derive(Debug)]
-enum Request {
+pub(super) enum Request {
     Perform {
         order: Order,
         answer: oneshot::Sender<Result<Receipt, RevokeError>>,
     },
+    /// What came of the compaction that the writer has asked for: a file to go on in.
+    Compacted(Option<Compacted>),
+    /// Forget some delegations, if it is time.
+    Forget,
     /// Wakes the writer up so that it sees that it is to stop.
     Stop,
 }
 
-/// Starts the writer thread over an opened log.
+/// Starts the writer thread over an opened log, and those that work behind it.
 pub(crate) fn start(
     storage: Storage,
-    view: View,
+    mut view: View,
     options: WriterOptions,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
-) -> std::io::Result<(RevocationLog, Writer)> {
+) -> Result<(RevocationLog, Writer), StartLogError> {
     let (requests, queue) = mpsc::channel(QUEUE);
+    let began = Instant::now();
+    let forgotten = view.forget(0..Table::SHARDS, |revoked_at| {
+        options.forgetting.is_over(revoked_at, began)
+    });
+    metrics.log_forgotten.inc_by(forgotten as u64);
+    let groups = Arc::new(Groups::new(
+        storage.reader()?,
+        storage.groups_from(),
+        storage.bytes(),
+        view.head(),
+    ));
+    let histories = Histories::new();
     let shared = Arc::new(Shared {
-        log_id: options.log_id,
+        log_id: options.log_id.clone(),
         head: watch::Sender::new(view.head()),
         view: RwLock::new(view),
+        forgetting: options.forgetting,
+        histories: histories.clone(),
         snapshot: tokio::sync::Mutex::new(None),
         fault: Mutex::new(None),
         stopping: AtomicBool::new(false),
@@ -129,32 +178,60 @@ pub(crate) fn start(
     };
     let mut ending = Ending {
         shared: Arc::clone(&shared),
+        groups: Arc::clone(&groups),
         metrics: Arc::clone(&metrics),
         guard: alarm.guard("the revocation log's writer"),
     };
+    let (work, works) = std::sync::mpsc::sync_channel(1);
     let mut writing = Writing {
         storage,
-        shared,
-        metrics,
+        shared: Arc::clone(&shared),
+        groups: Arc::clone(&groups),
+        metrics: Arc::clone(&metrics),
         max_subjects: options.max_subjects,
         opens_at: options.opens_at,
+        compact_above: options.compact_above,
+        compaction: Compaction::Idle { not_before: began },
+        upkeep: work,
+        forget_next: 0,
     };
     writing.report();
     writing.metrics.log_writable.set(1);
-    let thread = std::thread::Builder::new()
-        .name("revocation-log".to_owned())
-        .spawn(move || {
-            if writing.run(queue).is_ok() {
-                ending.guard.planned();
-            }
-        })?;
-    Ok((
-        log.clone(),
-        Writer {
-            log,
-            thread: Some(thread),
-        },
-    ))
+    let upkeep = Upkeep {
+        path: options.compacting_path,
+        groups: Arc::clone(&groups),
+        histories: histories.clone(),
+        clock_file: options.clock_file,
+        clock: options.forgetting.clock,
+        log: log.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    let indexing = Indexing {
+        path: options.history_path,
+        log_id: options.log_id,
+        kept: options.history_kept,
+        groups,
+        histories,
+        metrics,
+    };
+    let spawn =
+        |name: &str, work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    let threads = vec![
+        spawn(
+            "revocation-log",
+            Box::new(move || {
+                if writing.run(queue).is_ok() {
+                    ending.guard.planned();
+                }
+            }),
+        )?,
+        spawn("log-upkeep", Box::new(move || upkeep.run(&works)))?,
+        spawn(
+            "log-history",
+            Box::new(move || indexing.run(|seq, digest| shared.read().trail().standing(seq, digest))),
+        )?,
+    ];
+    Ok((log.clone(), Writer { log, threads }))
 }
 
 // === impl RevocationLog ===
@@ -206,12 +283,25 @@ impl RevocationLog {
 
     /// At most `limit` updates after `seq`, and the head that they were read under.
     pub(crate) fn updates_after(&self, seq: u64, limit: usize) -> Result<(Vec<Arc<v1::Update>>, u64), FellBehind> {
+        let (updates, head) = self.encoded_updates_after(seq, limit)?;
+        // What we have encoded ourselves is an update.
+        let decoded = updates.into_iter().filter_map(|update| v1::Update::decode(update).ok());
+        Ok((decoded.map(Arc::new).collect(), head))
+    }
+
+    /// As [`RevocationLog::updates_after`], each an encoded [`v1::Update`].
+    pub(crate) fn encoded_updates_after(&self, seq: u64, limit: usize) -> Result<(Vec<Bytes>, u64), FellBehind> {
         let view = self.shared.read();
         Ok((view.updates_after(seq, limit)?, view.head()))
     }
 
+    /// Whether the updates after `seq` are in memory.
+    pub(crate) fn covers(&self, seq: u64) -> bool {
+        self.shared.read().covers(seq)
+    }
+
     /// A snapshot from which the updates to the head are in memory. Thousands of clients that connect at once share
-    /// one.
+    /// one; while it is made, revocations go on.
     pub(crate) async fn snapshot(&self) -> Result<Arc<Snapshot>, tokio::task::JoinError> {
         let mut cached = self.shared.snapshot.lock().await;
         if let Some(snapshot) = cached
@@ -220,10 +310,36 @@ impl RevocationLog {
         {
             return Ok(Arc::clone(snapshot));
         }
-        let shared = Arc::clone(&self.shared);
-        let snapshot = Arc::new(tokio::task::spawn_blocking(move || shared.read().snapshot()).await?);
+        // Its memory is free for the next one, unless a stream still reads it.
+        *cached = None;
+        let frozen = self.shared.read().freeze();
+        let snapshot = Arc::new(tokio::task::spawn_blocking(move || Snapshot::of(&frozen)).await?);
         *cached = Some(Arc::clone(&snapshot));
         Ok(snapshot)
+    }
+
+    /// What is in force about a principal; nothing at all is as if he were at epoch 0.
+    pub(crate) fn principal(&self, name: &PrincipalName) -> PrincipalState {
+        self.shared.read().state().principal(name).unwrap_or_default()
+    }
+
+    /// What was done to a principal, newest first.
+    pub(crate) async fn history(&self, name: &PrincipalName, limit: usize) -> Result<Vec<HistoryEntry>, HistoryError> {
+        self.shared.histories.of(name, self.head(), limit).await
+    }
+
+    /// The longest lifetime of a token that may be believed, in seconds.
+    pub(crate) fn max_token_lifetime(&self) -> u64 {
+        self.shared.forgetting.max_token_lifetime
+    }
+
+    /// For those who work behind the writer: waits where the queue is full. False if the writer has ended.
+    pub(super) fn ask(&self, request: Request) -> bool {
+        self.requests.blocking_send(request).is_ok()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::Acquire)
     }
 
     /// Why revocations are refused at the moment, if they are because of the disk.
@@ -238,10 +354,9 @@ impl Writer {
     /// From now on nothing is acknowledged. Returns when the last operation that still was is durable.
     pub(crate) async fn stop(mut self) {
         self.signal();
-        if let Some(thread) = self.thread.take() {
-            // The thread ends by itself; an error would be its panic, which it has reported.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
+        let threads = std::mem::take(&mut self.threads);
+        // The threads end by themselves; an error would be a panic, which has been reported.
+        let _ = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
     }
 
     fn signal(&self) {
@@ -254,7 +369,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.signal();
-        if let Some(thread) = self.thread.take() {
+        for thread in std::mem::take(&mut self.threads) {
             let _ = thread.join();
         }
     }
@@ -273,12 +388,14 @@ impl Shared {
 #[derive(Debug)]
 struct Ending {
     shared: Arc<Shared>,
+    groups: Arc<Groups>,
     metrics: Arc<Metrics>,
     guard: Guard,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        self.groups.finish();
         if let Some(failure) = self.guard.failure() {
             lock(&self.shared.fault).get_or_insert_with(|| failure.to_string());
             self.metrics.log_writable.set(0);
@@ -295,9 +412,25 @@ struct Bewildered;
 struct Writing {
     storage: Storage,
     shared: Arc<Shared>,
+    groups: Arc<Groups>,
     metrics: Arc<Metrics>,
     max_subjects: usize,
     opens_at: Instant,
+    compact_above: u64,
+    compaction: Compaction,
+    upkeep: std::sync::mpsc::SyncSender<UpkeepWork>,
+    /// The first of the table's shards that is looked through next for what may be forgotten.
+    forget_next: usize,
+}
+
+/// Whether a compacted file is being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compaction {
+    /// No; after a failure not again before some instant.
+    Idle {
+        not_before: Instant,
+    },
+    Running,
 }
 
 /// Operations that will become durable together. They touch different subjects, so that each can be planned against
@@ -317,10 +450,21 @@ impl Writing {
                 None => queue.blocking_recv(),
             };
             let (order, answer) = match request {
-                Some(Request::Perform { order, answer }) if !self.shared.stopping.load(Ordering::Acquire) => {
-                    (order, answer)
+                last if self.shared.stopping.load(Ordering::Acquire) => {
+                    turn_away(last, &mut queue);
+                    return Ok(());
                 }
-                last => {
+                Some(Request::Perform { order, answer }) => (order, answer),
+                Some(Request::Compacted(compacted)) => {
+                    self.switch(compacted);
+                    continue;
+                }
+                Some(Request::Forget) => {
+                    self.forget();
+                    self.consider_compacting();
+                    continue;
+                }
+                last @ (Some(Request::Stop) | None) => {
                     turn_away(last, &mut queue);
                     return Ok(());
                 }
@@ -340,11 +484,13 @@ impl Writing {
                 }
             }
             self.perform(group)?;
+            self.consider_compacting();
         }
     }
 
     fn perform(&mut self, group: Group) -> Result<(), Bewildered> {
         let mut records = Vec::new();
+        let mut provenance = Vec::new();
         let mut waiting = Vec::new();
         for (order, answer) in group.0 {
             match self.plan(&order, records.len()) {
@@ -358,6 +504,7 @@ impl Writing {
                 }
                 Ok(Plan::Change { record, epoch }) => {
                     records.push(EncodedRecord::from(record));
+                    provenance.push(Provenance::of(&order, unix_seconds()));
                     waiting.push((order, answer, epoch));
                 }
                 Err(error) => self.answer(&order, answer, Err(error)),
@@ -367,7 +514,7 @@ impl Writing {
             return Ok(());
         }
         let begun = Instant::now();
-        let appended = self.storage.append(&records);
+        let appended = self.storage.append(&records, &provenance);
         self.metrics.log_sync_seconds.observe(begun.elapsed().as_secs_f64());
         match appended {
             Ok(()) => match self.publish(records) {
@@ -417,10 +564,13 @@ impl Writing {
             max_subjects: self.max_subjects,
             planned,
         };
+        let wall = unix_seconds();
+        let now = Now {
+            wall,
+            stamp: self.shared.forgetting.clock.stamp(wall, Instant::now()),
+        };
         let view = self.shared.read();
-        Ok(view
-            .state()
-            .plan(&order.operation, order.by.source, unix_seconds(), step, room)?)
+        Ok(view.state().plan(&order.operation, order.by.source, now, step, room)?)
     }
 
     /// Makes durable records readable and wakes the streams. Returns the sequence number before the first.
@@ -431,6 +581,7 @@ impl Writing {
         let head = view.head();
         drop(view);
         self.shared.head.send_replace(head);
+        self.groups.reach(self.storage.bytes(), head);
         appended?;
         *lock(&self.shared.fault) = None;
         self.metrics.log_writable.set(1);
@@ -476,6 +627,87 @@ impl Writing {
         }
     }
 
+    /// Has the file compacted in the background, once it has grown far beyond what it has to hold.
+    fn consider_compacting(&mut self) {
+        let Compaction::Idle { not_before } = self.compaction else {
+            return;
+        };
+        let view = self.shared.read();
+        let needed = view.state().stored_bytes() + view.trail().len() as u64 * 8;
+        let bytes = self.storage.bytes();
+        if bytes <= self.compact_above || bytes / 2 <= needed || self.storage.is_broken() || Instant::now() < not_before
+        {
+            return;
+        }
+        let frozen = view.freeze();
+        drop(view);
+        let cut = Cut {
+            log_id: self.shared.log_id.clone(),
+            state: frozen.state,
+            trail: frozen.trail,
+            offset: bytes,
+        };
+        if self.upkeep.try_send(UpkeepWork::Compact(Box::new(cut))).is_ok() {
+            self.compaction = Compaction::Running;
+        }
+    }
+
+    /// Goes on in the compacted file, if there is one.
+    fn switch(&mut self, compacted: Option<Compacted>) {
+        let begun = Instant::now();
+        let present = self.groups.extent().file;
+        let switched = match compacted {
+            Some(compacted) => self.storage.switch(compacted, &present, &mut |_| Ok(())),
+            None => Err(std::io::Error::other("no compacted file could be made")),
+        };
+        match switched {
+            Ok(reader) => {
+                self.groups
+                    .switch(reader, self.storage.groups_from(), self.storage.bytes());
+                self.metrics.log_compactions.inc();
+                let paused = begun.elapsed();
+                self.metrics.log_compaction_pause_seconds.observe(paused.as_secs_f64());
+                tracing::info!(
+                    bytes = self.storage.bytes(),
+                    ?paused,
+                    "the revocation log has been compacted"
+                );
+                self.compaction = Compaction::Idle { not_before: begun };
+            }
+            Err(error) => {
+                self.metrics.log_compaction_failures.inc();
+                self.compaction = Compaction::Idle {
+                    not_before: begun + COMPACT_AGAIN,
+                };
+                if self.storage.is_broken() {
+                    let fault = "the compacted revocation log could not be made durable; mend the volume, then restart";
+                    *lock(&self.shared.fault) = Some(format!("{fault} ({error})"));
+                    self.metrics.log_writable.set(0);
+                    tracing::error!(%error, "{fault}");
+                } else {
+                    tracing::warn!(%error, again_in = ?COMPACT_AGAIN, "the revocation log was not compacted");
+                }
+            }
+        }
+        self.report();
+    }
+
+    /// Looks through a part of the subjects for delegations of which every token has expired. All have their turn
+    /// within an hour.
+    fn forget(&mut self) {
+        let now = Instant::now();
+        let forgetting = self.shared.forgetting;
+        let shards = self.forget_next..self.forget_next + SHARDS_AT_A_TIME;
+        self.forget_next = if shards.end < Table::SHARDS { shards.end } else { 0 };
+        let mut view = self.shared.view.write().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = view.forget(shards, |revoked_at| forgetting.is_over(revoked_at, now));
+        drop(view);
+        self.metrics.log_forgotten.inc_by(forgotten as u64);
+        let lag = unix_seconds().saturating_sub(forgetting.clock.at(now));
+        self.metrics.log_clock_lag_seconds.set(lag);
+        self.report();
+    }
+
     fn report(&self) {
         let view = self.shared.read();
         self.metrics.log_seq.set(view.head() as i64);
@@ -502,7 +734,7 @@ fn turn_away(first: Option<Request>, queue: &mut mpsc::Receiver<Request>) {
                 // Whoever asked may have gone.
                 let _ = answer.send(Err(RevokeError::Stopping));
             }
-            Some(Request::Stop) => {}
+            Some(Request::Stop | Request::Forget | Request::Compacted(_)) => {}
             None => return,
         }
         next = None;
@@ -524,3 +756,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const QUEUE: usize = 4096;
 /// Operations that become durable with one sync.
 const MAX_GROUP: usize = 256;
+/// How long after a failure compaction is tried again.
+const COMPACT_AGAIN: Duration = Duration::from_secs(600);
+/// Shards of the table that are looked through each minute: all of them within the hour.
+const SHARDS_AT_A_TIME: usize = Table::SHARDS / 60 + 1;

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credence_wire::v1;
-use credence_wire::v1::revocation_service_server::RevocationService;
 use credence_wire::v1::watch_request::Message as Incoming;
-use credence_wire::v1::watch_response::Message as Outgoing;
 use tokio::sync::{Semaphore, watch};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::cache_keys::CacheKeys;
 use super::log::RevocationLog;
-use super::view::{FellBehind, Snapshot, Start};
+use super::server::{Outgoing, WatchAnswer};
+use super::snapshot::Snapshot;
+use super::view::{FellBehind, Start};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
@@ -59,16 +59,12 @@ impl WatchService {
             metrics,
         }
     }
-}
 
-#[tonic::async_trait]
-impl RevocationService for WatchService {
-    type WatchStream = Responses<v1::WatchResponse>;
-
-    async fn watch(
+    /// Serves one stream.
+    pub(crate) fn watch(
         &self,
         request: Request<Streaming<v1::WatchRequest>>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    ) -> Result<Response<Responses<WatchAnswer>>, Status> {
         if self.phase.current() != Phase::Running {
             return Err(Status::unavailable(
                 "the control plane is stopping; reconnect to its successor",
@@ -132,7 +128,7 @@ struct WatchStream {
     /// What the client calls its node; empty before its hello.
     node: String,
     inbound: Streaming<v1::WatchRequest>,
-    outbox: Outbox<v1::WatchResponse>,
+    outbox: Outbox<WatchAnswer>,
     phase: PhaseWatch,
 }
 
@@ -200,10 +196,10 @@ impl WatchStream {
             head: self.log.head(),
             snapshot: pulling.as_ref().map(|pulling| pulling.snapshot.announcement()),
             cache_keys: Some(self.present_keys()),
-            max_token_lifetime_s: 0,
+            max_token_lifetime_s: self.log.max_token_lifetime(),
         };
         self.send(Outgoing::Welcome(welcome)).await?;
-        Ok((pulling.filter(|pulling| !pulling.snapshot.chunks.is_empty()), sent))
+        Ok((pulling.filter(|pulling| pulling.snapshot.len() > 0), sent))
     }
 
     async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {
@@ -238,8 +234,13 @@ impl WatchStream {
                     Ok(Some(_)) => return Err(out_of_order("after hello come pings and pulls")),
                     Ok(None) | Err(_) => return Err(Ended::Quietly),
                 },
-                changed = self.head.changed(), if pulling.is_none() => {
+                changed = self.head.changed() => {
                     changed.map_err(|_| Ended::Quietly)?;
+                    // A snapshot lasts no longer than the updates that lead on from it: otherwise clients that never
+                    // come to an end would each hold another one in memory.
+                    if let Some(pulling) = &pulling && !self.log.covers(pulling.snapshot.seq) {
+                        return Err(fell_behind());
+                    }
                 }
                 rotated = self.rotations.changed() => {
                     rotated.map_err(|_| Ended::Quietly)?;
@@ -254,13 +255,12 @@ impl WatchStream {
     /// Writes every update after `sent` and returns the head they reach.
     async fn catch_up(&mut self, mut sent: u64) -> Result<u64, Ended> {
         loop {
-            let (updates, head) = self.log.updates_after(sent, UPDATES_AT_A_TIME).map_err(|FellBehind| {
-                Ended::With(Status::resource_exhausted(
-                    "you fell further behind than the history kept in memory; reconnect and resume",
-                ))
-            })?;
+            let (updates, head) = self
+                .log
+                .encoded_updates_after(sent, UPDATES_AT_A_TIME)
+                .map_err(|FellBehind| fell_behind())?;
             for update in updates {
-                self.send(Outgoing::Update(update.as_ref().clone())).await?;
+                self.send(Outgoing::Update(update)).await?;
                 sent += 1;
             }
             if sent == head {
@@ -276,12 +276,12 @@ impl WatchStream {
         if pull.index != pulling.next {
             return Err(out_of_order("chunks are pulled one after the other, from 0"));
         }
-        let Some(chunk) = pulling.snapshot.chunks.get(pull.index as usize) else {
+        let Some(chunk) = pulling.snapshot.chunk(pull.index) else {
             return Err(out_of_order("the snapshot has no such chunk"));
         };
         self.send(Outgoing::Chunk(chunk.clone())).await?;
         pulling.next += 1;
-        let more = (pulling.next as usize) < pulling.snapshot.chunks.len();
+        let more = pulling.next < pulling.snapshot.len();
         Ok(more.then_some(pulling))
     }
 
@@ -292,8 +292,14 @@ impl WatchStream {
     }
 
     async fn send(&mut self, message: Outgoing) -> Result<(), Ended> {
-        self.outbox.send(v1::WatchResponse { message: Some(message) }).await
+        self.outbox.send(WatchAnswer { message: Some(message) }).await
     }
+}
+
+fn fell_behind() -> Ended {
+    Ended::With(Status::resource_exhausted(
+        "you fell further behind than the history kept in memory; reconnect and resume",
+    ))
 }
 
 fn out_of_order(expected: &str) -> Ended {

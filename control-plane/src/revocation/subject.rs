@@ -147,6 +147,9 @@ impl Source {
         }
     }
 
+    /// Every source, in the order of their bits.
+    pub(crate) const ALL: [Self; 4] = [Self::Operator, Self::Statement, Self::Provisioning, Self::SecurityEvent];
+
     /// The bit of `PrincipalState.disabled_by` that is this source's.
     pub(crate) fn disabler(self) -> u32 {
         match self {
@@ -191,6 +194,14 @@ impl PrincipalName {
         }
     }
 
+    pub(crate) fn issuer(&self) -> &Issuer {
+        &self.issuer
+    }
+
+    pub(crate) fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
     pub(crate) fn to_wire(&self) -> v1::Principal {
         v1::Principal {
             issuer: self.issuer.0.clone(),
@@ -233,6 +244,14 @@ impl DelegationName {
         fits(&id, MAX_ID_BYTES)
             .then_some(Self { principal, id })
             .ok_or(SubjectError::DelegationId)
+    }
+
+    pub(crate) fn principal(&self) -> &PrincipalName {
+        &self.principal
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
     }
 
     pub(crate) fn to_wire(&self, revoked_at: i64) -> v1::RevokedDelegation {

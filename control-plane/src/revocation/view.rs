@@ -1,28 +1,34 @@
 //! What watch streams read: the state of every subject at the last durable record, and the latest updates.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::Range;
 
+use bytes::Bytes;
 use credence_wire::v1;
 use prost::Message as _;
 
 use super::digest::Digest;
-use super::state::State;
-use super::storage::EncodedRecord;
+use super::state::{FrozenState, State};
+use super::storage::{EncodedRecord, Replay};
+use super::trail::{Standing, Trail};
 use crate::data_folder::LogId;
 
 /// The log up to its last durable record.
 #[derive(Debug)]
 pub(crate) struct View {
     state: State,
-    /// The digest at position 0.
-    origin: Digest,
-    /// The digest at position 1 and every later one; 32 bytes for each record the log ever had.
-    digests: Vec<Digest>,
-    /// The updates up to the head, as many as the bounds allow.
-    history: VecDeque<(usize, Arc<v1::Update>)>,
+    trail: Trail,
+    /// The updates up to the head, encoded, as many as the bounds allow.
+    history: VecDeque<Bytes>,
     history_bytes: usize,
     bounds: HistoryBounds,
+}
+
+/// The view at one instant, for whoever needs all of it and time.
+#[derive(Debug, Clone)]
+pub(crate) struct FrozenView {
+    pub(crate) state: FrozenState,
+    pub(crate) trail: Trail,
 }
 
 /// How much of the past is kept in memory.
@@ -54,19 +60,16 @@ pub(crate) enum ForeignPosition {
          continued. Restore the right copy, or initialise a new log and configure its id"
     )]
     Diverged { applied: u64 },
+    #[error(
+        "you have applied entry {applied}, which is so old that this log can not tell any more whether it was one of \
+         its own. Restart the client, so that it begins anew"
+    )]
+    TooOld { applied: u64 },
 }
 
 /// The updates that a stream still needs are no longer in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FellBehind;
-
-/// A whole state, cut into chunks.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) seq: u64,
-    pub(crate) digest: Digest,
-    pub(crate) chunks: Vec<v1::SnapshotChunk>,
-}
 
 // === impl View ===
 
@@ -74,8 +77,7 @@ impl View {
     pub(crate) fn new(log_id: &LogId, bounds: HistoryBounds) -> Self {
         Self {
             state: State::default(),
-            origin: Digest::start(log_id),
-            digests: Vec::new(),
+            trail: Trail::start(log_id),
             history: VecDeque::new(),
             history_bytes: 0,
             bounds,
@@ -84,24 +86,26 @@ impl View {
 
     /// Takes the next durable record in.
     pub(crate) fn append(&mut self, record: EncodedRecord) -> Result<(), &'static str> {
-        let seq = self.head() + 1;
-        self.state.apply(seq, &record.record)?;
         let digest = self.digest().after(&record.bytes);
-        self.digests.push(digest);
-        let bytes = record.bytes.len();
-        let update = v1::Update {
-            position: Some(position(seq, digest)),
-            record: Some(record.record),
-        };
-        self.history.push_back((bytes, Arc::new(update)));
-        self.history_bytes += bytes;
-        while self.history.len() > self.bounds.entries || self.history_bytes > self.bounds.bytes {
-            let Some((bytes, _)) = self.history.pop_front() else {
-                break;
-            };
-            self.history_bytes -= bytes;
+        self.record(record, digest)
+    }
+
+    /// Forgets the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
+    /// many.
+    pub(crate) fn forget(&mut self, shards: Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
+        self.state.forget(shards, is_over)
+    }
+
+    /// Takes microseconds.
+    pub(crate) fn freeze(&self) -> FrozenView {
+        FrozenView {
+            state: self.state.freeze(),
+            trail: self.trail.clone(),
         }
-        Ok(())
+    }
+
+    pub(crate) fn trail(&self) -> &Trail {
+        &self.trail
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -110,7 +114,7 @@ impl View {
 
     /// Sequence number of the last durable record; 0 for an empty log.
     pub(crate) fn head(&self) -> u64 {
-        self.digests.len() as u64
+        self.trail.head()
     }
 
     /// Where a client that has applied the log up to `applied` goes on.
@@ -118,33 +122,27 @@ impl View {
         let Some(applied) = applied else {
             return Ok(Start::Snapshot);
         };
-        match self.digest_at(applied.seq) {
-            None => Err(ForeignPosition::Ahead {
-                applied: applied.seq,
+        let seq = applied.seq;
+        match self.trail.standing(seq, &applied.digest) {
+            Standing::Ahead => Err(ForeignPosition::Ahead {
+                applied: seq,
                 head: self.head(),
             }),
-            Some(digest) if digest.as_bytes() != applied.digest => {
-                Err(ForeignPosition::Diverged { applied: applied.seq })
-            }
-            Some(_) if self.covers(applied.seq) => Ok(Start::After(applied.seq)),
-            Some(_) => Ok(Start::Snapshot),
+            Standing::Diverged => Err(ForeignPosition::Diverged { applied: seq }),
+            Standing::TooOld => Err(ForeignPosition::TooOld { applied: seq }),
+            Standing::Ours if self.covers(seq) => Ok(Start::After(seq)),
+            Standing::Ours => Ok(Start::Snapshot),
         }
     }
 
-    /// At most `limit` updates after `seq`, in order; none if `seq` is the head.
-    pub(crate) fn updates_after(&self, seq: u64, limit: usize) -> Result<Vec<Arc<v1::Update>>, FellBehind> {
+    /// At most `limit` updates after `seq`, in order, each an encoded [`v1::Update`]; none if `seq` is the head.
+    pub(crate) fn updates_after(&self, seq: u64, limit: usize) -> Result<Vec<Bytes>, FellBehind> {
         if !self.covers(seq) {
             return Err(FellBehind);
         }
         let missing = (self.head() - seq) as usize;
         let skip = self.history.len() - missing;
-        Ok(self
-            .history
-            .iter()
-            .skip(skip)
-            .take(limit)
-            .map(|(_, update)| Arc::clone(update))
-            .collect())
+        Ok(self.history.iter().skip(skip).take(limit).cloned().collect())
     }
 
     /// Whether a snapshot taken at `seq` is still good to start a new stream from: half of the history lies ahead.
@@ -152,78 +150,64 @@ impl View {
         self.covers(seq) && (self.head() - seq) as usize <= self.history.len() / 2
     }
 
-    /// The state in chunks. Takes time in proportion to the number of subjects.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut chunks = Vec::new();
-        let mut chunk = v1::SnapshotChunk::default();
-        let mut bytes = CHUNK_OVERHEAD;
-        for record in self.state.records() {
-            let needed = record.encoded_len() + RECORD_OVERHEAD;
-            if bytes + needed > MAX_CHUNK_BYTES && !chunk.records.is_empty() {
-                let next = v1::SnapshotChunk {
-                    index: chunk.index + 1,
-                    records: Vec::new(),
-                };
-                chunks.push(std::mem::replace(&mut chunk, next));
-                bytes = CHUNK_OVERHEAD;
-            }
-            bytes += needed;
-            chunk.records.push(record);
-        }
-        if !chunk.records.is_empty() {
-            chunks.push(chunk);
-        }
-        Snapshot {
-            seq: self.head(),
-            digest: self.digest(),
-            chunks,
-        }
-    }
-
     pub(crate) fn digest(&self) -> Digest {
-        self.digests.last().copied().unwrap_or(self.origin)
+        self.trail.digest()
     }
 
-    fn digest_at(&self, seq: u64) -> Option<Digest> {
-        match usize::try_from(seq).ok()?.checked_sub(1) {
-            None => Some(self.origin),
-            Some(index) => self.digests.get(index).copied(),
-        }
-    }
-
-    fn covers(&self, seq: u64) -> bool {
+    /// Whether the updates after `seq` are in memory.
+    pub(crate) fn covers(&self, seq: u64) -> bool {
         seq <= self.head() && self.head() - seq <= self.history.len() as u64
     }
 }
 
-// === impl Snapshot ===
+impl Replay for View {
+    fn state(&mut self, seq: u64, record: &v1::Record) -> Result<(), &'static str> {
+        self.state.apply(seq, record)
+    }
 
-impl Snapshot {
-    pub(crate) fn announcement(&self) -> v1::Snapshot {
-        v1::Snapshot {
-            position: Some(position(self.seq, self.digest)),
-            chunks: self.chunks.len() as u32,
-            subjects: 0,
+    fn begin(&mut self, trail: Trail) {
+        self.trail = trail;
+    }
+
+    fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
+        let seq = self.head() + 1;
+        self.state.apply(seq, &record.record)?;
+        self.trail.push(digest);
+        let update = EncodedUpdate {
+            position: Some(position(seq, digest)),
+            record: record.bytes,
+        };
+        let update = Bytes::from(update.encode_to_vec());
+        self.history_bytes += update.len();
+        self.history.push_back(update);
+        while self.history.len() > self.bounds.entries || self.history_bytes > self.bounds.bytes {
+            let Some(oldest) = self.history.pop_front() else {
+                break;
+            };
+            self.history_bytes -= oldest.len();
         }
+        Ok(())
     }
 }
 
-fn position(seq: u64, digest: Digest) -> v1::Position {
+/// `credence.v1.Update` with its record left encoded: on the wire a message and bytes are the same.
+#[derive(Clone, PartialEq, prost::Message)]
+struct EncodedUpdate {
+    #[prost(message, optional, tag = "1")]
+    position: Option<v1::Position>,
+    #[prost(bytes = "bytes", tag = "2")]
+    record: Bytes,
+}
+
+pub(crate) fn position(seq: u64, digest: Digest) -> v1::Position {
     v1::Position {
         seq,
         digest: digest.as_bytes().to_vec(),
     }
 }
 
-/// Encoded size of a snapshot chunk, from the contract.
-const MAX_CHUNK_BYTES: usize = 64 << 10;
-/// A `WatchResponse` around the chunk: tag and length, and the chunk's index.
-const CHUNK_OVERHEAD: usize = 16;
-/// Tag and length of a record in its chunk.
-const RECORD_OVERHEAD: usize = 5;
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use credence_wire::v1::record::Subject;
 
     use super::*;
@@ -262,14 +246,21 @@ mod tests {
         view
     }
 
-    fn position_at(view: &View, seq: u64) -> v1::Position {
-        position(seq, view.digest_at(seq).unwrap())
+    /// Of a log of its own, with so many records, of which so many updates are kept.
+    pub(crate) fn view_of(records: usize, entries: usize) -> View {
+        view(&log_id(), records, entries)
+    }
+
+    /// Where a client is that has followed a view like this one.
+    fn position_at(log_id: &LogId, seq: u64) -> v1::Position {
+        position(seq, view(log_id, seq as usize, 1).digest())
     }
 
     #[test]
     fn a_client_within_the_history_resumes_and_an_older_one_gets_a_snapshot() {
-        let view = view(&log_id(), 10, 4);
-        let start = |seq| view.start(Some(&position_at(&view, seq))).unwrap();
+        let log_id = log_id();
+        let view = view(&log_id, 10, 4);
+        let start = |seq| view.start(Some(&position_at(&log_id, seq))).unwrap();
         assert_eq!(start(10), Start::After(10));
         assert_eq!(start(6), Start::After(6));
         assert_eq!(start(5), Start::Snapshot);
@@ -303,7 +294,7 @@ mod tests {
         );
         theirs.append(delegation(99)).unwrap();
         theirs.append(delegation(2)).unwrap();
-        let refused = ours.start(Some(&position_at(&theirs, 2)));
+        let refused = ours.start(Some(&position(2, theirs.digest())));
         assert_eq!(refused, Err(ForeignPosition::Diverged { applied: 2 }));
     }
 
@@ -314,7 +305,7 @@ mod tests {
             let updates = view.updates_after(after, limit)?;
             Ok(updates
                 .iter()
-                .map(|update| update.position.as_ref().unwrap().seq)
+                .map(|update| v1::Update::decode(update.clone()).unwrap().position.unwrap().seq)
                 .collect::<Vec<_>>())
         };
         assert_eq!(seqs(4, 3), Ok(vec![5, 6, 7]));
@@ -329,33 +320,13 @@ mod tests {
             &log_id(),
             HistoryBounds {
                 entries: 100,
-                bytes: delegation(1).bytes.len() * 2,
+                bytes: 200,
             },
         );
         for id in 1..=9 {
             view.append(delegation(id)).unwrap();
         }
-        assert_eq!(view.history.len(), 2);
-    }
-
-    #[test]
-    fn a_snapshots_chunks_fit_the_contract_and_hold_everything() {
-        let view = view(&log_id(), 5_000, 1);
-        let snapshot = view.snapshot();
-        assert!(snapshot.chunks.len() > 1);
-        for (index, chunk) in snapshot.chunks.iter().enumerate() {
-            assert_eq!(chunk.index as usize, index);
-            assert!(chunk.encoded_len() <= MAX_CHUNK_BYTES);
-        }
-        assert_eq!(
-            snapshot.chunks.iter().map(|chunk| chunk.records.len()).sum::<usize>(),
-            5_000
-        );
-        assert_eq!(snapshot.announcement().position, Some(position_at(&view, 5_000)));
-    }
-
-    #[test]
-    fn an_empty_log_has_a_snapshot_without_chunks() {
-        assert_eq!(view(&log_id(), 0, 1).snapshot().announcement().chunks, 0);
+        assert!(view.updates_after(9, 1).is_ok() && view.updates_after(8, 1).is_ok());
+        assert_eq!(view.updates_after(5, 1), Err(FellBehind));
     }
 }

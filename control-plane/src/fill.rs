@@ -1,0 +1,66 @@
+//! Logs of any size in no time, for tests and benchmarks: what a million revocations would have left in a data folder.
+
+use std::path::Path;
+
+use crate::config::InitOptions;
+use crate::data_folder::{DataFolder, FolderLock};
+use crate::revocation::log::unix_seconds;
+use crate::revocation::provenance::Provenance;
+use crate::revocation::state::{EpochStep, Now, Plan, Room, State};
+use crate::revocation::storage::{EncodedRecord, Storage};
+use crate::revocation::subject::{Operation, Order, PrincipalName, Requester, Source};
+use crate::revocation::view::{HistoryBounds, View};
+
+/// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
+/// each. Returns what went wrong in the words of whoever would start a control plane there.
+pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let now = unix_seconds();
+    let lock = FolderLock::take(data_folder, true, None).map_err(|error| words(&error))?;
+    let folder = DataFolder::open(lock, Some(InitOptions { floor: false }), now).map_err(|error| words(&error))?;
+    let bounds = HistoryBounds { entries: 1, bytes: 1 };
+    let mut view = View::new(folder.log_id(), bounds);
+    let (mut storage, _) =
+        Storage::open(&folder.revocations(), folder.log_id(), None, &mut view).map_err(|error| words(&error))?;
+    let mut state = State::default();
+    let mut seq = 0;
+    for _ in 0..rounds {
+        for first in (0..principals).step_by(GROUP) {
+            let mut records = Vec::with_capacity(GROUP);
+            let mut provenance = Vec::with_capacity(GROUP);
+            for number in first..principals.min(first + GROUP) {
+                let name = PrincipalName::parse(issuer.to_owned(), Some(format!("user-{number:07}")))
+                    .map_err(|error| words(&error))?;
+                let order = Order {
+                    operation: Operation::Raise {
+                        principal: name,
+                        from: None,
+                    },
+                    by: Requester {
+                        source: Source::Operator,
+                        name: "fill".to_owned(),
+                    },
+                    reason: None,
+                };
+                let room = Room {
+                    max_subjects: usize::MAX,
+                    planned: 0,
+                };
+                let now = Now { wall: now, stamp: now };
+                let step = EpochStep::from_random(number as u32);
+                let plan = state.plan(&order.operation, order.by.source, now, step, room);
+                if let Plan::Change { record, .. } = plan.map_err(|error| words(&error))? {
+                    seq += 1;
+                    state.apply(seq, &record)?;
+                    records.push(EncodedRecord::from(record));
+                    provenance.push(Provenance::of(&order, now.wall));
+                }
+            }
+            storage.append(&records, &provenance).map_err(|error| words(&error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Records in one frame.
+const GROUP: usize = 8_192;

@@ -1,0 +1,232 @@
+//! `GET /v1/principals/{id}` and `GET /v1/principals?issuer=…&subject=…`: what is in force about a principal, and what
+//! was done to him.
+//!
+//! `{id}` is base64url without padding of the compact JSON array `["issuer","subject"]`, or `["issuer"]` for an issuer
+//! who signs for himself: one spelling for each principal. Answer:
+//!
+//! ```json
+//! {"id": "WyJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYWxpY2UiXQ", "issuer": "https://id.example.com", "subject": "alice",
+//!  "epoch": 7, "disabled": true, "disabled_by": ["operator"], "raised_at": 1800000000, "seq": 12,
+//!  "history": [{"seq": 12, "time": 1800000000, "operation": "disable", "epoch": 7, "disabled": true,
+//!               "source": "operator", "requester": "ci", "reason": "laptop lost"}]}
+//! ```
+//!
+//! Times are seconds since the Unix epoch; the history is newest first, as long as it is kept. `subject`, `raised_at`
+//! and `seq` are absent where there is none, as are `operation`, `source`, `requester` and `reason` where they were not
+//! recorded. A principal of whom the log never heard is at epoch 0 with no history: a fact, and no error.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use super::{Api, Begun};
+use crate::access::Caller;
+use crate::revocation::history::{HistoryEntry, HistoryError};
+use crate::revocation::state::PrincipalState;
+use crate::revocation::subject::{PrincipalName, Source};
+
+/// Handles the request that names the principal by his id.
+pub(crate) async fn by_id(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<PrincipalBody>, Problem> {
+    let name = id
+        .ok()
+        .and_then(|Path(id)| parse_id(&id))
+        .ok_or_else(|| bad_request(EXPECTED_ID))?;
+    look_up(&api, &begun, &caller, name).await
+}
+
+/// Handles the request that names him by issuer and subject.
+pub(crate) async fn by_name(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    parameters: Result<Query<Parameters>, QueryRejection>,
+) -> Result<Json<PrincipalBody>, Problem> {
+    let Query(Parameters { issuer, subject }) = parameters.map_err(|_| bad_request(EXPECTED_PARAMETERS))?;
+    let name = PrincipalName::parse(issuer, subject)?;
+    look_up(&api, &begun, &caller, name).await
+}
+
+async fn look_up(
+    api: &Api,
+    begun: &Begun,
+    caller: &Caller,
+    name: PrincipalName,
+) -> Result<Json<PrincipalBody>, Problem> {
+    if !caller.covers(name.issuer().as_str()) {
+        let detail = format!(
+            "the credential {:?} is bound to other issuers (access: issuers), and may not look at this one's principals",
+            caller.name
+        );
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""));
+    }
+    begun.note();
+    let history = api.log.history(&name, usize::MAX).await?;
+    Ok(Json(PrincipalBody::of(&name, api.log.principal(&name), history)))
+}
+
+/// The query string.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Parameters {
+    issuer: String,
+    subject: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct PrincipalBody {
+    id: String,
+    issuer: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    epoch: u64,
+    disabled: bool,
+    disabled_by: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raised_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    history: Vec<HistoryBody>,
+}
+
+#[derive(Debug, Serialize)]
+struct HistoryBody {
+    seq: u64,
+    time: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<&'static str>,
+    epoch: u64,
+    disabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requester: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+// === impl PrincipalBody ===
+
+impl PrincipalBody {
+    fn of(name: &PrincipalName, state: PrincipalState, history: Vec<HistoryEntry>) -> Self {
+        let disabled_by = Source::ALL
+            .into_iter()
+            .filter(|source| state.disabled_by & source.disabler() != 0)
+            .map(Source::name);
+        Self {
+            id: id_of(name),
+            issuer: name.issuer().as_str().to_owned(),
+            subject: name.subject().map(str::to_owned),
+            epoch: state.epoch,
+            disabled: state.disabled_by != 0,
+            disabled_by: disabled_by.collect(),
+            raised_at: Some(state.raised_at).filter(|time| *time != 0),
+            seq: Some(state.seq).filter(|seq| *seq != 0),
+            history: history.into_iter().map(HistoryBody::from).collect(),
+        }
+    }
+}
+
+impl From<HistoryEntry> for HistoryBody {
+    fn from(entry: HistoryEntry) -> Self {
+        Self {
+            seq: entry.seq,
+            time: entry.time,
+            operation: entry.operation,
+            epoch: entry.epoch,
+            disabled: entry.disabled,
+            source: entry.source,
+            requester: entry.requester,
+            reason: entry.reason,
+        }
+    }
+}
+
+impl From<HistoryError> for Problem {
+    fn from(error: HistoryError) -> Self {
+        let answer = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        match error {
+            HistoryError::Behind => answer.retry_after(RETRY_SOON),
+            HistoryError::Unreadable(_) => answer,
+        }
+    }
+}
+
+/// The one spelling of a principal's id.
+fn id_of(name: &PrincipalName) -> String {
+    let parts: Vec<&str> = [Some(name.issuer().as_str()), name.subject()]
+        .into_iter()
+        .flatten()
+        .collect();
+    // Strings always have a JSON text.
+    URL_SAFE_NO_PAD.encode(serde_json::to_string(&parts).unwrap_or_default())
+}
+
+fn parse_id(id: &str) -> Option<PrincipalName> {
+    let text = URL_SAFE_NO_PAD.decode(id).ok()?;
+    let mut parts = serde_json::from_slice::<Vec<String>>(&text).ok()?.into_iter();
+    let name = PrincipalName::parse(parts.next()?, parts.next()).ok()?;
+    (parts.next().is_none() && id_of(&name) == id).then_some(name)
+}
+
+fn bad_request(detail: &str) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+const EXPECTED_ID: &str = "a principal's id is base64url without padding of the JSON array [\"issuer\",\"subject\"], or \
+                           [\"issuer\"], without spaces and with no more escapes than JSON needs; or ask with \
+                           ?issuer=…&subject=…";
+const EXPECTED_PARAMETERS: &str = "the query has issuer and, unless the issuer signs for himself, subject, each once";
+const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(text)
+    }
+
+    #[test]
+    fn a_principal_has_one_id() {
+        for (issuer, subject) in [
+            ("https://id.example.com", Some("alice")),
+            ("i", None),
+            ("\"é\n", Some("\u{1}/\\")),
+        ] {
+            let name = PrincipalName::parse(issuer.to_owned(), subject.map(str::to_owned)).unwrap();
+            assert_eq!(parse_id(&id_of(&name)), Some(name));
+        }
+        assert_eq!(id_of(&parse_id(&id(r#"["i","s"]"#)).unwrap()), id(r#"["i","s"]"#));
+    }
+
+    #[test]
+    fn any_other_spelling_is_none() {
+        for text in [
+            r#"["i", "s"]"#,
+            r#"["\u0069"]"#,
+            r#"["i","s","t"]"#,
+            r#"["i",null]"#,
+            r#"["i",""]"#,
+            "[]",
+            r#""i""#,
+            r#"["i"] "#,
+        ] {
+            assert_eq!(parse_id(&id(text)), None, "{text}");
+        }
+        assert_eq!(parse_id(&format!("{}=", id(r#"["i","s"]"#))), None);
+        assert_eq!(parse_id(""), None);
+    }
+}

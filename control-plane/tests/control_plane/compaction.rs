@@ -1,0 +1,192 @@
+//! The log's file: what a compaction leaves of it, and what an older version has left.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use credence_control_plane::fill_log;
+use credence_wire::v1;
+use credence_wire::v1::record::Subject;
+
+use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
+
+/// The value of a metric without labels.
+async fn metric(server: &Server, name: &str) -> f64 {
+    let text = server.get("/metrics", &[]).await.text;
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.unwrap_or_else(|| panic!("no {name} in {text}"))
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+async fn compactions(server: &Server) -> f64 {
+    metric(server, "credence_revocation_log_compactions_total").await
+}
+
+fn epoch_of(records: &[v1::Record], subject: &str) -> u64 {
+    let found = records.iter().find_map(|record| match &record.subject {
+        Some(Subject::Principal(state)) if state.principal.as_ref()?.subject.as_deref() == Some(subject) => {
+            Some(state.epoch)
+        }
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("nothing about {subject}"))
+}
+
+/// Raises until the file has been compacted once more.
+async fn raise_until_compacted(server: &Server) {
+    let before = compactions(server).await;
+    let begun = Instant::now();
+    while compactions(server).await == before {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was not compacted");
+        server.revoke(raise("busy")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_superseded_records_is_compacted_and_nothing_else_changes() {
+    let place = Place::new();
+    let compacting = |config: &mut credence_control_plane::Config| config.limits.compact_above_bytes = 4_096;
+    let server = place.start_with(compacting).await;
+    let (mut watcher, _, _) = server.watch_from_snapshot().await;
+    let alice = server.revoke(raise("alice")).await["epoch"].as_u64().unwrap();
+    let early = watcher.update().await.position.unwrap();
+    raise_until_compacted(&server).await;
+    raise_until_compacted(&server).await;
+    let last = server.revoke(raise("last")).await;
+    let bytes = std::fs::metadata(place.path("log/revocations")).unwrap().len();
+    assert!(bytes < 16_384, "{bytes}");
+    drop(server);
+
+    let server = place.start_with(compacting).await;
+    let (_, position, records) = server.watch_from_snapshot().await;
+    assert_eq!(Some(position.seq), last["seq"].as_u64());
+    assert_eq!(epoch_of(&records, "alice"), alice);
+    assert_eq!(Some(epoch_of(&records, "last")), last["epoch"].as_u64());
+    // A position from before both compactions is still known, and a wrong one refused.
+    let welcome = server.watch(Some(early.clone())).await.welcome().await;
+    assert_eq!(welcome.head, position.seq);
+    let mut other = early;
+    other.digest[0] ^= 1;
+    let (_, refusal) = server.watch(Some(other)).await.refusal().await;
+    assert!(refusal.contains("differs"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_history_survives_a_compaction() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| config.limits.compact_above_bytes = 4_096)
+        .await;
+    server.revoke(raise("alice")).await;
+    raise_until_compacted(&server).await;
+    drop(server);
+    let server = place.start().await;
+    let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
+    let answer = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
+    assert_eq!(answer["history"].as_array().unwrap().len(), 1);
+    assert_eq!(answer["history"][0]["requester"], "operator");
+}
+
+#[tokio::test]
+async fn raises_go_on_while_the_file_is_compacted() {
+    let place = Place::new();
+    fill_log(&place.path(""), ISSUER, 20_000, 3).unwrap();
+    let before = std::fs::metadata(place.path("log/revocations")).unwrap().len();
+    let server = place
+        .start_with(|config| config.limits.compact_above_bytes = 4_096)
+        .await;
+    raise_until_compacted(&server).await;
+    let after = std::fs::metadata(place.path("log/revocations")).unwrap().len();
+    assert!(after < before / 2, "{before} {after}");
+    let last = server.revoke(raise("user-0019999")).await;
+    drop(server);
+    let server = place.start().await;
+    let (_, _, records) = server.watch_from_snapshot().await;
+    assert_eq!(Some(epoch_of(&records, "user-0019999")), last["epoch"].as_u64());
+    assert_eq!(records.len(), 20_001);
+}
+
+#[tokio::test]
+async fn clients_are_told_how_long_tokens_may_live_and_how_many_subjects_to_make_room_for() {
+    let server = Place::new()
+        .start_with(|config| config.max_token_lifetime = Duration::from_secs(7_200))
+        .await;
+    server.revoke(raise("alice")).await;
+    server.revoke(delegation("one")).await;
+    let welcome = server.watch(None).await.welcome().await;
+    assert_eq!(welcome.max_token_lifetime_s, 7_200);
+    assert_eq!(welcome.snapshot.unwrap().subjects, 2);
+}
+
+#[tokio::test]
+async fn a_delegation_is_forgotten_once_no_token_can_carry_it_any_more() {
+    let place = Place::new();
+    let short = |config: &mut credence_control_plane::Config| config.max_token_lifetime = Duration::from_secs(60);
+    let server = place.start_with(short).await;
+    server.revoke(raise("alice")).await;
+    server.revoke(delegation("old")).await;
+    drop(server);
+    // As if a control plane had run for as long as a token may live, and some more.
+    let clock = place.path("log/clock");
+    let shows: i64 = std::fs::read_to_string(&clock).unwrap().trim().parse().unwrap();
+    std::fs::write(&clock, format!("{}\n", shows + 60)).unwrap();
+    let server = place.start_with(short).await;
+    assert_eq!(metric(&server, "credence_revocation_log_subjects").await, 2.0);
+    drop(server);
+    std::fs::write(&clock, format!("{}\n", shows + 60 + 300 + 5)).unwrap();
+    let server = place.start_with(short).await;
+    assert_eq!(metric(&server, "credence_revocation_log_subjects").await, 1.0);
+    assert_eq!(
+        metric(&server, "credence_revocation_log_forgotten_delegations_total").await,
+        1.0
+    );
+    let (_, position, records) = server.watch_from_snapshot().await;
+    assert_eq!((position.seq, records.len()), (2, 1));
+}
+
+/// tests/control_plane/fixtures/log-of-0.1 was written by a version that knew neither compaction nor histories, and
+/// was then killed: a floor, alice raised twice, bob disabled, an issuer who signs for himself, a key, another issuer's
+/// floor and a delegation of carol's.
+#[tokio::test]
+async fn a_log_of_an_older_version_is_read_and_goes_on() {
+    let place = Place::new();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control_plane/fixtures/log-of-0.1");
+    for folder in ["log", "ledger"] {
+        std::fs::create_dir_all(place.path(folder)).unwrap();
+        for file in std::fs::read_dir(fixture.join(folder)).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), place.path(folder).join(file.file_name())).unwrap();
+        }
+    }
+    let server = place.start().await;
+    assert_eq!(server.log_id(), "55a654a6fef5bd15b993dc07cc7e9628");
+    let (_, position, records) = server.watch_from_snapshot().await;
+    assert_eq!((position.seq, records.len()), (8, 7));
+    let old = epoch_of(&records, "alice");
+    let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
+    let alice = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
+    assert_eq!(
+        (&alice["epoch"], &alice["history"][0]["epoch"]),
+        (&old.into(), &old.into())
+    );
+    assert_eq!(alice["history"].as_array().unwrap().len(), 2);
+    assert_eq!(alice["history"][0]["requester"], serde_json::Value::Null);
+    let raised = server.revoke(raise("alice")).await;
+    assert_eq!(raised["seq"], 9);
+    drop(server);
+
+    let server = place.start_with(|config| config.limits.compact_above_bytes = 256).await;
+    raise_until_compacted(&server).await;
+    drop(server);
+    let server = place.start().await;
+    let (_, _, records) = server.watch_from_snapshot().await;
+    assert_eq!(Some(epoch_of(&records, "alice")), raised["epoch"].as_u64());
+    let floors = |record: &&v1::Record| matches!(record.subject, Some(Subject::LogFloor(_) | Subject::IssuerFloor(_)));
+    assert_eq!((records.len(), records.iter().filter(floors).count()), (8, 2));
+    // Resumes where it was before anything of this.
+    let welcome = server.watch(Some(position)).await.welcome().await;
+    assert!(welcome.head > 9);
+}
