@@ -22,7 +22,7 @@ use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, HeadFile, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
-use crate::http::{self, Api};
+use crate::http::{self, Api, Rates};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::{BoundedListener, BoundedStream};
@@ -31,6 +31,7 @@ use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, Writ
 use crate::revocation::service::{WatchOptions, WatchService};
 use crate::revocation::storage::{Head, Storage};
 use crate::revocation::view::{HistoryBounds, View};
+use crate::settings::anchors;
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 
@@ -187,6 +188,11 @@ impl ControlPlane {
             max_request_body: limits.max_request_body,
             request_timeout: limits.request_timeout,
             limits: limits.clone(),
+            anchors: anchors(&config.settings.trust_anchors).map_err(ConfigError::from)?,
+            audience: config.settings.audience.clone(),
+            status: config.settings.status.clone(),
+            rates: Rates::new(&config.settings.limits, Instant::now()),
+            signature_places: Semaphore::new(http::SIGNATURE_PLACES),
             stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
             query_places: Semaphore::new(http::MAX_QUERIES),
             refusals: Throttle::default(),

@@ -28,7 +28,7 @@ pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, PortTls, Role, Settings, SettingsError, TlsSettings,
-    TokenSettings,
+    AccessSettings, CertificateSettings, CertificateSubject, JsonText, PortTls, RateSettings, Role, Settings,
+    SettingsError, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings,
 };
 pub use supervision::Failure;

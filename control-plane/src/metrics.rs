@@ -29,6 +29,7 @@ pub(crate) struct Metrics {
     pub(crate) report_streams: Gauge,
     pub(crate) report_ended: Family<Outcome, Counter>,
     pub(crate) http_requests: Family<HttpRequest, Counter>,
+    pub(crate) rate_limited: Family<RateLimited, Counter>,
     pub(crate) http_subscribers: Gauge,
     pub(crate) http_streams_ended: Family<StreamEnd, Counter>,
 }
@@ -55,6 +56,12 @@ pub(crate) struct HttpRequest {
     /// The route's template, or `none`.
     pub(crate) route: String,
     pub(crate) status: u16,
+}
+
+/// A request that came too soon: after others of its `credential` or `address`, or too many `statements`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RateLimited {
+    pub(crate) by: &'static str,
 }
 
 /// How an event stream ended: `closed`, `drained`, `slow`, `expired` or `failed`.
@@ -87,6 +94,7 @@ impl Metrics {
             report_streams: Gauge::default(),
             report_ended: Family::default(),
             http_requests: Family::default(),
+            rate_limited: Family::default(),
             http_subscribers: Gauge::default(),
             http_streams_ended: Family::default(),
         };
@@ -180,6 +188,11 @@ impl Metrics {
             "http_requests",
             "HTTP requests answered, by route and status",
             self.http_requests.clone(),
+        );
+        registry.register(
+            "http_rate_limited",
+            "HTTP requests answered 429, by whose rate was exceeded",
+            self.rate_limited.clone(),
         );
         registry.register(
             "http_subscribers",

@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
+use tonic::transport::server::Connected as _;
 
 use super::impatient::Impatient;
+use super::rates::ClientAddress;
 use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedListener;
 
@@ -27,8 +32,15 @@ pub(crate) async fn serve(listener: BoundedListener, router: Router, send_timeou
     loop {
         tokio::select! {
             stream = listener.accept() => {
+                let address = stream.connect_info().remote_addr().map(|address| ClientAddress(address.ip()));
                 let stream = Impatient::new(stream, send_timeout);
-                let service = TowerToHyperService::new(router.clone());
+                let routes = TowerToHyperService::new(router.clone());
+                let service = service_fn(move |mut request: Request<Incoming>| {
+                    if let Some(address) = address {
+                        request.extensions_mut().insert(address);
+                    }
+                    routes.call(request)
+                });
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
                 connections.spawn(async move {
                     if let Err(error) = connection.await {

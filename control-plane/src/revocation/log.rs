@@ -13,7 +13,7 @@ use credence_wire::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::digest::Digest;
-use super::state::{EpochStep, Plan, PlanError, Room};
+use super::state::{EpochStep, Plan, PlanError, Room, State};
 use super::storage::{EncodedRecord, Storage};
 use super::subject::{Operation, Order};
 use super::view::{FellBehind, ForeignPosition, Snapshot, Start, View};
@@ -208,6 +208,12 @@ impl RevocationLog {
     pub(crate) fn updates_after(&self, seq: u64, limit: usize) -> Result<(Vec<Arc<v1::Update>>, u64), FellBehind> {
         let view = self.shared.read();
         Ok((view.updates_after(seq, limit)?, view.head()))
+    }
+
+    /// What `ask` makes of the state at the head, whose sequence number it is given.
+    pub(crate) fn read<R>(&self, ask: impl FnOnce(&State, u64) -> R) -> R {
+        let view = self.shared.read();
+        ask(view.state(), view.head())
     }
 
     /// A snapshot from which the updates to the head are in memory. Thousands of clients that connect at once share

@@ -9,6 +9,7 @@ pub(crate) mod digest;
 pub(crate) mod log;
 pub(crate) mod service;
 pub(crate) mod state;
+mod status;
 pub(crate) mod storage;
 pub(crate) mod subject;
 pub(crate) mod view;

@@ -268,6 +268,28 @@ impl State {
         self.principals.len() + self.keys.len() + self.issuer_floors.len() + self.delegations.len()
     }
 
+    /// The principal's epoch, whether he is disabled, and when he was last raised.
+    pub(crate) fn principal_state(&self, name: &PrincipalName) -> Option<(u64, bool, i64)> {
+        let state = self.principals.get(name)?.value;
+        Some((state.epoch, state.disabled_by != 0, state.raised_at))
+    }
+
+    pub(crate) fn has_key(&self, thumbprint: &Thumbprint) -> bool {
+        self.keys.contains_key(thumbprint)
+    }
+
+    pub(crate) fn floor_of(&self, issuer: &Issuer) -> Option<i64> {
+        self.issuer_floors.get(issuer).map(|floor| floor.value)
+    }
+
+    pub(crate) fn floor_of_all(&self) -> Option<i64> {
+        self.log_floor
+    }
+
+    pub(crate) fn has_delegation(&self, name: &DelegationName) -> bool {
+        self.delegations.contains_key(name)
+    }
+
     fn disabled_by(&self, name: &PrincipalName) -> u32 {
         self.principals.get(name).map_or(0, |known| known.value.disabled_by)
     }

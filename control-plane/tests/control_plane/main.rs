@@ -8,4 +8,6 @@ mod harness;
 mod http;
 mod restart;
 mod revocation;
+mod statements;
+mod status;
 mod stream;
