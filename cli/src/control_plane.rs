@@ -26,7 +26,7 @@ pub(crate) struct ControlPlaneOptions {
 
     /// The file with the operator's token, which `credence serve` was given.
     #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
-    token_file: PathBuf,
+    token_file: Option<PathBuf>,
 }
 
 /// A client of one control plane.
@@ -45,15 +45,13 @@ pub(crate) enum StreamError {
 }
 
 impl ControlPlaneOptions {
+    /// A client that shows the operator's token.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let url = self.control_plane.trim_end_matches('/').to_owned();
-        if !url.starts_with("http://") {
-            return Err(Failure::input(format!(
-                "--control-plane {url}: only plain http:// is spoken; give such a URL, and reach a distant control \
-                 plane through a tunnel that encrypts"
-            )));
-        }
-        let token = files::read(&self.token_file, "the operator's token")?;
+        let file = self
+            .token_file
+            .as_deref()
+            .ok_or_else(|| Failure::input("no credential: give --token-file, or set CREDENCE_TOKEN_FILE"))?;
+        let token = files::read(file, "the operator's token")?;
         let token = std::str::from_utf8(&token)
             .ok()
             .map(str::trim)
@@ -61,9 +59,24 @@ impl ControlPlaneOptions {
             .ok_or_else(|| {
                 Failure::input(format!(
                     "the token file {} has no token; give the file that `credence serve` was given",
-                    self.token_file.display()
+                    file.display()
                 ))
             })?;
+        Ok(Client {
+            authorization: Zeroizing::new(format!("Bearer {token}")),
+            ..self.stranger()?
+        })
+    }
+
+    /// A client without any credential.
+    pub(crate) fn stranger(&self) -> Result<Client, Failure> {
+        let url = self.control_plane.trim_end_matches('/').to_owned();
+        if !url.starts_with("http://") {
+            return Err(Failure::input(format!(
+                "--control-plane {url}: only plain http:// is spoken; give such a URL, and reach a distant control \
+                 plane through a tunnel that encrypts"
+            )));
+        }
         let agent = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -75,7 +88,7 @@ impl ControlPlaneOptions {
         Ok(Client {
             agent,
             url,
-            authorization: Zeroizing::new(format!("Bearer {token}")),
+            authorization: Zeroizing::default(),
         })
     }
 }
@@ -89,6 +102,16 @@ impl Client {
             .header("authorization", self.authorization.as_str())
             .content_type("application/json")
             .send(json);
+        self.answer(response, |error| self.change_unconfirmed(error))
+    }
+
+    /// Sends a signed revocation statement, which is its own credential; gives back the answer's JSON text.
+    pub(crate) fn state(&self, statement: &str) -> Result<String, Failure> {
+        let response = self
+            .agent
+            .post(format!("{}/v1/revocations/statements", self.url))
+            .content_type("application/revocation+jwt")
+            .send(statement);
         self.answer(response, |error| self.change_unconfirmed(error))
     }
 
@@ -184,8 +207,12 @@ impl Client {
             .and_then(|json| json.as_object()?.member("detail")?.as_str().map(words::printable))
             .unwrap_or_else(|| "no reason given".to_owned());
         let cure = match (status.as_u16(), retry_after) {
-            (401 | 403, _) => "; give the token file that `credence serve` was given as --token-file".to_owned(),
-            (404 | 405, _) => "; is --control-plane the URL of a control plane's HTTP API?".to_owned(),
+            (401 | 403, _) if !self.authorization.is_empty() => {
+                "; give the token file that `credence serve` was given as --token-file".to_owned()
+            }
+            (404 | 405, _) if !self.authorization.is_empty() => {
+                "; is --control-plane the URL of a control plane's HTTP API?".to_owned()
+            }
             (_, Some(seconds)) => format!("; try again in {} s", words::printable(&seconds)),
             (_, None) => String::new(),
         };

@@ -25,6 +25,7 @@ mod prove;
 mod random;
 mod revoke;
 mod serve;
+mod statement;
 mod table;
 mod verify;
 mod watch;
@@ -54,7 +55,7 @@ enum Command {
     Prove(Box<prove::Prove>),
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
-    Revoke(revoke::Revoke),
+    Revoke(Box<revoke::Revoke>),
     Watch(watch::Watch),
     Audit(audit::Audit),
     Serve(serve::Serve),
