@@ -29,12 +29,7 @@ pub(crate) struct ControlPlaneOptions {
 
     /// The file with a token that is good for this: the operator's, which `credence serve` was given, or one that
     /// `credence token` has made.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "CREDENCE_TOKEN_FILE",
-        required_unless_present = "cert"
-    )]
+    #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
     #[command(flatten)]
@@ -58,7 +53,22 @@ pub(crate) enum StreamError {
 }
 
 impl ControlPlaneOptions {
+    /// A client that shows the operator's token.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
+        if self.token_file.is_none() && !self.tls.has_certificate() {
+            return Err(Failure::input(
+                "no credential: give --token-file, or set CREDENCE_TOKEN_FILE, or give a certificate as --cert",
+            ));
+        }
+        let authorization = self.token_file.as_deref().map(authorization).transpose()?;
+        Ok(Client {
+            authorization,
+            ..self.stranger()?
+        })
+    }
+
+    /// A client without any token.
+    pub(crate) fn stranger(&self) -> Result<Client, Failure> {
         let url = self.control_plane.trim_end_matches('/').to_owned();
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::input(format!(
@@ -66,7 +76,6 @@ impl ControlPlaneOptions {
             )));
         }
         let tls = self.tls.config(&url)?;
-        let authorization = self.token_file.as_deref().map(authorization).transpose()?;
         let agent = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -80,7 +89,7 @@ impl ControlPlaneOptions {
         Ok(Client {
             agent: agent.build().new_agent(),
             url,
-            authorization,
+            authorization: None,
         })
     }
 }
@@ -110,6 +119,16 @@ impl Client {
             request = request.header("authorization", authorization.as_str());
         }
         let response = request.content_type("application/json").send(json);
+        self.answer(response, |error| self.change_unconfirmed(error))
+    }
+
+    /// Sends a signed revocation statement, which is its own credential; gives back the answer's JSON text.
+    pub(crate) fn state(&self, statement: &str) -> Result<String, Failure> {
+        let response = self
+            .agent
+            .post(format!("{}/v1/revocations/statements", self.url))
+            .content_type("application/revocation+jwt")
+            .send(statement);
         self.answer(response, |error| self.change_unconfirmed(error))
     }
 
@@ -212,7 +231,7 @@ impl Client {
             .and_then(|json| json.as_object()?.member("detail")?.as_str().map(words::printable))
             .unwrap_or_else(|| "no reason given".to_owned());
         let cure = match (status.as_u16(), retry_after) {
-            (401 | 403, _) => {
+            (401 | 403, _) if self.authorization.is_some() => {
                 "; give a token that is good for this as --token-file, or a certificate as --cert".to_owned()
             }
             (404 | 405, _) => "; is --control-plane the URL of a control plane's HTTP API?".to_owned(),

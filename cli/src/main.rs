@@ -25,6 +25,7 @@ mod prove;
 mod random;
 mod revoke;
 mod serve;
+mod statement;
 mod table;
 mod token;
 mod verify;
@@ -55,7 +56,7 @@ enum Command {
     Prove(Box<prove::Prove>),
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
-    Revoke(revoke::Revoke),
+    Revoke(Box<revoke::Revoke>),
     Watch(watch::Watch),
     Audit(audit::Audit),
     Serve(serve::Serve),

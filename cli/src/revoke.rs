@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use credence_delegation::json::Json;
-use credence_delegation::{Thumbprint, UnixTime};
+use credence_delegation::{Revocation, Thumbprint, UnixTime};
 use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
 use crate::control_plane::{Client, ControlPlaneOptions};
 use crate::failure::{Failure, Outcome};
+use crate::statement::StatementOptions;
 use crate::{clock, keys, words};
 
 /// Take back what was granted. Returns once the revocation is durable and on its way to every filter.
@@ -48,6 +49,13 @@ struct Principal {
     #[arg(long)]
     enable: bool,
 
+    /// With --sign-with: the epoch to raise from, his present one. Once it is another, the statement does nothing.
+    #[arg(long, value_name = "N", requires = "sign_with", conflicts_with_all = ["disable", "enable"])]
+    epoch: Option<u64>,
+
+    #[command(flatten)]
+    statement: StatementOptions,
+
     /// Print the control plane's answer as JSON.
     #[arg(long)]
     json: bool,
@@ -62,6 +70,13 @@ struct Key {
     /// The key: its thumbprint, its did:key, its JWK, or the file of its JWK.
     #[arg(long, value_name = "KEY")]
     key: String,
+
+    /// With --sign-with: whose key it is; the signing key's own did:key if not given.
+    #[arg(long, value_name = "URI", requires = "sign_with")]
+    issuer: Option<String>,
+
+    #[command(flatten)]
+    statement: StatementOptions,
 
     /// Print the control plane's answer as JSON.
     #[arg(long)]
@@ -81,6 +96,9 @@ struct Issuer {
     /// The last second that is void, in seconds since the Unix epoch; now if not given.
     #[arg(long, value_name = "UNIX", value_parser = unix_seconds, allow_negative_numbers = true)]
     issued_up_to: Option<u32>,
+
+    #[command(flatten)]
+    statement: StatementOptions,
 
     /// Print the control plane's answer as JSON.
     #[arg(long)]
@@ -112,6 +130,9 @@ struct Delegation {
     #[arg(long, value_name = "ID", required_unless_present = "chain")]
     id: Option<String>,
 
+    #[command(flatten)]
+    statement: StatementOptions,
+
     /// Print the control plane's answer as JSON.
     #[arg(long)]
     json: bool,
@@ -142,6 +163,16 @@ impl Principal {
             "enable" => format!("enabled {name}: what is granted from now on counts again"),
             _ => format!("revoked everything granted so far by {name}"),
         };
+        if self.statement.are_given() {
+            let from = self.epoch.filter(|_| action == "raise").ok_or_else(|| {
+                Failure::input("a statement raises an epoch, and only from the present one: give --epoch, and neither --disable nor --enable")
+            })?;
+            let by = (self.issuer.as_str(), self.subject.as_deref());
+            let stated = self
+                .statement
+                .state(&self.control_plane, by, Revocation::Epoch(from), out)?;
+            return stated.report(out, |answer| say(answer, &done, self.json));
+        }
         post(&self.control_plane.client()?, &request, &done, self.json, out)
     }
 }
@@ -154,6 +185,16 @@ impl Key {
         };
         let request = json!({"key": {"thumbprint": thumbprint.to_string()}}).to_string();
         let done = format!("revoked the key {thumbprint}");
+        if self.statement.are_given() {
+            let issuer = match &self.issuer {
+                Some(issuer) => issuer.clone(),
+                None => self.statement.own_issuer()?,
+            };
+            let stated =
+                self.statement
+                    .state(&self.control_plane, (&issuer, None), Revocation::Key(thumbprint), out)?;
+            return stated.report(out, |answer| say(answer, &done, self.json));
+        }
         post(&self.control_plane.client()?, &request, &done, self.json, out)
     }
 }
@@ -169,14 +210,31 @@ impl Issuer {
             "revoked every root token that {issuer} issued up to {}",
             clock::rfc3339(up_to)
         );
+        if self.statement.are_given() {
+            let by = (self.issuer.as_str(), None);
+            let stated = self
+                .statement
+                .state(&self.control_plane, by, Revocation::IssuedUntil(up_to), out)?;
+            return stated.report(out, |answer| say(answer, &done, self.json));
+        }
         post(&self.control_plane.client()?, &request, &done, self.json, out)
     }
 }
 
 impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let client = self.control_plane.client()?;
         let Named { issuer, subjects, id } = self.named()?;
+        if self.statement.are_given() {
+            // Whoever signs for subjects names them in `sub`; whoever signs for himself has none there.
+            let subject = subjects.last().and_then(Option::as_deref);
+            let by = (issuer.as_str(), subject);
+            let revocation = Revocation::Delegation(id.clone());
+            let stated = self.statement.state(&self.control_plane, by, revocation, out)?;
+            let id = words::printable(&id);
+            let done = format!("revoked the delegation {id} of {}", principal_name(&issuer, subject));
+            return stated.report(out, |answer| say(answer, &done, self.json));
+        }
+        let client = self.control_plane.client()?;
         let mut confirmed = Vec::new();
         for (index, subject) in subjects.iter().enumerate() {
             let mut delegation = named(&issuer, subject.as_deref());
@@ -278,12 +336,16 @@ fn principal_name(issuer: &str, subject: Option<&str>) -> String {
 
 fn post(client: &Client, request: &str, done: &str, json: bool, out: &mut impl Write) -> Result<Outcome, Failure> {
     let answer = client.post("/v1/revocations", request)?;
-    if json {
-        writeln!(out, "{}", answer.trim())?;
-        return Ok(Outcome::Done);
-    }
-    writeln!(out, "{done}{}", position(&answer)?)?;
+    writeln!(out, "{}", say(&answer, done, json)?)?;
     Ok(Outcome::Done)
+}
+
+/// What was done, in words or as the control plane put it.
+fn say(answer: &str, done: &str, json: bool) -> Result<String, Failure> {
+    if json {
+        return Ok(answer.trim().to_owned());
+    }
+    Ok(format!("{done}{}", position(answer)?))
 }
 
 /// Says how far a revocation under several readings of the principal came.

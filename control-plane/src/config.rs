@@ -100,6 +100,8 @@ pub struct Limits {
     pub max_connections: usize,
     /// Bytes of an HTTP request's body; more gets 413.
     pub max_request_body: usize,
+    /// The same of a batch of status checks.
+    pub max_status_body: usize,
     /// How long an HTTP request may take: 408 if it did not arrive whole in time, 504 once it was being carried out.
     pub request_timeout: Duration,
     /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. As long may the first bytes of a
@@ -208,6 +210,7 @@ impl Config {
             ("ingest_bytes", limits.ingest_bytes),
             ("max_connections", limits.max_connections),
             ("max_request_body", limits.max_request_body),
+            ("max_status_body", limits.max_status_body),
         ];
         match positive
             .iter()
@@ -248,6 +251,7 @@ impl Default for Limits {
             security_event_ids: 1_000_000,
             max_connections: 16_384,
             max_request_body: 64 << 10,
+            max_status_body: 1 << 20,
             request_timeout: Duration::from_secs(30),
             hello_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(10),

@@ -23,7 +23,7 @@ use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, FolderLock, HeadFile, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
-use crate::http::{self, Api};
+use crate::http::{self, Api, Rates};
 use crate::identity::{Identity, IdentityError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
@@ -36,7 +36,7 @@ use crate::revocation::server::WatchServer;
 use crate::revocation::service::{WatchOptions, WatchService};
 use crate::revocation::storage::{Head, Storage, remove_leftover};
 use crate::revocation::view::{HistoryBounds, View};
-use crate::settings::Settings;
+use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
@@ -215,6 +215,11 @@ impl ControlPlane {
             max_request_body: limits.max_request_body,
             request_timeout: limits.request_timeout,
             limits: limits.clone(),
+            anchors: anchors(&config.settings.trust_anchors).map_err(ConfigError::from)?,
+            audience: config.settings.audience.clone(),
+            status: config.settings.status.clone(),
+            rates: Rates::new(&config.settings.limits, Instant::now()),
+            signature_places: Semaphore::new(http::SIGNATURE_PLACES),
             stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
             query_places: Semaphore::new(http::MAX_QUERIES),
             refusals: Throttle::default(),

@@ -44,8 +44,8 @@ pub use identity_settings::{
 };
 pub use reload::ReloadError;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, PortTls, Role, Settings, SettingsError,
-    TlsSettings, TokenSettings,
+    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
+    Settings, SettingsError, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings,
 };
 pub use supervision::Failure;
 pub use tls::TlsError;

@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     pub(crate) http_requests: Family<HttpRequest, Counter>,
     pub(crate) grpc_refusals: Family<Outcome, Counter>,
     pub(crate) tls: TlsMetrics,
+    pub(crate) rate_limited: Family<RateLimited, Counter>,
     pub(crate) http_subscribers: Gauge,
     pub(crate) http_streams_ended: Family<StreamEnd, Counter>,
     pub(crate) scim_users: Family<ScimRealm, Gauge>,
@@ -107,6 +108,12 @@ pub(crate) struct HttpRequest {
     pub(crate) status: u16,
 }
 
+/// A request that came too soon: after others of its `credential` or `address`, or too many `statements`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RateLimited {
+    pub(crate) by: &'static str,
+}
+
 /// How an event stream ended: `closed`, `drained`, `slow`, `expired` or `failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StreamEnd {
@@ -149,6 +156,7 @@ impl Metrics {
             http_requests: Family::default(),
             grpc_refusals: Family::default(),
             tls: TlsMetrics::default(),
+            rate_limited: Family::default(),
             http_subscribers: Gauge::default(),
             http_streams_ended: Family::default(),
             scim_users: Family::default(),
@@ -307,6 +315,11 @@ impl Metrics {
             "http_requests",
             "HTTP requests answered, by route and status",
             self.http_requests.clone(),
+        );
+        registry.register(
+            "http_rate_limited",
+            "HTTP requests answered 429, by whose rate was exceeded",
+            self.rate_limited.clone(),
         );
         registry.register(
             "http_subscribers",

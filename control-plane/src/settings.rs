@@ -2,6 +2,9 @@
 //!
 //! docs/control-plane.md describes every member with its default and its limits.
 
+mod limits;
+mod trust;
+
 use std::path::PathBuf;
 
 use serde::de::{Deserializer, Error as _};
@@ -9,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+pub use self::limits::{RateSettings, StatusSettings};
+pub(crate) use self::trust::anchors;
+pub use self::trust::{JsonText, TrustAnchorSettings};
 use crate::identity_settings::{self, ScimSettings, TransmitterSettings};
 
 /// The whole file.
@@ -23,6 +29,14 @@ pub struct Settings {
     pub scim: Vec<ScimSettings>,
     /// Identity providers that push security events.
     pub security_events: Vec<TransmitterSettings>,
+    /// The names under which revocation statements address this control plane, such as `https://revocation.example`.
+    pub audience: Vec<String>,
+    /// Whose revocation statements count, and about whose delegations can be asked as chains.
+    pub trust_anchors: Vec<TrustAnchorSettings>,
+    /// How often who may ask.
+    pub limits: RateSettings,
+    /// Answers to status checks.
+    pub status: StatusSettings,
 }
 
 /// How the two ports are protected; a port without TLS speaks plain text.
@@ -155,6 +169,12 @@ impl Settings {
     pub fn check(&self) -> Result<(), SettingsError> {
         self.access.check()?;
         identity_settings::check(&self.scim, &self.security_events, &self.access)?;
+        self.limits.check()?;
+        self.status.check()?;
+        anchors(&self.trust_anchors)?;
+        if self.audience.iter().any(String::is_empty) {
+            return Err(SettingsError::at("audience", "a name is not empty"));
+        }
         if !self.access.certificates.is_empty() && !self.tls.asks_for_certificates() {
             return Err(SettingsError::at(
                 "access.certificates",

@@ -32,6 +32,9 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
     });
     match authorized {
         Ok(caller) => {
+            if let Err(problem) = api.limit_credential(&caller.name) {
+                return problem.into_response();
+            }
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
@@ -44,7 +47,10 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
                     "requests without a credential that is good for them were refused since the last such line"
                 );
             }
-            problem(&refusal).into_response()
+            match api.limit_address(&request) {
+                Ok(()) => problem(&refusal).into_response(),
+                Err(problem) => problem.into_response(),
+            }
         }
     }
 }

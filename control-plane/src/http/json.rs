@@ -4,6 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
@@ -32,6 +33,25 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserialize
 /// For a member that may be left out but is a string where it is there: not `null`.
 pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     String::deserialize(deserializer).map(Some)
+}
+
+/// For any other member that may be left out but is not `null` where it is there.
+pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Refuses a body of another media type; parameters do not matter.
+pub(crate) fn check_media_type(headers: &HeaderMap, expected: &str) -> Result<(), Problem> {
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("none");
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    let detail = format!("the Content-Type must be {expected}, not {content_type}");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

@@ -5,6 +5,8 @@
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
 //! | `GET /v1/revocations/stream` | [`Permission::Watch`] | [`revocation_stream`] |
 //! | `GET /v1/principals/{id}`, `/v1/principals` | [`Permission::ReadPrincipals`] | [`principals`] |
+//! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
+//! | `POST /v1/revocations/statements` | anybody | [`statements`] |
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
@@ -19,12 +21,15 @@ mod json;
 mod principals;
 mod problem;
 mod query;
+mod rates;
 mod record;
 mod revocation_stream;
 mod revocations;
 mod scim;
 mod security_events;
 mod server;
+mod statements;
+mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +41,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use credence_delegation::TrustAnchors;
 use tokio::sync::Semaphore;
 
 use self::authorization::requiring;
@@ -49,9 +55,12 @@ use crate::metrics::{HttpRequest, Metrics};
 use crate::revocation::log::RevocationLog;
 use crate::scim::provisioning::Provisioning;
 use crate::security_events::receiver::Receiver;
+use crate::settings::StatusSettings;
 use crate::throttle::Throttle;
 
+pub(crate) use self::rates::Rates;
 pub(crate) use self::server::serve;
+pub(crate) use self::statements::SIGNATURE_PLACES;
 
 /// What the handlers work on.
 #[derive(Debug)]
@@ -69,6 +78,13 @@ pub(crate) struct Api {
     pub(crate) max_request_body: usize,
     pub(crate) request_timeout: Duration,
     pub(crate) limits: Limits,
+    pub(crate) anchors: TrustAnchors,
+    /// The names under which statements address this control plane.
+    pub(crate) audience: Vec<String>,
+    pub(crate) status: StatusSettings,
+    pub(crate) rates: Rates,
+    /// Statements whose signatures may be looked at, at a time.
+    pub(crate) signature_places: Semaphore,
     /// Event streams that may be open at a time.
     pub(crate) stream_places: Arc<Semaphore>,
     /// Queries that may read the ledger at a time.
@@ -86,21 +102,29 @@ pub(crate) const MAX_QUERIES: usize = 4;
 pub(crate) fn router(api: Arc<Api>) -> Router {
     let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
     let reading_audit = Router::new().route("/v1/audit/events", get(audit::events));
-    let watching = Router::new().route("/v1/revocations/stream", get(revocation_stream::follow));
+    let asking = get(status::one).merge(post(status::several).layer(DefaultBodyLimit::max(api.limits.max_status_body)));
+    let watching = Router::new()
+        .route("/v1/revocations/stream", get(revocation_stream::follow))
+        .route("/v1/delegations/status", asking);
     let reading_principals = Router::new()
         .route("/v1/principals", get(principals::by_name))
         .route("/v1/principals/{id}", get(principals::by_id));
-    Router::new()
-        .merge(requiring(Permission::Watch, &api, watching))
-        .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
-        .merge(requiring(Permission::Revoke, &api, revoking))
-        .merge(requiring(Permission::ReadAudit, &api, reading_audit))
-        .merge(requiring(Permission::Provision, &api, scim::routes()))
-        .merge(requiring(Permission::Transmit, &api, security_events::routes()))
+    let stating = post(statements::state).layer(DefaultBodyLimit::max(statements::max_body()));
+    let open = Router::new()
+        .route("/v1/revocations/statements", stating)
         .route("/v1/log", get(log))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&api), rates::limit_strangers));
+    Router::new()
+        .merge(requiring(Permission::Watch, &api, watching))
+        .merge(requiring(Permission::Revoke, &api, revoking))
+        .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
+        .merge(requiring(Permission::ReadAudit, &api, reading_audit))
+        .merge(requiring(Permission::Provision, &api, scim::routes()))
+        .merge(requiring(Permission::Transmit, &api, security_events::routes()))
+        .merge(open)
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(api.max_request_body))
@@ -110,7 +134,12 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
 }
 
 async fn log(State(api): State<Arc<Api>>) -> Response {
-    Json(serde_json::json!({ "log_id": api.log.log_id().as_str(), "seq": api.log.head() })).into_response()
+    let answer = serde_json::json!({
+        "log_id": api.log.log_id().as_str(),
+        "seq": api.log.head(),
+        "max_token_lifetime_s": api.log.max_token_lifetime(),
+    });
+    Json(answer).into_response()
 }
 
 async fn no_such_route() -> Problem {

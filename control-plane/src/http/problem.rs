@@ -12,6 +12,7 @@ pub(crate) struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     challenge: Option<&'static str>,
+    claim: Option<&'static str>,
 }
 
 /// What a response that was made of a problem says, for whoever has to say it in another form.
@@ -28,6 +29,7 @@ impl Problem {
             detail: detail.into(),
             retry_after: None,
             challenge: None,
+            claim: None,
         }
     }
 
@@ -35,6 +37,22 @@ impl Problem {
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
         Self {
             retry_after: Some(wait),
+            ..self
+        }
+    }
+
+    /// Names the claim of a signed statement that is wrong, as a member of its own.
+    pub(crate) fn claim(self, claim: &'static str) -> Self {
+        Self {
+            claim: Some(claim),
+            ..self
+        }
+    }
+
+    /// Says in which part of the request it is.
+    pub(crate) fn within(self, place: &str) -> Self {
+        Self {
+            detail: format!("at {place}: {}", self.detail),
             ..self
         }
     }
@@ -50,12 +68,15 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "type": "about:blank",
             "title": self.status.canonical_reason().unwrap_or("Error"),
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
+        if let (Some(claim), Some(members)) = (self.claim, body.as_object_mut()) {
+            members.insert("claim".to_owned(), claim.into());
+        }
         let mut response = (self.status, body.to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,8 @@ use super::json::{self, Seconds};
 use super::problem::Problem;
 use super::{Api, Begun};
 use crate::access::Caller;
-use crate::revocation::log::RevokeError;
+use crate::data_folder::LogId;
+use crate::revocation::log::{Receipt, RevokeError};
 use crate::revocation::state::PlanError;
 use crate::revocation::subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
@@ -53,12 +54,7 @@ pub(crate) async fn revoke(
     };
     begun.note();
     let receipt = api.log.perform(Order { operation, by, reason }).await?;
-    Ok(Json(Revoked {
-        log_id: api.log.log_id().to_string(),
-        seq: receipt.seq,
-        epoch: receipt.epoch,
-        changed: receipt.changed,
-    }))
+    Ok(Json(Revoked::new(api.log.log_id(), receipt)))
 }
 
 /// The answer.
@@ -69,6 +65,19 @@ pub(crate) struct Revoked {
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u64>,
     changed: bool,
+}
+
+// === impl Revoked ===
+
+impl Revoked {
+    pub(crate) fn new(log_id: &LogId, receipt: Receipt) -> Self {
+        Self {
+            log_id: log_id.to_string(),
+            seq: receipt.seq,
+            epoch: receipt.epoch,
+            changed: receipt.changed,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -122,15 +131,7 @@ struct DelegationBody {
 
 impl Body {
     fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, Problem> {
-        let content_type = headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or("none");
-        let essence = content_type.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case("application/json") {
-            let detail = format!("the Content-Type must be application/json, not {content_type}");
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
-        }
+        json::check_media_type(headers, "application/json")?;
         Ok(json::parse(body)?)
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::impatient::Impatient;
+use super::rates::ClientAddress;
 use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedStream;
 
@@ -41,11 +42,15 @@ pub(crate) async fn serve(
                     break;
                 };
                 let peer = stream.peer().clone();
+                let address = peer.address.map(|address| ClientAddress(address.ip()));
                 let routes = TowerToHyperService::new(router.clone());
                 let service = service_fn(move |mut request: hyper::Request<Incoming>| {
                     // It may have stopped counting since the last request.
                     if let Some(certificate) = peer.certificate() {
                         request.extensions_mut().insert(Arc::clone(certificate));
+                    }
+                    if let Some(address) = address {
+                        request.extensions_mut().insert(address);
                     }
                     routes.call(request)
                 });

@@ -22,6 +22,7 @@ use super::history::{Histories, HistoryEntry, HistoryError, Indexing};
 use super::provenance::Provenance;
 use super::snapshot::Snapshot;
 use super::state::{EpochStep, Now, Plan, PlanError, PrincipalState, Room};
+use super::status::Knowledge;
 use super::storage::{Compacted, Cut, EncodedRecord, Storage};
 use super::subject::{Operation, Order, PrincipalName};
 use super::table::Table;
@@ -298,6 +299,16 @@ impl RevocationLog {
     /// Whether the updates after `seq` are in memory.
     pub(crate) fn covers(&self, seq: u64) -> bool {
         self.shared.read().covers(seq)
+    }
+
+    /// What `ask` makes of what the log knows at its head, whose sequence number it is given.
+    pub(crate) fn read<R>(&self, ask: impl FnOnce(Knowledge<'_>, u64) -> R) -> R {
+        let view = self.shared.read();
+        let knowledge = Knowledge {
+            state: view.state(),
+            max_token_lifetime: self.max_token_lifetime(),
+        };
+        ask(knowledge, view.head())
     }
 
     /// A snapshot from which the updates to the head are in memory. Thousands of clients that connect at once share

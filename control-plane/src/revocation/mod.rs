@@ -17,6 +17,7 @@ pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod snapshot;
 pub(crate) mod state;
+pub(crate) mod status;
 pub(crate) mod storage;
 pub(crate) mod subject;
 pub(crate) mod table;

@@ -291,6 +291,25 @@ impl State {
         }
     }
 
+    pub(crate) fn has_key(&self, thumbprint: &Thumbprint) -> bool {
+        self.table.get(Name::Key(thumbprint)).is_some()
+    }
+
+    pub(crate) fn floor_of(&self, issuer: &Issuer) -> Option<i64> {
+        match self.table.get(Name::Issuer(issuer))?.value {
+            Value::IssuerFloor { issued_up_to } => Some(issued_up_to),
+            Value::Principal { .. } | Value::Key | Value::Delegation { .. } => None,
+        }
+    }
+
+    pub(crate) fn floor_of_all(&self) -> Option<i64> {
+        self.log_floor
+    }
+
+    pub(crate) fn has_delegation(&self, name: &DelegationName) -> bool {
+        self.table.get(Name::Delegation(name)).is_some()
+    }
+
     fn disabled_by(&self, name: &PrincipalName) -> u32 {
         self.principal(name).map_or(0, |known| known.disabled_by)
     }

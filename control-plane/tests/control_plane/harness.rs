@@ -80,6 +80,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) retry_after: Option<u64>,
     pub(crate) content_type: String,
+    pub(crate) etag: Option<String>,
+    pub(crate) cache_control: Option<String>,
     pub(crate) text: String,
 }
 
@@ -125,6 +127,21 @@ impl Server {
             request = request.header("authorization", *value);
         }
         send(request.body(body).unwrap()).await
+    }
+
+    /// Sends a body of any type, without a credential.
+    pub(crate) async fn send(&self, path: &str, content_type: &str, body: &str) -> Answer {
+        let request = ureq::http::Request::post(self.url(path)).header("content-type", content_type);
+        send(request.body(body.to_owned()).unwrap()).await
+    }
+
+    /// Asks with the operator's token, and these headers.
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = ureq::http::Request::get(self.url(path)).header("authorization", format!("Bearer {TOKEN}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        send(request.body(String::new()).unwrap()).await
     }
 
     pub(crate) async fn get(&self, path: &str, authorization: &[&str]) -> Answer {
@@ -263,6 +280,8 @@ async fn send(request: ureq::http::Request<String>) -> Answer {
             status: response.status().as_u16(),
             retry_after: header("retry-after").map(|value| value.parse().unwrap()),
             content_type: header("content-type").unwrap_or_default(),
+            etag: header("etag"),
+            cache_control: header("cache-control"),
             text: response.body_mut().read_to_string().unwrap(),
         }
     })

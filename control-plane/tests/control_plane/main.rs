@@ -13,5 +13,7 @@ mod principals;
 mod restart;
 mod revocation;
 mod scale;
+mod statements;
+mod status;
 mod stream;
 mod tls;

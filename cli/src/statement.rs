@@ -1,0 +1,99 @@
+//! Signed revocation statements: revoking with nothing but the issuer's own key.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use credence_delegation::mint::{self, RevocationOrder};
+use credence_delegation::{Limits, Revocation};
+
+use crate::clock::Span;
+use crate::control_plane::ControlPlaneOptions;
+use crate::failure::{Failure, Outcome};
+use crate::{clock, keys, random};
+
+/// How a statement is made, in place of an operator's token.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatementOptions {
+    /// Revoke by a signed statement instead of an operator's token: the private JWK file of the issuer.
+    #[arg(long, value_name = "FILE", requires = "audience")]
+    sign_with: Option<PathBuf>,
+
+    /// Whom the statement is addressed to: a name in the control plane's audience.
+    #[arg(long, value_name = "URI", requires = "sign_with")]
+    audience: Vec<String>,
+
+    /// For how long the statement may be sent: up to 24h.
+    #[arg(long, value_name = "SPAN", default_value = "5m")]
+    statement_lifetime: Span,
+
+    /// Print the statement and send nothing.
+    #[arg(long, requires = "sign_with")]
+    print: bool,
+}
+
+impl StatementOptions {
+    pub(crate) fn are_given(&self) -> bool {
+        self.sign_with.is_some()
+    }
+
+    /// The did:key of the signing key: its issuer, if no other is named.
+    pub(crate) fn own_issuer(&self) -> Result<String, Failure> {
+        match &self.sign_with {
+            Some(file) => Ok(keys::signing_key(file)?.public().to_did_key()),
+            None => Err(Failure::input("give --sign-with, or the issuer")),
+        }
+    }
+
+    /// Signs the statement, and prints it, or sends it and gives back the answer's text.
+    pub(crate) fn state(
+        &self,
+        control_plane: &ControlPlaneOptions,
+        (issuer, subject): (&str, Option<&str>),
+        revocation: Revocation,
+        out: &mut impl Write,
+    ) -> Result<Stated, Failure> {
+        let file = self
+            .sign_with
+            .as_deref()
+            .ok_or_else(|| Failure::input("a statement is signed: give --sign-with"))?;
+        let key = keys::signing_key(file)?;
+        let now = clock::now();
+        let order = RevocationOrder {
+            id: random::id(now)?,
+            issuer: issuer.to_owned(),
+            subject: subject.map(str::to_owned),
+            audience: self.audience.clone(),
+            issued_at: now,
+            expires_at: now.plus(self.statement_lifetime.seconds),
+            revocation,
+        };
+        let statement = mint::revocation(&order, &key, &Limits::default())
+            .map_err(|error| Failure::input(format!("no such statement would be accepted: {error}")))?;
+        if self.print {
+            writeln!(out, "{statement}")?;
+            return Ok(Stated::Printed);
+        }
+        control_plane.stranger()?.state(&statement).map(Stated::Answered)
+    }
+}
+
+/// What became of a statement.
+pub(crate) enum Stated {
+    Printed,
+    /// The control plane has carried it out; its answer.
+    Answered(String),
+}
+
+impl Stated {
+    /// Says so.
+    pub(crate) fn report(
+        self,
+        out: &mut impl Write,
+        said: impl FnOnce(&str) -> Result<String, Failure>,
+    ) -> Result<Outcome, Failure> {
+        if let Self::Answered(answer) = self {
+            writeln!(out, "{}", said(&answer)?)?;
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,351 @@
+//! How often who may ask: token buckets for each credential and, where there is none, for each client address.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Api;
+use super::problem::Problem;
+use crate::metrics::RateLimited;
+use crate::settings::RateSettings;
+
+/// The address that a connection came from; among the extensions of every request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
+/// Every bucket.
+#[derive(Debug)]
+pub(crate) struct Rates {
+    credentials: Table<String>,
+    strangers: Table<Network>,
+    statements_of: Table<Network>,
+    statements: Mutex<Bucket>,
+    statements_rate: Rate,
+}
+
+/// Whose bucket was empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limited {
+    Credential,
+    Address,
+    Statements,
+}
+
+/// It is empty for so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Empty(Duration);
+
+/// One client's addresses: an IPv4 address or an IPv6 network of 64 bits, of which anybody has a whole one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Network(IpAddr);
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    per_second: f64,
+    burst: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+/// Buckets by name, so many and no more.
+#[derive(Debug)]
+struct Table<K> {
+    rate: Rate,
+    room: usize,
+    buckets: Mutex<Buckets<K>>,
+}
+
+#[derive(Debug)]
+struct Buckets<K> {
+    by_name: HashMap<K, Bucket>,
+    /// Of all who find no room.
+    shared: Bucket,
+    swept: Instant,
+}
+
+/// For open routes: counts the request against the client's address.
+pub(crate) async fn limit_strangers(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    match api.limit_address(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+// === impl Api ===
+
+impl Api {
+    /// Counts a request against its address.
+    pub(crate) fn limit_address(&self, request: &Request) -> Result<(), Problem> {
+        let address = request.extensions().get::<ClientAddress>().copied();
+        self.rates
+            .stranger(address, Instant::now())
+            .map_err(|wait| self.too_many(Limited::Address, wait))
+    }
+
+    /// Counts a request against its credential.
+    pub(crate) fn limit_credential(&self, name: &str) -> Result<(), Problem> {
+        self.rates
+            .credential(name, Instant::now())
+            .map_err(|wait| self.too_many(Limited::Credential, wait))
+    }
+
+    /// Counts a revocation statement.
+    pub(crate) fn limit_statement(&self, address: Option<ClientAddress>) -> Result<(), Problem> {
+        self.rates
+            .statement(address, Instant::now())
+            .map_err(|wait| self.too_many(Limited::Statements, wait))
+    }
+
+    fn too_many(&self, limited: Limited, wait: Duration) -> Problem {
+        let (by, detail) = match limited {
+            Limited::Credential => (
+                "credential",
+                "this credential asks more often than limits.requests_per_second allows; ask less often",
+            ),
+            Limited::Address => (
+                "address",
+                "this address asks without a credential more often than limits.unauthenticated_requests_per_second \
+                 allows; ask less often",
+            ),
+            Limited::Statements => (
+                "statements",
+                "more revocation statements arrive than limits.statements_per_second, or for one address \
+                 limits.statements_per_second_per_address, allows; send it again",
+            ),
+        };
+        self.metrics.rate_limited.get_or_create(&RateLimited { by }).inc();
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait)
+    }
+}
+
+// === impl Rates ===
+
+impl Rates {
+    pub(crate) fn new(settings: &RateSettings, now: Instant) -> Self {
+        let room = settings.counted_apart;
+        let of_address = Rate::even(settings.statements_per_second_per_address);
+        let statements_rate = Rate::even(settings.statements_per_second);
+        Self {
+            credentials: Table::new(Rate::new(settings.requests_per_second, settings.burst), room, now),
+            strangers: Table::new(
+                Rate::new(
+                    settings.unauthenticated_requests_per_second,
+                    settings.unauthenticated_burst,
+                ),
+                room,
+                now,
+            ),
+            statements_of: Table::new(of_address, room, now),
+            statements: Mutex::new(Bucket::full(statements_rate, now)),
+            statements_rate,
+        }
+    }
+
+    fn credential(&self, name: &str, now: Instant) -> Result<(), Duration> {
+        self.credentials.take(name, now).map_err(|empty| empty.0)
+    }
+
+    fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
+        self.strangers.take(&Network::of(address), now).map_err(|empty| empty.0)
+    }
+
+    /// First the address's own, so that one client does not use up what belongs to all.
+    fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
+        let taken = self.statements_of.take(&Network::of(address), now).and_then(|()| {
+            let mut bucket = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.take(self.statements_rate, now)
+        });
+        taken.map_err(|empty| empty.0)
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    fn of(address: Option<ClientAddress>) -> Self {
+        match address.map(|address| address.0.to_canonical()) {
+            Some(IpAddr::V6(address)) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self(IpAddr::from([a, b, c, d, 0, 0, 0, 0]))
+            }
+            Some(other) => Self(other),
+            None => Self(IpAddr::from([0; 4])),
+        }
+    }
+}
+
+// === impl Rate ===
+
+impl Rate {
+    fn new(per_second: u32, burst: u32) -> Self {
+        Self {
+            per_second: f64::from(per_second),
+            burst: f64::from(burst),
+        }
+    }
+
+    fn even(per_second: u32) -> Self {
+        Self::new(per_second, per_second)
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    fn full(rate: Rate, now: Instant) -> Self {
+        Self {
+            tokens: rate.burst,
+            at: now,
+        }
+    }
+
+    fn fill(&mut self, rate: Rate, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = rate.burst.min(self.tokens + elapsed * rate.per_second);
+        self.at = self.at.max(now);
+    }
+
+    fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Empty> {
+        self.fill(rate, now);
+        if self.tokens < 1.0 {
+            return Err(Empty(Duration::from_secs_f64((1.0 - self.tokens) / rate.per_second)));
+        }
+        self.tokens -= 1.0;
+        Ok(())
+    }
+}
+
+// === impl Table ===
+
+impl<K: Eq + Hash> Table<K> {
+    fn new(rate: Rate, room: usize, now: Instant) -> Self {
+        let buckets = Buckets {
+            by_name: HashMap::new(),
+            shared: Bucket::full(rate, now),
+            swept: now,
+        };
+        Self {
+            rate,
+            room,
+            buckets: Mutex::new(buckets),
+        }
+    }
+
+    fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Empty>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bucket) = buckets.by_name.get_mut(name) {
+            return bucket.take(self.rate, now);
+        }
+        if buckets.by_name.len() >= self.room {
+            buckets.sweep(self.rate, now);
+        }
+        if buckets.by_name.len() >= self.room {
+            return buckets.shared.take(self.rate, now);
+        }
+        let mut bucket = Bucket::full(self.rate, now);
+        let taken = bucket.take(self.rate, now);
+        buckets.by_name.insert(name.to_owned(), bucket);
+        taken
+    }
+}
+
+// === impl Buckets ===
+
+impl<K: Eq + Hash> Buckets<K> {
+    /// Forgets the full ones, which are like new; looks at all of them once a second at most.
+    fn sweep(&mut self, rate: Rate, now: Instant) {
+        if now.saturating_duration_since(self.swept) < SWEEP_INTERVAL {
+            return;
+        }
+        self.swept = now;
+        self.by_name.retain(|_, bucket| {
+            bucket.fill(rate, now);
+            bucket.tokens < rate.burst
+        });
+    }
+}
+
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(room: usize, now: Instant) -> Table<String> {
+        Table::new(Rate::new(10, 3), room, now)
+    }
+
+    #[test]
+    fn a_bucket_holds_the_burst_and_fills_at_the_rate() {
+        let start = Instant::now();
+        let table = table(10, start);
+        for _ in 0..3 {
+            table.take("a", start).unwrap();
+        }
+        let Err(Empty(wait)) = table.take("a", start) else {
+            panic!("a fourth of three");
+        };
+        assert_eq!(wait, Duration::from_millis(100));
+        table.take("b", start).unwrap();
+        table.take("a", start + wait).unwrap();
+        assert!(table.take("a", start + wait).is_err());
+    }
+
+    #[test]
+    fn a_full_table_forgets_who_was_idle_and_lets_the_others_share() {
+        let start = Instant::now();
+        let table = table(2, start);
+        for name in ["a", "b", "c", "d", "e"] {
+            table.take(name, start).unwrap();
+        }
+        assert!(
+            table.take("f", start).is_err(),
+            "c, d and e have emptied what is shared"
+        );
+        table.take("a", start).unwrap();
+        let later = start + Duration::from_secs(1);
+        for _ in 0..3 {
+            table.take("f", later).unwrap();
+        }
+        assert!(table.take("f", later).is_err());
+    }
+
+    #[test]
+    fn a_whole_ipv6_network_is_one_client() {
+        let network = |address: &str| Network::of(Some(ClientAddress(address.parse().unwrap())));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+    }
+
+    #[test]
+    fn one_address_does_not_use_up_the_statements_of_all() {
+        let start = Instant::now();
+        let settings = RateSettings {
+            statements_per_second: 3,
+            statements_per_second_per_address: 2,
+            ..RateSettings::default()
+        };
+        let rates = Rates::new(&settings, start);
+        let of = |last: u8| rates.statement(Some(ClientAddress(IpAddr::from([192, 0, 2, last]))), start);
+        assert_eq!([of(1), of(1), of(2)], [Ok(()); 3]);
+        assert!(of(1).is_err() && of(2).is_err() && of(3).is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! `POST /v1/revocations/statements`: a principal, or an issuer for its subjects, revokes with a signed statement.
+//!
+//! The body is the compact JWS, the media type `application/revocation+jwt`. Nobody needs an account: the signature is
+//! the credential. So strangers are refused at the least cost: for how often they ask, for the type, the size, the shape,
+//! the age and the issuer, before a signature is looked at; and only so many signatures are looked at, at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use credence_delegation::{
+    Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
+};
+
+use super::problem::Problem;
+use super::rates::ClientAddress;
+use super::revocations::Revoked;
+use super::{Api, Begun, json};
+use crate::revocation::log::unix_seconds;
+use crate::revocation::subject::{
+    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
+};
+use crate::text::shorten;
+
+/// Handles the request.
+pub(crate) async fn state(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    address: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Revoked>, Problem> {
+    api.limit_statement(address.map(|Extension(address)| address))?;
+    let limit = max_body();
+    let body = body.map_err(|rejection| unreadable(rejection.status(), limit))?;
+    json::check_media_type(&headers, MEDIA_TYPE)?;
+    if api.audience.is_empty() || api.anchors.iter().next().is_none() {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "this control plane takes no statements: its configuration names no trust_anchors or no audience",
+        ));
+    }
+    let statement = std::str::from_utf8(&body)
+        .map_err(|_| Problem::from("a statement is a compact JWS, which is ASCII".to_owned()))?;
+    let verified = verify(&api, statement.trim_ascii_end().to_owned()).await?;
+    let order = order(&verified)?;
+    begun.note();
+    let receipt = api.log.perform(order).await?;
+    Ok(Json(Revoked::new(api.log.log_id(), receipt)))
+}
+
+/// Bytes of a statement that are read at all.
+pub(crate) fn max_body() -> usize {
+    // A final line break is nobody's mistake.
+    DelegationLimits::default().statement_bytes + 2
+}
+
+async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, Problem> {
+    // What can be refused without a signature is, before there is any waiting.
+    Statement::parse(&statement, &DelegationLimits::default())?;
+    let place = tokio::time::timeout(LONGEST_WAIT, api.signature_places.acquire()).await;
+    let Ok(Ok(_place)) = place else {
+        let detail = "too many statements are being verified; send it again";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(Duration::from_secs(1)));
+    };
+    let api = Arc::clone(api);
+    let verified = tokio::task::spawn_blocking(move || {
+        let limits = DelegationLimits::default();
+        Statement::parse(&statement, &limits)?.verify(&StatementContext {
+            anchors: &api.anchors,
+            audience: &api.audience,
+            limits: &limits,
+            now: UnixTime(unix_seconds()),
+        })
+    });
+    match verified.await {
+        Ok(verified) => Ok(verified?),
+        Err(error) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    }
+}
+
+fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
+    let by = statement.principal();
+    let principal = || PrincipalName::parse(by.issuer.clone(), by.subject.clone());
+    let operation = match statement.revocation() {
+        Revocation::Epoch(from) => Operation::Raise {
+            principal: principal()?,
+            from: Some(*from),
+        },
+        Revocation::Delegation(id) => Operation::RevokeDelegation(DelegationName::parse(principal()?, id.clone())?),
+        Revocation::Key(key) => Operation::RevokeKey(Thumbprint::parse(key.to_string())?),
+        Revocation::IssuedUntil(until) => Operation::RaiseIssuerFloor {
+            issuer: Issuer::parse(by.issuer.clone())?,
+            issued_up_to: until.0,
+        },
+    };
+    Ok(Order {
+        operation,
+        by: Requester {
+            source: Source::Statement,
+            name: statement.signed_by().to_string(),
+        },
+        reason: Some(shorten(format!("statement {}", statement.id()))),
+    })
+}
+
+impl From<StatementError> for Problem {
+    fn from(error: StatementError) -> Self {
+        let detail = error.to_string();
+        let (status, claim) = match error {
+            StatementError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, None),
+            StatementError::Malformed(_) | StatementError::Header(_) | StatementError::Json(_) => {
+                (StatusCode::BAD_REQUEST, None)
+            }
+            StatementError::Expired | StatementError::Lifetime(_) => (StatusCode::BAD_REQUEST, Some("exp")),
+            StatementError::IssuedInFuture => (StatusCode::BAD_REQUEST, Some("iat")),
+            StatementError::Claim { claim, .. } => (StatusCode::BAD_REQUEST, Some(claim)),
+            StatementError::Audience => (StatusCode::BAD_REQUEST, Some("aud")),
+            StatementError::IssuerUnknown => (StatusCode::FORBIDDEN, Some("iss")),
+            StatementError::ForeignKey => (StatusCode::FORBIDDEN, Some("revoke.key")),
+            StatementError::AlgorithmNotAllowed | StatementError::KeyUnknown | StatementError::SignatureInvalid => {
+                (StatusCode::FORBIDDEN, None)
+            }
+        };
+        let problem = Self::new(status, detail);
+        match claim {
+            Some(claim) => problem.claim(claim),
+            None => problem,
+        }
+    }
+}
+
+fn unreadable(status: StatusCode, limit: usize) -> Problem {
+    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
+        format!("the body has more than {limit} bytes, more than any statement")
+    } else {
+        "the body did not arrive whole; send the statement again".to_owned()
+    };
+    Problem::new(status, detail)
+}
+
+/// Verifications at a time.
+pub(crate) const SIGNATURE_PLACES: usize = 2;
+const MEDIA_TYPE: &str = "application/revocation+jwt";
+const LONGEST_WAIT: Duration = Duration::from_secs(1);

@@ -1,0 +1,402 @@
+//! `GET` and `POST /v1/delegations/status`: whether a delegation is revoked, for relying parties that are no Envoy.
+//!
+//! A delegation is given by the facts that the filters' rule needs. Of those that are left out, the answer takes the
+//! worst: without `issued_at` every floor voids it, without `epoch` every raise does unless the issuer is known to speak
+//! for several people and the root is younger. docs/api.md has the members.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{RawQuery, State as AxumState};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use credence_delegation::revocation::{EPOCH_LIMIT, Facts, NamedToken, Void, void_of};
+use credence_delegation::{Limits as DelegationLimits, PresentedChain, Thumbprint, TrustAnchors, UnixTime};
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use super::{Api, Begun, json, query};
+use crate::access::Caller;
+use crate::revocation::status::Knowledge;
+use crate::revocation::subject::{DelegationName, Issuer, PrincipalName};
+
+/// `GET`: one delegation, in the query.
+pub(crate) async fn one(
+    AxumState(api): AxumState<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let asked = Asked::from_query(query.as_deref())?;
+    let question = Question::of_facts(asked, &api.anchors)?;
+    question.check_scope(&caller)?;
+    let skew = u64::from(api.status.max_iat_skew);
+    let (status, seq) = api.log.read(|log, seq| (question.answer(log, skew), seq));
+    let log_id = api.log.log_id().as_str();
+    let tag = status.entity_tag(log_id);
+    let unchanged = is_among(&headers, &tag);
+    let mut response = if unchanged {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        Json(StatusBody { log_id, seq, status }).into_response()
+    };
+    let headers = response.headers_mut();
+    let fresh = format!("private, max-age={}", api.status.max_age);
+    for (name, value) in [(header::ETAG, tag), (header::CACHE_CONTROL, fresh)] {
+        // Both are made of visible ASCII.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
+    Ok(response)
+}
+
+/// `POST`: up to a thousand, in the body.
+pub(crate) async fn several(
+    AxumState(api): AxumState<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    let body = body.map_err(|rejection| unreadable(rejection.status(), api.limits.max_status_body))?;
+    json::check_media_type(&headers, "application/json")?;
+    let Batch { delegations } = json::parse(&body)?;
+    begun.note();
+    if delegations.is_empty() || delegations.len() > MAX_BATCH {
+        return Err(Problem::from(format!("at delegations: ask about 1 to {MAX_BATCH}")));
+    }
+    let mut questions = Vec::with_capacity(delegations.len());
+    for (index, json::Object(item)) in delegations.into_iter().enumerate() {
+        let question = item.into_question(&api.anchors).and_then(|question| {
+            question.check_scope(&caller)?;
+            Ok(question)
+        });
+        questions.push(question.map_err(|problem| problem.within(&format!("delegations[{index}]")))?);
+        if index % QUESTIONS_AT_A_TIME == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let skew = u64::from(api.status.max_iat_skew);
+    let (results, seq) = api.log.read(|log, seq| {
+        let results: Vec<_> = questions.iter().map(|question| question.answer(log, skew)).collect();
+        (results, seq)
+    });
+    let log_id = api.log.log_id().as_str();
+    Ok(Json(BatchBody { log_id, seq, results }).into_response())
+}
+
+#[derive(Debug, Serialize)]
+struct StatusBody<'a> {
+    log_id: &'a str,
+    seq: u64,
+    #[serde(flatten)]
+    status: Status,
+}
+
+#[derive(Debug, Serialize)]
+struct BatchBody<'a> {
+    log_id: &'a str,
+    seq: u64,
+    results: Vec<Status>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Status {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    delegations: Vec<json::Object<Item>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    #[serde(default, deserialize_with = "json::text")]
+    chain: Option<String>,
+    #[serde(default, deserialize_with = "json::text")]
+    issuer: Option<String>,
+    #[serde(default, deserialize_with = "json::text")]
+    subject: Option<String>,
+    #[serde(default, deserialize_with = "json::present")]
+    epoch: Option<u64>,
+    #[serde(default, deserialize_with = "json::present")]
+    issued_at: Option<i64>,
+    #[serde(default, deserialize_with = "json::present")]
+    asserts_subjects: Option<bool>,
+    #[serde(default)]
+    keys: Vec<String>,
+    #[serde(default)]
+    ids: Vec<String>,
+}
+
+/// The facts as they were given.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    issuer: Option<String>,
+    subject: Option<String>,
+    epoch: Option<u64>,
+    issued_at: Option<i64>,
+    asserts_subjects: Option<bool>,
+    keys: Vec<String>,
+    ids: Vec<String>,
+}
+
+/// What the log is asked.
+#[derive(Debug)]
+enum Question {
+    Facts {
+        issuer: String,
+        subject: Option<String>,
+        asserts_subjects: bool,
+        epoch: Option<u64>,
+        issued_at: UnixTime,
+        keys: Vec<Thumbprint>,
+        ids: Vec<String>,
+    },
+    Chain(PresentedChain),
+}
+
+// === impl Status ===
+
+impl Status {
+    fn of(void: Result<(), Void>) -> Self {
+        match void {
+            Ok(()) => Self {
+                status: "active",
+                reason: None,
+            },
+            Err(void) => Self {
+                status: "revoked",
+                reason: Some(void.code()),
+            },
+        }
+    }
+
+    /// Weak: the position in the answer moves with every revocation, what it says of the delegation does not.
+    fn entity_tag(self, log_id: &str) -> String {
+        format!("W/\"{log_id}.{}\"", self.reason.unwrap_or(self.status))
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn from_query(query: Option<&str>) -> Result<Self, Problem> {
+        let mut asked = Self::default();
+        for (name, value) in query::members(query)? {
+            match name.as_str() {
+                "issuer" => query::once(&mut asked.issuer, &name, value)?,
+                "subject" => query::once(&mut asked.subject, &name, value)?,
+                "epoch" => query::once(&mut asked.epoch, &name, whole(&name, &value)?)?,
+                "issued_at" => query::once(&mut asked.issued_at, &name, whole(&name, &value)?)?,
+                "asserts_subjects" => query::once(&mut asked.asserts_subjects, &name, truth(&name, &value)?)?,
+                "key" => asked.keys.push(value),
+                "id" => asked.ids.push(value),
+                _ => {
+                    return Err(Problem::from(
+                        "the query has issuer, key and id (both as often as needed), and where they are known subject, \
+                         epoch, issued_at and asserts_subjects"
+                            .to_owned(),
+                    ));
+                }
+            }
+        }
+        Ok(asked)
+    }
+}
+
+// === impl Item ===
+
+impl Item {
+    fn into_question(self, anchors: &TrustAnchors) -> Result<Question, Problem> {
+        let Self {
+            chain,
+            issuer,
+            subject,
+            epoch,
+            issued_at,
+            asserts_subjects,
+            keys,
+            ids,
+        } = self;
+        let asked = Asked {
+            issuer,
+            subject,
+            epoch,
+            issued_at,
+            asserts_subjects,
+            keys,
+            ids,
+        };
+        match chain {
+            None => Question::of_facts(asked, anchors),
+            Some(chain) if asked == Asked::default() => {
+                PresentedChain::read(&chain, anchors, &DelegationLimits::default())
+                    .map(Question::Chain)
+                    .map_err(|denial| Problem::from(format!("at chain: {denial}")))
+            }
+            Some(_) => Err(Problem::from("chain stands alone, or the facts without it".to_owned())),
+        }
+    }
+}
+
+// === impl Question ===
+
+impl Question {
+    fn of_facts(asked: Asked, anchors: &TrustAnchors) -> Result<Self, Problem> {
+        let missing = |name: &str, why: &str| Problem::from(format!("{name} is missing: {why}"));
+        let issuer = asked.issuer.ok_or_else(|| missing("issuer", "the root token's iss"))?;
+        if asked.keys.is_empty() {
+            return Err(missing(
+                "key",
+                "the thumbprints of the root's signing key and of every holder's; a revoked one can not be found \
+                 otherwise",
+            ));
+        }
+        if asked.ids.is_empty() {
+            return Err(missing(
+                "id",
+                "the jti of every token of the chain; a revoked one can not be found otherwise",
+            ));
+        }
+        if asked.keys.len() > MAX_NAMES || asked.ids.len() > MAX_NAMES {
+            return Err(Problem::from(format!(
+                "at most {MAX_NAMES} keys and as many ids of one chain"
+            )));
+        }
+        // As everywhere, what is configured of an issuer is what counts.
+        let configured = anchors.of_issuer(&issuer).next().map(|anchor| anchor.asserts_subjects);
+        let asserts_subjects = configured.or(asked.asserts_subjects);
+        let subject = asked.subject.filter(|_| asserts_subjects != Some(false));
+        let principal = PrincipalName::parse(issuer.clone(), subject.clone())?;
+        for id in &asked.ids {
+            DelegationName::parse(principal.clone(), id.clone())?;
+        }
+        if asked.epoch.is_some_and(|epoch| epoch >= EPOCH_LIMIT) {
+            return Err(Problem::from("epoch is below 2^53".to_owned()));
+        }
+        let keys = asked.keys.iter().map(|key| {
+            Thumbprint::parse(key).ok_or_else(|| {
+                Problem::from("a key is its RFC 7638 SHA-256 thumbprint in base64url: 43 characters".to_owned())
+            })
+        });
+        Ok(Self::Facts {
+            subject,
+            asserts_subjects: asserts_subjects.unwrap_or(false),
+            epoch: asked.epoch,
+            issued_at: UnixTime(asked.issued_at.unwrap_or(i64::MIN)),
+            keys: keys.collect::<Result<_, _>>()?,
+            ids: asked.ids,
+            issuer,
+        })
+    }
+
+    fn check_scope(&self, caller: &Caller) -> Result<(), Problem> {
+        let issuer = match self {
+            Self::Facts { issuer, .. } => issuer,
+            Self::Chain(chain) => chain.issuer(),
+        };
+        // One that no log can hold is no secret of anybody's.
+        if caller.covers(issuer) || Issuer::parse(issuer.to_owned()).is_err() {
+            return Ok(());
+        }
+        let name = &caller.name;
+        let detail = format!("the credential {name:?} is bound to other issuers (access: issuers)");
+        Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
+    }
+
+    fn answer(&self, log: Knowledge<'_>, skew: u64) -> Status {
+        Status::of(match self {
+            Self::Facts {
+                issuer,
+                subject,
+                asserts_subjects,
+                epoch,
+                issued_at,
+                keys,
+                ids,
+            } => {
+                let facts = Facts {
+                    issuer,
+                    subject: subject.as_deref(),
+                    asserts_subjects: *asserts_subjects,
+                    root_epoch: *epoch,
+                    issued_at: *issued_at,
+                };
+                // How long the tokens live is for the relying party to check: docs/api.md says against what.
+                let tokens = ids.iter().map(|id| NamedToken { id, span: None });
+                void_of(&facts, keys.iter().copied(), tokens, &log, skew)
+            }
+            Self::Chain(chain) => chain.void(&log, skew),
+        })
+    }
+}
+
+/// RFC 9110 section 13.1.2: compared weakly.
+fn is_among(headers: &HeaderMap, tag: &str) -> bool {
+    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|known| known.trim() == "*" || opaque(known) == opaque(tag))
+}
+
+fn whole<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
+    let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = value.parse().ok().filter(|_| plain);
+    number.ok_or_else(|| Problem::from(format!("{name} is a whole number")))
+}
+
+fn truth(name: &str, value: &str) -> Result<bool, Problem> {
+    value
+        .parse()
+        .map_err(|_| Problem::from(format!("{name} is true or false")))
+}
+
+fn unreadable(status: StatusCode, limit: usize) -> Problem {
+    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
+        format!("the body has more than {limit} bytes (max_status_body); ask about fewer delegations at once")
+    } else {
+        "the body did not arrive whole; send the request again".to_owned()
+    };
+    Problem::new(status, detail)
+}
+
+/// Delegations of one `POST`.
+const MAX_BATCH: usize = 1_000;
+/// Keys, and ids, of one chain; chains have at most nine tokens.
+const MAX_NAMES: usize = 32;
+/// Chains read between two chances for others to run.
+const QUESTIONS_AT_A_TIME: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_says_what_the_answer_says() {
+        let active = Status::of(Ok(()));
+        let revoked = Status::of(Err(Void::KeyRevoked));
+        assert_eq!(active.entity_tag("log"), "W/\"log.active\"");
+        assert_eq!(revoked.entity_tag("log"), "W/\"log.revoked_key\"");
+        let known = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_NONE_MATCH, value.parse().unwrap());
+            is_among(&headers, &active.entity_tag("log"))
+        };
+        for value in ["*", "W/\"log.active\"", "\"log.active\"", "\"other\", W/\"log.active\""] {
+            assert!(known(value), "{value}");
+        }
+        assert!(!known("W/\"log.revoked_key\""));
+    }
+}

@@ -1,0 +1,106 @@
+//! `limits` of the configuration file: how often who may ask.
+
+use serde::Deserialize;
+
+use super::SettingsError;
+
+/// Rates of the HTTP API. Each has a bucket that fills at the rate and holds one second of it, or `burst`; whoever finds
+/// it empty gets 429.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateSettings {
+    /// Requests of one credential in a second.
+    pub requests_per_second: u32,
+    /// Requests of one credential at once.
+    pub burst: u32,
+    /// Requests of one address in a second that come without a credential, or with one that is refused.
+    pub unauthenticated_requests_per_second: u32,
+    /// Such requests at once.
+    pub unauthenticated_burst: u32,
+    /// Revocation statements in a second, of everybody together: each may cost a signature.
+    pub statements_per_second: u32,
+    /// The same of one address.
+    pub statements_per_second_per_address: u32,
+    /// Credentials and addresses that are counted apart, each; further addresses share one bucket.
+    pub counted_apart: usize,
+}
+
+/// What a status check answers beside the status.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StatusSettings {
+    /// For how many seconds the answer may be used again: 0 to 60.
+    pub max_age: u32,
+    /// How many seconds an issuer's clock may be ahead, as the filters' `max_iat_skew`: 0 to 300.
+    pub max_iat_skew: u32,
+}
+
+// === impl RateSettings ===
+
+impl RateSettings {
+    pub(super) fn check(&self) -> Result<(), SettingsError> {
+        let positive = [
+            ("requests_per_second", self.requests_per_second),
+            ("burst", self.burst),
+            (
+                "unauthenticated_requests_per_second",
+                self.unauthenticated_requests_per_second,
+            ),
+            ("unauthenticated_burst", self.unauthenticated_burst),
+            ("statements_per_second", self.statements_per_second),
+            (
+                "statements_per_second_per_address",
+                self.statements_per_second_per_address,
+            ),
+        ];
+        if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(SettingsError::at(format!("limits.{name}"), "write 1 to 4294967295"));
+        }
+        if !(1..=MOST_COUNTED_APART).contains(&self.counted_apart) {
+            return Err(SettingsError::at(
+                "limits.counted_apart",
+                format!("write 1 to {MOST_COUNTED_APART}"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for RateSettings {
+    fn default() -> Self {
+        Self {
+            requests_per_second: 50_000,
+            burst: 50_000,
+            unauthenticated_requests_per_second: 1_000,
+            unauthenticated_burst: 2_000,
+            statements_per_second: 500,
+            statements_per_second_per_address: 50,
+            counted_apart: 65_536,
+        }
+    }
+}
+
+// === impl StatusSettings ===
+
+impl StatusSettings {
+    pub(super) fn check(&self) -> Result<(), SettingsError> {
+        if self.max_age > 60 {
+            return Err(SettingsError::at("status.max_age", "write 0 to 60 seconds"));
+        }
+        if self.max_iat_skew > 300 {
+            return Err(SettingsError::at("status.max_iat_skew", "write 0 to 300 seconds"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for StatusSettings {
+    fn default() -> Self {
+        Self {
+            max_age: 1,
+            max_iat_skew: 30,
+        }
+    }
+}
+
+const MOST_COUNTED_APART: usize = 1 << 20;

@@ -1,0 +1,67 @@
+//! `trust_anchors` of the configuration file: the filter's field of this name, entry for entry.
+
+use credence_delegation::TrustAnchors;
+use credence_delegation::trust::{self, Entry};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::SettingsError;
+
+/// Who may sign revocation statements, and whose delegations can be asked about as chains.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustAnchorSettings {
+    /// A URI, compared exactly with `iss`.
+    pub issuer: String,
+    /// One public key of the issuer; left out for a did:key.
+    #[serde(default, deserialize_with = "present")]
+    pub jwk: Option<JsonText>,
+    /// Several, among which `kid` selects.
+    #[serde(default, deserialize_with = "present")]
+    pub jwks: Option<JsonText>,
+    /// What signatures may name in `alg`; Ed25519 alone if absent.
+    #[serde(default, deserialize_with = "present")]
+    pub algorithms: Option<Vec<String>>,
+    /// Whether the issuer speaks for several people, so that `sub` names the principal.
+    #[serde(default)]
+    pub asserts_subjects: bool,
+}
+
+/// JSON that is read later, by the protocol's own parser.
+#[derive(Debug, Clone)]
+pub struct JsonText(Box<RawValue>);
+
+/// The anchors that the entries come to.
+pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, SettingsError> {
+    let entries = entries.iter().map(|entry| Entry {
+        issuer: entry.issuer.clone(),
+        jwk: entry.jwk.clone().map(|text| text.0),
+        jwks: entry.jwks.clone().map(|text| text.0),
+        algorithms: entry.algorithms.clone(),
+        asserts_subjects: entry.asserts_subjects,
+    });
+    let trust = trust::trust(entries.collect());
+    match trust.problems.into_iter().next() {
+        Some(problem) => Err(SettingsError::at(problem.path, problem.message)),
+        None => Ok(trust.anchors),
+    }
+}
+
+impl PartialEq for JsonText {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl Eq for JsonText {}
+
+impl<'de> Deserialize<'de> for JsonText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::deserialize(deserializer).map(Self)
+    }
+}
+
+/// For a field that may be left out but is not null where it is there.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
