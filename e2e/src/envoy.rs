@@ -14,6 +14,7 @@ use crate::{Client, Failure, Reply, Request, waiting};
 #[derive(Debug)]
 pub struct Envoy {
     process: Process,
+    workers: usize,
     admin: SocketAddr,
     ingress: SocketAddr,
 }
@@ -28,10 +29,18 @@ impl Envoy {
     /// # Errors
     /// If it ends instead, with its last words.
     pub fn start(program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
+        Self::start_with(WORKERS, program, configuration, folder)
+    }
+
+    /// The same with so many workers.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn start_with(workers: usize, program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
         let address_file = admin_address_file(folder);
         // Of an Envoy that ran here before, if there was one.
         let _ = fs::remove_file(&address_file);
-        let mut process = launch(program, configuration, folder)?;
+        let mut process = launch(workers, program, configuration, folder)?;
         let admin: SocketAddr = waiting::until("Envoy to say where its admin page is", || {
             process.check_running()?;
             Ok(fs::read_to_string(&address_file)
@@ -45,6 +54,7 @@ impl Envoy {
         let ingress = listener_address(admin, "ingress")?;
         Ok(Self {
             process,
+            workers,
             admin,
             ingress,
         })
@@ -55,7 +65,7 @@ impl Envoy {
     /// # Errors
     /// If it runs all the same.
     pub fn refuse(program: &Path, configuration: &str, folder: &Path) -> Result<String, Failure> {
-        let mut process = launch(program, configuration, folder)?;
+        let mut process = launch(WORKERS, program, configuration, folder)?;
         let status = waiting::until("Envoy to refuse the configuration", || process.ended())?;
         if status.success() {
             return Err(Failure::new("Envoy ended as if all was well"));
@@ -69,6 +79,11 @@ impl Envoy {
     /// If it can not be killed.
     pub fn kill(&mut self) -> Result<(), Failure> {
         self.process.kill()
+    }
+
+    /// How many threads answer requests.
+    pub fn workers(&self) -> usize {
+        self.workers
     }
 
     /// Where requests go.
@@ -124,7 +139,7 @@ impl Envoy {
     /// # Errors
     /// If the kernel deals connections too unevenly.
     pub fn connection_to_every_worker(&self) -> Result<Vec<Client>, Failure> {
-        let mut connections: Vec<Option<Client>> = iter::repeat_with(|| None).take(WORKERS).collect();
+        let mut connections: Vec<Option<Client>> = iter::repeat_with(|| None).take(self.workers).collect();
         // Connections that nobody needs stay open meanwhile: a closing one would change what is counted.
         let mut spare = Vec::new();
         waiting::until("connections to every worker", || {
@@ -133,7 +148,7 @@ impl Envoy {
             // Only what is answered is certainly counted.
             client.send(&Request::get("/healthz"))?;
             let after = self.connections_by_worker()?;
-            let grown: Vec<usize> = (0..WORKERS)
+            let grown: Vec<usize> = (0..self.workers)
                 .filter(|&worker| after.get(worker) > before.get(worker))
                 .collect();
             match grown.as_slice() {
@@ -150,16 +165,16 @@ impl Envoy {
     }
 
     fn connections_by_worker(&self) -> Result<Vec<u64>, Failure> {
-        (0..WORKERS)
+        (0..self.workers)
             .map(|worker| self.stat(&format!("listener.ingress.worker_{worker}.downstream_cx_total")))
             .collect()
     }
 }
 
-fn launch(program: &Path, configuration: &str, folder: &Path) -> Result<Process, Failure> {
+fn launch(workers: usize, program: &Path, configuration: &str, folder: &Path) -> Result<Process, Failure> {
     let file = folder.join("envoy.yaml");
     fs::write(&file, configuration).map_err(Failure::of(format_args!("writing {}", file.display())))?;
-    let workers = WORKERS.to_string();
+    let workers = workers.to_string();
     let mut command = Command::new(program);
     command
         .arg("-c")

@@ -126,7 +126,11 @@ mod tests {
     fn reads_what_it_writes() {
         let inner = Message::new().number(1, u64::MAX).number(2, 0).bytes(3, b"");
         let outer = Message::new().number(7, 300).message(16, &inner);
-        assert_eq!(outer.encoded()[..3], [0x38, 0xac, 0x02], "as the specification's example has it");
+        assert_eq!(
+            outer.encoded()[..3],
+            [0x38, 0xac, 0x02],
+            "as the specification's example has it"
+        );
         let outer = Fields::of(outer.encoded());
         assert_eq!((outer.number(7), outer.number(8)), (300, 0));
         let inner = Fields::of(outer.bytes(16).unwrap());

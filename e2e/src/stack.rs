@@ -10,7 +10,7 @@ use crate::audit::Record;
 use crate::command::{Credence, Key};
 use crate::configuration::{self, Replacement, Values, Watching};
 use crate::control_plane::ControlPlane;
-use crate::envoy::Envoy;
+use crate::envoy::{Envoy, WORKERS};
 use crate::grants::CHARGE;
 use crate::upstream::Upstream;
 use crate::{Client, Failure, Reply, Request, guardian, waiting};
@@ -59,6 +59,8 @@ pub struct StackOptions {
     pub unsynced: bool,
     /// A module in place of the one that was built.
     pub filter: Option<Vec<u8>>,
+    /// How many workers Envoy has; [`envoy::WORKERS`](crate::envoy::WORKERS) if not given.
+    pub workers: Option<usize>,
     /// Have Envoy watch a file for this, so that [`Stack::reconfigure`] can replace it.
     pub watching: Option<Watching>,
 }
@@ -143,7 +145,8 @@ impl Stack {
                 apart.rest
             }
         };
-        let envoy = Envoy::start(&artefacts.envoy, &configuration, folder.path())?;
+        let workers = options.workers.unwrap_or(WORKERS);
+        let envoy = Envoy::start_with(workers, &artefacts.envoy, &configuration, folder.path())?;
         let envoy_program = artefacts.envoy;
         let stack = Self {
             envoy,
@@ -348,7 +351,8 @@ impl Stack {
     /// If it does not start, with its last words.
     pub fn restart_envoy(&mut self) -> Result<(), Failure> {
         self.envoy.kill()?;
-        self.envoy = Envoy::start(&self.envoy_program, &self.configuration, self.folder.path())?;
+        let workers = self.envoy.workers();
+        self.envoy = Envoy::start_with(workers, &self.envoy_program, &self.configuration, self.folder.path())?;
         self.wait_until_synced()
     }
 }

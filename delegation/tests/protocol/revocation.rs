@@ -169,7 +169,9 @@ fn other_keys_and_ids_leave_the_chain_alone() {
 #[test]
 fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
     let chain = chain(Some("0"), true);
-    let lifetimes = chain.tokens().map(|token| token.expires_at().distance(token.issued_at()));
+    let lifetimes = chain
+        .tokens()
+        .map(|token| token.expires_at().distance(token.issued_at()));
     let longest = lifetimes.max().unwrap();
     for (token_lifetime, expected) in [
         (None, Ok(())),
@@ -182,7 +184,10 @@ fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
             token_lifetime,
             forgotten_before: None,
         };
-        let log = Log { memory, ..Log::default() };
+        let log = Log {
+            memory,
+            ..Log::default()
+        };
         assert_eq!(void(&chain, &log, SKEW), expected, "{token_lifetime:?}");
     }
 }
@@ -196,7 +201,10 @@ fn a_token_from_before_what_was_forgotten_voids_the_chain() {
             token_lifetime: None,
             forgotten_before: Some(UnixTime(instant)),
         };
-        let log = Log { memory, ..Log::default() };
+        let log = Log {
+            memory,
+            ..Log::default()
+        };
         assert_eq!(void(&chain, &log, SKEW), expected, "{instant}");
     }
 }

@@ -215,7 +215,11 @@ mod tests {
         while delegations.len() > 0 {
             let before = delegations.len();
             sweep.step(&mut delegations, UnixTime(NOW), 90 * DAY).unwrap();
-            assert!(before - delegations.len() < 50_000 / 4, "{}", before - delegations.len());
+            assert!(
+                before - delegations.len() < 50_000 / 4,
+                "{}",
+                before - delegations.len()
+            );
             steps += 1;
         }
         assert!(steps > 4);

@@ -798,7 +798,11 @@ impl Scene {
     /// A watch in step with a log whose delegations were revoked at these times, and which reckons with `LIFETIME`.
     fn forgetful(times: &[u64]) -> Self {
         let mut scene = Self::with_log(0);
-        scene.log = times.iter().enumerate().map(|(index, time)| revoked_at(index + 1, *time)).collect();
+        scene.log = times
+            .iter()
+            .enumerate()
+            .map(|(index, time)| revoked_at(index + 1, *time))
+            .collect();
         scene.open();
         let head = scene.log.len() as u64;
         scene.hear(reckoning_with(LIFETIME, welcome(head, Some((scene.position(head), 1)))));
