@@ -207,14 +207,14 @@ impl fmt::Display for Figures {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(
             formatter,
-            r#"{{"subjects": {}, "load_ms": {:.0}, "resync_ms": {:.0}, "longest_pause_ms": {:.1}, "longest_pause_but_for_cores_ms": {:.1}, "longest_otherwise_ms": {:.1}, "longest_otherwise_but_for_cores_ms": {:.1}, "vm_growth_mib": {:.1}, "resync_peak_mib": {:.1}}}"#,
+            r#"{{"subjects": {}, "load_ms": {:.0}, "resync_ms": {:.0}, "longest_pause_ms": {:.1}, "longest_pause_wall_ms": {:.1}, "longest_otherwise_ms": {:.1}, "longest_otherwise_wall_ms": {:.1}, "vm_growth_mib": {:.1}, "resync_peak_mib": {:.1}}}"#,
             self.subjects,
             ms(self.load),
             ms(self.resync),
-            ms(self.while_loading.latency),
             ms(self.while_loading.without_waiting_for_a_core),
-            ms(self.otherwise.latency),
+            ms(self.while_loading.latency),
             ms(self.otherwise.without_waiting_for_a_core),
+            ms(self.otherwise.latency),
             mib(self.growth),
             mib(self.resync_growth),
         )

@@ -10,7 +10,7 @@ use super::table::Table;
 
 /// What one VM knows to be revoked.
 ///
-/// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of each near 32 bytes, however
+/// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of each below 40 bytes, however
 /// long its names. The key is the VM's secret, so that nobody can search for collisions; met by chance (a probability
 /// below 2^-80 for a full view over a VM's life) one makes an unrevoked subject look revoked, or merges two principals,
 /// whose epochs then differ from what their tokens carry: both deny.
@@ -44,7 +44,7 @@ pub enum ViewError {
     /// The view is full.
     #[error(
         "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be \
-         decided: raise control_plane.max_subjects (64 bytes of VM memory each while a snapshot arrives), or compact the log"
+         decided: raise control_plane.max_subjects (75 bytes of VM memory each while a snapshot arrives), or compact the log"
     )]
     TooManySubjects {
         /// The configured limit.
@@ -138,14 +138,17 @@ impl View {
 
     /// Forgets some of the revoked delegations whose ids no token can carry any more at `now`: a few at a time, so that
     /// nobody has to wait for it.
-    pub(super) fn forget_some(&mut self, now: UnixTime) {
+    /// Says how many.
+    pub(super) fn forget_some(&mut self, now: UnixTime) -> usize {
         let Some(token_lifetime) = self.memory.token_lifetime else {
-            return;
+            return 0;
         };
         let delegations = &mut self.subjects.delegations;
+        let before = delegations.len();
         if let Some(forgotten) = self.sweep.step(delegations, now, token_lifetime) {
             self.memory.forgotten_before = self.memory.forgotten_before.max(Some(forgotten));
         }
+        before.saturating_sub(delegations.len())
     }
 
     /// Whether something was forgotten that counts after all: a token that is older may still live at `now`.

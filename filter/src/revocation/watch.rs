@@ -91,6 +91,8 @@ pub struct Counters {
     pub snapshots: u64,
     /// Updates applied.
     pub updates: u64,
+    /// Revoked delegations forgotten because no token can carry their ids any more.
+    pub forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -308,7 +310,8 @@ impl Watch {
 
     fn forget_some(&mut self, now: Monotonic) {
         if let (Some(view), Some(time)) = (&mut self.view, self.clock.at(now)) {
-            view.forget_some(time);
+            let forgotten = view.forget_some(time) as u64;
+            self.counters.forgotten = self.counters.forgotten.saturating_add(forgotten);
             self.needs_snapshot |= view.has_forgotten_too_much(time);
         }
     }
