@@ -1,13 +1,11 @@
 //! How a filter takes in a large revocation log: how long, what requests notice of it, and what memory it takes.
 
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, fs, thread};
 
 use crate::configuration::Replacement;
-use crate::envoy::WORKERS;
-use crate::grants::READ;
 use crate::stand_in::{Load, Log, StandIn};
 use crate::{Client, Failure, Request, Stack, StackOptions, waiting};
 
@@ -21,34 +19,48 @@ pub struct Figures {
     /// The same while the view before it is kept.
     pub resync: Duration,
     /// The longest that a request took while a snapshot was loaded.
-    pub longest: Duration,
+    pub while_loading: Longest,
     /// The longest that one took in as much time without that.
-    pub longest_otherwise: Duration,
+    pub otherwise: Longest,
     /// Growth of one VM's memory by the first snapshot, in bytes.
     pub growth: u64,
     /// Its growth by the first snapshot and by the second one, during which it holds both.
     pub resync_growth: u64,
 }
 
-/// Has every worker load a log of so many subjects, and then another one, while a request after the other is answered by
-/// one worker: every one of them allowed.
+/// The longest that any request took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Longest {
+    /// From its first byte to the reply's last.
+    pub latency: Duration,
+    /// Of that, without the time in which the worker or the client was ready to run and had to wait for a core: what is
+    /// left on a machine that has a core for each of them.
+    pub without_waiting_for_a_core: Duration,
+}
+
+/// Has Envoy's only worker load a log of so many subjects, and then another one, while it answers a request after the
+/// other: all of them by itself, after everything has been verified and looked up, because the agent may do something else.
 ///
 /// # Errors
 /// If anything does not work as it should.
 pub fn measure(subjects: u64) -> Result<Figures, Failure> {
     let (first, second) = (Log::of_principals(2, subjects), Log::of_principals(3, subjects));
     let stand_in = StandIn::serve(Log::of_principals(1, 0))?;
-    let stack = Stack::start(&following(&stand_in))?;
-    let chain = stack.mint("somebody-else", &["--tool", READ])?;
+    let options = StackOptions {
+        workers: Some(1),
+        ..following(&stand_in)
+    };
+    let stack = Stack::start(&options)?;
+    let chain = stack.mint("somebody-else", &["--tool", "something.else"])?;
     let request = Request::get("/v1/catalog/book").delegation(&chain);
     let before = memory(&stack)?;
 
-    let mut client = steady_client(&stack)?;
-    let (load, while_loading) = under_load(&mut client, &request, || take_over(&stand_in, first, 2))?;
+    let mut client = SteadyClient::of(&stack)?;
+    let (load, while_loading) = client.load_while(&request, || take_over(&stack, &stand_in, first, 2))?;
     let growth = memory(&stack)?.saturating_sub(before);
-    let (resync, while_resyncing) = under_load(&mut client, &request, || take_over(&stand_in, second, 3))?;
+    let (resync, while_resyncing) = client.load_while(&request, || take_over(&stack, &stand_in, second, 3))?;
     let resync_growth = memory(&stack)?.saturating_sub(before);
-    let ((), longest_otherwise) = under_load(&mut client, &request, || {
+    let ((), otherwise) = client.load_while(&request, || {
         thread::sleep(load + resync);
         Ok(())
     })?;
@@ -56,8 +68,8 @@ pub fn measure(subjects: u64) -> Result<Figures, Failure> {
         subjects,
         load,
         resync,
-        longest: while_loading.max(while_resyncing),
-        longest_otherwise,
+        while_loading: while_loading.or(while_resyncing),
+        otherwise,
         growth,
         resync_growth,
     })
@@ -78,59 +90,105 @@ pub fn following(stand_in: &StandIn) -> StackOptions {
 ///
 /// # Errors
 /// If that takes too long.
-pub fn until_taken_over(stand_in: &StandIn, seq: u64) -> Result<Duration, Failure> {
+pub fn until_taken_over(stack: &Stack, stand_in: &StandIn, seq: u64) -> Result<Duration, Failure> {
     waiting::until_at_most(LIMIT, format_args!("every VM to take over snapshot {seq}"), || {
         let loads = stand_in.loads();
         let of_this: Vec<&Load> = loads.iter().filter(|load| load.seq == seq).collect();
         let slowest = of_this.iter().map(|load| load.took).max();
-        Ok(slowest.filter(|_| of_this.len() > WORKERS))
+        Ok(slowest.filter(|_| of_this.len() > stack.envoy.workers()))
     })
 }
 
-fn take_over(stand_in: &StandIn, log: Log, seq: u64) -> Result<Duration, Failure> {
+fn take_over(stack: &Stack, stand_in: &StandIn, log: Log, seq: u64) -> Result<Duration, Failure> {
     stand_in.replace(log);
-    until_taken_over(stand_in, seq)
+    until_taken_over(stack, stand_in, seq)
 }
 
-fn steady_client(stack: &Stack) -> Result<Client, Failure> {
-    let connections = stack.envoy.connection_to_every_worker()?;
-    connections
-        .into_iter()
-        .next()
-        .ok_or_else(|| Failure::new("Envoy has no worker"))
+/// A client of one worker.
+struct SteadyClient {
+    connection: Client,
+    /// What the kernel says of the worker's thread.
+    worker: PathBuf,
 }
 
-/// Sends one request after the other while `work` goes on, each of which must be allowed, and says how long the longest
-/// took.
-fn under_load<T>(
-    client: &mut Client,
-    request: &Request,
-    work: impl FnOnce() -> Result<T, Failure>,
-) -> Result<(T, Duration), Failure> {
-    let is_done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            let mut longest = Duration::ZERO;
-            while !is_done.load(Ordering::Relaxed) {
-                let begin = Instant::now();
-                let reply = client.send(request)?;
-                longest = longest.max(reply.latency);
-                if reply.status != 200 {
-                    return Err(Failure::new(format!(
-                        "a good delegation got {} {:?}",
-                        reply.status,
-                        reply.reason()
-                    )));
+// === impl SteadyClient ===
+
+impl SteadyClient {
+    fn of(stack: &Stack) -> Result<Self, Failure> {
+        let connection = stack.envoy.connection_to_every_worker()?.into_iter().next();
+        let tasks = format!("/proc/{}/task", stack.envoy.id());
+        let tasks = fs::read_dir(&tasks).map_err(Failure::of(format_args!("reading {tasks}")))?;
+        let is_worker =
+            |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("wrk:"));
+        let worker = tasks.flatten().map(|task| task.path()).find(is_worker);
+        match (connection, worker) {
+            (Some(connection), Some(worker)) => Ok(Self { connection, worker }),
+            _ => Err(Failure::new("Envoy has no worker")),
+        }
+    }
+
+    /// Sends one request after the other while `work` goes on, each of which must get as far as its tool, and says how
+    /// long the longest took.
+    fn load_while<T: Send>(
+        &mut self,
+        request: &Request,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(T, Longest), Failure> {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let mut longest = Longest::default();
+                while !is_done.load(Ordering::Relaxed) {
+                    let begin = Instant::now();
+                    longest = longest.or(self.send(request)?);
+                    thread::sleep(BETWEEN.saturating_sub(begin.elapsed()));
                 }
-                thread::sleep(BETWEEN.saturating_sub(begin.elapsed()));
-            }
-            Ok(longest)
-        });
-        let outcome = work();
-        is_done.store(true, Ordering::Relaxed);
-        let longest = load.join().map_err(|_| Failure::new("the load has panicked"))??;
-        Ok((outcome?, longest))
-    })
+                Ok(longest)
+            });
+            let outcome = work();
+            is_done.store(true, Ordering::Relaxed);
+            let longest = load.join().map_err(|_| Failure::new("the load has panicked"))??;
+            Ok((outcome?, longest))
+        })
+    }
+
+    fn send(&mut self, request: &Request) -> Result<Longest, Failure> {
+        let before = self.waited_for_a_core()?;
+        let reply = self.connection.send(request)?;
+        let waited = self.waited_for_a_core()?.saturating_sub(before);
+        if reply.reason().as_deref() != Some("tool_not_granted") {
+            let what = format!("a good delegation got {} {}", reply.status, reply.text());
+            return Err(Failure::new(what));
+        }
+        Ok(Longest {
+            latency: reply.latency,
+            without_waiting_for_a_core: reply.latency.saturating_sub(waited),
+        })
+    }
+
+    /// How long the worker and the calling thread have waited for a core since they began.
+    fn waited_for_a_core(&self) -> Result<Duration, Failure> {
+        let mut waited = Duration::ZERO;
+        for task in [self.worker.as_path(), Path::new("/proc/thread-self")] {
+            let file = task.join("schedstat");
+            let attempt = || format!("reading {}", file.display());
+            let text = fs::read_to_string(&file).map_err(Failure::of(attempt()))?;
+            let nanos = text.split(' ').nth(1).unwrap_or_default();
+            waited += Duration::from_nanos(nanos.parse().map_err(Failure::of(attempt()))?);
+        }
+        Ok(waited)
+    }
+}
+
+// === impl Longest ===
+
+impl Longest {
+    fn or(self, other: Self) -> Self {
+        Self {
+            latency: self.latency.max(other.latency),
+            without_waiting_for_a_core: self.without_waiting_for_a_core.max(other.without_waiting_for_a_core),
+        }
+    }
 }
 
 /// What the memory of a VM has grown to: all of them have loaded the same, and the last to report is seen.
@@ -149,12 +207,14 @@ impl fmt::Display for Figures {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(
             formatter,
-            r#"{{"subjects": {}, "load_ms": {:.0}, "resync_ms": {:.0}, "longest_pause_ms": {:.1}, "longest_otherwise_ms": {:.1}, "vm_growth_mib": {:.1}, "resync_peak_mib": {:.1}}}"#,
+            r#"{{"subjects": {}, "load_ms": {:.0}, "resync_ms": {:.0}, "longest_pause_ms": {:.1}, "longest_pause_wall_ms": {:.1}, "longest_otherwise_ms": {:.1}, "longest_otherwise_wall_ms": {:.1}, "vm_growth_mib": {:.1}, "resync_peak_mib": {:.1}}}"#,
             self.subjects,
             ms(self.load),
             ms(self.resync),
-            ms(self.longest),
-            ms(self.longest_otherwise),
+            ms(self.while_loading.without_waiting_for_a_core),
+            ms(self.while_loading.latency),
+            ms(self.otherwise.without_waiting_for_a_core),
+            ms(self.otherwise.latency),
             mib(self.growth),
             mib(self.resync_growth),
         )

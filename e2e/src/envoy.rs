@@ -14,6 +14,7 @@ use crate::{Client, Failure, Reply, Request, waiting};
 #[derive(Debug)]
 pub struct Envoy {
     process: Process,
+    workers: usize,
     admin: SocketAddr,
     ingress: SocketAddr,
 }
@@ -22,29 +23,42 @@ pub struct Envoy {
 /// what all do.
 pub const WORKERS: usize = 2;
 
+/// How an Envoy is run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// How many workers it has.
+    pub workers: usize,
+    /// Further environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            workers: WORKERS,
+            environment: Vec::new(),
+        }
+    }
+}
+
 impl Envoy {
     /// Starts one with this configuration and waits until it takes requests. Its files go into `folder`.
     ///
     /// # Errors
     /// If it ends instead, with its last words.
     pub fn start(program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
-        Self::start_in(program, configuration, folder, &[])
+        Self::start_as(&Run::default(), program, configuration, folder)
     }
 
-    /// The same with these variables in its environment.
+    /// The same as `run` says.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_in(
-        program: &Path,
-        configuration: &str,
-        folder: &Path,
-        environment: &[(String, String)],
-    ) -> Result<Self, Failure> {
+    pub fn start_as(run: &Run, program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
         let address_file = admin_address_file(folder);
         // Of an Envoy that ran here before, if there was one.
         let _ = fs::remove_file(&address_file);
-        let mut process = launch(program, configuration, folder, environment)?;
+        let mut process = launch(run, program, configuration, folder)?;
         let admin: SocketAddr = waiting::until("Envoy to say where its admin page is", || {
             process.check_running()?;
             Ok(fs::read_to_string(&address_file)
@@ -58,6 +72,7 @@ impl Envoy {
         let ingress = listener_address(admin, "ingress")?;
         Ok(Self {
             process,
+            workers: run.workers,
             admin,
             ingress,
         })
@@ -68,7 +83,7 @@ impl Envoy {
     /// # Errors
     /// If it runs all the same.
     pub fn refuse(program: &Path, configuration: &str, folder: &Path) -> Result<String, Failure> {
-        let mut process = launch(program, configuration, folder, &[])?;
+        let mut process = launch(&Run::default(), program, configuration, folder)?;
         let status = waiting::until("Envoy to refuse the configuration", || process.ended())?;
         if status.success() {
             return Err(Failure::new("Envoy ended as if all was well"));
@@ -82,6 +97,11 @@ impl Envoy {
     /// If it can not be killed.
     pub fn kill(&mut self) -> Result<(), Failure> {
         self.process.kill()
+    }
+
+    /// How many threads answer requests.
+    pub fn workers(&self) -> usize {
+        self.workers
     }
 
     /// Where requests go.
@@ -137,7 +157,7 @@ impl Envoy {
     /// # Errors
     /// If the kernel deals connections too unevenly.
     pub fn connection_to_every_worker(&self) -> Result<Vec<Client>, Failure> {
-        let mut connections: Vec<Option<Client>> = iter::repeat_with(|| None).take(WORKERS).collect();
+        let mut connections: Vec<Option<Client>> = iter::repeat_with(|| None).take(self.workers).collect();
         // Connections that nobody needs stay open meanwhile: a closing one would change what is counted.
         let mut spare = Vec::new();
         waiting::until("connections to every worker", || {
@@ -146,7 +166,7 @@ impl Envoy {
             // Only what is answered is certainly counted.
             client.send(&Request::get("/healthz"))?;
             let after = self.connections_by_worker()?;
-            let grown: Vec<usize> = (0..WORKERS)
+            let grown: Vec<usize> = (0..self.workers)
                 .filter(|&worker| after.get(worker) > before.get(worker))
                 .collect();
             match grown.as_slice() {
@@ -163,24 +183,19 @@ impl Envoy {
     }
 
     fn connections_by_worker(&self) -> Result<Vec<u64>, Failure> {
-        (0..WORKERS)
+        (0..self.workers)
             .map(|worker| self.stat(&format!("listener.ingress.worker_{worker}.downstream_cx_total")))
             .collect()
     }
 }
 
-fn launch(
-    program: &Path,
-    configuration: &str,
-    folder: &Path,
-    environment: &[(String, String)],
-) -> Result<Process, Failure> {
+fn launch(run: &Run, program: &Path, configuration: &str, folder: &Path) -> Result<Process, Failure> {
     let file = folder.join("envoy.yaml");
     fs::write(&file, configuration).map_err(Failure::of(format_args!("writing {}", file.display())))?;
-    let workers = WORKERS.to_string();
+    let workers = run.workers.to_string();
     let mut command = Command::new(program);
     command
-        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .envs(run.environment.iter().map(|(name, value)| (name, value)))
         .arg("-c")
         .arg(&file)
         .args([

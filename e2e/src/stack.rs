@@ -10,7 +10,7 @@ use crate::audit::Record;
 use crate::command::{Credence, Key};
 use crate::configuration::{self, Replacement, Values, Watching};
 use crate::control_plane::ControlPlane;
-use crate::envoy::Envoy;
+use crate::envoy::{Envoy, Run, WORKERS};
 use crate::grants::CHARGE;
 use crate::upstream::Upstream;
 use crate::{Client, Failure, Reply, Request, guardian, waiting};
@@ -37,7 +37,7 @@ pub struct Stack {
     /// An agent's key.
     pub agent: Key,
     envoy_program: PathBuf,
-    envoy_environment: Vec<(String, String)>,
+    envoy_run: Run,
     configuration: String,
     /// What Envoy watches a file for.
     watched: Option<Watched>,
@@ -60,6 +60,8 @@ pub struct StackOptions {
     pub unsynced: bool,
     /// A module in place of the one that was built.
     pub filter: Option<Vec<u8>>,
+    /// How many workers Envoy has; [`envoy::WORKERS`](crate::envoy::WORKERS) if not given.
+    pub workers: Option<usize>,
     /// Have Envoy watch a file for this, so that [`Stack::reconfigure`] can replace it.
     pub watching: Option<Watching>,
     /// Further environment variables of the control plane.
@@ -153,8 +155,11 @@ impl Stack {
                 apart.rest
             }
         };
-        let envoy_environment = options.envoy_environment.clone();
-        let envoy = Envoy::start_in(&artefacts.envoy, &configuration, folder.path(), &envoy_environment)?;
+        let run = Run {
+            workers: options.workers.unwrap_or(WORKERS),
+            environment: options.envoy_environment.clone(),
+        };
+        let envoy = Envoy::start_as(&run, &artefacts.envoy, &configuration, folder.path())?;
         let envoy_program = artefacts.envoy;
         let stack = Self {
             envoy,
@@ -164,7 +169,7 @@ impl Stack {
             issuer,
             agent,
             envoy_program,
-            envoy_environment,
+            envoy_run: run,
             configuration,
             watched,
             folder,
@@ -369,12 +374,11 @@ impl Stack {
     /// If it does not start, with its last words.
     pub fn restart_envoy_unsynced(&mut self) -> Result<(), Failure> {
         self.envoy.kill()?;
-        let environment = &self.envoy_environment;
-        self.envoy = Envoy::start_in(
+        self.envoy = Envoy::start_as(
+            &self.envoy_run,
             &self.envoy_program,
             &self.configuration,
             self.folder.path(),
-            environment,
         )?;
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! as a real one never would. It serves snapshots only, and does not keep evidence.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,15 @@ pub struct StandIn {
     log: watch::Sender<Arc<Log>>,
     /// Chunks that are given of a snapshot; the others are held back.
     given: watch::Sender<usize>,
-    loads: Arc<Mutex<Vec<Load>>>,
+    seen: Arc<Seen>,
+}
+
+/// What filters have done.
+#[derive(Debug, Default)]
+struct Seen {
+    loads: Mutex<Vec<Load>>,
+    /// Those that wait for a chunk.
+    held: AtomicUsize,
 }
 
 /// A revocation log at one position, as a snapshot.
@@ -137,19 +146,19 @@ impl StandIn {
             address,
             log: watch::Sender::new(Arc::new(log)),
             given: watch::Sender::new(usize::MAX),
-            loads: Arc::default(),
+            seen: Arc::default(),
         };
-        let (log, given, loads) = (this.log.subscribe(), this.given.subscribe(), Arc::clone(&this.loads));
+        let (log, given, seen) = (this.log.subscribe(), this.given.subscribe(), Arc::clone(&this.seen));
         RUNTIME.spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                let (log, given, loads) = (log.clone(), given.clone(), Arc::clone(&loads));
+                let (log, given, seen) = (log.clone(), given.clone(), Arc::clone(&seen));
                 tokio::spawn(async move {
                     connection.set_nodelay(true).ok()?;
                     let mut connection = h2::server::handshake(connection).await.ok()?;
                     while let Some(Ok((request, respond))) = connection.accept().await {
-                        let (log, given, loads) = (log.clone(), given.clone(), Arc::clone(&loads));
+                        let (log, given, seen) = (log.clone(), given.clone(), Arc::clone(&seen));
                         // A stream that breaks off is the filter's to notice.
-                        tokio::spawn(async move { answer(request, respond, log, given, &loads).await.is_ok() });
+                        tokio::spawn(async move { answer(request, respond, log, given, &seen).await.is_ok() });
                     }
                     Some(())
                 });
@@ -173,9 +182,14 @@ impl StandIn {
         self.given.send_replace(chunks);
     }
 
+    /// How many filters are waiting for a chunk that is held back.
+    pub fn held(&self) -> usize {
+        self.seen.held.load(Ordering::Relaxed)
+    }
+
     /// The snapshots that were taken over so far.
     pub fn loads(&self) -> Vec<Load> {
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.loads.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -184,7 +198,7 @@ async fn answer(
     mut respond: SendResponse<Bytes>,
     mut log: watch::Receiver<Arc<Log>>,
     mut given: watch::Receiver<usize>,
-    loads: &Mutex<Vec<Load>>,
+    seen: &Seen,
 ) -> Result<(), Failure> {
     let is_watch = request.uri().path().ends_with("RevocationService/Watch");
     let mut head = Response::new(());
@@ -213,9 +227,14 @@ async fn answer(
             response(&Message::new().message(1, &log_now.welcome()))
         } else if let Some(pull) = fields.bytes(2) {
             let index = Fields::of(pull).number(1) as usize;
-            tokio::select! {
-                _ = given.wait_for(|given| *given > index) => {}
-                _ = log.changed() => return end(&mut out, UNAVAILABLE),
+            seen.held.fetch_add(1, Ordering::Relaxed);
+            let is_replaced = tokio::select! {
+                _ = given.wait_for(|given| *given > index) => false,
+                _ = log.changed() => true,
+            };
+            seen.held.fetch_sub(1, Ordering::Relaxed);
+            if is_replaced {
+                return end(&mut out, UNAVAILABLE);
             }
             log_now.chunks.get(index).cloned().unwrap_or_default()
         } else {
@@ -225,7 +244,7 @@ async fn answer(
                     seq: log_now.seq,
                     took: hello.elapsed(),
                 };
-                loads.lock().unwrap_or_else(PoisonError::into_inner).push(load);
+                seen.loads.lock().unwrap_or_else(PoisonError::into_inner).push(load);
             }
             let pong = Message::new().number(1, id).number(2, log_now.seq);
             response(&Message::new().message(4, &pong))

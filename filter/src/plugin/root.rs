@@ -75,6 +75,7 @@ struct Figures {
     audit_waiting: Gauge,
     revocation_streams: Total,
     revocation_violations: Total,
+    revocation_forgotten: Total,
     revocation_revision: Gauge,
     revocation_subjects: Gauge,
     lease_age_ms: Gauge,
@@ -416,6 +417,7 @@ impl Root {
         figures
             .revocation_violations
             .follow(watch.counters().violations, metrics);
+        figures.revocation_forgotten.follow(watch.counters().forgotten, metrics);
         if let Some(view) = watch.view() {
             metrics.set(figures.revocation_revision, view.revision());
             metrics.set(figures.revocation_subjects, view.len() as u64);
@@ -445,6 +447,7 @@ impl Figures {
             audit_streams: total("credence_audit_streams"),
             revocation_streams: total("credence_revocation_streams"),
             revocation_violations: total("credence_revocation_violations"),
+            revocation_forgotten: total("credence_revocation_forgotten"),
             cached_chains: metrics.gauge("credence_cached_chains"),
             cached_bytes: metrics.gauge("credence_cached_bytes"),
             memory_bytes: metrics.gauge("credence_memory_bytes"),

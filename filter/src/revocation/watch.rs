@@ -10,7 +10,7 @@ use super::cache_keys::CacheKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
 use super::notice::{Notice, Violation};
-use super::view::{Draft, View, ViewError};
+use super::view::{Draft, Remains, View, ViewError};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 
@@ -28,6 +28,8 @@ pub struct Watch {
     secret: [u8; 16],
     phase: Phase,
     view: Option<View>,
+    /// What is left of the last view or draft that is not needed any more.
+    remains: Option<Remains>,
     /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
     applied: Option<Position>,
     /// What the present stream, or the last one, has brought.
@@ -89,6 +91,8 @@ pub struct Counters {
     pub snapshots: u64,
     /// Updates applied.
     pub updates: u64,
+    /// Revoked delegations forgotten because no token can carry their ids any more.
+    pub forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -157,6 +161,7 @@ impl Watch {
                 retry_at: Monotonic::default(),
             },
             view: None,
+            remains: None,
             applied: None,
             cache_keys: None,
             token_lifetime: None,
@@ -211,6 +216,7 @@ impl Watch {
     pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
         self.clock.observe(now, wall);
         self.forget_some(now);
+        self.remains = self.remains.take().and_then(Remains::dismantle_some);
         match &self.phase {
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
             Phase::Closed { .. } => self.open(now),
@@ -290,10 +296,7 @@ impl Watch {
             let retry_in = self.backoff.after_failure(random);
             (retry_in, Notice::Closed { status, retry_in })
         };
-        self.phase = Phase::Closed {
-            retry_at: now.plus(wait),
-        };
-        self.lease.forget_pings();
+        self.close(now, wait);
         vec![Action::Report(notice)]
     }
 
@@ -307,7 +310,8 @@ impl Watch {
 
     fn forget_some(&mut self, now: Monotonic) {
         if let (Some(view), Some(time)) = (&mut self.view, self.clock.at(now)) {
-            view.forget_some(time);
+            let forgotten = view.forget_some(time) as u64;
+            self.counters.forgotten = self.counters.forgotten.saturating_add(forgotten);
             self.needs_snapshot |= view.has_forgotten_too_much(time);
         }
     }
@@ -328,12 +332,23 @@ impl Watch {
     }
 
     fn reset(&mut self, now: Monotonic, wait: Duration, notice: Notice) -> Vec<Action> {
-        // An arriving snapshot goes with the phase; the view in force stays.
-        self.phase = Phase::Closed {
+        self.close(now, wait);
+        vec![Action::Cancel, Action::Report(notice)]
+    }
+
+    /// An arriving snapshot goes with the phase; the view in force stays.
+    fn close(&mut self, now: Monotonic, wait: Duration) {
+        let closed = Phase::Closed {
             retry_at: now.plus(wait),
         };
+        if let Phase::Open {
+            stage: Stage::Pulling(pull),
+            ..
+        } = std::mem::replace(&mut self.phase, closed)
+        {
+            self.remains = Some(pull.draft.into());
+        }
         self.lease.forget_pings();
-        vec![Action::Cancel, Action::Report(notice)]
     }
 
     fn receive(&mut self, now: Monotonic, bytes: &[u8]) -> Result<Vec<Action>, Violation> {
@@ -424,6 +439,8 @@ impl Watch {
                     return Err(ViewError::TooManySubjects { max_subjects }.into());
                 }
                 let draft = Draft::new(&self.secret, max_subjects);
+                // There is room for two of them.
+                self.remains = None;
                 if snapshot.chunks == 0 {
                     self.take_over(draft, position);
                     return Ok(self.follow(now));
@@ -554,7 +571,8 @@ impl Watch {
     fn take_over(&mut self, draft: Draft, position: Position) {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
-        self.view = Some(draft.complete(self.revision, self.token_lifetime));
+        let view = draft.complete(self.revision, self.token_lifetime);
+        self.remains = self.view.replace(view).map(Remains::from);
         self.applied = Some(position);
         self.needs_snapshot = false;
         self.counters.snapshots = self.counters.snapshots.saturating_add(1);
@@ -563,6 +581,7 @@ impl Watch {
     fn discard_view(&mut self) {
         if let Some(view) = self.view.take() {
             self.revision = view.revision();
+            self.remains = Some(view.into());
         }
         self.lease.revoke();
     }

@@ -865,6 +865,7 @@ fn what_no_token_can_carry_any_more_is_forgotten() {
     scene.wait(3_700_000);
     scene.tick();
     assert!(!scene.is_revoked(2) && scene.is_revoked(3));
+    assert_eq!(scene.watch.counters().forgotten, 2);
 }
 
 #[test]
