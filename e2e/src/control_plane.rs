@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use crate::process::Process;
-use crate::{Client, Failure, Request, ports, waiting};
+use crate::{Client, Failure, Reply, Request, ports, tls, waiting};
 
 /// A control plane with its folder and its addresses, running or not; killed when dropped.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct ControlPlane {
     grpc: SocketAddr,
     log_id: String,
     options: Vec<String>,
+    /// Who has signed the certificate of its HTTP API; nothing if that speaks plain text.
+    authority: Option<PathBuf>,
     process: Process,
 }
 
@@ -23,9 +25,16 @@ impl ControlPlane {
     /// Creates a log that nothing was ever revoked in, and serves it, with these further options of `credence serve`.
     /// What it stores and prints goes into `folder`.
     ///
+    /// `authority` has signed the certificate of its HTTP API, if the options have it speak TLS.
+    ///
     /// # Errors
     /// If it does not become ready, with its last words.
-    pub fn start(program: &Path, folder: &Path, options: &[String]) -> Result<Self, Failure> {
+    pub fn start(
+        program: &Path,
+        folder: &Path,
+        options: &[String],
+        authority: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
         let [http, grpc] = [ports::free()?, ports::free()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let process = launch(program, folder, http, grpc, options, &["--init", "--fresh"])?;
         let mut this = Self {
@@ -35,6 +44,7 @@ impl ControlPlane {
             grpc,
             log_id: String::new(),
             options: options.to_vec(),
+            authority,
             process,
         };
         this.wait_until_ready()?;
@@ -70,7 +80,33 @@ impl ControlPlane {
 
     /// The HTTP API's address as the `credence` command takes it.
     pub fn url(&self) -> String {
-        format!("http://{}", self.http)
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.http)
+    }
+
+    /// The options with which a `credence` command reaches it.
+    pub fn place(&self) -> Vec<String> {
+        let mut place = vec!["--control-plane".to_owned(), self.url()];
+        if let Some(authority) = &self.authority {
+            place.extend(["--ca".to_owned(), authority.display().to_string()]);
+        }
+        place
+    }
+
+    /// Sends a request to its HTTP API.
+    ///
+    /// # Errors
+    /// If there is no reply.
+    pub fn send(&self, request: &Request) -> Result<Reply, Failure> {
+        match &self.authority {
+            Some(_) => tls::send(self.http, None, request),
+            None => Client::connect(self.http)?.send(request),
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Kills it on the spot, as a crash would.
@@ -101,7 +137,7 @@ impl ControlPlane {
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
         waiting::until("the control plane to be ready", || {
             self.process.check_running()?;
-            let reply = Client::connect(self.http).and_then(|mut client| client.send(&Request::get("/readyz")));
+            let reply = self.send(&Request::get("/readyz"));
             // Nobody may be listening yet.
             Ok(reply.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })
