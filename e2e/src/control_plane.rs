@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::process::Process;
-use crate::{Client, Failure, Request, ports, waiting};
+use crate::{Client, Failure, Reply, Request, ports, tls, waiting};
 
 /// A control plane with its folder and its addresses, running or not; killed when dropped.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct ControlPlane {
     log_id: String,
     options: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Who has signed the certificate of its HTTP API; nothing if that speaks plain text.
+    authority: Option<PathBuf>,
     process: Process,
 }
 
@@ -28,10 +30,11 @@ impl ControlPlane {
     /// # Errors
     /// If it does not become ready, with its last words.
     pub fn start(program: &Path, folder: &Path, options: &[String]) -> Result<Self, Failure> {
-        Self::start_in(program, folder, options, &[])
+        Self::start_in(program, folder, options, &[], None)
     }
 
-    /// The same with these variables in its environment.
+    /// The same with these variables in its environment. `authority` has signed the certificate of its HTTP API, if the
+    /// options have it speak TLS.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -40,6 +43,7 @@ impl ControlPlane {
         folder: &Path,
         options: &[String],
         environment: &[(String, String)],
+        authority: Option<PathBuf>,
     ) -> Result<Self, Failure> {
         let [http, grpc] = free_addresses()?;
         let environment = environment.to_vec();
@@ -59,6 +63,7 @@ impl ControlPlane {
             log_id: String::new(),
             options: options.to_vec(),
             environment,
+            authority,
             process,
         };
         this.wait_until_ready()?;
@@ -88,7 +93,33 @@ impl ControlPlane {
 
     /// The HTTP API's address as the `credence` command takes it.
     pub fn url(&self) -> String {
-        format!("http://{}", self.http)
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.http)
+    }
+
+    /// The options with which a `credence` command reaches it.
+    pub fn place(&self) -> Vec<String> {
+        let mut place = vec!["--control-plane".to_owned(), self.url()];
+        if let Some(authority) = &self.authority {
+            place.extend(["--ca".to_owned(), authority.display().to_string()]);
+        }
+        place
+    }
+
+    /// Sends a request to its HTTP API.
+    ///
+    /// # Errors
+    /// If there is no reply.
+    pub fn send(&self, request: &Request) -> Result<Reply, Failure> {
+        match &self.authority {
+            Some(_) => tls::send(self.http, None, request),
+            None => Client::connect(self.http)?.send(request),
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Kills it on the spot, as a crash would.
@@ -188,7 +219,7 @@ impl ControlPlane {
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
         waiting::until("the control plane to be ready", || {
             self.process.check_running()?;
-            let reply = Client::connect(self.http).and_then(|mut client| client.send(&Request::get("/readyz")));
+            let reply = self.send(&Request::get("/readyz"));
             // Nobody may be listening yet.
             Ok(reply.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })

@@ -56,6 +56,8 @@ pub struct StackOptions {
     pub control_plane_port: Option<u16>,
     /// Further options of `credence serve`.
     pub serve_options: Vec<String>,
+    /// Who has signed the certificate of the control plane's HTTP API, if these options have it speak TLS.
+    pub serve_authority: Option<PathBuf>,
     /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
     pub unsynced: bool,
     /// A module in place of the one that was built.
@@ -125,6 +127,7 @@ impl Stack {
             folder.path(),
             &options.serve_options,
             &options.control_plane_environment,
+            options.serve_authority.clone(),
         )?;
         let filter = match &options.filter {
             None => artefacts.filter,
@@ -273,10 +276,20 @@ impl Stack {
     /// # Errors
     /// If the command fails.
     pub fn revoke(&self, what: &[&str]) -> Result<String, Failure> {
-        let (url, token) = (self.control_plane.url(), self.control_plane.token_file());
-        let token = token.to_string_lossy();
-        let access = ["--control-plane", url.as_str(), "--token-file", &token];
-        self.credence.run(["revoke"].iter().chain(what).chain(&access))
+        let access = self.access();
+        let access = access.iter().map(String::as_str);
+        self.credence
+            .run(["revoke"].iter().copied().chain(what.iter().copied()).chain(access))
+    }
+
+    /// The options with which a command reaches the control plane as the operator who may do everything.
+    fn access(&self) -> Vec<String> {
+        let mut access = self.control_plane.place();
+        access.extend([
+            "--token-file".to_owned(),
+            self.control_plane.token_file().display().to_string(),
+        ]);
+        access
     }
 
     /// `credence audit query`: everything recorded so far, oldest first.
@@ -284,11 +297,10 @@ impl Stack {
     /// # Errors
     /// If the command fails.
     pub fn records(&self) -> Result<Vec<Record>, Failure> {
-        let (url, token) = (self.control_plane.url(), self.control_plane.token_file());
-        let token = token.to_string_lossy();
-        let access = ["--control-plane", url.as_str(), "--token-file", &token];
+        let access = self.access();
+        let access = access.iter().map(String::as_str);
         let query = ["audit", "query", "--json", "--limit", "1000000"];
-        let printed = self.credence.run(query.iter().chain(&access))?;
+        let printed = self.credence.run(query.into_iter().chain(access))?;
         let read = |line| serde_json::from_str(line).map_err(Failure::of(format_args!("reading the record {line}")));
         let mut records: Vec<Record> = printed.lines().map(read).collect::<Result<_, _>>()?;
         records.reverse();

@@ -1,6 +1,7 @@
 //! TLS with client certificates: an authority of our own, and a client that shows what it is told to. Both are
 //! `openssl`, so that what is shown to Envoy is what users show it.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,50 @@ impl Authority {
         ];
         let of_a_peer = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", &names];
         Certificate::make(self.folder.path(), file, &[&issuer[..], &of_a_peer].concat())
+    }
+
+    /// The same for one that has ended long ago.
+    ///
+    /// # Errors
+    /// If `openssl` fails.
+    pub fn issue_ended(&self, file: &str, names: &str) -> Result<Certificate, Failure> {
+        let good = self.issue(file, names)?;
+        let at = |name: &str| self.folder.path().join(name);
+        let write = |name: &str, contents: &str| {
+            fs::write(at(name), contents).map_err(Failure::of("preparing openssl to sign certificates"))
+        };
+        // Only `openssl ca` takes dates.
+        let folder = self.folder.path().display();
+        write("ca.conf", &CA.replace("FOLDER", &folder.to_string()))?;
+        write("index", "")?;
+        let (request, ended) = (at("ended.csr"), at("ended.pem"));
+        openssl(&[
+            "x509",
+            "-x509toreq",
+            "-copy_extensions",
+            "copyall",
+            "-in",
+            text(&good.certificate),
+            "-signkey",
+            text(&good.key),
+            "-out",
+            text(&request),
+        ])?;
+        let dates = ["-startdate", "20250101000000Z", "-enddate", "20250102000000Z"];
+        let files = ["-in", text(&request), "-out", text(&ended)];
+        let issuer = [
+            "-cert",
+            text(&self.certificate.certificate),
+            "-keyfile",
+            text(&self.certificate.key),
+        ];
+        let conf = at("ca.conf");
+        let how = ["ca", "-batch", "-notext", "-config", text(&conf)];
+        openssl(&[&how[..], &issuer, &dates, &files].concat())?;
+        Ok(Certificate {
+            certificate: ended,
+            key: good.key,
+        })
     }
 }
 
@@ -132,6 +177,22 @@ fn openssl(arguments: &[&str]) -> Result<String, Failure> {
     }
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
+
+/// For `openssl ca`.
+const CA: &str = "\
+[ca]
+default_ca = here
+[here]
+database = FOLDER/index
+new_certs_dir = FOLDER
+rand_serial = yes
+default_md = sha256
+policy = any
+copy_extensions = copy
+unique_subject = no
+[any]
+commonName = supplied
+";
 
 fn text(path: &Path) -> &str {
     // Names of ours below a folder of ours.

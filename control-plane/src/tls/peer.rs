@@ -121,6 +121,7 @@ async fn withdrawal(
     }
 }
 
-/// How long a connection lives on after its certificate no longer counts; no request counts meanwhile.
-const CUT_DELAY: Duration = Duration::from_secs(2);
+/// How long a connection lives on after its certificate no longer counts, for what its streams have to say at their end. No
+/// request counts meanwhile, and a client that tries one has lost time until its next attempt: so, short.
+const CUT_DELAY: Duration = Duration::from_millis(100);
 const MAX_STEP_SECONDS: u64 = 60;
