@@ -24,7 +24,9 @@ fn scim2_tester_finds_no_fault() {
     assert!(setup.status.success(), "scripts/setup-interop.sh scim failed");
     let said = String::from_utf8(setup.stdout).unwrap();
     // The script has said why, to a standard error that the test harness does not keep to itself.
-    let Some(home) = said.strip_prefix("ready scim ") else { return };
+    let Some(home) = said.strip_prefix("ready scim ") else {
+        return;
+    };
 
     let bench = Workbench::new();
     let served = Served::start(&bench);

@@ -92,7 +92,7 @@ async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
     let place = Place::new();
     let server = place.start().await;
     let principal = json!({"issuer": ISSUER});
-    let cases: [(Value, &str); 15] = [
+    let cases: [(Value, &str); 16] = [
         (json!({}), "exactly one"),
         (
             json!({"principal": principal, "key": {"thumbprint": THUMBPRINT}}),

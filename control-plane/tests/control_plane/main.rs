@@ -6,5 +6,8 @@ mod audit;
 mod cache_keys;
 mod harness;
 mod http;
+mod provider;
 mod restart;
 mod revocation;
+mod scim;
+mod security_events;
