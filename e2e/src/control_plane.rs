@@ -169,11 +169,6 @@ impl ControlPlane {
         program.clone_into(&mut self.program);
     }
 
-    /// Its process id.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Whether it ends by itself within this time.
     ///
     /// # Errors

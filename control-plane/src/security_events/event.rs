@@ -36,7 +36,7 @@ pub(crate) fn known<'a, 'b>(claims: &'a Object<'b>) -> Result<Vec<Event<'a, 'b>>
     for (uri, payload) in events.iter() {
         let payload = payload
             .as_object()
-            .ok_or_else(|| Refusal::invalid_request(format!("the event {uri:?} is not an object")))?;
+            .ok_or_else(|| Refusal::invalid_request(format!("in events, {uri:?} is not an object")))?;
         if let Some(consequence) = consequence_of(uri) {
             known.push(Event { consequence, payload });
         }

@@ -44,7 +44,8 @@ pub(crate) struct KeySource {
 
 #[derive(Debug, Default)]
 struct Reading {
-    last_attempt: Option<Instant>,
+    /// When it was last done because a key was missing.
+    last_wanted: Option<Instant>,
     /// Of the file that was read last.
     stamp: Option<(SystemTime, u64)>,
 }
@@ -207,7 +208,7 @@ impl KeySource {
     /// Keeps the keys up to date for as long as it is polled.
     pub(crate) async fn keep(self: Arc<Self>) {
         loop {
-            self.attempt(Duration::ZERO).await;
+            self.attempt(&mut *self.reading.lock().await).await;
             tokio::time::sleep(match (&self.from, self.keys().is_some()) {
                 (JwksSettings::File(_), _) => FILE_INTERVAL,
                 (JwksSettings::Url { .. }, true) => URL_INTERVAL,
@@ -224,16 +225,15 @@ impl KeySource {
             JwksSettings::File(_) => Duration::from_secs(1),
             JwksSettings::Url { .. } => Duration::from_secs(60),
         };
-        self.attempt(apart).await;
+        let mut reading = self.reading.lock().await;
+        if reading.last_wanted.is_none_or(|last| last.elapsed() >= apart) {
+            reading.last_wanted = Some(Instant::now());
+            self.attempt(&mut reading).await;
+        }
     }
 
-    /// Unless the last attempt is closer than that.
-    async fn attempt(&self, apart: Duration) {
-        let mut reading = self.reading.lock().await;
-        if reading.last_attempt.is_some_and(|last| last.elapsed() < apart) {
-            return;
-        }
-        if let Err(error) = self.read(&mut reading).await {
+    async fn attempt(&self, reading: &mut Reading) {
+        if let Err(error) = self.read(reading).await {
             tracing::warn!(
                 transmitter = self.transmitter,
                 %error,
@@ -243,7 +243,6 @@ impl KeySource {
     }
 
     async fn read(&self, reading: &mut Reading) -> Result<(), KeysError> {
-        reading.last_attempt = Some(Instant::now());
         let (from, stamp) = (self.from.clone(), reading.stamp);
         let read = tokio::task::spawn_blocking(move || match &from {
             JwksSettings::File(path) => read_file(path, stamp),

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
 use super::event::{self, Consequence};
-use super::keys::KeySource;
+use super::keys::{KeySet, KeySource};
 use super::refusal::Refusal;
 use super::seen::{Memory, Seen};
 use super::subject;
@@ -254,25 +254,25 @@ impl Transmitter {
     /// The claims, once one of the transmitter's keys has signed them. A key that is not known may be a new one.
     async fn verify(&self, text: &str) -> Result<Vec<u8>, NotTaken> {
         let unverified = Unverified::parse(text, &self.settings.algorithms)?;
-        if let Some(keys) = self.keys.keys() {
-            match unverified.verify(&keys) {
-                Ok(claims) => return Ok(claims),
-                Err(NotVerified::WrongSignature) => return Err(wrong_signature().into()),
-                Err(NotVerified::NoSuchKey) => {}
-            }
+        let mut verified = unverified.verify(&*self.keys()?);
+        if verified == Err(NotVerified::NoSuchKey) {
+            self.keys.refresh().await;
+            verified = unverified.verify(&*self.keys()?);
         }
-        self.keys.refresh().await;
-        let Some(keys) = self.keys.keys() else {
-            return Err(NotTaken::Unavailable(
-                "the transmitter's keys could not be fetched yet; send the token again".to_owned(),
-            ));
-        };
-        unverified.verify(&keys).map_err(|problem| match problem {
-            NotVerified::WrongSignature => wrong_signature().into(),
+        verified.map_err(|problem| match problem {
+            NotVerified::WrongSignature => {
+                Refusal::authentication_failed("the signature is not that of the key").into()
+            }
             NotVerified::NoSuchKey => Refusal::invalid_key(
                 "the transmitter's JWK set has no key of that kid that fits alg; it is read again at most once a minute",
             )
             .into(),
+        })
+    }
+
+    fn keys(&self) -> Result<Arc<KeySet>, NotTaken> {
+        self.keys.keys().ok_or_else(|| {
+            NotTaken::Unavailable("the transmitter's keys could not be fetched yet; send the token again".to_owned())
         })
     }
 
@@ -315,10 +315,6 @@ impl Transmitter {
             },
         })
     }
-}
-
-fn wrong_signature() -> Refusal {
-    Refusal::authentication_failed("the signature is not that of the key")
 }
 
 impl From<Refusal> for NotTaken {
