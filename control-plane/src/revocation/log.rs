@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use credence_wire::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::dating::Dating;
 use super::digest::Digest;
 use super::state::{EpochStep, Plan, PlanError, Room};
 use super::storage::{EncodedRecord, Storage};
@@ -138,6 +139,7 @@ pub(crate) fn start(
         metrics,
         max_subjects: options.max_subjects,
         opens_at: options.opens_at,
+        clock: Dating::since_now(),
     };
     writing.report();
     writing.metrics.log_writable.set(1);
@@ -298,6 +300,7 @@ struct Writing {
     metrics: Arc<Metrics>,
     max_subjects: usize,
     opens_at: Instant,
+    clock: Dating,
 }
 
 /// Operations that will become durable together. They touch different subjects, so that each can be planned against
@@ -420,7 +423,7 @@ impl Writing {
         let view = self.shared.read();
         Ok(view
             .state()
-            .plan(&order.operation, order.by.source, unix_seconds(), step, room)?)
+            .plan(&order.operation, order.by.source, self.clock.now(), step, room)?)
     }
 
     /// Makes durable records readable and wakes the streams. Returns the sequence number before the first.

@@ -5,6 +5,7 @@
 //! [`cache_keys`] is what the streams carry besides.
 
 pub(crate) mod cache_keys;
+mod dating;
 pub(crate) mod digest;
 pub(crate) mod log;
 pub(crate) mod service;
