@@ -4,3 +4,5 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 require openssl openssl "making the certificates of the mutual TLS tests"
+require strace strace "killing the control plane at a chosen step"
+require cc gcc "making the false wall clock of the tests"

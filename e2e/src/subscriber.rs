@@ -126,21 +126,6 @@ impl Subscriber {
         RUNTIME.block_on(self.next())
     }
 
-    /// The gRPC status with which the stream ended, once [`next`](Self::next) said that it has.
-    ///
-    /// # Errors
-    /// If it broke off without one.
-    pub fn status(&mut self) -> Result<Option<String>, Failure> {
-        let trailers = RUNTIME.block_on(in_time(async {
-            self.messages
-                .trailers()
-                .await
-                .map_err(Failure::of("reading how a stream ended"))
-        }))?;
-        let status = trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));
-        Ok(status.map(|status| String::from_utf8_lossy(status.as_bytes()).into_owned()))
-    }
-
     async fn message(&mut self) -> Result<Option<Bytes>, Failure> {
         self.messages
             .next()

@@ -16,6 +16,7 @@ use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::clock::Forgetting;
+use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
 use super::history::{Histories, HistoryEntry, HistoryError, Indexing};
@@ -195,6 +196,7 @@ pub(crate) fn start(
         compaction: Compaction::Idle { not_before: began },
         upkeep: work,
         forget_next: 0,
+        dating: Dating::since_now(),
     };
     writing.report();
     writing.metrics.log_writable.set(1);
@@ -432,6 +434,7 @@ struct Writing {
     upkeep: std::sync::mpsc::SyncSender<UpkeepWork>,
     /// The first of the table's shards that is looked through next for what may be forgotten.
     forget_next: usize,
+    dating: Dating,
 }
 
 /// Whether a compacted file is being made.
@@ -575,7 +578,7 @@ impl Writing {
             max_subjects: self.max_subjects,
             planned,
         };
-        let wall = unix_seconds();
+        let wall = self.dating.now();
         let now = Now {
             wall,
             stamp: self.shared.forgetting.clock.stamp(wall, Instant::now()),

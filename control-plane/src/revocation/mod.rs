@@ -8,6 +8,7 @@
 
 pub(crate) mod cache_keys;
 pub(crate) mod clock;
+pub(crate) mod dating;
 pub(crate) mod digest;
 pub(crate) mod groups;
 pub(crate) mod history;

@@ -90,7 +90,7 @@ pub(crate) struct PrincipalState {
 /// What time it is, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
-    /// By the wall clock.
+    /// By the wall clock, as far as nobody sets it back; see [`Dating`](super::dating::Dating).
     pub(crate) wall: i64,
     /// What a revoked delegation is stamped with; see [`LogClock`](super::clock::LogClock).
     pub(crate) stamp: i64,

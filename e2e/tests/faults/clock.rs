@@ -1,1 +1,118 @@
-//! x
+//! Wall clocks that jump.
+
+use std::time::{Duration, Instant};
+
+use credence_e2e::false_clock::FalseClock;
+use credence_e2e::forge::now;
+use credence_e2e::grants::READ;
+use credence_e2e::late_allows::{Load, PROMPT};
+use credence_e2e::link::Link;
+use credence_e2e::operator::Operator;
+use credence_e2e::{Request, Stack, StackOptions};
+
+use super::{MAX_STALENESS, load_of, request_for, stack_by};
+
+/// Seconds: far beyond every skew that is allowed for.
+const JUMP: i64 = 1_800;
+
+/// Valid on either side of the jump.
+fn lasting_request(stack: &Stack, subject: &str) -> Request {
+    let issued = (now() - 2 * JUMP).to_string();
+    let options = ["--tool", READ, "--issued-at", &issued, "--lifetime", "3h"];
+    let chain = stack.mint(subject, &options).unwrap();
+    Request::get("/v1/catalog/book").delegation(&chain)
+}
+
+#[test]
+fn in_the_control_plane_lengthen_no_lease_and_revive_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = FalseClock::right(folder.path()).unwrap();
+    let options = StackOptions {
+        control_plane_environment: clock.environment(),
+        ..StackOptions::quick()
+    };
+    let mut stack = Stack::start(&options).unwrap();
+    let load = load_of(&stack, &["alice", "bob", "carol", "dave"]);
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    let bob = operator.raise("bob").unwrap();
+    // Delegations without an epoch are void if issued before the raise: by whatever clock.
+    clock.jump(-JUMP).unwrap();
+    let carol = operator.raise("carol").unwrap();
+    load.until_denied("carol", "revoked_principal").unwrap();
+    clock.jump(JUMP).unwrap();
+    let dave = operator.raise("dave").unwrap();
+    load.until_denied("dave", "revoked_principal").unwrap();
+    clock.jump(-JUMP).unwrap();
+    load.go_on_beyond(Instant::now() + MAX_STALENESS, "alice").unwrap();
+
+    // Its end is noticed no later, and its successor believes what it reads.
+    let killed = Instant::now();
+    stack.control_plane.kill().unwrap();
+    load.until_denied("alice", "stale").unwrap();
+    let restarted = Instant::now();
+    clock.jump(0).unwrap();
+    stack.control_plane.restart().unwrap();
+    load.until_allowed("alice").unwrap();
+    load.go_on_beyond(Instant::now(), "bob").unwrap();
+    let seen = load.finish().unwrap();
+    for (subject, acknowledged) in [("bob", bob), ("carol", carol), ("dave", dave)] {
+        seen.assert_no_late_allows(subject, acknowledged.at + PROMPT);
+    }
+    seen.assert_none_allowed_between("alice", killed + MAX_STALENESS, restarted);
+    assert!(
+        seen.of("alice")
+            .all(|answer| answer.status == 200 || answer.began > killed),
+        "as long as the control plane was there, its clock cost nothing"
+    );
+}
+
+#[test]
+fn in_envoy_lengthen_no_lease_and_revive_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = FalseClock::right(folder.path()).unwrap();
+    let options = StackOptions {
+        envoy_environment: clock.environment(),
+        ..StackOptions::quick()
+    };
+    let link = Link::new().unwrap();
+    let stack = stack_by(link.port(), options, |stack| link.lead_to(stack.control_plane.grpc()));
+    let requests = ["alice", "bob", "carol"].map(|subject| (subject, lasting_request(&stack, subject)));
+    let load = Load::start(&stack.envoy, &requests).unwrap();
+    load.add("fresh", request_for(&stack, "alice"));
+    for subject in ["alice", "bob", "carol"] {
+        load.until_allowed(subject).unwrap();
+    }
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    let bob = operator.raise("bob").unwrap();
+    load.until_denied("bob", "revoked_principal").unwrap();
+    for jump in [-JUMP, JUMP, 0, -JUMP] {
+        clock.jump(jump).unwrap();
+        load.go_on(Duration::from_millis(300));
+        if jump < 0 {
+            // Which shows that Envoy sees that clock.
+            load.until_denied("fresh", "issued_in_future").unwrap();
+        }
+    }
+    // While the path is cut, the clock stands before the cut and far behind it.
+    link.cut();
+    let cut = Instant::now();
+    let carol = operator.raise("carol").unwrap();
+    load.until_denied("alice", "stale").unwrap();
+    for jump in [JUMP, -JUMP, 0] {
+        clock.jump(jump).unwrap();
+        load.go_on(Duration::from_millis(500));
+    }
+    let mended = Instant::now();
+    link.mend();
+    load.until_allowed("alice").unwrap();
+    load.go_on_beyond(Instant::now(), "carol").unwrap();
+    let seen = load.finish().unwrap();
+    seen.assert_no_late_allows("bob", bob.at + PROMPT);
+    seen.assert_no_late_allows("carol", carol.at + MAX_STALENESS);
+    seen.assert_none_allowed_between("alice", cut + MAX_STALENESS, mended);
+    assert!(
+        seen.of("alice")
+            .all(|answer| answer.status == 200 || answer.began > cut),
+        "as long as the path was whole, the clock cost nothing"
+    );
+}

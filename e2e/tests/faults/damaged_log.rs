@@ -1,7 +1,7 @@
 //! A log that is not what it was: cut off, gone, another one, an old one.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use credence_e2e::artefacts::Artefacts;
@@ -13,7 +13,7 @@ use credence_e2e::late_allows::{Load, PROMPT};
 use credence_e2e::operator::Operator;
 use credence_e2e::{Stack, StackOptions, waiting};
 
-use super::{MAX_STALENESS, load_of, request_for};
+use super::{MAX_STALENESS, copy_folder, load_of, request_for};
 
 /// A stack with load, and bob, who was revoked, as every worker knows.
 struct Case {
@@ -228,16 +228,3 @@ fn that_is_restored_from_a_copy_of_its_last_state_goes_on() {
 
 /// One for each worker, and one for Envoy's main thread.
 const VMS: usize = WORKERS + 1;
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), &target).unwrap();
-        }
-    }
-}

@@ -1,1 +1,105 @@
-//! x
+//! Filters that start while revocations go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use credence_e2e::forge::{Claims, Forger};
+use credence_e2e::grants::READ;
+use credence_e2e::late_allows::PROMPT;
+use credence_e2e::operator::Operator;
+use credence_e2e::{Client, ISSUER, Request, Stack, StackOptions, waiting};
+
+use super::request_for;
+
+/// The snapshot is big, so that many a raise falls between its first chunk and its last, and many an update follows it at
+/// once. From a worker's first allow on, it denies whom it should.
+#[test]
+fn that_pull_a_snapshot_while_updates_flow_miss_none() {
+    let mut stack = Stack::start(&StackOptions::quick()).unwrap();
+    fill(&stack, SUBJECTS);
+    let alice = request_for(&stack, "alice");
+    let people = requests(&stack);
+    let is_done = AtomicBool::new(false);
+    let mut operator = Operator::of(&stack.control_plane).unwrap();
+    thread::scope(|scope| {
+        let raiser = scope.spawn(|| {
+            let mut acknowledged = Vec::new();
+            while acknowledged.len() < people.len() && !is_done.load(Ordering::Relaxed) {
+                acknowledged.push(operator.raise(&person(acknowledged.len())).unwrap().at);
+            }
+            acknowledged
+        });
+        stack.restart_envoy_unsynced().unwrap();
+        let workers = stack.envoy.connection_to_every_worker().unwrap();
+        let joined: Vec<_> = workers
+            .into_iter()
+            .map(|client| scope.spawn(|| first_allow(client, &alice)))
+            .map(|joining| joining.join().unwrap())
+            .collect();
+        thread::sleep(PROMPT);
+        is_done.store(true, Ordering::Relaxed);
+        let acknowledged = raiser.join().unwrap();
+        assert!(
+            acknowledged.len() < people.len(),
+            "no raise was under way any more when the filters had joined"
+        );
+        for (mut client, first_allow) in joined {
+            let before = acknowledged.iter().filter(|at| **at + PROMPT < first_allow).count();
+            assert!(before > 100, "only {before} raises before the first allow");
+            for (number, request) in people.iter().enumerate().take(acknowledged.len()) {
+                let began = Instant::now();
+                let reply = client.send(request).unwrap();
+                let late = began.saturating_duration_since(acknowledged[number] + PROMPT);
+                assert!(
+                    reply.status != 200 || late.is_zero(),
+                    "raise {number} of {}, {before} of them before the first allow, is unknown {late:?} too late",
+                    acknowledged.len()
+                );
+            }
+        }
+    });
+}
+
+/// Asks until the answer is yes, and says when that request began.
+fn first_allow(mut client: Client, request: &Request) -> (Client, Instant) {
+    let began = waiting::until("a worker that has just started to allow a request", || {
+        let began = Instant::now();
+        Ok((client.send(request)?.status == 200).then_some(began))
+    });
+    (client, began.unwrap())
+}
+
+/// Raises so many, of whom nothing more will be heard.
+fn fill(stack: &Stack, subjects: usize) {
+    thread::scope(|scope| {
+        for operator in 0..OPERATORS {
+            scope.spawn(move || {
+                let mut caller = Operator::of(&stack.control_plane).unwrap();
+                for number in 0..subjects / OPERATORS {
+                    caller.raise(&format!("somebody-{operator}-{number}")).unwrap();
+                }
+            });
+        }
+    });
+}
+
+fn requests(stack: &Stack) -> Vec<Request> {
+    let [issuer, agent] = [&stack.issuer, &stack.agent].map(|key| Forger::from_file(&key.file).unwrap());
+    let tools = READ.replacen('=', "\":", 1);
+    let request = |number| {
+        let claims = Claims::root(ISSUER, &person(number), &agent, &format!("{{\"{tools}}}")).unwrap();
+        Request::get("/v1/catalog/book").delegation(issuer.token(&claims).unwrap())
+    };
+    (0..PEOPLE).map(request).collect()
+}
+
+fn person(number: usize) -> String {
+    format!("person-{number}")
+}
+
+const SUBJECTS: usize = 20_000;
+/// More than are raised while Envoy starts.
+const PEOPLE: usize = 6_000;
+/// Raises that wait for the disk at the same time become durable together.
+const OPERATORS: usize = 32;

@@ -125,6 +125,14 @@ pub enum Violation {
         /// The number received.
         found: u64,
     },
+    /// An update that an earlier echo spoke of has not come.
+    #[error("updates up to {owed} were due before the last echo, and those after {applied} have not come")]
+    MissingUpdate {
+        /// The last entry applied here.
+        applied: u64,
+        /// The last entry that must have been sent by now.
+        owed: u64,
+    },
     /// An update without its record.
     #[error("update {seq} has no record")]
     NoRecord {
@@ -160,6 +168,7 @@ impl Violation {
             | Self::TooManyChunks { .. }
             | Self::WrongChunk { .. }
             | Self::WrongSequence { .. }
+            | Self::MissingUpdate { .. }
             | Self::NoRecord { .. }
             | Self::UnknownPing { .. }
             | Self::MalformedCacheKeys => false,

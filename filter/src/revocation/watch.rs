@@ -109,6 +109,8 @@ struct Stream {
     last_ping: Option<Monotonic>,
     /// The last entry of the log that this stream has told us about.
     known_head: u64,
+    /// The last entry that its last echo named: by the next echo it must be here.
+    owed: u64,
 }
 
 #[derive(Debug)]
@@ -325,6 +327,7 @@ impl Watch {
                 answered_since: now,
                 last_ping: None,
                 known_head: 0,
+                owed: 0,
             },
             stage: Stage::Connecting,
         };
@@ -531,6 +534,14 @@ impl Watch {
         let (stream, _) = expect(&mut self.phase, "a pong", |stage| matches!(stage, Stage::Following))?;
         let sent = settled.map_err(|_| Violation::UnknownPing { id: pong.id })?;
         check_no_rollback(applied, pong.head)?;
+        // Otherwise nothing would ever ask for it again, and the lease never be renewed.
+        if applied < stream.owed {
+            return Err(Violation::MissingUpdate {
+                applied,
+                owed: stream.owed,
+            });
+        }
+        stream.owed = pong.head;
         stream.answered_since = sent;
         stream.known_head = stream.known_head.max(pong.head);
         if pong.head == applied {

@@ -550,6 +550,26 @@ fn an_echo_ahead_of_what_was_applied_renews_nothing() {
 }
 
 #[test]
+fn an_update_that_has_not_come_by_the_next_echo_resets_the_stream() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    scene.hear(pong(ping, 2));
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    assert_eq!(
+        scene.hear_violation(pong(ping, 2)),
+        Violation::MissingUpdate { applied: 1, owed: 2 }
+    );
+    scene.wait(1_000);
+    assert_eq!(
+        scene.reopen().applied,
+        Some(scene.position(1)),
+        "and it is asked for again"
+    );
+}
+
+#[test]
 fn an_echo_behind_what_was_applied_resets_the_stream() {
     let mut scene = Scene::in_step(2);
     scene.wait(500);
