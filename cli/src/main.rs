@@ -20,6 +20,7 @@ mod keygen;
 mod keys;
 mod mint;
 mod notice;
+mod principal;
 mod prove;
 mod random;
 mod revoke;
@@ -53,6 +54,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
     Revoke(revoke::Revoke),
+    Principal(principal::Principal),
     Audit(audit::Audit),
     Serve(serve::Serve),
     Config(config::Config),
@@ -104,6 +106,7 @@ impl Command {
             Self::Inspect(command) => command.run(out),
             Self::Verify(command) => command.run(out),
             Self::Revoke(command) => command.run(out),
+            Self::Principal(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
             Self::Config(command) => command.run(out),

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ pub(crate) struct Histories {
     database: Arc<RwLock<Option<Arc<Database>>>>,
     indexed: watch::Sender<u64>,
     durable: watch::Sender<u64>,
+    /// Somebody waits for what is filed to be durable.
+    sync_wanted: Arc<AtomicBool>,
 }
 
 /// What the index is kept by.
@@ -79,6 +82,7 @@ impl Histories {
             database: Arc::default(),
             indexed: watch::Sender::new(0),
             durable: watch::Sender::new(0),
+            sync_wanted: Arc::default(),
         }
     }
 
@@ -110,6 +114,7 @@ impl Histories {
             if give_up() {
                 return false;
             }
+            self.sync_wanted.store(true, Ordering::Release);
             std::thread::sleep(LOOK_AGAIN);
         }
         true
@@ -190,7 +195,9 @@ impl Indexing {
             self.histories.indexed.send_replace(through);
             self.metrics.history_indexed_seq.set(through as i64);
             *pause = FIRST_PAUSE;
-            if unsynced && (synced.elapsed() >= SYNC_INTERVAL || extent.ended) {
+            let due = synced.elapsed() >= SYNC_INTERVAL || extent.ended;
+            let wanted = self.histories.sync_wanted.swap(false, Ordering::AcqRel);
+            if unsynced && (due || wanted) {
                 sync(&database)?;
                 synced = Instant::now();
                 unsynced = false;
