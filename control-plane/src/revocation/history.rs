@@ -55,7 +55,8 @@ pub(crate) enum HistoryError {
 #[derive(Debug, Clone)]
 pub(crate) struct Histories {
     database: Arc<RwLock<Option<Arc<Database>>>>,
-    indexed: watch::Sender<u64>,
+    /// Up to which record the index goes; nothing while it can not be read.
+    indexed: watch::Sender<Option<u64>>,
     durable: watch::Sender<u64>,
     /// Somebody waits for what is filed to be durable.
     sync_wanted: Arc<AtomicBool>,
@@ -80,7 +81,7 @@ impl Histories {
     pub(crate) fn new() -> Self {
         Self {
             database: Arc::default(),
-            indexed: watch::Sender::new(0),
+            indexed: watch::Sender::new(None),
             durable: watch::Sender::new(0),
             sync_wanted: Arc::default(),
         }
@@ -94,7 +95,7 @@ impl Histories {
         limit: usize,
     ) -> Result<Vec<HistoryEntry>, HistoryError> {
         let mut indexed = self.indexed.subscribe();
-        let caught_up = indexed.wait_for(|indexed| *indexed >= head);
+        let caught_up = indexed.wait_for(|indexed| indexed.is_some_and(|indexed| indexed >= head));
         match tokio::time::timeout(PATIENCE, caught_up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return Err(HistoryError::Behind),
@@ -121,6 +122,9 @@ impl Histories {
     }
 
     fn set(&self, database: Option<Arc<Database>>) {
+        if database.is_none() {
+            self.indexed.send_replace(None);
+        }
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = database;
     }
 }
@@ -192,7 +196,7 @@ impl Indexing {
             } else {
                 extent.head
             };
-            self.histories.indexed.send_replace(through);
+            self.histories.indexed.send_replace(Some(through));
             self.metrics.history_indexed_seq.set(through as i64);
             *pause = FIRST_PAUSE;
             let due = synced.elapsed() >= SYNC_INTERVAL || extent.ended;
