@@ -21,6 +21,7 @@ mod keygen;
 mod keys;
 mod mint;
 mod notice;
+mod principal;
 mod prove;
 mod random;
 mod revoke;
@@ -57,6 +58,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
     Revoke(Box<revoke::Revoke>),
+    Principal(principal::Principal),
     Watch(watch::Watch),
     Audit(audit::Audit),
     Serve(serve::Serve),
@@ -110,6 +112,7 @@ impl Command {
             Self::Inspect(command) => command.run(out),
             Self::Verify(command) => command.run(out),
             Self::Revoke(command) => command.run(out),
+            Self::Principal(command) => command.run(out),
             Self::Watch(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),

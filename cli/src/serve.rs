@@ -74,6 +74,24 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_subjects)]
     max_subjects: usize,
 
+    /// The longest that a token may live which filters believe: 60s to 366d. Revoked delegations are forgotten after it;
+    /// no filter's max_token_lifetime may be longer.
+    #[arg(long, value_name = "SPAN", default_value = "90d")]
+    max_token_lifetime: Span,
+
+    /// How many entries of each principal's history are kept: 1 to 1000.
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().history_kept)]
+    history_kept: usize,
+
+    /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as half of it
+    /// is superseded.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().compact_above_bytes)]
+    compact_above: u64,
+
+    /// Where another control plane uses the data folder, wait for it to end and take over; without, that is an error.
+    #[arg(long)]
+    standby: bool,
+
     /// How much disk the ledger may use, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
     ledger_bytes: u64,
@@ -134,6 +152,10 @@ impl Serve {
         config.limits.ledger_bytes = self.ledger_bytes;
         config.limits.scim_users = self.scim_users;
         config.limits.security_event_ids = self.security_event_ids;
+        config.limits.history_kept = self.history_kept;
+        config.limits.compact_above_bytes = self.compact_above;
+        config.max_token_lifetime = Duration::from_secs(self.max_token_lifetime.seconds);
+        config.standby = self.standby;
         Ok(config)
     }
 
@@ -180,9 +202,12 @@ async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Res
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut hung_up = signal(SignalKind::hangup()).map_err(failed)?;
-    let running = ControlPlane::start(config)
-        .await
-        .map_err(|error| Failure::operation(error.to_string()))?;
+    let running = tokio::select! {
+        started = ControlPlane::start(config) => started.map_err(|error| Failure::operation(error.to_string()))?,
+        // It may stand by for as long as it likes, and holds nothing then.
+        _ = terminated.recv() => return Ok(Outcome::Done),
+        _ = interrupted.recv() => return Ok(Outcome::Done),
+    };
     announce(&running, out)?;
     running.announce_ready();
     loop {

@@ -175,6 +175,29 @@ fn an_empty_folder_is_no_log_without_init() {
 }
 
 #[test]
+fn what_was_done_to_a_principal_is_printed_newest_first() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    let alice = ["principal", "--issuer", ISSUER, "--subject", "alice"];
+    assert_eq!(served.run(&alice).succeeded(), "epoch: 0\nnever raised\n");
+    for more in [&[][..], &["--disable"]] {
+        served.run(&[&["revoke"], &alice[..], more].concat()).succeeded();
+    }
+    let said = served.run(&alice).succeeded();
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines[0].starts_with("epoch: ") && lines[0] != "epoch: 0", "{said}");
+    assert_eq!(lines[1], "disabled by: operator");
+    assert!(lines[2].starts_with("last raised: 20"), "{said}");
+    assert!(
+        lines[3].contains("entry 2: disable to epoch") && lines[3].ends_with("by operator operator"),
+        "{said}"
+    );
+    assert!(lines[4].contains("entry 1: raise to epoch"), "{said}");
+    let json = served.run(&[&alice[..], &["--json"]].concat()).succeeded();
+    assert!(json.contains("\"history\":[{\"seq\":2,"), "{json}");
+}
+
+#[test]
 fn each_kind_of_subject_is_revoked_and_the_entry_is_named() {
     let bench = Workbench::new();
     bench.keys(&["issuer", "agent"]);

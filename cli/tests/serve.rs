@@ -165,3 +165,98 @@ fn a_token_file_inside_the_new_data_folder_is_refused_before_anything_is_made() 
         assert!(!bench.path("data").exists());
     }
 }
+
+/// A control plane in a folder that is there already, its three lines awaited by whoever wants them.
+fn serve_again(bench: &Workbench, options: &[&str]) -> Child {
+    let base = [
+        "serve",
+        "--data",
+        "data",
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+    ];
+    let arguments = [&base[..], &["--operator-token-file", "token"], options].concat();
+    bench.command(&arguments).spawn().unwrap()
+}
+
+/// Reads lines up to one that has this in it.
+fn read_until(reader: &mut impl BufRead, expected: &str) -> String {
+    let mut line = String::new();
+    while !line.contains(expected) {
+        line.clear();
+        assert_ne!(
+            reader.read_line(&mut line).unwrap(),
+            0,
+            "it ended before it said {expected:?}"
+        );
+    }
+    line
+}
+
+fn log_state(served: &Served) -> String {
+    let mut stream = TcpStream::connect(&served.http).unwrap();
+    stream
+        .write_all(b"GET /v1/log HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split("\r\n\r\n").nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn who_stands_by_takes_over_the_moment_the_other_is_killed_with_all_that_was_acknowledged() {
+    let bench = Workbench::new();
+    let mut first = Served::start(&bench);
+    let mut child = serve_again(&bench, &["--standby"]);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let said = read_until(&mut stderr, "standing by");
+    assert!(said.contains(&format!("process {}", first.child.id())), "{said}");
+    for _ in 0..5 {
+        first.revoke(&bench);
+    }
+    let before = log_state(&first);
+    assert!(before.contains("\"seq\":5"), "{before}");
+    // SIGKILL.
+    first.child.kill().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let http = read_until(&mut stdout, "http: ");
+    let second = Served {
+        child,
+        stderr: None,
+        http: http.trim_start_matches("http: ").trim().to_owned(),
+        _stdout: stdout,
+    };
+    // Keeps the pipe empty for as long as it logs.
+    std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    assert_eq!(log_state(&second), before);
+    second.revoke(&bench);
+    assert!(log_state(&second).contains("\"seq\":6"));
+}
+
+#[test]
+fn who_stands_by_ends_when_it_is_told_to_and_leaves_the_other_alone() {
+    let bench = Workbench::new();
+    let first = Served::start(&bench);
+    let mut child = serve_again(&bench, &["--standby"]);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    read_until(&mut stderr, "standing by");
+    let told = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(told.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    first.revoke(&bench);
+}
+
+#[test]
+fn a_data_folder_in_use_is_refused_naming_who_uses_it() {
+    let bench = Workbench::new();
+    let first = Served::start(&bench);
+    let refused = serve_again(&bench, &[]).wait_with_output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("is in use by another control plane") && said.contains(&format!("process {}", first.child.id())),
+        "{said}"
+    );
+}

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -54,8 +55,11 @@ pub(crate) enum HistoryError {
 #[derive(Debug, Clone)]
 pub(crate) struct Histories {
     database: Arc<RwLock<Option<Arc<Database>>>>,
-    indexed: watch::Sender<u64>,
+    /// Up to which record the index goes; nothing while it can not be read.
+    indexed: watch::Sender<Option<u64>>,
     durable: watch::Sender<u64>,
+    /// Somebody waits for what is filed to be durable.
+    sync_wanted: Arc<AtomicBool>,
 }
 
 /// What the index is kept by.
@@ -77,8 +81,9 @@ impl Histories {
     pub(crate) fn new() -> Self {
         Self {
             database: Arc::default(),
-            indexed: watch::Sender::new(0),
+            indexed: watch::Sender::new(None),
             durable: watch::Sender::new(0),
+            sync_wanted: Arc::default(),
         }
     }
 
@@ -90,7 +95,7 @@ impl Histories {
         limit: usize,
     ) -> Result<Vec<HistoryEntry>, HistoryError> {
         let mut indexed = self.indexed.subscribe();
-        let caught_up = indexed.wait_for(|indexed| *indexed >= head);
+        let caught_up = indexed.wait_for(|indexed| indexed.is_some_and(|indexed| indexed >= head));
         match tokio::time::timeout(PATIENCE, caught_up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return Err(HistoryError::Behind),
@@ -110,12 +115,16 @@ impl Histories {
             if give_up() {
                 return false;
             }
+            self.sync_wanted.store(true, Ordering::Release);
             std::thread::sleep(LOOK_AGAIN);
         }
         true
     }
 
     fn set(&self, database: Option<Arc<Database>>) {
+        if database.is_none() {
+            self.indexed.send_replace(None);
+        }
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = database;
     }
 }
@@ -187,10 +196,12 @@ impl Indexing {
             } else {
                 extent.head
             };
-            self.histories.indexed.send_replace(through);
+            self.histories.indexed.send_replace(Some(through));
             self.metrics.history_indexed_seq.set(through as i64);
             *pause = FIRST_PAUSE;
-            if unsynced && (synced.elapsed() >= SYNC_INTERVAL || extent.ended) {
+            let due = synced.elapsed() >= SYNC_INTERVAL || extent.ended;
+            let wanted = self.histories.sync_wanted.swap(false, Ordering::AcqRel);
+            if unsynced && (due || wanted) {
                 sync(&database)?;
                 synced = Instant::now();
                 unsynced = false;
