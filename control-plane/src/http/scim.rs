@@ -436,23 +436,23 @@ fn object<'a, 'b>(json: &'a Json<'b>) -> Result<&'a Object<'b>, ScimError> {
 }
 
 /// An error's answer.
-pub(super) struct Answer(Response);
+pub(super) struct Answer(Box<Response>);
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        self.0
+        *self.0
     }
 }
 
 impl From<ScimError> for Answer {
     fn from(error: ScimError) -> Self {
-        Self(scim(error.status, error.body()))
+        Self(Box::new(scim(error.status, error.body())))
     }
 }
 
 impl From<Problem> for Answer {
     fn from(problem: Problem) -> Self {
-        Self(problem.into_response())
+        Self(Box::new(problem.into_response()))
     }
 }
 

@@ -62,11 +62,11 @@ async fn receive(
 }
 
 /// An error's answer.
-struct Answer(Response);
+struct Answer(Box<Response>);
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        self.0
+        *self.0
     }
 }
 
@@ -77,13 +77,15 @@ impl From<Refusal> for Answer {
             (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
             (header::CONTENT_LANGUAGE, HeaderValue::from_static("en")),
         ];
-        Self((StatusCode::BAD_REQUEST, headers, body.to_string()).into_response())
+        Self(Box::new(
+            (StatusCode::BAD_REQUEST, headers, body.to_string()).into_response(),
+        ))
     }
 }
 
 impl From<Problem> for Answer {
     fn from(problem: Problem) -> Self {
-        Self(problem.into_response())
+        Self(Box::new(problem.into_response()))
     }
 }
 

@@ -406,6 +406,7 @@ const PATCH_OP: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
 const MAX_OPERATIONS: usize = 100;
 
 #[cfg(test)]
+#[allow(clippy::disallowed_types, reason = "tests look into users of any shape")]
 mod tests {
     use super::super::user::read_attributes;
     use super::*;

@@ -154,11 +154,9 @@ fn find(records: &[v1::Record], subject: &str) -> Option<v1::PrincipalState> {
         Some(v1::record::Subject::Principal(state)) => Some(state),
         _ => None,
     });
-    states
-        .filter(|state| {
-            let principal = state.principal.as_ref().unwrap();
-            principal.issuer == ISSUER && principal.subject.as_deref() == Some(subject)
-        })
-        .next_back()
-        .cloned()
+    let is_wanted = |state: &&v1::PrincipalState| {
+        let principal = state.principal.as_ref().unwrap();
+        principal.issuer == ISSUER && principal.subject.as_deref() == Some(subject)
+    };
+    states.rev().find(is_wanted).cloned()
 }

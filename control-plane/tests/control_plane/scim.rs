@@ -182,7 +182,7 @@ async fn a_user_whose_revocation_is_refused_stays_as_he_was_and_the_retry_works(
     let server = place
         .start_with(|config| {
             config.settings = settings(realm("userName"));
-            config.drain_promise = Duration::from_millis(1500);
+            config.drain_promise = Duration::from_secs(4);
         })
         .await;
     let id = create(&server, "alice").await;

@@ -460,7 +460,7 @@ async fn a_token_that_could_not_be_carried_out_can_be_sent_again() {
     let place = Place::new();
     let signer = Signer::new();
     let server = place
-        .start_with(|config| config.drain_promise = Duration::from_millis(1500))
+        .start_with(|config| config.drain_promise = Duration::from_secs(3))
         .await;
     server.running.shutdown().await;
     let server = start(&place, &signer, json!({})).await;
@@ -593,14 +593,13 @@ impl Keys {
     }
 
     fn publish(&self, signer: &Signer) {
-        let response = |body: String| {
-            format!(
-                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                body.len()
-            )
-        };
-        *self.document.lock().unwrap() = response(signer.jwks().to_string());
+        *self.document.lock().unwrap() = ok(&signer.jwks().to_string());
     }
+}
+
+fn ok(body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
 }
 
 fn exchange(mut stream: impl Read + Write, answer: &str) {
