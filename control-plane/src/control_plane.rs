@@ -13,6 +13,7 @@ use tonic::transport::Server;
 
 use crate::access::{Access, OperatorTokenError, read_operator_token};
 use crate::audit::ledger::{Ledger, LedgerBounds};
+use crate::audit::seen::{Seen, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
 use crate::audit::sources::Sources;
@@ -140,6 +141,7 @@ impl ControlPlane {
             view,
             ledger,
             sources: known,
+            seen,
             promise_file,
             inherited,
         } = opened;
@@ -158,8 +160,9 @@ impl ControlPlane {
         };
         let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
             .map_err(|error| system("starting the revocation log's thread", error))?;
-        let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics), &alarm)
-            .map_err(|error| system("starting the ledger's thread", error))?;
+        let (ledger, ledger_writer) =
+            ledger_writer::start(ledger, known, Arc::clone(&seen), Arc::clone(&metrics), &alarm)
+                .map_err(|error| system("starting the ledger's thread", error))?;
 
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
         let watch = WatchService::new(
@@ -181,6 +184,7 @@ impl ControlPlane {
         let api = Arc::new(Api {
             log,
             ledger: ledger.clone(),
+            seen: Arc::clone(&seen),
             reader,
             access,
             phase: lifecycle.watch(),
@@ -395,6 +399,7 @@ struct Opened {
     view: View,
     ledger: Ledger,
     sources: KnownSources,
+    seen: Arc<Seen>,
     promise_file: PromiseFile,
     inherited: Inherited,
 }
@@ -417,12 +422,16 @@ impl Opened {
         .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         report_torn_tail("revocation log", torn);
         let mut sources = KnownSources::default();
+        let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
         let bounds = LedgerBounds {
             total: limits.ledger_bytes,
             segment: limits.ledger_segment_bytes,
         };
-        let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| sources.replay(item))
-            .map_err(|error| StartError::Ledger(error.to_string()))?;
+        let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| {
+            sources.replay(item);
+            seen.note(Sightings::in_items(std::slice::from_ref(item)));
+        })
+        .map_err(|error| StartError::Ledger(error.to_string()))?;
         report_torn_tail("ledger", torn);
         let promise_file = folder
             .promise()
@@ -445,6 +454,7 @@ impl Opened {
             view,
             ledger,
             sources,
+            seen,
             promise_file,
             inherited,
         })

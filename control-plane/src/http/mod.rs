@@ -42,6 +42,7 @@ use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{Access, Permission};
 use crate::audit::ledger::LedgerReader;
+use crate::audit::seen::Seen;
 use crate::audit::writer::LedgerHandle;
 use crate::config::Limits;
 use crate::lifecycle::PhaseWatch;
@@ -59,6 +60,8 @@ pub(crate) use self::statements::SIGNATURE_PLACES;
 pub(crate) struct Api {
     pub(crate) log: RevocationLog,
     pub(crate) ledger: LedgerHandle,
+    #[expect(dead_code, reason = "read with a principal's history")]
+    pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
     pub(crate) access: Access,
     pub(crate) phase: PhaseWatch,
