@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares the libraries of other people that Credence is tested against, pinned by the lock files in interop/: the JOSE
-# libraries of a language (python, node, go; all three if none is asked for), and an EventSource (sse).
+# libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), and a fuzzer of
+# HTTP APIs (openapi).
 # For each language asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
@@ -74,6 +75,8 @@ toolchain_of_go() {
 
 toolchain_of_sse() { toolchain_of_node; }
 
+toolchain_of_openapi() { toolchain_of_python; }
+
 # toolchain OLDEST NAME COMMAND VERSION_COMMAND...
 toolchain() {
     local oldest=$1 name=$2 command=$3 version
@@ -91,13 +94,13 @@ toolchain() {
 # prepare_LANGUAGE FOLDER SOURCES
 
 prepare_python() {
-    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against PyJWT and joserfc" python3-pip
+    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against what $2/requirements.txt pins" python3-pip
     # Without pip of its own: it is not needed there, and Debian's Python can not install it without another package.
     {
         python3 -m venv --without-pip "$1" &&
             python3 -m pip --python "$1/bin/python" --disable-pip-version-check install --quiet --no-deps \
                 --only-binary=:all: --requirement "$2/requirements.txt"
-    } || cannot_prepare PyJWT and joserfc
+    } || cannot_prepare "what $2/requirements.txt pins"
 }
 
 prepare_node() {
@@ -108,6 +111,8 @@ prepare_node() {
 }
 
 prepare_sse() { prepare_node "$@"; }
+
+prepare_openapi() { prepare_python "$@"; }
 
 prepare_go() {
     go -C "$2" build -trimpath -mod=readonly -o "$1/interop" . || cannot_prepare golang-jwt and go-jose

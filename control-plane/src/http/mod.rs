@@ -9,12 +9,14 @@
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
+//! | `GET /openapi.json` | anybody | [`openapi`] |
 
 mod audit;
 mod authorization;
 mod health;
 mod impatient;
 mod json;
+mod openapi;
 mod problem;
 mod query;
 mod rates;
@@ -104,6 +106,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::describe))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&api), rates::limit_strangers));
     Router::new()
         .merge(requiring(Permission::Watch, &api, watching))

@@ -6,6 +6,7 @@ mod audit;
 mod cache_keys;
 mod harness;
 mod http;
+mod openapi;
 mod restart;
 mod revocation;
 mod statements;
