@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
-# libraries of a language (python, node, go), an EventSource (sse) and a conformance tester for SCIM (scim); the languages
-# and scim if none is asked for. For each asked for it prints either
+# libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
+# for SCIM (scim) and a fuzzer of HTTP APIs (openapi). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -79,6 +79,8 @@ toolchain_of_go() {
 
 toolchain_of_sse() { toolchain_of_node; }
 
+toolchain_of_openapi() { toolchain_of_python; }
+
 # toolchain OLDEST NAME COMMAND VERSION_COMMAND...
 toolchain() {
     local oldest=$1 name=$2 command=$3 version
@@ -96,24 +98,13 @@ toolchain() {
 # prepare_LANGUAGE FOLDER SOURCES
 
 prepare_python() {
-    prepare_environment "$1" "$2" PyJWT and joserfc
-}
-
-prepare_scim() {
-    prepare_environment "$1" "$2" scim2-tester
-}
-
-# prepare_environment FOLDER SOURCES WHAT...
-prepare_environment() {
-    local folder=$1 sources=$2
-    shift 2
-    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against $*" python3-pip
+    python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against what $2/requirements.txt pins" python3-pip
     # Without pip of its own: it is not needed there, and Debian's Python can not install it without another package.
     {
-        python3 -m venv --without-pip "$folder" &&
-            python3 -m pip --python "$folder/bin/python" --disable-pip-version-check install --quiet --no-deps \
-                --only-binary=:all: --requirement "$sources/requirements.txt"
-    } || cannot_prepare "$@"
+        python3 -m venv --without-pip "$1" &&
+            python3 -m pip --python "$1/bin/python" --disable-pip-version-check install --quiet --no-deps \
+                --only-binary=:all: --requirement "$2/requirements.txt"
+    } || cannot_prepare "what $2/requirements.txt pins"
 }
 
 prepare_node() {
@@ -124,6 +115,10 @@ prepare_node() {
 }
 
 prepare_sse() { prepare_node "$@"; }
+
+prepare_openapi() { prepare_python "$@"; }
+
+prepare_scim() { prepare_python "$@"; }
 
 prepare_go() {
     go -C "$2" build -trimpath -mod=readonly -o "$1/interop" . || cannot_prepare golang-jwt and go-jose
@@ -136,4 +131,4 @@ cannot_prepare() {
 # The pinned Go modules build with the Go that is here; another is never downloaded for them.
 export GOTOOLCHAIN=local
 
-if (($#)); then main "$@"; else main python node go scim; fi
+if (($#)); then main "$@"; else main python node go; fi

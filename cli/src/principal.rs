@@ -42,11 +42,11 @@ struct Answer {
 #[derive(Debug, Deserialize)]
 struct Entry {
     seq: u64,
-    time: i64,
+    at: i64,
     operation: Option<String>,
     epoch: u64,
     source: Option<String>,
-    requester: Option<String>,
+    by: Option<String>,
     reason: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Answer {
             None => writeln!(out, "never raised")?,
         }
         for entry in &self.history {
-            let by = match (&entry.source, &entry.requester) {
+            let by = match (&entry.source, &entry.by) {
                 (Some(source), Some(requester)) => format!(" by {source} {requester}"),
                 _ => String::new(),
             };
@@ -97,7 +97,7 @@ impl Answer {
             writeln!(
                 out,
                 "{}  {}",
-                clock::rfc3339(UnixTime(entry.time)),
+                clock::rfc3339(UnixTime(entry.at)),
                 words::printable(&line)
             )?;
         }

@@ -400,6 +400,7 @@ fn evidence() -> Vec<Kind> {
         cache: v1::CacheLevel::L1.into(),
         decision_ns: 35_999,
         stale_ms: None,
+        expires_at: 0,
         ..Default::default()
     };
     let aggregate = v1::Aggregate {

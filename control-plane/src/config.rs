@@ -80,6 +80,10 @@ pub struct Limits {
     /// Memory for evidence on its way to the disk, in bytes, of all streams together; a stream whose batch does not
     /// fit waits. At least 1 MiB.
     pub ingest_bytes: usize,
+    /// Principals whose live delegations are remembered; beyond, who was seen the longest ago is forgotten.
+    pub seen_principals: usize,
+    /// Delegations remembered of all principals together; of one, at most 32.
+    pub seen_delegations: usize,
     /// How long a source whose stream ended without Bye may take to come back before the ledger records that it
     /// ended with its tail unknown.
     pub source_grace: Duration,
@@ -208,6 +212,8 @@ impl Config {
             ("max_sources", limits.max_sources),
             ("max_batch_entries", limits.max_batch_entries as usize),
             ("ingest_bytes", limits.ingest_bytes),
+            ("seen_principals", limits.seen_principals),
+            ("seen_delegations", limits.seen_delegations),
             ("max_connections", limits.max_connections),
             ("max_request_body", limits.max_request_body),
             ("max_status_body", limits.max_status_body),
@@ -243,6 +249,8 @@ impl Default for Limits {
             max_batch_entries: 1_000,
             max_batch_bytes: 1 << 20,
             ingest_bytes: 64 << 20,
+            seen_principals: 100_000,
+            seen_delegations: 200_000,
             source_grace: Duration::from_secs(60),
             ledger_bytes: 64 << 30,
             ledger_segment_bytes: 256 << 20,

@@ -14,6 +14,7 @@ use tonic::transport::Server;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
 use crate::audit::ledger::{Ledger, LedgerBounds};
+use crate::audit::seen::{Seen, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
 use crate::audit::sources::Sources;
@@ -159,6 +160,7 @@ impl ControlPlane {
             forgetting,
             ledger,
             sources: known,
+            seen,
             promise_file,
             inherited,
         } = opened;
@@ -182,8 +184,9 @@ impl ControlPlane {
         };
         let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
-        let (ledger, ledger_writer) = ledger_writer::start(ledger, known, Arc::clone(&metrics), &alarm)
-            .map_err(|error| system("starting the ledger's thread", error))?;
+        let (ledger, ledger_writer) =
+            ledger_writer::start(ledger, known, Arc::clone(&seen), Arc::clone(&metrics), &alarm)
+                .map_err(|error| system("starting the ledger's thread", error))?;
 
         let identity = Identity::open(&folder.identity(), &config.settings, limits, &log, &metrics).await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
@@ -206,6 +209,7 @@ impl ControlPlane {
         let api = Arc::new(Api {
             log,
             ledger: ledger.clone(),
+            seen: Arc::clone(&seen),
             reader,
             access: access.clone(),
             provisioning: identity.provisioning,
@@ -464,6 +468,7 @@ struct Opened {
     forgetting: Forgetting,
     ledger: Ledger,
     sources: KnownSources,
+    seen: Arc<Seen>,
     promise_file: PromiseFile,
     inherited: Inherited,
 }
@@ -494,12 +499,16 @@ impl Opened {
             max_token_lifetime: config.max_token_lifetime.as_secs(),
         };
         let mut sources = KnownSources::default();
+        let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
         let bounds = LedgerBounds {
             total: limits.ledger_bytes,
             segment: limits.ledger_segment_bytes,
         };
-        let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| sources.replay(item))
-            .map_err(|error| StartError::Ledger(error.to_string()))?;
+        let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| {
+            sources.replay(item);
+            seen.note(Sightings::in_items(std::slice::from_ref(item)));
+        })
+        .map_err(|error| StartError::Ledger(error.to_string()))?;
         report_torn_tail("ledger", torn);
         let promise_file = folder
             .promise()
@@ -523,6 +532,7 @@ impl Opened {
             forgetting,
             ledger,
             sources,
+            seen,
             promise_file,
             inherited,
         })

@@ -175,6 +175,8 @@ impl Constant<'_> {
         for token in self.chain.chain.tokens() {
             put_present_bytes(event, field::DELEGATION_IDS, token.id().as_bytes());
         }
+        let expires_at = u64::try_from(self.chain.chain.expires_at().0).ok();
+        put_number(event, field::EXPIRES_AT, expires_at.filter(|seconds| *seconds != 0));
         put_bytes(event, field::PATH_TEMPLATE, self.rule.path_template.as_bytes());
     }
 }
@@ -222,6 +224,7 @@ mod field {
     pub(super) const CACHE: u32 = 17;
     pub(super) const DECISION_NS: u32 = 18;
     pub(super) const STALE_MS: u32 = 19;
+    pub(super) const EXPIRES_AT: u32 = 20;
     /// In `Principal`.
     pub(super) const ISSUER: u32 = 1;
     pub(super) const SUBJECT: u32 = 2;
@@ -365,6 +368,7 @@ mod tests {
             cache: v1::CacheLevel::L1.into(),
             decision_ns: 70_000,
             stale_ms: Some(1500),
+            expires_at: scene.chain.chain.expires_at().0,
         };
         // The second time what is constant comes from the grant.
         for _ in 0..2 {

@@ -250,6 +250,7 @@ mod tests {
             time_unix_nano: 1,
             decision_ns: 300,
             stale_ms: None,
+            expires_at: 0,
             principal: Some(v1::Principal {
                 issuer: "i".repeat(1024),
                 subject: Some("s".repeat(256)),

@@ -9,6 +9,7 @@ pub(crate) mod ingest;
 pub(crate) mod ledger;
 pub(crate) mod query;
 pub(crate) mod record;
+pub(crate) mod seen;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod sources;

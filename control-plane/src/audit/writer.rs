@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ledger::{Ledger, LedgerAppendError};
 use super::record::{SourceChange, StoredBody, StoredItem, StoredSourceChange};
+use super::seen::{Seen, Sightings};
 use crate::data_folder::random_hex;
 use crate::metrics::Metrics;
 use crate::supervision::{Alarm, Guard};
@@ -128,6 +129,7 @@ enum Message {
 pub(crate) fn start(
     ledger: Ledger,
     sources: KnownSources,
+    seen: Arc<Seen>,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
 ) -> std::io::Result<(LedgerHandle, LedgerWriter)> {
@@ -150,6 +152,7 @@ pub(crate) fn start(
     let mut writing = Writing {
         ledger,
         sources,
+        seen,
         shared,
         metrics,
     };
@@ -330,6 +333,7 @@ impl Drop for Ending {
 struct Writing {
     ledger: Ledger,
     sources: KnownSources,
+    seen: Arc<Seen>,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
 }
@@ -385,6 +389,7 @@ impl Writing {
             let is_batch = |item: &&StoredItem| matches!(item.body, Some(StoredBody::Batch(_)));
             let batches = group.items.iter().filter(is_batch).count();
             let lost = group.items.iter().filter(|item| item.is_loss()).count();
+            let sightings = Sightings::in_items(&group.items);
             let begun = Instant::now();
             let appended = self.ledger.append(group.items);
             self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
@@ -392,6 +397,7 @@ impl Writing {
                 self.refuse(group.answers, error);
                 return;
             }
+            self.seen.note(sightings);
             self.metrics.ledger_entries.inc_by(entries);
             self.metrics.ledger_batches.inc_by(batches as u64);
             self.metrics.ledger_lost_sources.inc_by(lost as u64);
@@ -626,7 +632,14 @@ mod tests {
         let mut sources = KnownSources::default();
         let (ledger, _) = Ledger::open(folder, bounds, |item| sources.replay(item)).unwrap();
         let (reader, awaited) = (ledger.reader(), sources.awaited());
-        let (handle, writer) = start(ledger, sources, Arc::new(Metrics::new()), &Alarm::new()).unwrap();
+        let (handle, writer) = start(
+            ledger,
+            sources,
+            Arc::new(Seen::new(1, 1)),
+            Arc::new(Metrics::new()),
+            &Alarm::new(),
+        )
+        .unwrap();
         Running {
             handle,
             reader,

@@ -12,12 +12,14 @@
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
+//! | `GET /openapi.json` | anybody | [`openapi`] |
 
 mod audit;
 mod authorization;
 mod health;
 mod impatient;
 mod json;
+mod openapi;
 mod principals;
 mod problem;
 mod query;
@@ -48,6 +50,7 @@ use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
 use crate::audit::ledger::LedgerReader;
+use crate::audit::seen::Seen;
 use crate::audit::writer::LedgerHandle;
 use crate::config::Limits;
 use crate::lifecycle::PhaseWatch;
@@ -67,6 +70,7 @@ pub(crate) use self::statements::SIGNATURE_PLACES;
 pub(crate) struct Api {
     pub(crate) log: RevocationLog,
     pub(crate) ledger: LedgerHandle,
+    pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
     pub(crate) access: AccessControl,
     /// SCIM, if there is a realm.
@@ -116,6 +120,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::describe))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&api), rates::limit_strangers));
     Router::new()
         .merge(requiring(Permission::Watch, &api, watching))

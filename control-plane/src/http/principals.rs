@@ -7,13 +7,17 @@
 //! ```json
 //! {"id": "WyJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYWxpY2UiXQ", "issuer": "https://id.example.com", "subject": "alice",
 //!  "epoch": 7, "disabled": true, "disabled_by": ["operator"], "raised_at": 1800000000, "seq": 12,
-//!  "history": [{"seq": 12, "time": 1800000000, "operation": "disable", "epoch": 7, "disabled": true,
-//!               "source": "operator", "requester": "ci", "reason": "laptop lost"}]}
+//!  "history": [{"seq": 12, "at": 1800000000, "operation": "disable", "epoch": 7, "disabled": true,
+//!               "source": "operator", "by": "ci", "reason": "laptop lost"}],
+//!  "live_delegations": [{"ids": ["root-1", "leaf-7"], "agent": "NzbLsXh8…", "tool": "payments.charge",
+//!                        "last_seen": 1800000100, "expires_at": 1800003600}]}
 //! ```
 //!
 //! Times are seconds since the Unix epoch; the history is newest first, as long as it is kept. `subject`, `raised_at`
-//! and `seq` are absent where there is none, as are `operation`, `source`, `requester` and `reason` where they were not
-//! recorded. A principal of whom the log never heard is at epoch 0 with no history: a fact, and no error.
+//! and `seq` are absent where there is none, as are `operation`, `source`, `by` and `reason` where they were not
+//! recorded. `live_delegations` are those under which a request was allowed and reported since the last raise, and that
+//! have neither expired nor been revoked by an id; so many of each principal as `seen_delegations` says, the most recently
+//! seen first. A principal of whom the log never heard is at epoch 0 with no history: a fact, and no error.
 
 use std::sync::Arc;
 
@@ -23,12 +27,15 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use credence_delegation::revocation::RevocationView as _;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
 use super::{Api, Begun};
 use crate::access::Caller;
+use crate::audit::seen::SeenDelegation;
 use crate::revocation::history::{HistoryEntry, HistoryError};
+use crate::revocation::log::unix_seconds;
 use crate::revocation::state::PrincipalState;
 use crate::revocation::subject::{PrincipalName, Source};
 
@@ -73,7 +80,29 @@ async fn look_up(
     }
     begun.note();
     let history = api.log.history(&name, usize::MAX).await?;
-    Ok(Json(PrincipalBody::of(&name, api.log.principal(&name), history)))
+    let state = api.log.principal(&name);
+    let live = live(api, &name, state);
+    Ok(Json(PrincipalBody::of(&name, state, history, live)))
+}
+
+/// What may still be used of what was seen in use.
+fn live(api: &Api, name: &PrincipalName, state: PrincipalState) -> Vec<SeenDelegation> {
+    if state.disabled_by != 0 {
+        return Vec::new();
+    }
+    let mut live = api.seen.live(name, unix_seconds());
+    // What was allowed before the raise was granted before it. Whatever was seen in the same second comes back with its
+    // next use, if it was granted after.
+    live.retain(|seen| state.raised_at == 0 || seen.last_seen > state.raised_at);
+    api.log.read(|log, _| {
+        live.retain(|seen| {
+            !seen
+                .ids
+                .iter()
+                .any(|id| log.is_delegation_revoked(name.issuer().as_str(), name.subject(), id))
+        });
+    });
+    live
 }
 
 /// The query string.
@@ -99,12 +128,23 @@ pub(crate) struct PrincipalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
     history: Vec<HistoryBody>,
+    live_delegations: Vec<LiveBody>,
+}
+
+#[derive(Debug, Serialize)]
+struct LiveBody {
+    ids: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    agent: String,
+    tool: String,
+    last_seen: i64,
+    expires_at: i64,
 }
 
 #[derive(Debug, Serialize)]
 struct HistoryBody {
     seq: u64,
-    time: i64,
+    at: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<&'static str>,
     epoch: u64,
@@ -112,7 +152,7 @@ struct HistoryBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    requester: Option<String>,
+    by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -120,7 +160,7 @@ struct HistoryBody {
 // === impl PrincipalBody ===
 
 impl PrincipalBody {
-    fn of(name: &PrincipalName, state: PrincipalState, history: Vec<HistoryEntry>) -> Self {
+    fn of(name: &PrincipalName, state: PrincipalState, history: Vec<HistoryEntry>, live: Vec<SeenDelegation>) -> Self {
         let disabled_by = Source::ALL
             .into_iter()
             .filter(|source| state.disabled_by & source.disabler() != 0)
@@ -135,6 +175,19 @@ impl PrincipalBody {
             raised_at: Some(state.raised_at).filter(|time| *time != 0),
             seq: Some(state.seq).filter(|seq| *seq != 0),
             history: history.into_iter().map(HistoryBody::from).collect(),
+            live_delegations: live.into_iter().map(LiveBody::from).collect(),
+        }
+    }
+}
+
+impl From<SeenDelegation> for LiveBody {
+    fn from(seen: SeenDelegation) -> Self {
+        Self {
+            ids: seen.ids,
+            agent: seen.agent,
+            tool: seen.tool,
+            last_seen: seen.last_seen,
+            expires_at: seen.expires_at,
         }
     }
 }
@@ -143,12 +196,12 @@ impl From<HistoryEntry> for HistoryBody {
     fn from(entry: HistoryEntry) -> Self {
         Self {
             seq: entry.seq,
-            time: entry.time,
+            at: entry.time,
             operation: entry.operation,
             epoch: entry.epoch,
             disabled: entry.disabled,
             source: entry.source,
-            requester: entry.requester,
+            by: entry.requester,
             reason: entry.reason,
         }
     }

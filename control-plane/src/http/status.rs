@@ -275,13 +275,21 @@ impl Question {
         // As everywhere, what is configured of an issuer is what counts.
         let configured = anchors.of_issuer(&issuer).next().map(|anchor| anchor.asserts_subjects);
         let asserts_subjects = configured.or(asked.asserts_subjects);
+        let principal = PrincipalName::parse(issuer.clone(), asked.subject.clone())?;
         let subject = asked.subject.filter(|_| asserts_subjects != Some(false));
-        let principal = PrincipalName::parse(issuer.clone(), subject.clone())?;
         for id in &asked.ids {
             DelegationName::parse(principal.clone(), id.clone())?;
         }
         if asked.epoch.is_some_and(|epoch| epoch >= EPOCH_LIMIT) {
             return Err(Problem::from("epoch is below 2^53".to_owned()));
+        }
+        if asked
+            .issued_at
+            .is_some_and(|issued_at| !(0..=LATEST).contains(&issued_at))
+        {
+            return Err(Problem::from(format!(
+                "issued_at is seconds since the Unix epoch, 0 to {LATEST}"
+            )));
         }
         let keys = asked.keys.iter().map(|key| {
             Thumbprint::parse(key).ok_or_else(|| {
@@ -376,6 +384,8 @@ fn unreadable(status: StatusCode, limit: usize) -> Problem {
 const MAX_BATCH: usize = 1_000;
 /// Keys, and ids, of one chain; chains have at most nine tokens.
 const MAX_NAMES: usize = 32;
+/// 9999-12-31T23:59:59Z, the last that RFC 3339 can write.
+const LATEST: i64 = 253_402_300_799;
 /// Chains read between two chances for others to run.
 const QUESTIONS_AT_A_TIME: usize = 16;
 

@@ -135,6 +135,15 @@ impl Server {
         send(request.body(body.to_owned()).unwrap()).await
     }
 
+    /// The status of a request of any method.
+    pub(crate) async fn any(&self, method: &str, path: &str, token: &str) -> u16 {
+        let request = ureq::http::Request::builder()
+            .method(method.to_uppercase().as_str())
+            .uri(self.url(path))
+            .header("authorization", format!("Bearer {token}"));
+        send(request.body(String::new()).unwrap()).await.status
+    }
+
     /// Asks with the operator's token, and these headers.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = ureq::http::Request::get(self.url(path)).header("authorization", format!("Bearer {TOKEN}"));

@@ -34,7 +34,7 @@ async fn what_was_done_is_there_as_soon_as_it_is_acknowledged_newest_first() {
     );
     let history = alice["history"].as_array().unwrap();
     assert_eq!(history.len(), 2);
-    assert_eq!(history[0]["time"], alice["raised_at"]);
+    assert_eq!(history[0]["at"], alice["raised_at"]);
     for (entry, done, operation, reason) in [
         (&history[0], &disabled, "disable", "left"),
         (&history[1], &raised, "raise", "laptop lost"),
@@ -45,7 +45,7 @@ async fn what_was_done_is_there_as_soon_as_it_is_acknowledged_newest_first() {
             (&json!(operation), &json!(reason))
         );
         assert_eq!(
-            (&entry["source"], &entry["requester"]),
+            (&entry["source"], &entry["by"]),
             (&json!("operator"), &json!("operator"))
         );
     }

@@ -440,6 +440,7 @@ mod tests {
             cache: v1::CacheLevel::L1.into(),
             decision_ns: 12_345,
             stale_ms: None,
+            expires_at: 0,
         }
     }
 
