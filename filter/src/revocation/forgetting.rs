@@ -127,7 +127,7 @@ const ALLOWANCE: Duration = Duration::from_secs(300);
 /// Between two walks: what could have been forgotten earlier by this is small beside a lifetime.
 const PAUSE: Duration = Duration::from_secs(3_600);
 
-/// Some 4,000 delegations in a step, which takes some 20 microseconds: a million in a quarter of a minute.
+/// Some 2,000 delegations in a step, and so a million in half a minute of ticks.
 const BUCKETS_PER_STEP: usize = 128;
 
 #[cfg(test)]
