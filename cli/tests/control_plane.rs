@@ -147,7 +147,10 @@ fn the_first_start_makes_a_token_that_nobody_else_can_read() {
     let served = Served::start(&bench, &["--init"]);
     let mode = std::fs::metadata(bench.path("token")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(std::fs::read_to_string(bench.path("token")).unwrap().trim().len(), 43);
+    assert_eq!(
+        std::fs::read_to_string(bench.path("token")).unwrap().trim().len(),
+        "crd_".len() + 43
+    );
     drop(served);
 }
 

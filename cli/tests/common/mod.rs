@@ -80,6 +80,9 @@ impl Workbench {
             .current_dir(self.folder.path())
             .env_remove("CREDENCE_CONTROL_PLANE")
             .env_remove("CREDENCE_TOKEN_FILE")
+            .env_remove("CREDENCE_CA")
+            .env_remove("CREDENCE_CERT")
+            .env_remove("CREDENCE_CLIENT_KEY")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
