@@ -29,8 +29,13 @@ impl FalseClock {
             library: folder.join("false_clock.so"),
         };
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&clock.library).arg(&source);
-        let status = compiler.status().map_err(Failure::of("compiling a false clock with cc"))?;
+        compiler
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .arg(&clock.library)
+            .arg(&source);
+        let status = compiler
+            .status()
+            .map_err(Failure::of("compiling a false clock with cc"))?;
         if !status.success() {
             return Err(Failure::new(format!("compiling a false clock with cc: {status}")));
         }
@@ -44,7 +49,11 @@ impl FalseClock {
     /// If its file can not be written.
     pub fn jump(&self, seconds: i64) -> Result<(), Failure> {
         // In place, for it is looked at all the time: neither a new file nor, for a moment, an empty one.
-        let file = File::options().create(true).truncate(false).write(true).open(&self.ahead);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.ahead);
         let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
         written.map_err(Failure::of("setting a false clock"))
     }
@@ -52,7 +61,9 @@ impl FalseClock {
     /// What a program's environment needs in order to see it.
     pub fn environment(&self) -> Vec<(String, String)> {
         let pairs = [("LD_PRELOAD", &self.library), ("FALSE_CLOCK", &self.ahead)];
-        pairs.map(|(name, file)| (name.to_owned(), file.display().to_string())).into()
+        pairs
+            .map(|(name, file)| (name.to_owned(), file.display().to_string()))
+            .into()
     }
 }
 

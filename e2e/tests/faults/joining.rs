@@ -40,7 +40,10 @@ fn that_pull_a_snapshot_while_updates_flow_miss_none() {
         thread::sleep(PROMPT);
         is_done.store(true, Ordering::Relaxed);
         let acknowledged = raiser.join().unwrap();
-        assert!(acknowledged.len() < people.len(), "no raise was under way any more when the filters had joined");
+        assert!(
+            acknowledged.len() < people.len(),
+            "no raise was under way any more when the filters had joined"
+        );
         for (mut client, first_allow) in joined {
             let before = acknowledged.iter().filter(|at| **at + PROMPT < first_allow).count();
             assert!(before > 100, "only {before} raises before the first allow");
