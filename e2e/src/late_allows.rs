@@ -47,7 +47,7 @@ pub struct Answer {
 
 #[derive(Debug)]
 struct Shared {
-    requests: Mutex<Vec<(String, Request)>>,
+    requests: Vec<(String, Request)>,
     answers: Mutex<Vec<Answer>>,
     failure: Mutex<Option<Failure>>,
     done: AtomicBool,
@@ -69,7 +69,7 @@ impl Load {
             .iter()
             .map(|(name, request)| ((*name).to_owned(), request.clone()));
         let shared = Arc::new(Shared {
-            requests: Mutex::new(requests.collect()),
+            requests: requests.collect(),
             answers: Mutex::default(),
             failure: Mutex::default(),
             done: AtomicBool::new(false),
@@ -84,11 +84,6 @@ impl Load {
         };
         let workers = connections.into_iter().enumerate().map(begin).collect();
         Self { shared, workers }
-    }
-
-    /// Sends this one too from now on.
-    pub fn add(&self, name: &str, request: Request) {
-        lock(&self.shared.requests).push((name.to_owned(), request));
     }
 
     /// Waits until what every worker last answered to the request of that name is as wanted, and began after this call.
@@ -245,12 +240,11 @@ impl Seen {
 impl Shared {
     fn send_until_done(&self, worker: usize, client: &mut Client) -> Result<(), Failure> {
         while !self.done.load(Ordering::Relaxed) {
-            let requests = lock(&self.requests).clone();
-            for (name, request) in requests {
+            for (name, request) in &self.requests {
                 let began = Instant::now();
-                let reply = client.send(&request)?;
+                let reply = client.send(request)?;
                 lock(&self.answers).push(Answer {
-                    name,
+                    name: name.clone(),
                     worker,
                     began,
                     status: reply.status,

@@ -3,6 +3,7 @@
 //! `make bench BENCH=revocation` runs it. The last line of the output is one JSON object; loadtest/bench-revocation
 //! explains its members.
 
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -22,8 +23,7 @@ use serde::Serialize;
 fn main() -> Result<(), Failure> {
     let workers = to_every_worker()?;
     let streams = to_every_stream()?;
-    println!("{}", json(&Report { workers, streams })?);
-    Ok(())
+    writeln!(io::stdout(), "{}", json(&Report { workers, streams })?).map_err(Failure::of("printing the figures"))
 }
 
 #[derive(Serialize)]

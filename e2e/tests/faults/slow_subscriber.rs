@@ -30,7 +30,6 @@ fn that_stall_delay_nobody_are_cut_and_resume() {
     let bob = operator.raise("bob").unwrap();
     load.go_on_beyond(bob.at + PROMPT, "bob").unwrap();
     let grown = resident_mib(control_plane.id()) - before;
-    eprintln!("grown {grown}");
     assert!(grown < MEMORY_MIB, "{grown} MiB for {STALLED} streams that stall");
     load.finish().unwrap().assert_no_late_allows("bob", bob.at + PROMPT);
 
