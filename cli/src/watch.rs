@@ -114,8 +114,8 @@ impl Watch {
                 let id = event
                     .id
                     .as_deref()
-                    .map_or_else(String::new, |id| format!("\"id\":{},", serde_json::Value::from(id)));
-                let name = serde_json::Value::from(event.name.as_str());
+                    .map_or_else(String::new, |id| format!("\"id\":{},", serde_json::json!(id)));
+                let name = serde_json::json!(event.name);
                 writeln!(out, "{{\"event\":{name},{id}\"data\":{}}}", event.data)?;
             }
         } else if let Some(line) = line(event) {
