@@ -48,6 +48,8 @@ fn scim2_tester_finds_no_fault() {
 struct Served {
     child: Child,
     http: String,
+    // Open as long as the server, which has more to say than its address.
+    _stdout: BufReader<std::process::ChildStdout>,
 }
 
 impl Served {
@@ -82,7 +84,11 @@ impl Served {
             assert_ne!(stdout.read_line(&mut http).unwrap(), 0, "it ended early");
         }
         let http = http.trim_start_matches("http: ").trim().to_owned();
-        Self { child, http }
+        Self {
+            child,
+            http,
+            _stdout: stdout,
+        }
     }
 }
 

@@ -54,7 +54,7 @@ fn start() -> Result<(Stack, TempDir), Failure> {
     let file = write("credence.yaml", &settings.to_string())?;
     let options = StackOptions {
         serve_options: vec!["--config".to_owned(), file],
-        ..StackOptions::quick()
+        ..StackOptions::default()
     };
     Ok((Stack::start(&options)?, folder))
 }
