@@ -135,6 +135,7 @@ fn of_a_snapshot_leaves_them_without_one() {
     }
     let chunk = |message: &Message| message.kind == Kind::Chunk;
     type Meddling = Box<dyn FnMut(Message) -> Vec<Message> + Send>;
+    type Start = Box<dyn Fn() -> Meddling + Send + Sync>;
     let twice = move || -> Meddling {
         Box::new(move |message| {
             if chunk(&message) {
@@ -152,7 +153,7 @@ fn of_a_snapshot_leaves_them_without_one() {
             if skip { Vec::new() } else { vec![message] }
         })
     };
-    let cases: [(Box<dyn Fn() -> Meddling + Send + Sync>, &str); 2] = [
+    let cases: [(Start, &str); 2] = [
         (Box::new(twice), "received snapshot chunk 0; pulled chunk 1"),
         (Box::new(first_skipped), "nothing was received for"),
     ];
