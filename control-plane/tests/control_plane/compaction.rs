@@ -93,7 +93,7 @@ async fn a_history_survives_a_compaction() {
     let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
     let answer = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
     assert_eq!(answer["history"].as_array().unwrap().len(), 1);
-    assert_eq!(answer["history"][0]["requester"], "operator");
+    assert_eq!(answer["history"][0]["by"], "operator");
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn a_log_of_an_older_version_is_read_and_goes_on() {
         (&old.into(), &old.into())
     );
     assert_eq!(alice["history"].as_array().unwrap().len(), 2);
-    assert_eq!(alice["history"][0]["requester"], serde_json::Value::Null);
+    assert_eq!(alice["history"][0]["by"], serde_json::Value::Null);
     let raised = server.revoke(raise("alice")).await;
     assert_eq!(raised["seq"], 9);
     drop(server);

@@ -31,7 +31,7 @@ async fn only_the_operators_token_opens_what_is_the_operators() {
     }
     assert_eq!(
         server.get("/v1/log", &[]).await.json(),
-        json!({"log_id": server.log_id(), "seq": 0})
+        json!({"log_id": server.log_id(), "seq": 0, "max_token_lifetime_s": 90 * 24 * 60 * 60})
     );
     assert_eq!(server.get("/v1/audit/events", &[&right]).await.status, 200);
 }

@@ -60,7 +60,7 @@ async fn a_principal_that_nobody_ever_raised_is_at_epoch_0() {
     let issuer = principal(&server, &format!("/v1/principals?issuer={ISSUER}")).await;
     let expected = json!({
         "id": "WyJodHRwczovL2lkLmV4YW1wbGUuY29tIl0", "issuer": ISSUER, "epoch": 0, "disabled": false,
-        "disabled_by": [], "history": [],
+        "disabled_by": [], "history": [], "live_delegations": [],
     });
     assert_eq!(issuer, expected);
 }
