@@ -159,18 +159,17 @@ pub(super) fn disagreement(error: &ureq::Error) -> Option<String> {
         ) => "use a host name in --control-plane that stands in the control plane's certificate",
         rustls::Error::InvalidCertificate(_) => "the control plane's certificate has to be renewed",
         rustls::Error::InvalidMessage(_) => "does it speak TLS? Otherwise use an http:// URL",
-        rustls::Error::AlertReceived(alert) => match alert {
+        rustls::Error::AlertReceived(
             AlertDescription::UnknownCA
             | AlertDescription::DecryptError
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateExpired
             | AlertDescription::CertificateUnknown
-            | AlertDescription::CertificateRequired => {
-                "it does not take our certificate: give one that an authority in its client_ca has signed and that has \
-                 not ended, as --cert and --client-key"
-            }
-            _ => return None,
-        },
+            | AlertDescription::CertificateRequired,
+        ) => {
+            "it does not take our certificate: give one that an authority in its client_ca has signed and that has not \
+             ended, as --cert and --client-key"
+        }
         _ => return None,
     };
     Some(format!("{error}; {cure}"))
