@@ -339,6 +339,19 @@ impl Stack {
         self.wait_for_every_worker("to be in step with the revocation log", |reply| reply.status != 503)
     }
 
+    /// Waits until the filter of every worker, and that of Envoy's main thread, follows the revocation log: each has a
+    /// stream of its own.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_until_followed(&self) -> Result<(), Failure> {
+        let wanted = format!("credence_revocation_subscribers {}", self.envoy.workers() + 1);
+        waiting::until("every filter to follow the revocation log", || {
+            let metrics = self.control_plane.send(&Request::get("/metrics"))?.text();
+            Ok(metrics.lines().any(|line| line == wanted).then_some(()))
+        })
+    }
+
     /// Waits until every worker's filter no longer trusts its view of the revocation log.
     ///
     /// # Errors

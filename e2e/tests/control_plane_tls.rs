@@ -367,14 +367,7 @@ fn certificates_and_authorities_are_rotated_under_load_without_a_wrong_decision(
             files.serve_believes(&[&new]);
             updated(&renewed, &[&new]);
             wait_for_metric(&stack, "credence_tls_withdrawn_connections_total{port=\"grpc\"}");
-            // Each worker's filter has a connection of its own, and so has the main thread's.
-            waiting::until("every stream to be back", || {
-                let metrics = stack.control_plane.send(&Request::get("/metrics"))?.text();
-                let gauge = "credence_revocation_subscribers ";
-                let streams = metrics.lines().find_map(|line| line.strip_prefix(gauge));
-                Ok(streams.filter(|streams| *streams == "3").map(|_| ()))
-            })
-            .unwrap();
+            stack.wait_until_followed().unwrap();
         }));
         rotated.store(true, Ordering::Release);
         let sent: u64 = load.into_iter().map(|load| load.join().unwrap()).sum();

@@ -80,10 +80,15 @@ impl Round {
         stack.control_plane.restart().unwrap();
         stack.wait_until_synced().unwrap();
 
-        let verdict = verdicts(stack, &request);
-        assert_eq!(verdict[0], verdict[1], "the workers differ after {step:?}");
-        let is_in_force = verdict[0].is_some();
-        assert!(is_in_force || raised.is_err(), "lost at {step:?}, though acknowledged");
+        // Until it has come back, a worker may go by what it knew for as long as that counts.
+        stack.wait_until_followed().unwrap();
+        let in_step = format!("the workers to agree, after {step:?}");
+        let is_in_force = waiting::until(&in_step, || {
+            let [one, other] = verdicts(stack, &request).map(|verdict| verdict.is_some());
+            let is_settled = one == other && (one || raised.is_err());
+            Ok(is_settled.then_some(one))
+        })
+        .unwrap();
 
         // Whoever got no answer tries again.
         let again = Operator::of(&stack.control_plane).unwrap().raise(&subject).unwrap();
