@@ -114,7 +114,7 @@ pub(crate) struct RateLimited {
     pub(crate) by: &'static str,
 }
 
-/// How an event stream ended: `closed`, `drained`, `slow`, `expired` or `failed`.
+/// How an event stream ended: `closed`, `drained`, `slow`, `expired`, `withdrawn` or `failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StreamEnd {
     pub(crate) outcome: &'static str,
