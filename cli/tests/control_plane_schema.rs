@@ -271,7 +271,10 @@ fn the_guide_has_every_option_of_serve_with_its_default() {
         }
         let row = guide
             .lines()
-            .find(|line| line.starts_with(&format!("| `--{name}")))
+            .find(|line| {
+                let rest = line.strip_prefix(&format!("| `--{name}"));
+                rest.is_some_and(|rest| rest.starts_with([' ', '`']))
+            })
             .unwrap_or_else(|| panic!("docs/control-plane.md should have a row for `--{name}`"));
         let default = option
             .split_once("[default: ")
