@@ -1,7 +1,7 @@
 //! `credence serve`
 
 mod log_output;
-mod settings;
+pub(crate) mod settings;
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -4,28 +4,33 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::settings::{AccessSettings, Role, SettingsError};
+use crate::settings::{AccessSettings, Role, SettingsError, present, schema};
 
 /// A realm: the users that one identity provider keeps here by SCIM (RFC 7644).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScimSettings {
     /// Stands in logs and in histories: 1 to 64 bytes. The users are kept under it.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = schema::NO_CONTROLS))]
     pub name: String,
     /// Names of credentials in `access`, with the role `provisioner`, that are for this realm and no other.
+    #[schemars(extend("minItems" = 1))]
     pub credentials: Vec<String>,
     /// The root issuer (`iss`) of the principals that the users are.
+    #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
     pub issuer: String,
     /// What of a user is the principal's `sub`.
     #[serde(default)]
+    #[schemars(extend("default" = "userName"))]
     pub subject: ScimSubject,
 }
 
 /// What of a user is the principal's `sub`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum ScimSubject {
     /// `userName`, as it is spelled.
     #[default]
@@ -43,29 +48,38 @@ pub enum ScimSubject {
 }
 
 /// Somebody who pushes security event tokens (RFC 8417) as RFC 8935 says.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransmitterSettings {
     /// Stands in logs and in histories: 1 to 64 bytes.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = schema::NO_CONTROLS))]
     pub name: String,
     /// Names of credentials in `access`, with the role `transmitter`, that are for this transmitter and no other.
+    #[schemars(extend("minItems" = 1))]
     pub credentials: Vec<String>,
     /// The `iss` of its tokens.
+    #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
     pub issuer: String,
     /// What `aud` of its tokens must be, or hold.
+    #[schemars(length(min = 1))]
     pub audience: String,
     /// Where its keys are.
+    #[schemars(with = "JwksFields", transform = schema::one_place_of_keys)]
     pub jwks: JwksSettings,
     /// The algorithms that it may sign with.
     #[serde(default = "EventAlgorithm::all")]
+    #[schemars(extend("minItems" = 1, "default" = ["RS256", "ES256", "EdDSA"]))]
     pub algorithms: Vec<EventAlgorithm>,
     /// The root issuer (`iss`) of the principals that its events are about.
+    #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
     pub principal_issuer: String,
     /// Which kind of subject identifier names the principal.
     #[serde(default)]
+    #[schemars(extend("default" = "iss_sub"))]
     pub subject: EventSubject,
     /// How old a token may be when it arrives, in seconds: 60 to 604,800.
     #[serde(default = "day")]
+    #[schemars(range(min = 60, max = 604_800))]
     pub max_age_s: u32,
 }
 
@@ -84,7 +98,7 @@ pub enum JwksSettings {
 }
 
 /// A signature algorithm (RFC 7518 section 3.1; RFC 8037 section 3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum EventAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256; keys of 2,048 to 8,192 bits.
     #[serde(rename = "RS256")]
@@ -98,7 +112,7 @@ pub enum EventAlgorithm {
 }
 
 /// A format of subject identifiers (RFC 9493 section 3.2).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventSubject {
     /// `iss` must be the transmitter's issuer or the principals'; `sub` is the principal's.
@@ -293,11 +307,18 @@ impl<'de> Deserialize<'de> for JwksSettings {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct JwksFields {
+    /// A file, read again when it changes.
+    #[serde(default, deserialize_with = "present")]
     file: Option<PathBuf>,
+    /// `https`, or `http` on this machine.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("pattern" = "^https?://."))]
     url: Option<String>,
+    /// PEM: the authorities that vouch for its server; without it, those of the system.
+    #[serde(default, deserialize_with = "present")]
     ca: Option<PathBuf>,
 }
 

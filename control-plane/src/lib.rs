@@ -45,7 +45,7 @@ pub use identity_settings::{
 pub use reload::ReloadError;
 pub use settings::{
     AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
-    Settings, SettingsError, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings,
+    Settings, SettingsError, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
 };
 pub use supervision::Failure;
 pub use tls::TlsError;

@@ -114,7 +114,7 @@ pub(crate) struct RateLimited {
     pub(crate) by: &'static str,
 }
 
-/// How an event stream ended: `closed`, `drained`, `slow`, `expired` or `failed`.
+/// How an event stream ended: `closed`, `drained`, `slow`, `expired`, `withdrawn` or `failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StreamEnd {
     pub(crate) outcome: &'static str,
@@ -405,4 +405,78 @@ fn sync_histogram() -> Histogram {
 /// 10 ms to 5 min: what is done in the background in proportion to the size of the log.
 fn work_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.01, 2.0, 16))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// With something to count for each that has labels, for without they are not shown.
+    fn shown() -> String {
+        let metrics = Metrics::new();
+        let code = "OK";
+        let outcome = "success";
+        let (realm, transmitter) = ("staff".to_owned(), "okta".to_owned());
+        metrics.watch_ended.get_or_create(&Outcome { code }).inc();
+        metrics.report_ended.get_or_create(&Outcome { code }).inc();
+        metrics.grpc_refusals.get_or_create(&Outcome { code }).inc();
+        let revocation = Revocation {
+            operation: "raise",
+            source: "operator",
+            outcome,
+        };
+        metrics.revocations.get_or_create(&revocation).inc();
+        let request = HttpRequest {
+            route: "none".to_owned(),
+            status: 404,
+        };
+        metrics.http_requests.get_or_create(&request).inc();
+        metrics.rate_limited.get_or_create(&RateLimited { by: "address" }).inc();
+        metrics.http_streams_ended.get_or_create(&StreamEnd { outcome }).inc();
+        metrics
+            .scim_users
+            .get_or_create(&ScimRealm { realm: realm.clone() })
+            .inc();
+        let change = ScimChange {
+            realm,
+            change: "created",
+        };
+        metrics.scim_changes.get_or_create(&change).inc();
+        let event = SecurityEvent {
+            transmitter: transmitter.clone(),
+            outcome,
+        };
+        metrics.security_events.get_or_create(&event).inc();
+        let read = JwksRead { transmitter, outcome };
+        metrics.jwks_reads.get_or_create(&read).inc();
+        metrics.tls.count_one_of_each();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &metrics.registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn the_guide_has_every_metric_with_its_kind_and_no_other() {
+        let text = shown();
+        let shown: BTreeSet<(String, String)> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+            .map(|(name, kind)| {
+                let suffix = if kind == "counter" { "_total" } else { "" };
+                (format!("{name}{suffix}"), kind.to_owned())
+            })
+            .collect();
+        let guide = include_str!("../../docs/control-plane.md");
+        let documented: BTreeSet<(String, String)> = guide
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `credence_")?.split('|').map(str::trim);
+                let name = cells.next()?.strip_suffix('`')?;
+                Some((format!("credence_{name}"), cells.next()?.to_owned()))
+            })
+            .collect();
+        assert_eq!(shown, documented);
+    }
 }

@@ -3,22 +3,25 @@
 //! docs/control-plane.md describes every member with its default and its limits.
 
 mod limits;
+pub(crate) mod schema;
 mod trust;
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 pub use self::limits::{RateSettings, StatusSettings};
+pub use self::schema::settings_schema;
 pub(crate) use self::trust::anchors;
 pub use self::trust::{JsonText, TrustAnchorSettings};
 use crate::identity_settings::{self, ScimSettings, TransmitterSettings};
 
 /// The whole file.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// TLS, for each port.
@@ -30,6 +33,7 @@ pub struct Settings {
     /// Identity providers that push security events.
     pub security_events: Vec<TransmitterSettings>,
     /// The names under which revocation statements address this control plane, such as `https://revocation.example`.
+    #[schemars(inner(length(min = 1)))]
     pub audience: Vec<String>,
     /// Whose revocation statements count, and about whose delegations can be asked as chains.
     pub trust_anchors: Vec<TrustAnchorSettings>,
@@ -40,17 +44,19 @@ pub struct Settings {
 }
 
 /// How the two ports are protected; a port without TLS speaks plain text.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSettings {
     /// The HTTP API's.
+    #[serde(deserialize_with = "present")]
     pub http: Option<PortTls>,
     /// The filters'.
+    #[serde(deserialize_with = "present")]
     pub grpc: Option<PortTls>,
 }
 
 /// One port's certificate and, for mutual TLS, whose clients it believes.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortTls {
     /// PEM: the port's certificate, then the intermediate ones.
@@ -58,24 +64,26 @@ pub struct PortTls {
     /// PEM: its private key (PKCS #8, SEC 1 or PKCS #1).
     pub key: PathBuf,
     /// PEM: the authorities whose client certificates count. Absent: clients are not asked for one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     pub client_ca: Option<PathBuf>,
 }
 
 /// The credentials.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSettings {
     /// Bearer tokens (RFC 6750), by their digests.
     pub tokens: Vec<TokenSettings>,
     /// Client certificates; the first that matches counts.
     pub certificates: Vec<CertificateSettings>,
-    /// Who may follow and report on the gRPC port; see [`Settings::grpc_access`] for where it is absent.
+    /// Who may follow and report on the gRPC port. Where it is absent: `required` as soon as `certificates` is not empty or
+    /// `tls.grpc` has a `client_ca`, otherwise `open`.
+    #[serde(deserialize_with = "present")]
     pub grpc: Option<GrpcAccess>,
 }
 
 /// Who may follow revocations and report decisions on the gRPC port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GrpcAccess {
     /// Whoever reaches the port, with a certificate of `client_ca` if that is configured: let only the mesh reach it.
@@ -85,52 +93,61 @@ pub enum GrpcAccess {
 }
 
 /// A bearer token. `credence token` makes one, and this with it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenSettings {
     /// Stands in logs and in histories: 1 to 64 bytes.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = schema::NO_CONTROLS))]
     pub name: String,
     /// The SHA-256 of the token, 64 hexadecimal digits.
     #[serde(deserialize_with = "digest")]
+    #[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{64}$"))]
     pub sha256: [u8; 32],
     /// What it is good for.
+    #[schemars(extend("minItems" = 1))]
     pub roles: Vec<Role>,
     /// The root issuers it is good for; every one if absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("minItems" = 1))]
     pub issuers: Option<Vec<String>>,
-    /// From then on it is worth nothing: RFC 3339 in the file, seconds since the Unix epoch here.
+    /// From then on it is worth nothing, in seconds since the Unix epoch; never if absent.
     #[serde(default, deserialize_with = "instant")]
+    #[schemars(description = "From then on it is worth nothing (RFC 3339); never if absent.")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time", "pattern" = schema::RFC_3339))]
     pub expires: Option<i64>,
 }
 
 /// A client certificate, by what it says its holder is.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateSettings {
     /// Stands in logs and in histories: 1 to 64 bytes.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = schema::NO_CONTROLS))]
     pub name: String,
     /// The subject alternative name it must carry.
     #[serde(flatten)]
     pub subject: CertificateSubject,
     /// What it is good for.
+    #[schemars(extend("minItems" = 1))]
     pub roles: Vec<Role>,
     /// The root issuers it is good for; every one if absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("minItems" = 1))]
     pub issuers: Option<Vec<String>>,
 }
 
 /// A subject alternative name (RFC 5280 section 4.2.1.6).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CertificateSubject {
     /// A URI such as `spiffe://cluster.local/ns/shop/sa/gateway`; with `/*` at its end, whatever lies below.
-    Uri(String),
+    Uri(#[schemars(extend("pattern" = schema::SUBJECT_URI))] String),
     /// A host name.
-    Dns(String),
+    Dns(#[schemars(extend("pattern" = schema::SUBJECT_NAME))] String),
 }
 
 /// What a credential is good for; docs/control-plane.md has the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Everything.
@@ -373,6 +390,12 @@ fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Err
             .ok_or_else(|| D::Error::custom("a sha256 is 64 hexadecimal digits; `credence token` prints it"))?;
     }
     Ok(digest)
+}
+
+/// For a member that may be left out but is not null where it is there: a template that was meant to fill in `client_ca:`
+/// and did not must not mean that nobody is asked.
+pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {

@@ -8,14 +8,21 @@ use credence_filter::config::{Access, Policy};
 use super::documents::{self, ConfigFile, Document, Finding, In};
 use super::plugins::{Configuration, Plugin, Remark};
 use crate::failure::{Failure, Outcome};
+use crate::serve::settings;
+use crate::words;
 
-/// Say whether the filter would load a configuration, and if not, every mistake with its place and its cure.
+/// Say whether the filter, or the control plane, would load a configuration, and if not, what is wrong, with place and cure.
 ///
 /// A file is the plugin's configuration itself, an Envoy configuration that has it, or Istio's WasmPlugin or
 /// EnvoyFilter; then what happens when the filter fails is judged too. YAML of any number of documents, or JSON where
 /// the name ends in .json.
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
+    /// The files are what `credence serve --config` reads; the first mistake of each is named, as at a start. What the files
+    /// that it names hold, such as certificates, is not looked at.
+    #[arg(long)]
+    control_plane: bool,
+
     /// The files to check.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -23,6 +30,9 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        if self.control_plane {
+            return self.run_for_control_plane(out);
+        }
         let mut wrong = 0usize;
         for path in &self.files {
             let report = check(path)?;
@@ -43,6 +53,24 @@ impl Check {
                 "{wrong} files would not load; correct them as said above"
             ))),
         }
+    }
+}
+
+impl Check {
+    fn run_for_control_plane(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let mut refused = None;
+        for path in &self.files {
+            match settings::read(path) {
+                Ok(_) => writeln!(out, "{}: loads", path.display())?,
+                Err(failure) => {
+                    // The last one ends the command, which prints it.
+                    if let Some(earlier) = refused.replace(failure) {
+                        crate::notice::print(format_args!("credence: {}", words::printable(&earlier.to_string())));
+                    }
+                }
+            }
+        }
+        refused.map_or(Ok(Outcome::Done), Err)
     }
 }
 

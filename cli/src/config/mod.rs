@@ -11,7 +11,7 @@ use std::io::Write;
 
 use crate::failure::{Failure, Outcome};
 
-/// Work with the filter's configuration.
+/// Work with configurations: the filter's, and the control plane's.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Config {
     #[command(subcommand)]
@@ -22,10 +22,14 @@ pub(crate) struct Config {
 enum ConfigCommand {
     Check(check::Check),
     Describe(describe::Describe),
-    /// Print the JSON Schema (draft 2020-12) of the plugin's configuration.
+    /// Print the JSON Schema (draft 2020-12) of a configuration: the plugin's, or the control plane's.
     ///
     /// Editors use it to complete and explain fields. `config check` knows more than a schema can say.
-    Schema,
+    Schema {
+        /// Of the file that `credence serve --config` reads.
+        #[arg(long)]
+        control_plane: bool,
+    },
 }
 
 impl Config {
@@ -33,8 +37,12 @@ impl Config {
         match &self.command {
             ConfigCommand::Check(check) => check.run(out),
             ConfigCommand::Describe(describe) => describe.run(out),
-            ConfigCommand::Schema => {
-                out.write_all(credence_filter::config::json_schema().as_bytes())?;
+            ConfigCommand::Schema { control_plane } => {
+                let schema = match control_plane {
+                    true => credence_control_plane::settings_schema(),
+                    false => credence_filter::config::json_schema(),
+                };
+                out.write_all(schema.as_bytes())?;
                 Ok(Outcome::Done)
             }
         }

@@ -9,10 +9,10 @@ use crate::yaml::places::Places;
 use crate::{files, yaml};
 
 /// Reads the file; a mistake is named with its line and its place.
-pub(super) fn read(path: &Path) -> Result<Settings, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
     let refuse = |line: Option<usize>, message: String| {
         let line = line.map_or_else(String::new, |line| format!("{line}:"));
-        Failure::input(format!("--config {}:{line} {message}", path.display()))
+        Failure::input(format!("{}:{line} {message}", path.display()))
     };
     let text = files::read(path, "the configuration file")?;
     let text = std::str::from_utf8(&text).map_err(|_| refuse(None, "it is not UTF-8".to_owned()))?;

@@ -47,6 +47,19 @@ impl AccessControl {
         self.in_force().access.authorize(token, certificate, permission, now)
     }
 
+    /// The same for what was shown before.
+    pub(crate) fn authorize_again(
+        &self,
+        shown: &Credentials,
+        permission: Permission,
+        now: i64,
+    ) -> Result<Arc<Caller>, Refusal> {
+        let certificate = shown.certificate.as_deref();
+        self.in_force()
+            .access
+            .authorize_digest(shown.token, certificate, permission, now)
+    }
+
     /// The same on the gRPC port, where it may be that nobody has to show anything: then nobody in particular asks. A
     /// token that is shown has to be good for it all the same.
     pub(crate) fn authorize_grpc(

@@ -196,8 +196,7 @@ impl Caller {
         self.roles.iter().any(|role| permission.is_of(*role))
     }
 
-    /// Whether what was granted for as long as the credential lives has ended.
-    pub(crate) fn has_expired(&self, now: i64) -> bool {
+    fn has_expired(&self, now: i64) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }
 
@@ -206,6 +205,11 @@ impl Caller {
         self.issuers
             .as_ref()
             .is_none_or(|issuers| issuers.iter().any(|known| known == issuer))
+    }
+
+    /// Whether the same is the caller's business as the other's.
+    pub(crate) fn covers_as_much_as(&self, other: &Self) -> bool {
+        self.issuers == other.issuers
     }
 
     /// Whether the caller may do what concerns no issuer, or every one.

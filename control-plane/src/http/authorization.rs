@@ -11,8 +11,9 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::Api;
 use super::problem::Problem;
-use crate::access::{PeerCertificate, Permission, Refusal, bearer_token};
+use crate::access::{Permission, Refusal, bearer_token};
 use crate::revocation::log::unix_seconds;
+use crate::tls::Peer;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
 /// [`Arc`], among the request's extensions.
@@ -25,7 +26,8 @@ pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<A
 }
 
 async fn require(permission: Permission, State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    let certificate = request.extensions().get::<Arc<PeerCertificate>>().cloned();
+    // It may have stopped counting since the last request of its connection.
+    let certificate = request.extensions().get::<Peer>().and_then(Peer::certificate).cloned();
     let authorized = bearer_token(request.headers()).and_then(|token| {
         api.access
             .authorize(token, certificate.as_deref(), permission, unix_seconds())

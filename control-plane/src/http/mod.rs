@@ -30,6 +30,7 @@ mod revocations;
 mod scim;
 mod security_events;
 mod server;
+mod standing;
 mod statements;
 mod status;
 

@@ -25,16 +25,19 @@ use super::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
+use super::standing::{Fall, Standing};
 use crate::access::Caller;
 use crate::lifecycle::PhaseWatch;
 use crate::metrics::{Counted, StreamEnd};
-use crate::revocation::log::{RevocationLog, unix_seconds};
+use crate::revocation::log::RevocationLog;
 use crate::revocation::view::FellBehind;
+use crate::tls::Peer;
 
 /// Handles the request.
 pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -47,6 +50,7 @@ pub(crate) async fn follow(
         );
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY_WHEN_FULL));
     };
+    let standing = Standing::new(&api.access, Arc::clone(&caller), peer, &headers);
     let (outbox, events) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let mut following = Following {
         head: api.log.watch_head(),
@@ -61,7 +65,7 @@ pub(crate) async fn follow(
     tokio::spawn(async move {
         let _place = place;
         let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = following.run(start).await;
+        let ended = following.run(start, standing).await;
         let name = &following.caller.name;
         tracing::info!(caller = name, outcome = ended.name(), "an event stream ended");
         metrics
@@ -105,6 +109,8 @@ enum Ended {
     Slow,
     /// The credential has expired.
     Expired,
+    /// The credential is no longer good for what the stream shows.
+    Withdrawn,
     /// No snapshot could be made.
     Failed,
 }
@@ -215,10 +221,18 @@ impl From {
 // === impl Following ===
 
 impl Following {
-    async fn run(&mut self, start: Start) -> Ended {
-        match self.follow(start).await {
-            Ok(never) => match never {},
-            Err(ended) => ended,
+    async fn run(&mut self, start: Start, standing: Standing) -> Ended {
+        tokio::select! {
+            // First, so that a stream with much to say, or whose client does not read, ends too.
+            biased;
+            fallen = standing.fall() => match fallen {
+                Fall::Expired => Ended::Expired,
+                Fall::Withdrawn => Ended::Withdrawn,
+            },
+            followed = self.follow(start) => match followed {
+                Ok(never) => match never {},
+                Err(ended) => ended,
+            },
         }
     }
 
@@ -246,9 +260,6 @@ impl Following {
                     return Err(Ended::Drained);
                 }
                 _ = ticks.tick() => {
-                    if self.caller.has_expired(unix_seconds()) {
-                        return Err(Ended::Expired);
-                    }
                     sent = self.catch_up(sent).await?;
                     self.alive(sent);
                     self.flush().await?;
@@ -383,6 +394,7 @@ impl Ended {
             Self::Drained => "drained",
             Self::Slow => "slow",
             Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
             Self::Failed => "failed",
         }
     }

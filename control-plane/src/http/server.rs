@@ -1,6 +1,5 @@
 //! HTTP/1.1 connections, each bounded in the size and the arrival time of its heads.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -45,10 +44,7 @@ pub(crate) async fn serve(
                 let address = peer.address.map(|address| ClientAddress(address.ip()));
                 let routes = TowerToHyperService::new(router.clone());
                 let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-                    // It may have stopped counting since the last request.
-                    if let Some(certificate) = peer.certificate() {
-                        request.extensions_mut().insert(Arc::clone(certificate));
-                    }
+                    request.extensions_mut().insert(peer.clone());
                     if let Some(address) = address {
                         request.extensions_mut().insert(address);
                     }

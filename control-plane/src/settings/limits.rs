@@ -1,37 +1,47 @@
 //! `limits` of the configuration file: how often who may ask.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::SettingsError;
 
 /// Rates of the HTTP API. Each has a bucket that fills at the rate and holds one second of it, or `burst`; whoever finds
 /// it empty gets 429.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateSettings {
     /// Requests of one credential in a second.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub requests_per_second: u32,
     /// Requests of one credential at once.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub burst: u32,
     /// Requests of one address in a second that come without a credential, or with one that is refused.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub unauthenticated_requests_per_second: u32,
     /// Such requests at once.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub unauthenticated_burst: u32,
     /// Revocation statements in a second, of everybody together: each may cost a signature.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub statements_per_second: u32,
     /// The same of one address.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub statements_per_second_per_address: u32,
     /// Credentials and addresses that are counted apart, each; further addresses share one bucket.
+    #[schemars(range(min = 1, max = MOST_COUNTED_APART))]
     pub counted_apart: usize,
 }
 
 /// What a status check answers beside the status.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatusSettings {
     /// For how many seconds the answer may be used again: 0 to 60.
+    #[schemars(range(min = 0, max = 60))]
     pub max_age: u32,
     /// How many seconds an issuer's clock may be ahead, as the filters' `max_iat_skew`: 0 to 300.
+    #[schemars(range(min = 0, max = 300))]
     pub max_iat_skew: u32,
 }
 

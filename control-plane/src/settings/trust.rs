@@ -2,25 +2,31 @@
 
 use credence_delegation::TrustAnchors;
 use credence_delegation::trust::{self, Entry};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::SettingsError;
+use super::{SettingsError, present};
 
 /// Who may sign revocation statements, and whose delegations can be asked about as chains.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(transform = super::schema::one_source_of_keys)]
 #[serde(deny_unknown_fields)]
 pub struct TrustAnchorSettings {
     /// A URI, compared exactly with `iss`.
+    #[schemars(extend("pattern" = super::schema::ABSOLUTE_URI, "maxLength" = 1024))]
     pub issuer: String,
     /// One public key of the issuer; left out for a did:key.
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<super::schema::Jwk>")]
     pub jwk: Option<JsonText>,
     /// Several, among which `kid` selects.
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<super::schema::JwkSet>")]
     pub jwks: Option<JsonText>,
     /// What signatures may name in `alg`; Ed25519 alone if absent.
     #[serde(default, deserialize_with = "present")]
+    #[schemars(transform = super::schema::algorithms)]
     pub algorithms: Option<Vec<String>>,
     /// Whether the issuer speaks for several people, so that `sub` names the principal.
     #[serde(default)]
@@ -59,9 +65,4 @@ impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::deserialize(deserializer).map(Self)
     }
-}
-
-/// For a field that may be left out but is not null where it is there.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }

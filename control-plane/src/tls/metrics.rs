@@ -80,3 +80,19 @@ impl TlsMetrics {
         );
     }
 }
+
+#[cfg(test)]
+impl TlsMetrics {
+    /// So that each of them is shown.
+    pub(crate) fn count_one_of_each(&self) {
+        let (port, outcome, reason) = ("grpc", "success", "closed");
+        self.certificate_expires.get_or_create(&PortLabel { port }).inc();
+        self.files_current.get_or_create(&PortLabel { port }).inc();
+        self.reloads.get_or_create(&Reload { port, outcome }).inc();
+        self.handshake_failures
+            .get_or_create(&HandshakeFailure { port, reason })
+            .inc();
+        self.withdrawn.get_or_create(&PortLabel { port }).inc();
+        self.configuration_reloads.get_or_create(&Attempt { outcome }).inc();
+    }
+}

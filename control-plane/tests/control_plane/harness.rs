@@ -144,6 +144,19 @@ impl Server {
         send(request.body(String::new()).unwrap()).await.status
     }
 
+    /// Waits until a metric has the value.
+    pub(crate) async fn wait_for(&self, line: &str) {
+        let begin = std::time::Instant::now();
+        loop {
+            let metrics = self.get("/metrics", &[]).await.text;
+            if metrics.lines().any(|found| found == line) {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "no {line} in {metrics}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Asks with the operator's token, and these headers.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = ureq::http::Request::get(self.url(path)).header("authorization", format!("Bearer {TOKEN}"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use credence_control_plane::{Role, TokenSettings};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
@@ -148,6 +148,91 @@ async fn a_credential_bound_to_issuers_sees_theirs_and_still_moves_on() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_once_its_credential_could_not_open_it_any_more() {
+    let place = Place::new();
+    let tokens = ["out", "role", "issuers", "wider", "same"].map(|name| bound(name, ISSUER));
+    let server = place
+        .start_with(|config| config.settings.access.tokens = tokens.to_vec())
+        .await;
+    let mut same = Stream::open_as(&server, "same", "?from=now", None).await;
+    let mut operators = Stream::open(&server, "?from=now", None).await;
+    let mut ending = Vec::new();
+    for name in ["out", "role", "issuers", "wider"] {
+        let mut stream = Stream::open_as(&server, name, "?from=now", None).await;
+        stream.named("alive").await;
+        ending.push((name, stream));
+    }
+
+    let mut settings = place.config().settings;
+    let [_, mut role, issuers, mut wider, unchanged] = tokens;
+    role.roles = vec![Role::Auditor];
+    wider.issuers = None;
+    let issuers = TokenSettings {
+        issuers: Some(vec![OTHER_ISSUER.to_owned()]),
+        ..issuers
+    };
+    settings.access.tokens = vec![role, issuers, wider, unchanged];
+    server.running.reload(settings).await.unwrap();
+    server.revoke(raise("alice")).await;
+
+    for (name, stream) in &mut ending {
+        assert!(stream.ends_without_a_record().await, "{name}");
+    }
+    // Who still counts has noticed nothing.
+    for stream in [&mut same, &mut operators] {
+        assert_eq!(stream.record().await.data["principal"]["subject"], "alice");
+    }
+    server
+        .wait_for("credence_http_streams_ended_total{outcome=\"withdrawn\"} 4")
+        .await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_expires() {
+    let place = Place::new();
+    let expires = time::OffsetDateTime::now_utc().unix_timestamp() + 2;
+    let brief = TokenSettings {
+        expires: Some(expires),
+        ..bound("brief", ISSUER)
+    };
+    let server = place
+        .start_with(|config| config.settings.access.tokens = vec![brief])
+        .await;
+    let mut stream = Stream::open_as(&server, "brief", "?from=now", None).await;
+    assert!(stream.ends_without_a_record().await);
+    assert!(time::OffsetDateTime::now_utc().unix_timestamp() >= expires);
+    server
+        .wait_for("credence_http_streams_ended_total{outcome=\"expired\"} 1")
+        .await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_the_stream_with_its_credential_all_the_same() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| {
+            config.settings.access.tokens = vec![TokenSettings {
+                issuers: None,
+                ..bound("idle", ISSUER)
+            }];
+            config.limits.send_timeout = Duration::from_secs(3600);
+        })
+        .await;
+    let _idle = Stream::open_as(&server, "idle", "", None).await;
+    // More than the kernel's buffers on both sides take.
+    let issuer = format!("{ISSUER}/{}", "\u{1}".repeat(2000));
+    for id in 0..1_000 {
+        server
+            .revoke(json!({"delegation": {"issuer": issuer, "id": id.to_string()}}))
+            .await;
+    }
+    server.running.reload(place.config().settings).await.unwrap();
+    server
+        .wait_for("credence_http_streams_ended_total{outcome=\"withdrawn\"} 1")
+        .await;
+}
+
+#[tokio::test]
 async fn a_planned_stop_is_announced_and_does_not_wait_for_the_streams() {
     let place = Place::new();
     let server = place
@@ -213,14 +298,19 @@ fn bound(token: &str, issuer: &str) -> TokenSettings {
 }
 
 #[derive(Debug, Default)]
-struct Event {
+pub(crate) struct Event {
     id: Option<String>,
     name: String,
     data: Value,
 }
 
 /// A client of the stream, over HTTP/1.0: the body is then just the bytes that follow.
-struct Stream(tokio::io::Lines<BufReader<TcpStream>>);
+pub(crate) struct Stream(tokio::io::Lines<BufReader<Box<dyn Connection>>>);
+
+/// Plain or TLS.
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
 
 impl Stream {
     async fn open(server: &Server, query: &str, last_event_id: Option<&str>) -> Self {
@@ -243,11 +333,15 @@ impl Stream {
     }
 
     async fn try_open(server: &Server, token: &str, query: &str, last_event_id: Option<&str>) -> (String, Self) {
-        let mut stream = TcpStream::connect(server.running.http_address()).await.unwrap();
+        let stream = TcpStream::connect(server.running.http_address()).await.unwrap();
         let id = last_event_id.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
-        let request = format!(
-            "GET /v1/revocations/stream{query} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{id}\r\n"
-        );
+        let headers = format!("Authorization: Bearer {token}\r\n{id}");
+        Self::open_on(Box::new(stream), query, &headers).await
+    }
+
+    /// On a connection of the caller's, with headers of his. The status line, and the stream.
+    pub(crate) async fn open_on(mut stream: Box<dyn Connection>, query: &str, headers: &str) -> (String, Self) {
+        let request = format!("GET /v1/revocations/stream{query} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut lines = BufReader::new(stream).lines();
         let status = lines.next_line().await.unwrap().unwrap();
@@ -277,7 +371,7 @@ impl Stream {
         }
     }
 
-    async fn named(&mut self, name: &str) -> Event {
+    pub(crate) async fn named(&mut self, name: &str) -> Event {
         loop {
             let event = self.next().await;
             if event.name == name {
@@ -292,5 +386,15 @@ impl Stream {
 
     async fn ends(&mut self) -> bool {
         self.line().await.is_none()
+    }
+
+    /// Whether nothing but signs of life comes until the end.
+    pub(crate) async fn ends_without_a_record(&mut self) -> bool {
+        while let Some(line) = self.line().await {
+            if line == "event: record" {
+                return false;
+            }
+        }
+        true
     }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use credence_control_plane::{CertificateSettings, CertificateSubject, PortTls, Role};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -11,6 +13,7 @@ use tonic::transport::{Channel, ClientTlsConfig, Identity};
 
 use super::certificates::{Authority, Certificate};
 use super::harness::{Place, Server, raise};
+use super::stream::Stream;
 
 const HOST: &str = "credence.test";
 const ENVOY: &str = "URI:spiffe://mesh/ns/shop/sa/envoy";
@@ -148,6 +151,30 @@ impl Secured {
             .await
     }
 
+    /// Follows the revocations over HTTPS, by nothing but the certificate.
+    async fn event_stream(&self, client: &Certificate) -> Stream {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate(&self.authority.pem())).unwrap();
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![certificate(&client.pem())],
+                PrivateKeyDer::from_pem_slice(client.key_pem().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let stream = TcpStream::connect(self.server.running.http_address()).await.unwrap();
+        let stream = tokio_rustls::TlsConnector::from(std::sync::Arc::new(tls))
+            .connect(HOST.try_into().unwrap(), stream)
+            .await
+            .unwrap();
+        let (status, stream) = Stream::open_on(Box::new(stream), "?from=now", "").await;
+        assert_eq!(status, "HTTP/1.0 200 OK");
+        stream
+    }
+
     async fn metrics(&self) -> String {
         let request = ureq::http::Request::get(format!("https://{HOST}/metrics"));
         self.ask(request.body(String::new()).unwrap(), None).await.1
@@ -182,6 +209,10 @@ impl ureq::unversioned::resolver::Resolver for Here {
         addresses.push(self.0);
         Ok(addresses)
     }
+}
+
+fn certificate(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
 fn known(name: &str, uri: &str, role: Role) -> CertificateSettings {
@@ -370,6 +401,28 @@ async fn a_new_client_authority_is_believed_and_the_old_ones_connections_end() {
     );
     assert!(!secured.follows(Some(&old)).await);
     assert!(secured.follows(Some(&new)).await);
+}
+
+#[tokio::test]
+async fn an_event_stream_ends_with_the_authority_of_the_certificate_that_opened_it() {
+    let secured = Secured::start().await;
+    let successor = Authority::new("successor");
+    let (old, new) = (secured.authority.issue(OPERATOR), successor.issue(OPERATOR));
+    secured.replace("ca.crt", &format!("{}{}", secured.authority.pem(), successor.pem()));
+    secured
+        .wait_for("credence_tls_reloads_total{port=\"http\",outcome=\"success\"} 1")
+        .await;
+    let mut ending = secured.event_stream(&old).await;
+    let mut staying = secured.event_stream(&new).await;
+    ending.named("alive").await;
+
+    secured.replace("ca.crt", &successor.pem());
+    assert!(ending.ends_without_a_record().await);
+    secured
+        .wait_for("credence_http_streams_ended_total{outcome=\"withdrawn\"} 1")
+        .await;
+    assert_eq!(secured.revoke(Some(&new)).await.0, 200);
+    staying.named("record").await;
 }
 
 #[tokio::test]

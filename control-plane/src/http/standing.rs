@@ -1,0 +1,70 @@
+//! Whether whoever opened a stream could still open it, and would see the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+
+use crate::access::{AccessControl, Caller, Credentials, Permission, Refusal, TokenDigest, bearer_token};
+use crate::revocation::log::unix_seconds;
+use crate::tls::Peer;
+
+/// What was shown when a stream was opened, to be judged again for as long as it is open.
+pub(crate) struct Standing {
+    access: AccessControl,
+    caller: Arc<Caller>,
+    peer: Peer,
+    shown: Credentials,
+}
+
+/// Why a stream can not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fall {
+    /// The token's time has come.
+    Expired,
+    /// A reload took the credential or its permission away, or changed whose revocations it sees; or its certificate no
+    /// longer counts.
+    Withdrawn,
+}
+
+// === impl Standing ===
+
+impl Standing {
+    pub(crate) fn new(access: &AccessControl, caller: Arc<Caller>, peer: Peer, headers: &HeaderMap) -> Self {
+        let shown = Credentials {
+            // Whoever was let in has shown one that can be read, or none.
+            token: bearer_token(headers).ok().flatten().map(TokenDigest::of),
+            certificate: peer.certificate().cloned(),
+        };
+        Self {
+            access: access.clone(),
+            caller,
+            peer,
+            shown,
+        }
+    }
+
+    /// Resolves once the stream can not go on.
+    pub(crate) async fn fall(mut self) -> Fall {
+        // Heard before the first look: no reload falls between the two.
+        let mut changes = self.access.changes();
+        loop {
+            let authorized = self
+                .access
+                .authorize_again(&self.shown, Permission::Watch, unix_seconds());
+            match authorized {
+                Ok(caller) if caller.covers_as_much_as(&self.caller) => {}
+                Err(Refusal::Expired { .. }) => return Fall::Expired,
+                Ok(_) | Err(_) => return Fall::Withdrawn,
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = self.peer.withdrawn() => return Fall::Withdrawn,
+                () = tokio::time::sleep(EXPIRY_INTERVAL) => {}
+            }
+        }
+    }
+}
+
+/// How often it is looked whether a token has expired.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
