@@ -83,7 +83,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().history_kept)]
     history_kept: usize,
 
-    /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as half of it
+    /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as a third of it
     /// is superseded.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().compact_above_bytes)]
     compact_above: u64,

@@ -24,7 +24,7 @@ use super::provenance::Provenance;
 use super::snapshot::Snapshot;
 use super::state::{EpochStep, Now, Plan, PlanError, PrincipalState, Room};
 use super::status::Knowledge;
-use super::storage::{Compacted, Cut, EncodedRecord, Storage};
+use super::storage::{Compacted, Cut, EncodedRecord, Storage, is_worth_compacting};
 use super::subject::{Operation, Order, PrincipalName};
 use super::table::Table;
 use super::upkeep::{Upkeep, UpkeepWork};
@@ -649,7 +649,9 @@ impl Writing {
         let view = self.shared.read();
         let needed = view.state().stored_bytes() + view.trail().len() as u64 * 8;
         let bytes = self.storage.bytes();
-        if bytes <= self.compact_above || bytes / 2 <= needed || self.storage.is_broken() || Instant::now() < not_before
+        if !is_worth_compacting(bytes, needed, self.compact_above)
+            || self.storage.is_broken()
+            || Instant::now() < not_before
         {
             return;
         }
