@@ -390,6 +390,17 @@ impl Compacted {
         Ok(())
     }
 
+    /// Writes one more record behind a `trail`, of which nobody says where it comes from.
+    pub(crate) fn append(&mut self, trail: &Trail, record: EncodedRecord) -> io::Result<()> {
+        let stored = StoredRecords {
+            first_seq: trail.head() + 1,
+            digest: trail.digest().after(&record.bytes).as_bytes().to_vec(),
+            records: vec![record.bytes],
+            provenance: Vec::new(),
+        };
+        self.file.write(&stored.encode_to_vec())
+    }
+
     /// How many bytes of the present file, which has so many, are not copied yet.
     pub(crate) fn missing(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(self.copied)
