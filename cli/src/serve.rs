@@ -39,6 +39,11 @@ pub(crate) struct Serve {
     #[arg(long, requires = "init")]
     fresh: bool,
 
+    /// The data folder was restored from a backup of the log with this log_id: go on with what it holds, under a new
+    /// log_id, and void every root token issued before now, since what was revoked after the backup is not known.
+    #[arg(long, value_name = "LOG_ID", conflicts_with = "init")]
+    restored: Option<String>,
+
     /// Where the HTTP API listens; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     http: SocketAddr,
@@ -83,7 +88,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().history_kept)]
     history_kept: usize,
 
-    /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as half of it
+    /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as a third of it
     /// is superseded.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().compact_above_bytes)]
     compact_above: u64,
@@ -144,6 +149,7 @@ impl Serve {
             config.settings = settings::read(path)?;
         }
         config.init = self.init.then_some(InitOptions { floor: !self.fresh });
+        config.restored.clone_from(&self.restored);
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.drain_promise = Duration::from_secs(self.drain_promise.seconds);

@@ -1,7 +1,8 @@
 //! What `loadtest/bench-log` needs beside a control plane: a large log, and many clients that pull it.
 //!
 //! ```text
-//! log-load fill DIR SUBJECTS ROUNDS       a data folder in which so many principals have been raised so often
+//! log-load fill DIR SUBJECTS              a data folder in which so many principals have been raised, and some of them
+//!                                         again, until one more would have the log compacted
 //! log-load pull ADDRESS LOG_ID STREAMS    so many streams at once, each of which pulls one whole snapshot
 //! ```
 
@@ -21,8 +22,9 @@ use tokio_stream::wrappers::ReceiverStream;
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["fill", folder, subjects, rounds] => {
-            credence_control_plane::fill_log(Path::new(folder), ISSUER, subjects.parse()?, rounds.parse()?)?;
+        ["fill", folder, subjects] => {
+            let entries = credence_control_plane::fill_log_to_the_brim(Path::new(folder), ISSUER, subjects.parse()?)?;
+            println!("{entries}");
             Ok(())
         }
         ["pull", address, log_id, streams] => {
@@ -36,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             println!("{bytes}");
             Ok(())
         }
-        _ => Err("log-load fill DIR SUBJECTS ROUNDS, or log-load pull ADDRESS LOG_ID STREAMS".into()),
+        _ => Err("log-load fill DIR SUBJECTS, or log-load pull ADDRESS LOG_ID STREAMS".into()),
     }
 }
 
@@ -67,9 +69,9 @@ async fn pull(address: String, log_id: String) -> Result<usize, Box<dyn Error + 
         if pulled == chunks {
             return Ok(records);
         }
-        requests
-            .send(say(Request::Pull(v1::PullChunk { index: pulled })))
-            .await?;
+        // A stream that the control plane has ended takes no more requests: its last answer says why.
+        let pull = say(Request::Pull(v1::PullChunk { index: pulled }));
+        let _ = requests.send(pull).await;
     }
     Err("the stream ended before its snapshot was pulled".into())
 }

@@ -18,6 +18,9 @@ pub struct Config {
     /// Present to create a log in an empty data folder. Starting refuses if there is a log already, and refuses
     /// without it if there is none: an emptied folder must never pass for a log without revocations.
     pub init: Option<InitOptions>,
+    /// The `log_id` of a log that was restored from a backup: it gets another, and a floor of now. Refused where the
+    /// folder holds another log, so that it happens once.
+    pub restored: Option<String>,
     /// Where the HTTP API listens. Port 0 takes a free one.
     pub http_address: SocketAddr,
     /// Where the filters' gRPC streams arrive. Port 0 takes a free one. The peers are not authenticated: let only
@@ -152,6 +155,7 @@ impl Config {
             data_folder,
             standby: false,
             init: None,
+            restored: None,
             http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
             operator_token_file,

@@ -33,6 +33,7 @@ use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock};
 use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, WriterOptions, unix_seconds};
+use crate::revocation::restored;
 use crate::revocation::server::WatchServer;
 use crate::revocation::service::{WatchOptions, WatchService};
 use crate::revocation::storage::{Head, Storage, remove_leftover};
@@ -478,7 +479,10 @@ struct Opened {
 impl Opened {
     fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
         let limits = &config.limits;
-        let folder = DataFolder::open(lock, config.init, unix_seconds())?;
+        let mut folder = DataFolder::open(lock, config.init, unix_seconds())?;
+        if let Some(named) = &config.restored {
+            restored::declare(&mut folder, named, unix_seconds(), limits.history_kept)?;
+        }
         let bounds = HistoryBounds {
             entries: limits.history_entries,
             bytes: limits.history_bytes,
@@ -490,13 +494,16 @@ impl Opened {
         let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         report_torn_tail("revocation log", torn);
-        let showed = match folder.clock().read()? {
-            Some(noted) => noted,
-            None => LogClock::first(unix_seconds(), view.state().last_seen()),
+        let forgotten = folder.clock().forgotten()?;
+        let showed = match (folder.clock().read()?, forgotten) {
+            (Some(noted), _) => noted,
+            (None, Some(forgotten)) => forgotten.clock,
+            (None, None) => LogClock::first(unix_seconds(), view.state().last_seen()),
         };
         let forgetting = Forgetting {
             clock: LogClock::showing(showed, Instant::now()),
             max_token_lifetime: config.max_token_lifetime.as_secs(),
+            forgotten,
         };
         let mut sources = KnownSources::default();
         let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));

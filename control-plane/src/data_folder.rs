@@ -7,7 +7,10 @@
 //! log/revocations.compacting   only while it is compacted: what will take its place
 //! log/history.redb         what was done to each principal and why, made from the revocation log
 //! log/clock                the log's own clock, by which delegations are forgotten
+//! log/forgotten            up to which stamp delegations may have been forgotten
 //! log/head                 how far the log had been acknowledged, at most about a second ago
+//! log/restored             only while the log gets another name: which it has had, and has
+//! log/revocations.restored only then: what will take the place of log/revocations
 //! log/promise              present after a planned stop: milliseconds without raises promised to the filters
 //! log/audit-source-key     proves that an audit source was named by us
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
@@ -27,6 +30,8 @@ use std::time::Duration;
 
 use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
 use crate::durable::{self, PreparedFile};
+use crate::revocation::clock::Forgotten;
+use crate::revocation::restored;
 use crate::revocation::storage::{self, Head};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
@@ -88,6 +93,31 @@ pub enum DataFolderError {
         /// What the holder wrote about itself.
         holder: String,
     },
+    /// Another log than the one that is declared restored.
+    #[error(
+        "{path} holds log {log_id}, and --restored names {named}. If that one was declared restored already, it is called \
+         {log_id} since: start without --restored", path = path.display()
+    )]
+    OtherLog {
+        /// The data folder.
+        path: PathBuf,
+        /// Which log was named.
+        named: String,
+        /// The log it holds.
+        log_id: LogId,
+    },
+    /// The floor of a restored log would come to lie too early, or far too late.
+    #[error(
+        "the wall clock is {behind} seconds behind what the log in {path} has seen, so that it is not known up to when \
+         roots are void. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new \
+         log with --init in an empty folder", path = path.display()
+    )]
+    ClockBehind {
+        /// The data folder.
+        path: PathBuf,
+        /// Seconds.
+        behind: i64,
+    },
     /// A file of ours does not hold what we wrote.
     #[error("{path} is damaged: {found}. Restore the data folder from a backup", path = path.display())]
     Damaged {
@@ -143,6 +173,7 @@ impl DataFolder {
         // Folders from before there were identity providers lack it.
         let identity = path.join(IDENTITY);
         durable::create_folder(&identity).map_err(at(&identity))?;
+        restored::finish(&log)?;
         let log_id = read_log_id(&log)?;
         let source_key = read_secret(&log, SOURCE_KEY)?;
         let cache_secret = read_or_make_cache_secret(&log)?;
@@ -157,6 +188,21 @@ impl DataFolder {
 
     pub(crate) fn log_id(&self) -> &LogId {
         &self.log_id
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// Takes up the name that a declaration has given the log.
+    pub(crate) fn finish_restoring(&mut self) -> Result<(), DataFolderError> {
+        restored::finish(&self.log())?;
+        self.log_id = read_log_id(&self.log())?;
+        Ok(())
     }
 
     pub(crate) fn source_key(&self) -> [u8; 32] {
@@ -295,6 +341,38 @@ impl ClockFile {
     }
 }
 
+impl ClockFile {
+    /// Durable on return.
+    pub(crate) fn note_forgotten(&self, forgotten: Forgotten) -> io::Result<()> {
+        let text = format!("{} {}\n", forgotten.before, forgotten.clock);
+        durable::write_file(&self.log, FORGOTTEN, text.as_bytes())
+    }
+
+    /// What was noted last; nothing in a log that has forgotten nothing.
+    pub(crate) fn forgotten(&self) -> Result<Option<Forgotten>, DataFolderError> {
+        let path = self.log.join(FORGOTTEN);
+        let parse = |text: &[u8]| {
+            let (before, clock) = std::str::from_utf8(text).ok()?.trim_end().split_once(' ')?;
+            Some(Forgotten {
+                before: before.parse().ok()?,
+                clock: clock.parse().ok()?,
+            })
+        };
+        match durable::read_small_file(&path, 64) {
+            Ok(text) => match parse(&text) {
+                Some(forgotten) => Ok(Some(forgotten)),
+                None => Err(DataFolderError::Damaged {
+                    path,
+                    found: "it is not two numbers of seconds; without the file, a longer --max-token-lifetime than \
+                            before counts at once",
+                }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DataFolderError::Io { path, error }),
+        }
+    }
+}
+
 // === impl HeadFile ===
 
 impl HeadFile {
@@ -364,7 +442,7 @@ impl LogId {
         Ok(Self(random_hex()?))
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let valid = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         valid.then(|| Self(text.to_owned()))
     }
@@ -531,6 +609,7 @@ const REVOCATIONS: &str = "revocations";
 const COMPACTING: &str = "revocations.compacting";
 const HISTORY: &str = "history.redb";
 const CLOCK: &str = "clock";
+const FORGOTTEN: &str = "forgotten";
 const HEAD: &str = "head";
 const PROMISE: &str = "promise";
 const SOURCE_KEY: &str = "audit-source-key";

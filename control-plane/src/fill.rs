@@ -2,18 +2,45 @@
 
 use std::path::Path;
 
-use crate::config::InitOptions;
+use crate::config::{InitOptions, Limits};
 use crate::data_folder::{DataFolder, FolderLock};
 use crate::revocation::log::unix_seconds;
 use crate::revocation::provenance::Provenance;
 use crate::revocation::state::{EpochStep, Now, Plan, Room, State};
-use crate::revocation::storage::{EncodedRecord, Storage};
+use crate::revocation::storage::{EncodedRecord, Storage, is_worth_compacting};
 use crate::revocation::subject::{Operation, Order, PrincipalName, Requester, Source};
 use crate::revocation::view::{HistoryBounds, View};
 
 /// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
 /// each. Returns what went wrong in the words of whoever would start a control plane there.
 pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
+    fill(data_folder, issuer, principals, rounds, |_| false).map(drop)
+}
+
+/// As [`fill_log`], with principals being raised again until one more group would have the file compacted: the longest
+/// log that a control plane may have to start with. Returns the number of its entries.
+pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize) -> Result<u64, String> {
+    let above = Limits::default().compact_above_bytes;
+    fill(data_folder, issuer, principals, usize::MAX, |filled| {
+        is_worth_compacting(filled.bytes + filled.group_bytes, filled.needed, above)
+    })
+}
+
+/// How far the filling is.
+struct Filled {
+    bytes: u64,
+    needed: u64,
+    /// What the last group took.
+    group_bytes: u64,
+}
+
+fn fill(
+    data_folder: &Path,
+    issuer: &str,
+    principals: usize,
+    rounds: usize,
+    is_enough: impl Fn(&Filled) -> bool,
+) -> Result<u64, String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
     let now = unix_seconds();
     let lock = FolderLock::take(data_folder, true, None).map_err(|error| words(&error))?;
@@ -26,6 +53,7 @@ pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usi
     let mut seq = 0;
     for _ in 0..rounds {
         for first in (0..principals).step_by(GROUP) {
+            let before = storage.bytes();
             let mut records = Vec::with_capacity(GROUP);
             let mut provenance = Vec::with_capacity(GROUP);
             for number in first..principals.min(first + GROUP) {
@@ -51,15 +79,23 @@ pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usi
                 let plan = state.plan(&order.operation, order.by.source, now, step, room);
                 if let Plan::Change { record, .. } = plan.map_err(|error| words(&error))? {
                     seq += 1;
-                    state.apply(seq, &record)?;
-                    records.push(EncodedRecord::from(record));
+                    records.push(EncodedRecord::from(record.clone()));
+                    state.apply(seq, record)?;
                     provenance.push(Provenance::of(&order, now.wall));
                 }
             }
             storage.append(&records, &provenance).map_err(|error| words(&error))?;
+            let filled = Filled {
+                bytes: storage.bytes(),
+                needed: state.stored_bytes() + (seq + 1) * 8,
+                group_bytes: storage.bytes() - before,
+            };
+            if is_enough(&filled) {
+                return Ok(seq);
+            }
         }
     }
-    Ok(())
+    Ok(seq)
 }
 
 /// Records in one frame.

@@ -159,11 +159,12 @@ impl FrameFile {
         let mut offset = HEADER_LEN;
         let mut last = None;
         let mut torn = None;
+        let mut source = ReadAhead::new(&reader.file, length);
         while offset < length {
-            match reader.read(offset, length).map_err(io_error)? {
+            match reader.read_from(&mut source, offset, length).map_err(io_error)? {
                 Read::Whole(payload) => {
                     let next = offset + HEAD_LEN + payload.len() as u64;
-                    last = Some((offset, payload.clone()));
+                    last = Some(offset);
                     visit(Frame { offset, payload }).map_err(|found| FrameError::Corrupt {
                         path: path.to_owned(),
                         offset,
@@ -192,6 +193,9 @@ impl FrameFile {
             offset,
             found,
         })?;
+        let last = last
+            .map(|last| Ok((last, reader.frame(last, offset)?.payload)))
+            .transpose()?;
         let mut this = Self {
             file,
             path: path.to_owned(),
@@ -413,6 +417,10 @@ impl FrameReader {
     }
 
     fn read(&self, offset: u64, length: u64) -> io::Result<Read> {
+        self.read_from(&mut &self.file, offset, length)
+    }
+
+    fn read_from(&self, source: &mut impl Source, offset: u64, length: u64) -> io::Result<Read> {
         let remaining = length - offset;
         if remaining < HEAD_LEN {
             return Ok(Read::Broken {
@@ -421,7 +429,7 @@ impl FrameReader {
             });
         }
         let mut head = [0; HEAD_LEN as usize];
-        self.file.read_exact_at(&mut head, offset)?;
+        source.read_exact_at(&mut head, offset)?;
         let Some(head) = self.salt.parse_head(offset, head) else {
             return Ok(Read::Broken {
                 found: "no frame begins here",
@@ -436,7 +444,7 @@ impl FrameReader {
             });
         }
         let mut payload = vec![0; head.length as usize];
-        self.file.read_exact_at(&mut payload, offset + HEAD_LEN)?;
+        source.read_exact_at(&mut payload, offset + HEAD_LEN)?;
         if self.salt.checksum(offset, &payload) != head.payload_checksum {
             // Bytes behind this frame were written after it had been synced.
             return Ok(Read::Broken {
@@ -463,6 +471,61 @@ impl FrameReader {
                 <[u8; HEAD_LEN as usize]>::try_from(window)
                     .is_ok_and(|head| self.salt.parse_head(offset + distance as u64, head).is_some())
             }))
+    }
+}
+
+/// Where frames are read from.
+trait Source {
+    fn read_exact_at(&mut self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl Source for &File {
+    fn read_exact_at(&mut self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(*self, bytes, offset)
+    }
+}
+
+/// Reads a file from its beginning to its end: small frames cost no system call each.
+struct ReadAhead<'a> {
+    file: &'a File,
+    length: u64,
+    /// Where in the file `bytes` begin.
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+// === impl ReadAhead ===
+
+impl<'a> ReadAhead<'a> {
+    fn new(file: &'a File, length: u64) -> Self {
+        Self {
+            file,
+            length,
+            offset: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn held(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let begin = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(begin..begin.checked_add(length)?)
+    }
+}
+
+impl Source for ReadAhead<'_> {
+    fn read_exact_at(&mut self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.held(offset, bytes.len()).is_none() {
+            if bytes.len() >= READ_AHEAD {
+                return self.file.read_exact_at(bytes, offset);
+            }
+            let left = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX);
+            self.bytes.resize(left.min(READ_AHEAD), 0);
+            self.offset = offset;
+            self.file.read_exact_at(&mut self.bytes, offset)?;
+        }
+        let held = self.held(offset, bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        bytes.copy_from_slice(held);
+        Ok(())
     }
 }
 
@@ -541,6 +604,8 @@ impl FrameKind {
     }
 }
 
+/// How much of a file is read at once that is read from its beginning to its end.
+const READ_AHEAD: usize = 1 << 20;
 const MAGIC: &[u8; 8] = b"CREDFRM1";
 const SALT_LEN: usize = 16;
 /// Offset of the first frame.

@@ -37,7 +37,7 @@ pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
 #[doc(hidden)]
-pub use fill::fill_log;
+pub use fill::{fill_log, fill_log_to_the_brim};
 pub use identity::IdentityError;
 pub use identity_settings::{
     EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,

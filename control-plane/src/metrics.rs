@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) log_compaction_seconds: Histogram,
     pub(crate) log_compaction_pause_seconds: Histogram,
     pub(crate) log_forgotten: Counter,
+    pub(crate) foreign_positions: Counter,
     pub(crate) log_clock_lag_seconds: Gauge,
     pub(crate) history_indexed_seq: Gauge,
     pub(crate) history_bytes: Gauge,
@@ -139,6 +140,7 @@ impl Metrics {
             log_compaction_seconds: work_histogram(),
             log_compaction_pause_seconds: sync_histogram(),
             log_forgotten: Counter::default(),
+            foreign_positions: Counter::default(),
             log_clock_lag_seconds: Gauge::default(),
             history_indexed_seq: Gauge::default(),
             history_bytes: Gauge::default(),
@@ -228,6 +230,11 @@ impl Metrics {
             "Time to go on in the compacted file, in which no revocation is acknowledged",
             Unit::Seconds,
             self.log_compaction_pause_seconds.clone(),
+        );
+        log.register(
+            "foreign_positions",
+            "Watch streams refused because the client knows this log by another history, or a longer one",
+            self.foreign_positions.clone(),
         );
         log.register(
             "log_forgotten_delegations",

@@ -10,8 +10,15 @@
 //!
 //! Between the two, at least a lifetime and the allowance have really passed, whatever the wall clock did before,
 //! between and after. What the clock loses while no process runs only lets ids be kept longer.
+//!
+//! **The lifetime may be raised** from one run to the next. An id that was forgotten under the shorter one could then
+//! be carried again, by a token that lives longer and was refused until now. So it is noted, before anything is
+//! forgotten, up to which stamp ids may be. Whatever was forgotten had been revoked before that stamp, and a token that
+//! carries it issued no later than the allowance after: one that lives no longer than what has really passed since then
+//! has expired. Filters are therefore told no longer lifetime than that ([`Forgetting::announced`]): at first the shorter one, then, second by
+//! second, more, up to the one that was configured.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +32,19 @@ pub(crate) struct LogClock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forgetting {
     pub(crate) clock: LogClock,
-    /// The longest a token may live, in seconds.
+    /// The longest a token may live, in seconds, as it is configured.
     pub(crate) max_token_lifetime: u64,
+    /// What is noted of earlier runs; nothing in a log of which nothing was ever forgotten.
+    pub(crate) forgotten: Option<Forgotten>,
+}
+
+/// What may be forgotten, as it is noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    /// Every delegation that was stamped before this, seconds since the Unix epoch.
+    pub(crate) before: i64,
+    /// What the log's clock showed then.
+    pub(crate) clock: i64,
 }
 
 // === impl LogClock ===
@@ -58,18 +76,53 @@ impl LogClock {
 // === impl Forgetting ===
 
 impl Forgetting {
-    /// Whether a delegation that was revoked then, may be forgotten now. One without a time never is.
-    pub(crate) fn is_over(&self, revoked_at: i64, now: Instant) -> bool {
-        let kept = i64::try_from(self.max_token_lifetime.saturating_add(CLOCK_ALLOWANCE.as_secs())).unwrap_or(i64::MAX);
-        revoked_at != 0 && self.clock.at(now) > revoked_at.saturating_add(kept)
+    /// What may be forgotten now, to be noted before it is.
+    pub(crate) fn due(&self, now: Instant) -> Forgotten {
+        let clock = self.clock.at(now);
+        Forgotten {
+            before: clock
+                .saturating_sub(seconds(self.max_token_lifetime))
+                .saturating_sub(CLOCK_ALLOWANCE),
+            clock,
+        }
+    }
+
+    /// The longest lifetime, in seconds, of tokens that may be believed: no id that is forgotten could be carried by a
+    /// token that lives no longer. Never 0, which would say that nothing is forgotten.
+    pub(crate) fn announced(&self, now: Instant) -> u64 {
+        let Some(forgotten) = self.forgotten else {
+            return self.max_token_lifetime;
+        };
+        let passed = self
+            .clock
+            .at(now)
+            .saturating_sub(forgotten.before)
+            .saturating_sub(CLOCK_ALLOWANCE);
+        self.max_token_lifetime.min(u64::try_from(passed).unwrap_or(0).max(1))
     }
 }
 
-/// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime.
-const CLOCK_ALLOWANCE: Duration = Duration::from_secs(300);
+// === impl Forgotten ===
+
+impl Forgotten {
+    /// Whether a delegation that was revoked then may be forgotten. One without a time never is.
+    pub(crate) fn covers(&self, revoked_at: i64) -> bool {
+        revoked_at != 0 && revoked_at < self.before
+    }
+}
+
+fn seconds(lifetime: u64) -> i64 {
+    i64::try_from(lifetime).unwrap_or(i64::MAX)
+}
+
+/// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime, in
+/// seconds.
+const CLOCK_ALLOWANCE: i64 = 300;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const WALL: i64 = 1_800_000_000;
@@ -87,10 +140,11 @@ mod tests {
         let forgetting = Forgetting {
             clock,
             max_token_lifetime: LIFETIME,
+            forgotten: None,
         };
         let revoked_at = clock.stamp(WALL + 10, after(begun, 10));
-        assert!(!forgetting.is_over(revoked_at, after(begun, 10 + LIFETIME + 300)));
-        assert!(forgetting.is_over(revoked_at, after(begun, 11 + LIFETIME + 300)));
+        assert!(!forgetting.due(after(begun, 10 + LIFETIME + 300)).covers(revoked_at));
+        assert!(forgetting.due(after(begun, 11 + LIFETIME + 300)).covers(revoked_at));
     }
 
     #[test]
@@ -102,11 +156,12 @@ mod tests {
             let forgetting = Forgetting {
                 clock,
                 max_token_lifetime: LIFETIME,
+                forgotten: None,
             };
             for wall in [0, WALL - YEAR, WALL, WALL + YEAR] {
                 let revoked_at = clock.stamp(wall, after(begun, 60));
                 assert!(
-                    !forgetting.is_over(revoked_at, after(begun, 60 + LIFETIME + 300)),
+                    !forgetting.due(after(begun, 60 + LIFETIME + 300)).covers(revoked_at),
                     "{left} {wall}"
                 );
             }
@@ -119,8 +174,55 @@ mod tests {
         let forgetting = Forgetting {
             clock: LogClock::showing(WALL, begun),
             max_token_lifetime: LIFETIME,
+            forgotten: None,
         };
-        assert!(!forgetting.is_over(0, after(begun, u32::MAX.into())));
+        assert!(!forgetting.due(after(begun, u32::MAX.into())).covers(0));
+    }
+
+    #[test]
+    fn after_the_lifetime_was_raised_no_token_is_believed_that_could_carry_what_was_forgotten() {
+        let begun = Instant::now();
+        let short = Forgetting {
+            clock: LogClock::showing(WALL, begun),
+            max_token_lifetime: LIFETIME,
+            forgotten: None,
+        };
+        let forgotten = short.due(begun);
+        let long = Forgetting {
+            max_token_lifetime: 10 * LIFETIME,
+            forgotten: Some(forgotten),
+            ..short
+        };
+        assert_eq!(long.announced(begun), LIFETIME);
+        // The last that was forgotten, in a token from before its revocation that lives for as long as is believed.
+        let revoked_at = forgotten.before - 1;
+        for passed in [0, 1, LIFETIME, 9 * LIFETIME, 20 * LIFETIME] {
+            let now = after(begun, passed);
+            assert!(
+                revoked_at + (long.announced(now) as i64) < long.clock.at(now),
+                "{passed}"
+            );
+        }
+        assert_eq!(long.announced(after(begun, 9 * LIFETIME - 1)), 10 * LIFETIME - 1);
+        assert_eq!(long.announced(after(begun, 9 * LIFETIME)), 10 * LIFETIME);
+        // Nothing more is forgotten until then.
+        assert!(long.due(after(begun, 9 * LIFETIME)).before <= forgotten.before);
+    }
+
+    #[test]
+    fn a_lower_lifetime_counts_at_once() {
+        let begun = Instant::now();
+        let long = Forgetting {
+            clock: LogClock::showing(WALL, begun),
+            max_token_lifetime: 10 * LIFETIME,
+            forgotten: None,
+        };
+        let short = Forgetting {
+            max_token_lifetime: LIFETIME,
+            forgotten: Some(long.due(begun)),
+            ..long
+        };
+        assert_eq!(short.announced(begun), LIFETIME);
     }
 
     #[test]

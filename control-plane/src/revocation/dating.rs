@@ -2,26 +2,43 @@
 
 use std::time::{Duration, Instant};
 
+use super::clock::LogClock;
 use super::log::unix_seconds;
 
 /// A wall clock that nobody sets back while the process runs.
 ///
 /// A token without `rev_epoch` is void if it was issued before its principal was last raised. Were that raise dated by a
 /// clock that has been set back, the token that it was to take away would seem younger than it.
+///
+/// A process that is *started* with a slow clock would do the same. So time begins no earlier than the log's own clock
+/// shows, which is time that is certain to have passed: such a clock can date a raise too early only by as long as no
+/// control plane ran since the log was begun. The latest stamp in the log would be nearer, and is not believed: a wall
+/// clock that was years ahead for a minute would have every later raise void fresh tokens for years. The log's own clock
+/// can not be led astray like that, except by the wall clock that it first began with.
 #[derive(Debug)]
 pub(super) struct Dating {
     begun: Instant,
-    /// Seconds since the Unix epoch, by the wall clock, when it was `begun`.
+    /// Seconds since the Unix epoch when it was `begun`, by the wall clock or the log's own.
     begun_at: i64,
 }
 
 // === impl Dating ===
 
 impl Dating {
-    pub(super) fn since_now() -> Self {
+    pub(super) fn since_now(clock: &LogClock) -> Self {
+        let begun = Instant::now();
+        let wall = unix_seconds();
+        let shown = clock.at(begun);
+        if shown.saturating_sub(wall) > NOTEWORTHY {
+            tracing::warn!(
+                behind_s = shown.saturating_sub(wall),
+                "the wall clock is behind the log's own, by which revocations are dated until it has caught up. Set the \
+                 wall clock right; if it is, the log was begun with a clock that was ahead (docs/revocation.md)"
+            );
+        }
         Self {
-            begun: Instant::now(),
-            begun_at: unix_seconds(),
+            begun,
+            begun_at: wall.max(shown),
         }
     }
 
@@ -36,9 +53,22 @@ impl Dating {
     }
 }
 
+/// Seconds by which clocks differ that are kept right.
+const NOTEWORTHY: i64 = 300;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_begins_no_earlier_than_the_logs_own_clock() {
+        let shown = unix_seconds() + 3_600;
+        let ahead = Dating::since_now(&LogClock::showing(shown, Instant::now()));
+        assert!((shown..shown + 60).contains(&ahead.now()));
+        let wall = unix_seconds();
+        let behind = Dating::since_now(&LogClock::showing(wall - 3_600, Instant::now()));
+        assert!((wall..wall + 60).contains(&behind.now()));
+    }
 
     #[test]
     fn time_goes_on_though_the_wall_clock_is_set_back() {

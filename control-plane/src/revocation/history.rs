@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::groups::{Extent, Groups};
 use super::provenance::Provenance;
-use super::storage::StoredGroup;
+use super::storage::{Head, StoredGroup};
 use super::subject::PrincipalName;
 use super::trail::Standing;
 use crate::data_folder::LogId;
@@ -333,6 +333,30 @@ fn sync(database: &Database) -> Result<(), redb::Error> {
     transaction.set_durability(Durability::Immediate)?;
     // Costs a little here, and saves going through the whole file after a crash.
     transaction.set_quick_repair(true);
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Has the index of a log go on with the one that the log has become, whose `head` is where the former ended.
+pub(crate) fn adopt(path: &Path, old: &LogId, new: &LogId, head: &Head) -> Result<(), redb::Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let database = Database::builder().set_cache_size(CACHE_BYTES).open(path)?;
+    if filed_up_to(&database)?.is_none_or(|filed| filed.log_id != old.as_str()) {
+        return Ok(());
+    }
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    {
+        let filed = Filed {
+            log_id: new.to_string(),
+            seq: head.seq,
+            digest: head.digest.as_bytes().to_vec(),
+        };
+        let mut table = transaction.open_table(FILED)?;
+        table.insert((), filed.encode_to_vec().as_slice())?;
+    }
     transaction.commit()?;
     Ok(())
 }

@@ -15,7 +15,7 @@ use credence_wire::v1;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::clock::Forgetting;
+use super::clock::{Forgetting, Forgotten};
 use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
@@ -24,7 +24,7 @@ use super::provenance::Provenance;
 use super::snapshot::Snapshot;
 use super::state::{EpochStep, Now, Plan, PlanError, PrincipalState, Room};
 use super::status::Knowledge;
-use super::storage::{Compacted, Cut, EncodedRecord, Storage};
+use super::storage::{Compacted, Cut, EncodedRecord, Storage, is_worth_compacting};
 use super::subject::{Operation, Order, PrincipalName};
 use super::table::Table;
 use super::upkeep::{Upkeep, UpkeepWork};
@@ -137,8 +137,8 @@ pub(super) enum Request {
     },
     /// What came of the compaction that the writer has asked for: a file to go on in.
     Compacted(Option<Compacted>),
-    /// Forget some delegations, if it is time.
-    Forget,
+    /// Forget some of the delegations of which this has been noted.
+    Forget(Forgotten),
     /// Wakes the writer up so that it sees that it is to stop.
     Stop,
 }
@@ -153,10 +153,21 @@ pub(crate) fn start(
 ) -> Result<(RevocationLog, Writer), StartLogError> {
     let (requests, queue) = mpsc::channel(QUEUE);
     let began = Instant::now();
-    let forgotten = view.forget(0..Table::SHARDS, |revoked_at| {
-        options.forgetting.is_over(revoked_at, began)
-    });
-    metrics.log_forgotten.inc_by(forgotten as u64);
+    let mut forgetting = options.forgetting;
+    let due = forgetting.due(began);
+    if let Some(due) = note_forgotten(&mut forgetting.forgotten, due, &options.clock_file) {
+        let forgotten = view.forget(0..Table::SHARDS, |revoked_at| due.covers(revoked_at));
+        metrics.log_forgotten.inc_by(forgotten as u64);
+    }
+    let announced = forgetting.announced(began);
+    if announced < forgetting.max_token_lifetime {
+        tracing::warn!(
+            configured_s = forgetting.max_token_lifetime,
+            announced_s = announced,
+            "--max-token-lifetime was raised; filters are told a shorter one until no token can carry a delegation that \
+             was forgotten before. Clients learn of it as they reconnect"
+        );
+    }
     let groups = Arc::new(Groups::new(
         storage.reader()?,
         storage.groups_from(),
@@ -168,7 +179,7 @@ pub(crate) fn start(
         log_id: options.log_id.clone(),
         head: watch::Sender::new(view.head()),
         view: RwLock::new(view),
-        forgetting: options.forgetting,
+        forgetting,
         histories: histories.clone(),
         snapshot: tokio::sync::Mutex::new(None),
         fault: Mutex::new(None),
@@ -196,7 +207,7 @@ pub(crate) fn start(
         compaction: Compaction::Idle { not_before: began },
         upkeep: work,
         forget_next: 0,
-        dating: Dating::since_now(),
+        dating: Dating::since_now(&forgetting.clock),
     };
     writing.report();
     writing.metrics.log_writable.set(1);
@@ -205,7 +216,7 @@ pub(crate) fn start(
         groups: Arc::clone(&groups),
         histories: histories.clone(),
         clock_file: options.clock_file,
-        clock: options.forgetting.clock,
+        forgetting,
         log: log.clone(),
         metrics: Arc::clone(&metrics),
     };
@@ -235,6 +246,24 @@ pub(crate) fn start(
         )?,
     ];
     Ok((log.clone(), Writer { log, threads }))
+}
+
+/// Notes what is due to be forgotten, unless the note goes as far already. Returns what may be forgotten; nothing where
+/// it can not be noted, since a longer lifetime would then be believed too early after a restart.
+pub(super) fn note_forgotten(noted: &mut Option<Forgotten>, due: Forgotten, file: &ClockFile) -> Option<Forgotten> {
+    if noted.is_some_and(|noted| noted.before >= due.before) {
+        return Some(due);
+    }
+    match file.note_forgotten(due) {
+        Ok(()) => {
+            *noted = Some(due);
+            Some(due)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "what is to be forgotten could not be noted, and is kept until it can");
+            None
+        }
+    }
 }
 
 // === impl RevocationLog ===
@@ -341,9 +370,9 @@ impl RevocationLog {
         self.shared.histories.of(name, self.head(), limit).await
     }
 
-    /// The longest lifetime of a token that may be believed, in seconds.
+    /// The longest lifetime of a token that may be believed now, in seconds.
     pub(crate) fn max_token_lifetime(&self) -> u64 {
-        self.shared.forgetting.max_token_lifetime
+        self.shared.forgetting.announced(Instant::now())
     }
 
     /// For those who work behind the writer: waits where the queue is full. False if the writer has ended.
@@ -473,8 +502,8 @@ impl Writing {
                     self.switch(compacted);
                     continue;
                 }
-                Some(Request::Forget) => {
-                    self.forget();
+                Some(Request::Forget(forgotten)) => {
+                    self.forget(forgotten);
                     self.consider_compacting();
                     continue;
                 }
@@ -649,7 +678,9 @@ impl Writing {
         let view = self.shared.read();
         let needed = view.state().stored_bytes() + view.trail().len() as u64 * 8;
         let bytes = self.storage.bytes();
-        if bytes <= self.compact_above || bytes / 2 <= needed || self.storage.is_broken() || Instant::now() < not_before
+        if !is_worth_compacting(bytes, needed, self.compact_above)
+            || self.storage.is_broken()
+            || Instant::now() < not_before
         {
             return;
         }
@@ -708,16 +739,15 @@ impl Writing {
 
     /// Looks through a part of the subjects for delegations of which every token has expired. All have their turn
     /// within an hour.
-    fn forget(&mut self) {
-        let now = Instant::now();
-        let forgetting = self.shared.forgetting;
+    fn forget(&mut self, due: Forgotten) {
+        let clock = self.shared.forgetting.clock;
         let shards = self.forget_next..self.forget_next + SHARDS_AT_A_TIME;
         self.forget_next = if shards.end < Table::SHARDS { shards.end } else { 0 };
         let mut view = self.shared.view.write().unwrap_or_else(PoisonError::into_inner);
-        let forgotten = view.forget(shards, |revoked_at| forgetting.is_over(revoked_at, now));
+        let forgotten = view.forget(shards, |revoked_at| due.covers(revoked_at));
         drop(view);
         self.metrics.log_forgotten.inc_by(forgotten as u64);
-        let lag = unix_seconds().saturating_sub(forgetting.clock.at(now));
+        let lag = unix_seconds().saturating_sub(clock.at(Instant::now()));
         self.metrics.log_clock_lag_seconds.set(lag);
         self.report();
     }
@@ -748,7 +778,7 @@ fn turn_away(first: Option<Request>, queue: &mut mpsc::Receiver<Request>) {
                 // Whoever asked may have gone.
                 let _ = answer.send(Err(RevokeError::Stopping));
             }
-            Some(Request::Stop | Request::Forget | Request::Compacted(_)) => {}
+            Some(Request::Stop | Request::Forget(_) | Request::Compacted(_)) => {}
             None => return,
         }
         next = None;

@@ -4,7 +4,7 @@
 //! chains the history, [`trail`] knows its positions, [`storage`] keeps it on disk, [`view`] and [`snapshot`] are what
 //! streams read, [`log`] is the one writer, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer,
 //! [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
-//! from ([`provenance`]), reading [`groups`]. [`cache_keys`] is what the streams carry besides.
+//! from ([`provenance`]), reading [`groups`]. [`restored`] is for backups. [`cache_keys`] is what the streams carry besides.
 
 pub(crate) mod cache_keys;
 pub(crate) mod clock;
@@ -14,6 +14,7 @@ pub(crate) mod groups;
 pub(crate) mod history;
 pub(crate) mod log;
 pub(crate) mod provenance;
+pub(crate) mod restored;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod snapshot;

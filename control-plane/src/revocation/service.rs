@@ -4,7 +4,7 @@
 //! pong is written only after every update up to the head that it names.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use credence_wire::v1;
 use credence_wire::v1::watch_request::Message as Incoming;
@@ -15,11 +15,12 @@ use super::cache_keys::CacheKeys;
 use super::log::RevocationLog;
 use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
-use super::view::{FellBehind, Start};
+use super::view::{FellBehind, ForeignPosition, Start};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
 use crate::text::shorten;
+use crate::throttle::Throttle;
 
 /// Serves watch streams from one log.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub(crate) struct WatchService {
     options: WatchOptions,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
+    foreign: Arc<Throttle>,
 }
 
 /// The bounds of a watch stream; see [`Limits`](crate::Limits).
@@ -57,6 +59,7 @@ impl WatchService {
             options,
             phase,
             metrics,
+            foreign: Arc::default(),
         }
     }
 
@@ -93,6 +96,8 @@ impl WatchService {
             inbound: request.into_inner(),
             outbox,
             phase: self.phase.clone(),
+            metrics: Arc::clone(&self.metrics),
+            foreign: Arc::clone(&self.foreign),
         };
         let hello_timeout = self.options.hello_timeout;
         let metrics = Arc::clone(&self.metrics);
@@ -130,6 +135,8 @@ struct WatchStream {
     inbound: Streaming<v1::WatchRequest>,
     outbox: Outbox<WatchAnswer>,
     phase: PhaseWatch,
+    metrics: Arc<Metrics>,
+    foreign: Arc<Throttle>,
 }
 
 /// What the client still has to be given before it lives on updates.
@@ -179,7 +186,7 @@ impl WatchStream {
         let start = self
             .log
             .resume(hello.applied.as_ref())
-            .map_err(|foreign| Ended::With(Status::failed_precondition(foreign.to_string())))?;
+            .map_err(|foreign| self.refuse(&foreign))?;
         let (pulling, sent) = match start {
             Start::After(seq) => (None, seq),
             Start::Snapshot => {
@@ -200,6 +207,26 @@ impl WatchStream {
         };
         self.send(Outgoing::Welcome(welcome)).await?;
         Ok((pulling.filter(|pulling| pulling.snapshot.len() > 0), sent))
+    }
+
+    /// Whoever knows more of this log than it does itself is the only witness of a backup that was put in its place. Of a
+    /// witness that anybody may be, if clients are not authenticated: what he says is counted and written down, and
+    /// changes nothing else.
+    fn refuse(&self, foreign: &ForeignPosition) -> Ended {
+        if !matches!(foreign, ForeignPosition::TooOld { .. }) {
+            self.metrics.foreign_positions.inc();
+            if let Some(clients) = self.foreign.count(Instant::now()) {
+                tracing::error!(
+                    clients,
+                    node = shorten(self.node.clone()),
+                    found = %foreign,
+                    "a client knows this log by another history: if the data folder was restored from a backup, revocations \
+                     are forgotten; restart with --restored {} (docs/revocation.md)",
+                    self.log.log_id()
+                );
+            }
+        }
+        Ended::With(Status::failed_precondition(foreign.to_string()))
     }
 
     async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {

@@ -181,10 +181,9 @@ impl State {
     }
 
     /// Takes a durable record in. The error says why a log that holds it is not ours.
-    pub(crate) fn apply(&mut self, seq: u64, record: &v1::Record) -> Result<(), &'static str> {
+    pub(crate) fn apply(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         match record
             .subject
-            .clone()
             .ok_or("a record without a subject of a kind that this version knows")?
         {
             Subject::Principal(state) => {
@@ -457,7 +456,7 @@ mod tests {
             .plan(operation, OPERATOR, at(NOW), EpochStep::from_random(0), room)
             .unwrap();
         if let Plan::Change { record, .. } = &plan {
-            state.apply(1, record).unwrap();
+            state.apply(1, record.clone()).unwrap();
         }
         plan
     }
@@ -468,7 +467,7 @@ mod tests {
             .plan(operation, OPERATOR, at(now), EpochStep::from_random(6), room(100))
             .unwrap();
         if let Plan::Change { record, .. } = &plan {
-            state.apply(seq, record).unwrap();
+            state.apply(seq, record.clone()).unwrap();
         }
         plan
     }
@@ -519,7 +518,7 @@ mod tests {
         state
             .apply(
                 1,
-                &v1::Record {
+                v1::Record {
                     subject: Some(Subject::Principal(record)),
                 },
             )
@@ -620,7 +619,7 @@ mod tests {
             else {
                 panic!()
             };
-            state.apply(1, &record).unwrap();
+            state.apply(1, record).unwrap();
         }
         let refused = state
             .plan(&delegation(9), OPERATOR, at(NOW), step, room(10))
@@ -657,7 +656,7 @@ mod tests {
         state
             .apply(
                 1,
-                &v1::Record {
+                v1::Record {
                     subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to: 5 })),
                 },
             )
@@ -687,7 +686,7 @@ mod tests {
         };
         let mut rebuilt = State::default();
         for (seq, record) in state.freeze().records() {
-            rebuilt.apply(seq, &record).unwrap();
+            rebuilt.apply(seq, record).unwrap();
         }
         assert_eq!(sorted(&rebuilt), sorted(&state));
         assert_eq!(
@@ -698,7 +697,7 @@ mod tests {
 
     #[test]
     fn a_record_that_this_version_does_not_know_is_refused() {
-        assert!(State::default().apply(1, &v1::Record { subject: None }).is_err());
+        assert!(State::default().apply(1, v1::Record { subject: None }).is_err());
     }
 
     fn performed_by(state: &mut State, source: Source, operation: &Operation) -> Plan {
@@ -706,7 +705,7 @@ mod tests {
             .plan(operation, source, at(NOW), EpochStep::from_random(6), room(100))
             .unwrap();
         if let Plan::Change { record, .. } = &plan {
-            state.apply(1, record).unwrap();
+            state.apply(1, record.clone()).unwrap();
         }
         plan
     }

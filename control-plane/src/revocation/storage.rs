@@ -40,11 +40,13 @@ pub(crate) struct Storage {
 /// What takes a log in that is being opened.
 pub(crate) trait Replay {
     /// The state that the log begins with, one record after the other.
-    fn state(&mut self, seq: u64, record: &v1::Record) -> Result<(), &'static str>;
+    fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str>;
     /// That was all of it.
     fn begin(&mut self, trail: Trail);
     /// The next record, and the digest of the history up to it.
     fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str>;
+    /// That was all.
+    fn end(&mut self);
 }
 
 /// How far a log is known to have been acknowledged. What is missing below it is damage; only above it may a broken
@@ -147,7 +149,7 @@ impl Storage {
             let end = frame.end();
             let payload = Bytes::from(frame.payload);
             if beginning.get() == Beginning::Over {
-                let stored = StoredRecords::decode(payload).map_err(|_| "the frame does not hold records")?;
+                let stored = ReplayedRecords::decode(payload).map_err(|_| "the frame does not hold records")?;
                 if stored.first_seq != last_seq.get() + 1 {
                     return Err("the records do not follow the ones before them");
                 }
@@ -197,7 +199,7 @@ impl Storage {
                     for (seq, bytes) in stored.seqs.into_iter().zip(stored.records) {
                         let record =
                             v1::Record::decode(bytes).map_err(|_| "a record that this version can not read")?;
-                        replay.state(seq, &record)?;
+                        replay.state(seq, record)?;
                     }
                 }
                 Part::Marks(marks) => missing.take_marks(&marks)?,
@@ -214,6 +216,7 @@ impl Storage {
             }
             Ok(())
         })?;
+        replay.end();
         let storage = Self {
             file,
             path: path.to_owned(),
@@ -387,6 +390,17 @@ impl Compacted {
         Ok(())
     }
 
+    /// Writes one more record behind a `trail`, of which nobody says where it comes from.
+    pub(crate) fn append(&mut self, trail: &Trail, record: EncodedRecord) -> io::Result<()> {
+        let stored = StoredRecords {
+            first_seq: trail.head() + 1,
+            digest: trail.digest().after(&record.bytes).as_bytes().to_vec(),
+            records: vec![record.bytes],
+            provenance: Vec::new(),
+        };
+        self.file.write(&stored.encode_to_vec())
+    }
+
     /// How many bytes of the present file, which has so many, are not copied yet.
     pub(crate) fn missing(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(self.copied)
@@ -395,6 +409,13 @@ impl Compacted {
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
+}
+
+/// Whether a file of so many `bytes` is to be compacted that has to hold only the `needed` ones: never below a size,
+/// and beyond it once a third of the file is superseded. A start reads the whole file, so that this bounds what it
+/// reads; and it bounds what compacting writes to twice what made it necessary.
+pub(crate) fn is_worth_compacting(bytes: u64, needed: u64, above: u64) -> bool {
+    bytes > above && bytes - bytes / 3 > needed
 }
 
 /// Removes what an interrupted compaction left behind.
@@ -511,6 +532,17 @@ struct StoredRecords {
     provenance: Vec<Provenance>,
 }
 
+/// A group as it is read at the start: without where each record comes from, which is half of the work.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReplayedRecords {
+    #[prost(uint64, tag = "1")]
+    first_seq: u64,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    records: Vec<Bytes>,
+    #[prost(bytes = "vec", tag = "3")]
+    digest: Vec<u8>,
+}
+
 /// The payload of a frame in a compacted file's beginning.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StoredBeginning {
@@ -582,8 +614,8 @@ mod tests {
     }
 
     impl Replay for Seen {
-        fn state(&mut self, seq: u64, record: &v1::Record) -> Result<(), &'static str> {
-            self.state.push((seq, record.clone()));
+        fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
+            self.state.push((seq, record));
             Ok(())
         }
 
@@ -596,6 +628,8 @@ mod tests {
             self.records.push((before + self.records.len() as u64 + 1, record));
             Ok(())
         }
+
+        fn end(&mut self) {}
     }
 
     fn open(

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::clock::LogClock;
+use super::clock::Forgetting;
 use super::groups::Groups;
 use super::history::Histories;
-use super::log::{Request, RevocationLog};
+use super::log::{Request, RevocationLog, note_forgotten};
 use super::storage::{Compacted, Cut, remove_leftover};
 use crate::data_folder::ClockFile;
 use crate::metrics::Metrics;
@@ -22,7 +22,7 @@ pub(crate) struct Upkeep {
     pub(crate) groups: Arc<Groups>,
     pub(crate) histories: Histories,
     pub(crate) clock_file: ClockFile,
-    pub(crate) clock: LogClock,
+    pub(crate) forgetting: Forgetting,
     pub(crate) log: RevocationLog,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -37,7 +37,7 @@ pub(crate) enum UpkeepWork {
 
 impl Upkeep {
     /// Works until the writer has ended.
-    pub(crate) fn run(self, works: &Receiver<UpkeepWork>) {
+    pub(crate) fn run(mut self, works: &Receiver<UpkeepWork>) {
         self.keep_clock();
         let mut next = Instant::now() + ROUND;
         loop {
@@ -46,7 +46,10 @@ impl Upkeep {
                 Err(RecvTimeoutError::Timeout) => {
                     next = Instant::now() + ROUND;
                     self.keep_clock();
-                    self.log.ask(Request::Forget);
+                    let due = self.forgetting.due(Instant::now());
+                    if let Some(due) = note_forgotten(&mut self.forgetting.forgotten, due, &self.clock_file) {
+                        self.log.ask(Request::Forget(due));
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     self.keep_clock();
@@ -103,7 +106,7 @@ impl Upkeep {
     }
 
     fn keep_clock(&self) {
-        if let Err(error) = self.clock_file.write(self.clock.at(Instant::now())) {
+        if let Err(error) = self.clock_file.write(self.forgetting.clock.at(Instant::now())) {
             tracing::warn!(%error, "the log's clock could not be noted; after a restart ids are kept longer for it");
         }
     }

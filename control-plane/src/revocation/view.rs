@@ -21,6 +21,8 @@ pub(crate) struct View {
     /// The updates up to the head, encoded, as many as the bounds allow.
     history: VecDeque<Bytes>,
     history_bytes: usize,
+    /// The end of the log that is being replayed, of which the history will be made.
+    replayed: VecDeque<(u64, Digest, Bytes)>,
     bounds: HistoryBounds,
 }
 
@@ -80,6 +82,7 @@ impl View {
             trail: Trail::start(log_id),
             history: VecDeque::new(),
             history_bytes: 0,
+            replayed: VecDeque::new(),
             bounds,
         }
     }
@@ -87,7 +90,34 @@ impl View {
     /// Takes the next durable record in.
     pub(crate) fn append(&mut self, record: EncodedRecord) -> Result<(), &'static str> {
         let digest = self.digest().after(&record.bytes);
-        self.record(record, digest)
+        let seq = self.take(record.record, digest)?;
+        self.remember(seq, digest, record.bytes);
+        Ok(())
+    }
+
+    /// Returns the record's number.
+    fn take(&mut self, record: v1::Record, digest: Digest) -> Result<u64, &'static str> {
+        let seq = self.head() + 1;
+        self.state.apply(seq, record)?;
+        self.trail.push(digest);
+        Ok(seq)
+    }
+
+    /// Keeps the update for those who follow, and no more of the older ones than the bounds allow.
+    fn remember(&mut self, seq: u64, digest: Digest, record: Bytes) {
+        let update = EncodedUpdate {
+            position: Some(position(seq, digest)),
+            record,
+        };
+        let update = Bytes::from(update.encode_to_vec());
+        self.history_bytes += update.len();
+        self.history.push_back(update);
+        while self.history.len() > self.bounds.entries || self.history_bytes > self.bounds.bytes {
+            let Some(oldest) = self.history.pop_front() else {
+                break;
+            };
+            self.history_bytes -= oldest.len();
+        }
     }
 
     /// Forgets the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
@@ -161,7 +191,7 @@ impl View {
 }
 
 impl Replay for View {
-    fn state(&mut self, seq: u64, record: &v1::Record) -> Result<(), &'static str> {
+    fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         self.state.apply(seq, record)
     }
 
@@ -170,23 +200,19 @@ impl Replay for View {
     }
 
     fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
-        let seq = self.head() + 1;
-        self.state.apply(seq, &record.record)?;
-        self.trail.push(digest);
-        let update = EncodedUpdate {
-            position: Some(position(seq, digest)),
-            record: record.bytes,
-        };
-        let update = Bytes::from(update.encode_to_vec());
-        self.history_bytes += update.len();
-        self.history.push_back(update);
-        while self.history.len() > self.bounds.entries || self.history_bytes > self.bounds.bytes {
-            let Some(oldest) = self.history.pop_front() else {
-                break;
-            };
-            self.history_bytes -= oldest.len();
+        let seq = self.take(record.record, digest)?;
+        // Most of a long log is never asked for as updates; only its end is encoded as such.
+        self.replayed.push_back((seq, digest, record.bytes));
+        if self.replayed.len() > self.bounds.entries {
+            self.replayed.pop_front();
         }
         Ok(())
+    }
+
+    fn end(&mut self) {
+        for (seq, digest, record) in std::mem::take(&mut self.replayed) {
+            self.remember(seq, digest, record);
+        }
     }
 }
 

@@ -152,6 +152,38 @@ async fn a_delegation_is_forgotten_once_no_token_can_carry_it_any_more() {
     assert_eq!((position.seq, records.len()), (2, 1));
 }
 
+#[tokio::test]
+async fn a_longer_lifetime_counts_once_no_token_can_carry_what_was_forgotten_under_the_shorter() {
+    let place = Place::new();
+    let living = |seconds| {
+        move |config: &mut credence_control_plane::Config| config.max_token_lifetime = Duration::from_secs(seconds)
+    };
+    drop(place.start_with(living(60)).await);
+    let told = async |server: &Server| {
+        let welcome = server.watch(None).await.welcome().await.max_token_lifetime_s;
+        let log = server.get("/v1/log", &[]).await.json();
+        assert!(
+            log["max_token_lifetime_s"].as_u64().unwrap().abs_diff(welcome) <= 5,
+            "{log}"
+        );
+        welcome
+    };
+    let server = place.start_with(living(7_200)).await;
+    let at_first = told(&server).await;
+    assert!((60..120).contains(&at_first), "{at_first}");
+    drop(server);
+    // As if a control plane had run for an hour, and then for two.
+    let clock = place.path("log/clock");
+    let shows: i64 = std::fs::read_to_string(&clock).unwrap().trim().parse().unwrap();
+    std::fs::write(&clock, format!("{}\n", shows + 3_600)).unwrap();
+    let server = place.start_with(living(7_200)).await;
+    let later = told(&server).await;
+    assert!((3_660..3_780).contains(&later), "{later}");
+    drop(server);
+    std::fs::write(&clock, format!("{}\n", shows + 7_200)).unwrap();
+    assert_eq!(told(&place.start_with(living(7_200)).await).await, 7_200);
+}
+
 /// tests/control_plane/fixtures/log-of-0.1 was written by a version that knew neither compaction nor histories, and
 /// was then killed: a floor, alice raised twice, bob disabled, an issuer who signs for himself, a key, another issuer's
 /// floor and a delegation of carol's.

@@ -7,7 +7,7 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use credence_wire::v1::watch_response::Message as WatchAnswer;
 
-use super::harness::{Place, Server, delegation, raise};
+use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
 
 #[tokio::test]
 async fn an_acknowledged_revocation_survives_a_crash() {
@@ -101,6 +101,71 @@ async fn a_log_restored_from_an_old_copy_is_not_believed_by_those_who_saw_more()
     server.revoke(raise("carol")).await;
     let refused = server.watch(Some(seen)).await.refusal().await;
     assert!(refused.1.contains("differs"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_knows_more_than_the_log_is_counted_and_changes_nothing() {
+    let place = Place::new();
+    let server = place.start().await;
+    server.revoke(raise("alice")).await;
+    let ahead = v1::Position {
+        seq: 1_000,
+        digest: vec![7; 32],
+    };
+    let diverged = v1::Position {
+        seq: 1,
+        ..ahead.clone()
+    };
+    for position in [ahead, diverged] {
+        server.watch(Some(position)).await.refusal().await;
+    }
+    let metrics = server.get("/metrics", &[]).await.text;
+    assert!(
+        metrics.contains("\ncredence_revocation_foreign_positions_total 2\n"),
+        "{metrics}"
+    );
+    assert_eq!(server.get("/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_restored_log_goes_on_under_another_name_and_voids_what_was_issued_before() {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs() as i64;
+    let place = Place::new();
+    let server = place.start().await;
+    let old = server.log_id();
+    let raised = server.revoke(raise("alice")).await;
+    drop(server);
+
+    let restored = |config: &mut credence_control_plane::Config| config.restored = Some(old.clone());
+    let server = place.start_with(restored).await;
+    let new = server.log_id();
+    assert_ne!(new, old);
+    let (_, position, records) = server.watch_from_snapshot().await;
+    assert_eq!((position.seq, records.len()), (2, 2));
+    let floor = records.iter().find_map(|record| match &record.subject {
+        Some(Subject::LogFloor(floor)) => Some(floor.issued_up_to),
+        _ => None,
+    });
+    assert!(floor >= Some(now), "{floor:?}");
+    let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
+    let alice = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
+    assert_eq!(alice["epoch"], raised["epoch"]);
+    assert_eq!(
+        (alice["history"].as_array().unwrap().len(), &alice["history"][0]["by"]),
+        (1, &"operator".into())
+    );
+    server.revoke(raise("bob")).await;
+    drop(server);
+
+    let Err(again) = place.try_start(restored).await else {
+        panic!("a log was declared restored twice")
+    };
+    assert!(again.to_string().contains("start without --restored"), "{again}");
+    let server = place.start().await;
+    assert_eq!((server.log_id(), server.watch_from_snapshot().await.1.seq), (new, 3));
 }
 
 #[tokio::test]
@@ -221,4 +286,20 @@ fn edit(place: &Place, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(&path).unwrap();
     change(&mut bytes);
     std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_raise_is_dated_no_earlier_than_the_logs_clock_though_the_wall_clock_is_slow() {
+    let place = Place::new();
+    drop(place.start().await);
+    // To a log whose clock shows an hour more, the wall clock is an hour slow.
+    let clock = place.path("log/clock");
+    let shows: i64 = std::fs::read_to_string(&clock).unwrap().trim().parse().unwrap();
+    std::fs::write(&clock, format!("{}\n", shows + 3_600)).unwrap();
+    let server = place.start().await;
+    server.revoke(raise("alice")).await;
+    let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
+    let alice = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
+    let raised_at = alice["raised_at"].as_i64().unwrap();
+    assert!((shows + 3_600..shows + 3_720).contains(&raised_at), "{raised_at}");
 }
