@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -126,7 +126,8 @@ impl ListQuery {
     }
 }
 
-type ListParameters = Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>;
+type ListParameters = Result<Query<ListQuery>, QueryRejection>;
+type Identifier = Result<Path<String>, PathRejection>;
 
 async fn list(
     State(api): State<Arc<Api>>,
@@ -152,13 +153,7 @@ async fn search(
     let body = received(&headers, body)?;
     let json = parse(&body)?;
     let request = object(&json)?;
-    let texts = |name: &str| {
-        let values = request
-            .member(name)
-            .map(|json| json.as_array().unwrap_or(std::slice::from_ref(json)));
-        values.unwrap_or_default().iter().filter_map(Json::as_str)
-    };
-    let projection = Projection::parse(texts("attributes"), texts("excludedAttributes"))?;
+    let projection = Projection::parse(names(request, "attributes")?, names(request, "excludedAttributes")?)?;
     let number = |name: &'static str| {
         let json = request.member(name).filter(|json| **json != Json::Null);
         json.map(|json| integer(name, json.as_integer())).transpose()
@@ -197,11 +192,12 @@ async fn create(
 async fn read(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
-    Path(id): Path<String>,
+    id: Identifier,
     query: ListParameters,
     headers: HeaderMap,
 ) -> Result<Response, Answer> {
     let session = Session::new(&api, &caller)?;
+    let id = identifier(id)?;
     let projection = parameters(query)?.projection()?;
     let user = session.provisioning.user(&session.realm, &id).await?;
     let known = tags(&headers, header::IF_NONE_MATCH).unwrap_or_default();
@@ -215,12 +211,13 @@ async fn replace(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(begun): Extension<Begun>,
-    Path(id): Path<String>,
+    id: Identifier,
     query: ListParameters,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Answer> {
     let session = Session::new(&api, &caller)?;
+    let id = identifier(id)?;
     let projection = parameters(query)?.projection()?;
     let body = received(&headers, body)?;
     let json = parse(&body)?;
@@ -237,12 +234,13 @@ async fn patch(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(begun): Extension<Begun>,
-    Path(id): Path<String>,
+    id: Identifier,
     query: ListParameters,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Answer> {
     let session = Session::new(&api, &caller)?;
+    let id = identifier(id)?;
     let projection = parameters(query)?.projection()?;
     let body = received(&headers, body)?;
     let json = parse(&body)?;
@@ -259,10 +257,11 @@ async fn delete(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(begun): Extension<Begun>,
-    Path(id): Path<String>,
+    id: Identifier,
     headers: HeaderMap,
 ) -> Result<StatusCode, Answer> {
     let session = Session::new(&api, &caller)?;
+    let id = identifier(id)?;
     let if_match = IfMatch(tags(&headers, header::IF_MATCH));
     begun.note();
     session.provisioning.delete(&session.realm, &id, &if_match).await?;
@@ -291,16 +290,16 @@ async fn resource_types(query: ListParameters) -> Result<Response, Answer> {
     all_of(discovery::resource_types(), query)
 }
 
-async fn resource_type(Path(id): Path<String>) -> Result<Response, Answer> {
-    one_of(discovery::resource_types(), &id)
+async fn resource_type(id: Identifier) -> Result<Response, Answer> {
+    one_of(discovery::resource_types(), &identifier(id)?)
 }
 
 async fn schemas(query: ListParameters) -> Result<Response, Answer> {
     all_of(discovery::schemas(), query)
 }
 
-async fn schema(Path(id): Path<String>) -> Result<Response, Answer> {
-    one_of(discovery::schemas(), &id)
+async fn schema(id: Identifier) -> Result<Response, Answer> {
+    one_of(discovery::schemas(), &identifier(id)?)
 }
 
 fn all_of(resources: Vec<discovery::Output>, query: ListParameters) -> Result<Response, Answer> {
@@ -378,6 +377,12 @@ fn parameters(query: ListParameters) -> Result<ListQuery, ScimError> {
         .map_err(|rejection| ScimError::invalid_value(format!("the query: {}", rejection.body_text())))
 }
 
+fn identifier(id: Identifier) -> Result<String, ScimError> {
+    id.map(|Path(id)| id).map_err(|_| {
+        ScimError::invalid_value("the id in the path is not UTF-8 in percent-encoding (RFC 3986 section 2.1)")
+    })
+}
+
 /// An index below 1 counts as 1, a count below 0 as 0 (RFC 7644 section 3.4.2.4).
 fn user_query(filter: Option<&str>, start: Option<i64>, count: Option<i64>) -> Result<UserQuery, ScimError> {
     let clamp = |number: i64, least: i64| usize::try_from(number.max(least)).unwrap_or(usize::MAX);
@@ -386,6 +391,16 @@ fn user_query(filter: Option<&str>, start: Option<i64>, count: Option<i64>) -> R
         start: clamp(start.unwrap_or(1), 1),
         count: clamp(count.unwrap_or(DEFAULT_PAGE), 0).min(MAX_PAGE),
     })
+}
+
+/// The member's texts: a list of them, or the only one.
+fn names<'a>(request: &'a Object<'_>, name: &str) -> Result<Vec<&'a str>, ScimError> {
+    let values = match request.member(name) {
+        None | Some(Json::Null) => return Ok(Vec::new()),
+        Some(json) => json.as_array().unwrap_or(std::slice::from_ref(json)),
+    };
+    let texts: Option<Vec<_>> = values.iter().map(Json::as_str).collect();
+    texts.ok_or_else(|| ScimError::invalid_value(format!("{name} must be a list of strings")))
 }
 
 fn integer(name: &str, number: Option<i64>) -> Result<i64, ScimError> {

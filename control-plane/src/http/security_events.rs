@@ -38,12 +38,12 @@ async fn receive(
         Refusal::access_denied("no transmitter is configured; see security_events in the configuration")
     })?;
     let transmitter = receiver.transmitter_of(&caller)?;
-    let body = body.map_err(|rejection| {
-        let detail = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => format!("the token has more than {MAX_BODY} bytes"),
-            _ => "the token did not arrive whole; send it again".to_owned(),
-        };
-        Problem::new(rejection.status(), detail)
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Answer::from(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the token has more than {MAX_BODY} bytes"),
+        )),
+        _ => Refusal::invalid_request("the token did not arrive whole; send it again").into(),
     })?;
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content_type

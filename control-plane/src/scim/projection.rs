@@ -62,18 +62,22 @@ impl Projection {
 fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Part>>, ScimError> {
     let mut parts = Vec::new();
     let mut any = false;
-    for name in names
+    for (index, name) in names
         .into_iter()
         .flat_map(|names| names.split(','))
         .map(str::trim)
-        .filter(|name| !name.is_empty())
+        .enumerate()
     {
-        any = true;
-        if parts.len() == MAX_NAMES {
+        // Of any names, so that the limit does not depend on which of them are known here.
+        if index == MAX_NAMES {
             return Err(ScimError::invalid_value(format!(
                 "at most {MAX_NAMES} attributes can be named"
             )));
         }
+        if name.is_empty() {
+            continue;
+        }
+        any = true;
         if name.eq_ignore_ascii_case(ENTERPRISE.id) {
             parts.push(Part::Enterprise);
             continue;
@@ -207,6 +211,18 @@ mod tests {
             ),
         ] {
             assert_eq!(shown(attributes, ""), expected, "{attributes}");
+        }
+    }
+
+    #[test]
+    fn names_are_counted_whether_known_or_not() {
+        for name in ["title", "nothing", ""] {
+            let names = |count| vec![name; count].join(",");
+            assert!(Projection::parse([names(MAX_NAMES).as_str()], [""]).is_ok(), "{name}");
+            assert!(
+                Projection::parse([names(MAX_NAMES + 1).as_str()], [""]).is_err(),
+                "{name}"
+            );
         }
     }
 

@@ -139,9 +139,11 @@ pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
             Ok(Target::Attribute(_) | Target::Foreign) | Err(_) => {}
         }
     }
-    if let Some(schemas) = body.member("schemas").and_then(Json::as_array) {
+    if let Some(schemas) = body.member("schemas") {
         let named = |id: &str| {
             schemas
+                .as_array()
+                .unwrap_or_default()
                 .iter()
                 .filter_map(Json::as_str)
                 .any(|named| named.eq_ignore_ascii_case(id))

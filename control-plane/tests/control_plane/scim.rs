@@ -581,3 +581,28 @@ async fn changes_that_arrive_together_leave_record_and_log_in_agreement() {
     let disabled = principal(server, "alice").await.is_some_and(|state| state.disabled);
     assert_eq!(user["active"], !disabled);
 }
+
+#[tokio::test]
+async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
+    let place = Place::new();
+    let server = start(&place).await;
+    for (method, path, body) in [
+        ("GET", "/Users/%ff", None),
+        ("DELETE", "/Users/%ff", None),
+        ("GET", "/Schemas/%ff", None),
+        ("POST", "/.search", Some(json!({"attributes": 5}))),
+        (
+            "POST",
+            "/.search",
+            Some(json!({"excludedAttributes": ["userName", null]})),
+        ),
+        (
+            "POST",
+            "/Users",
+            Some(json!({"userName": "alice", "schemas": "urn:ietf:params:scim:schemas:core:2.0:User"})),
+        ),
+    ] {
+        let refused = scim(&server, method, path, body).await.expect(400).json();
+        assert_eq!(refused["scimType"], "invalidValue", "{method} {path}: {refused}");
+    }
+}

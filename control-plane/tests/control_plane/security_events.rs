@@ -148,7 +148,7 @@ fn publish(place: &Place, signer: &Signer) {
 }
 
 /// A file beside the data folder.
-fn beside(place: &Place, name: &str) -> PathBuf {
+pub(crate) fn beside(place: &Place, name: &str) -> PathBuf {
     place.path("x").parent().unwrap().with_file_name(name)
 }
 
