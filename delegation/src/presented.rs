@@ -137,7 +137,7 @@ impl PresentedChain {
         let claims = json
             .as_object()
             .ok_or_else(|| malformed("a token's claims are not a JSON object"))?;
-        let id = token::id(claims, Step::S2c)?;
+        let id = claims.member("jti").and_then(Json::as_str).filter(|id| !id.is_empty());
         let holder = claims
             .member("cnf")
             .and_then(Json::as_object)
@@ -147,7 +147,7 @@ impl PresentedChain {
         also(claims)?;
         let instant = |name| claims.member(name).and_then(Json::as_integer).map(UnixTime);
         self.tokens.push(PresentedToken {
-            id,
+            id: id.ok_or_else(|| malformed("a token has no jti"))?.to_owned(),
             issued_at: instant("iat").ok_or_else(|| malformed("a token has no iat in whole seconds"))?,
             expires_at: instant("exp").ok_or_else(|| malformed("a token has no exp in whole seconds"))?,
         });

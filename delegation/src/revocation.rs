@@ -11,10 +11,6 @@ use crate::verified::VerifiedChain;
 /// Epochs stay below 2^53, so that every JSON library keeps them.
 pub const EPOCH_LIMIT: u64 = 1 << 53;
 
-/// Bytes of a principal's name (`sub`) and of a token's id (`jti`). Logs hold no longer ones, so that whoever chose a longer
-/// one could not be revoked by it: a token that carries one is refused.
-pub const MAX_NAME_BYTES: usize = 256;
-
 /// What a revocation log says about the subjects of a chain.
 pub trait RevocationView {
     /// The principal's state; the default state if the log has never heard of him.

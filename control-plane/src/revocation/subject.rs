@@ -1,6 +1,5 @@
 //! What can be revoked, parsed into types that can not be wrong.
 
-use credence_delegation::revocation::MAX_NAME_BYTES;
 use credence_wire::v1;
 
 /// A request to change the log, and whose it is.
@@ -272,8 +271,8 @@ fn fits(text: &str, limit: usize) -> bool {
 // A record of the largest names stays well below the 64 KiB of a snapshot chunk.
 const MAX_ISSUER_BYTES: usize = 2048;
 // What tokens may carry: whatever can be presented must be possible to revoke.
-const MAX_SUBJECT_BYTES: usize = MAX_NAME_BYTES;
-const MAX_ID_BYTES: usize = MAX_NAME_BYTES;
+const MAX_SUBJECT_BYTES: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {

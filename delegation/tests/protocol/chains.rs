@@ -52,14 +52,6 @@ fn steps_1_and_2_bound_the_chain() {
 }
 
 #[test]
-fn the_longest_names_that_a_log_can_revoke_are_taken() {
-    let longest = format!("\"{}\"", "x".repeat(256));
-    let root = root().with("sub", &longest).with("jti", &longest).signed(&anchor());
-    let child = child(&root).signed(&alice());
-    verify(&[&root, &child]).unwrap();
-}
-
-#[test]
 fn ids_that_differ_in_spelling_only_are_the_same() {
     let root = root().with("jti", "\"a\"").signed(&anchor());
     let child = child(&root).with("jti", r#""\u0061""#).signed(&alice());
@@ -176,8 +168,6 @@ fn steps_3c_to_3n_take_a_root_that_is_right() {
         ("del_max_depth", "-1".to_owned(), "3i"),
         ("del_max_depth", "4294967296".to_owned(), "3i"),
         ("jti", "\"\"".to_owned(), "3j"),
-        ("jti", format!("\"{}\"", "x".repeat(257)), "3j"),
-        ("sub", format!("\"{}\"", "x".repeat(257)), "3b"),
         ("iss", "\"https://evil.example\"".to_owned(), "3k"),
         ("iss", format!("[\"{ISSUER}\"]"), "3k"),
         ("cnf", "{}".to_owned(), "3l"),
@@ -285,7 +275,6 @@ fn steps_4b_to_4q_take_a_derived_token_that_is_right() {
     let n = |offset: i64| (NOW + offset).to_string();
     for (claim, json, step) in [
         ("jti", "\"\"".to_owned(), "4b1"),
-        ("jti", format!("\"{}\"", "x".repeat(257)), "4b1"),
         ("cnf", "7".to_owned(), "4b2"),
         (
             "cnf",
