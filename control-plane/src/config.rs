@@ -102,7 +102,8 @@ pub struct Limits {
     /// Security event tokens that are remembered, so that none counts twice; while there are as many, further ones get
     /// 503.
     pub security_event_ids: u64,
-    /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog. Fewer where
+    /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog. One
+    /// client address may have half of them, and half of the TLS handshakes under way; its further ones are closed. Fewer where
     /// the limit on open files does not leave room for them.
     pub max_connections: usize,
     /// Bytes of an HTTP request's body; more gets 413.

@@ -286,6 +286,16 @@ impl ScimSubject {
     }
 }
 
+// === impl TransmitterSettings ===
+
+impl TransmitterSettings {
+    /// Whether any other of them is about principals of the same issuer.
+    pub(crate) fn shares_principals_with_any(&self, all: &[Self]) -> bool {
+        all.iter()
+            .any(|other| other.name != self.name && other.principal_issuer == self.principal_issuer)
+    }
+}
+
 // === impl EventAlgorithm ===
 
 impl EventAlgorithm {

@@ -24,6 +24,7 @@ mod revocation;
 mod scim;
 mod security_events;
 mod settings;
+mod shares;
 mod supervision;
 mod text;
 mod throttle;

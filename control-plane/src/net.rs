@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,6 +16,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::shares::{Share, Shares};
+use crate::throttle::Throttle;
 use crate::tls::{Cut, Peer};
 
 /// A listener with at most so many connections; further ones wait in the kernel's backlog.
@@ -23,7 +25,9 @@ use crate::tls::{Cut, Peer};
 pub(crate) struct BoundedListener {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    shares: Shares,
     max_connections: usize,
+    turned_away: Throttle,
 }
 
 /// A connection that holds its place until it is dropped.
@@ -34,6 +38,7 @@ pub(crate) struct BoundedStream {
     greeting: Option<Greeting>,
     cut: Option<Cut>,
     _place: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 #[derive(Debug)]
@@ -57,6 +62,8 @@ impl BoundedListener {
         Ok(Self {
             listener,
             places: Arc::new(Semaphore::new(max_connections)),
+            shares: Shares::half_of(max_connections),
+            turned_away: Throttle::default(),
             max_connections,
         })
     }
@@ -69,7 +76,7 @@ impl BoundedListener {
         self.listener.local_addr()
     }
 
-    /// The next connection. Errors of single connections are skipped; when the process is out of file descriptors,
+    /// The next connection; those of a client that has half of the places already are closed. Errors of single connections are skipped; when the process is out of file descriptors,
     /// it waits for some to be closed.
     pub(crate) async fn accept(&self) -> BoundedStream {
         loop {
@@ -79,7 +86,18 @@ impl BoundedListener {
                 continue;
             };
             match self.listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, address)) => {
+                    let Some(share) = self.shares.take(Some(address.ip())) else {
+                        if let Some(closed) = self.turned_away.count(Instant::now()) {
+                            tracing::warn!(
+                                closed,
+                                last = %address,
+                                "connections were closed since the last such line, because one address has half of the \
+                                 port's connections already; find out what it is at"
+                            );
+                        }
+                        continue;
+                    };
                     // Only a delay is at stake.
                     let _ = stream.set_nodelay(true);
                     return BoundedStream {
@@ -88,6 +106,7 @@ impl BoundedListener {
                         greeting: None,
                         cut: None,
                         _place: place,
+                        _share: share,
                     };
                 }
                 Err(error) => {

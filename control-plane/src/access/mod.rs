@@ -212,6 +212,11 @@ impl Caller {
         self.issuers == other.issuers
     }
 
+    /// The issuers that the caller is bound to; nothing if it is to none.
+    pub(crate) fn issuers(&self) -> Option<&[String]> {
+        self.issuers.as_deref()
+    }
+
     /// Whether the caller may do what concerns no issuer, or every one.
     pub(crate) fn covers_everything(&self) -> bool {
         self.issuers.is_none()

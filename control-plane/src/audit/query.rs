@@ -15,6 +15,8 @@ pub(crate) struct Query {
     /// Most records on a page.
     pub(crate) limit: usize,
     pub(crate) filter: Filter,
+    /// Of principals of these issuers only, whose decisions alone are then shown; everything if absent.
+    pub(crate) issuers: Option<Vec<String>>,
 }
 
 /// Every condition that is present has to hold.
@@ -50,7 +52,7 @@ pub(crate) fn read(reader: &LedgerReader, query: &Query) -> Result<Page, FrameEr
         looked_at += block.len();
         for record in block.into_iter().rev() {
             before = record.index;
-            if query.filter.admits(&record.body) {
+            if query.admits(&record.body) {
                 records.push(record);
                 if records.len() >= query.limit {
                     return Ok(Page {
@@ -65,6 +67,30 @@ pub(crate) fn read(reader: &LedgerReader, query: &Query) -> Result<Page, FrameEr
         records,
         next: (before > 0).then_some(before),
     })
+}
+
+// === impl Query ===
+
+impl Query {
+    fn admits(&self, body: &RecordBody) -> bool {
+        self.issuers
+            .as_ref()
+            .is_none_or(|issuers| issuer_of(body).is_some_and(|issuer| issuers.iter().any(|known| known == issuer)))
+            && self.filter.admits(body)
+    }
+}
+
+/// Whose principal it is that was decided about. Aggregates, gaps and sources are about no principal.
+fn issuer_of(body: &RecordBody) -> Option<&str> {
+    match body {
+        RecordBody::Entry {
+            entry: v1::Entry {
+                entry: Some(Kind::Event(event)),
+            },
+            ..
+        } => event.principal.as_ref().map(|principal| principal.issuer.as_str()),
+        RecordBody::Entry { .. } | RecordBody::Source(_) => None,
+    }
 }
 
 // === impl Filter ===
@@ -191,6 +217,7 @@ mod tests {
                 before: None,
                 limit: 100,
                 filter,
+                issuers: None,
             },
         )
         .unwrap();
@@ -269,6 +296,7 @@ mod tests {
                     before,
                     limit: 4,
                     filter: Filter::default(),
+                    issuers: None,
                 },
             )
             .unwrap();

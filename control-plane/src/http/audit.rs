@@ -7,7 +7,8 @@
 //!
 //! Each event has `index`, `source`, `received`, `kind` and, unless it is about the source itself, `sequence`. Kinds:
 //! `decision`; `aggregate` (denials before any signature verified, counted; found by `decision=deny` too); `gap`
-//! (evidence that a filter had to shed); `source` (a source started, ended, was lost or returned).
+//! (evidence that a filter had to shed); `source` (a source started, ended, was lost or returned). A credential that is
+//! bound to issuers is shown the decisions about their principals and nothing else; to ask for others' is 403.
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
 use super::{Api, Begun};
+use crate::access::Caller;
 use crate::audit::query::{self, Filter, Page, Query};
 use crate::audit::record::{LedgerRecord, RecordBody, SourceChange, StoredSourceChange};
 
@@ -28,10 +30,15 @@ use crate::audit::record::{LedgerRecord, RecordBody, SourceChange, StoredSourceC
 pub(crate) async fn events(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
     parameters: Result<UrlQuery<Parameters>, QueryRejection>,
 ) -> Result<Json<PageBody>, Problem> {
     let UrlQuery(parameters) = parameters.map_err(|_| bad_request(EXPECTED_PARAMETERS))?;
-    let query = parameters.into_query()?;
+    check_scope(&parameters, &caller)?;
+    let query = Query {
+        issuers: caller.issuers().map(<[String]>::to_vec),
+        ..parameters.into_query()?
+    };
     begun.note();
     let failed = |error: &dyn std::fmt::Display| {
         Problem::new(
@@ -183,6 +190,7 @@ impl Parameters {
             before: self.before,
             limit,
             filter,
+            issuers: None,
         })
     }
 }
@@ -308,6 +316,22 @@ fn rfc3339(seconds: i64, nanos: i32) -> String {
         nanos,
     }
     .to_string()
+}
+
+/// To ask for another issuer's principals is refused, and not answered as if there were none.
+fn check_scope(parameters: &Parameters, caller: &Caller) -> Result<(), Problem> {
+    if parameters
+        .principal_issuer
+        .as_deref()
+        .is_none_or(|issuer| caller.covers(issuer))
+    {
+        return Ok(());
+    }
+    let name = &caller.name;
+    let detail = format!(
+        "the credential {name:?} is bound to other issuers (access: issuers), and may not read about this one's principals"
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
 }
 
 fn bad_request(detail: impl Into<String>) -> Problem {

@@ -16,6 +16,7 @@ use super::Api;
 use super::problem::Problem;
 use crate::metrics::RateLimited;
 use crate::settings::RateSettings;
+use crate::shares::Network;
 
 /// The address that a connection came from; among the extensions of every request.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +43,6 @@ pub(crate) enum Limited {
 /// It is empty for so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Empty(Duration);
-
-/// One client's addresses: an IPv4 address or an IPv6 network of 64 bits, of which anybody has a whole one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Network(IpAddr);
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
@@ -158,31 +155,16 @@ impl Rates {
     }
 
     fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        self.strangers.take(&Network::of(address), now).map_err(|empty| empty.0)
+        self.strangers.take(&network(address), now).map_err(|empty| empty.0)
     }
 
     /// First the address's own, so that one client does not use up what belongs to all.
     fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        let taken = self.statements_of.take(&Network::of(address), now).and_then(|()| {
+        let taken = self.statements_of.take(&network(address), now).and_then(|()| {
             let mut bucket = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
             bucket.take(self.statements_rate, now)
         });
         taken.map_err(|empty| empty.0)
-    }
-}
-
-// === impl Network ===
-
-impl Network {
-    fn of(address: Option<ClientAddress>) -> Self {
-        match address.map(|address| address.0.to_canonical()) {
-            Some(IpAddr::V6(address)) => {
-                let [a, b, c, d, ..] = address.segments();
-                Self(IpAddr::from([a, b, c, d, 0, 0, 0, 0]))
-            }
-            Some(other) => Self(other),
-            None => Self(IpAddr::from([0; 4])),
-        }
     }
 }
 
@@ -281,6 +263,10 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 }
 
+fn network(address: Option<ClientAddress>) -> Network {
+    Network::of(address.map(|address| address.0))
+}
+
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -324,15 +310,6 @@ mod tests {
             table.take("f", later).unwrap();
         }
         assert!(table.take("f", later).is_err());
-    }
-
-    #[test]
-    fn a_whole_ipv6_network_is_one_client() {
-        let network = |address: &str| Network::of(Some(ClientAddress(address.parse().unwrap())));
-        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:2"));
-        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
-        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
-        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
+use credence_delegation::revocation::RevocationView as _;
 use credence_delegation::{
     Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
 };
@@ -47,6 +48,7 @@ pub(crate) async fn state(
     let statement = std::str::from_utf8(&body)
         .map_err(|_| Problem::from("a statement is a compact JWS, which is ASCII".to_owned()))?;
     let verified = verify(&api, statement.trim_ascii_end().to_owned()).await?;
+    check_signer(&api, &verified)?;
     let order = order(&verified)?;
     begun.note();
     let receipt = api.log.perform(order).await?;
@@ -81,6 +83,17 @@ async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, 
         Ok(verified) => Ok(verified?),
         Err(error) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     }
+}
+
+/// Whoever has stolen a key must not go on to revoke the keys that take its place. That a key revokes itself can be said
+/// again.
+fn check_signer(api: &Api, statement: &VerifiedStatement) -> Result<(), Problem> {
+    let signer = statement.signed_by();
+    if *statement.revocation() == Revocation::Key(signer) || !api.log.read(|log, _| log.is_key_revoked(&signer)) {
+        return Ok(());
+    }
+    let detail = "the key that signed the statement is revoked; sign with another one, or ask an operator";
+    Err(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
 fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {

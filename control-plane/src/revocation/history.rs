@@ -5,6 +5,7 @@
 //! from the log; and the log is compacted only up to where the index is durable.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -156,7 +157,14 @@ impl Indexing {
     pub(crate) fn run(self, standing: impl Fn(u64, &[u8]) -> Standing) {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.keep(&standing, &mut pause) {
+            // A file that is damaged in its middle makes the database panic.
+            let kept = catch_unwind(AssertUnwindSafe(|| self.keep(&standing, &mut pause))).unwrap_or_else(|_| {
+                self.histories.set(None);
+                self.histories.durable.send_replace(0);
+                set_aside(&self.path, "reading it broke down").map_err(IndexError::Io)?;
+                Err(IndexError::BrokeDown)
+            });
+            match kept {
                 Ok(()) => return,
                 Err(error) => {
                     self.histories.set(None);
@@ -255,6 +263,9 @@ impl Indexing {
                 self.begin_anew("it belongs to another copy of the log")
             }
             Err(IndexError::Database(redb::Error::Corrupted(found))) => self.begin_anew(&found),
+            Err(IndexError::Database(redb::Error::Io(error))) if is_of_contents(&error) => {
+                self.begin_anew(&error.to_string())
+            }
             Err(error) => Err(error),
         }
     }
@@ -265,13 +276,7 @@ impl Indexing {
     }
 
     fn begin_anew(&self, why: &str) -> Result<(Database, u64), IndexError> {
-        let aside = aside(&self.path);
-        std::fs::rename(&self.path, &aside)?;
-        tracing::warn!(
-            why,
-            kept_as = %aside.display(),
-            "the index of histories is made anew from the log; what the log was compacted of is missing in it"
-        );
+        set_aside(&self.path, why)?;
         Ok((self.open_file()?, 0))
     }
 
@@ -428,8 +433,20 @@ fn key_of(name: &PrincipalName) -> Vec<u8> {
     key
 }
 
-fn aside(path: &Path) -> PathBuf {
-    path.with_extension("set-aside")
+/// Whether it is what the file holds, and not the disk, that is wrong.
+fn is_of_contents(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+fn set_aside(path: &Path, why: &str) -> io::Result<()> {
+    let aside = path.with_extension("set-aside");
+    std::fs::rename(path, &aside)?;
+    tracing::warn!(
+        why,
+        kept_as = %aside.display(),
+        "the index of histories is made anew from the log; what the log was compacted of is missing in it"
+    );
+    Ok(())
 }
 
 /// A principal's row: the oldest entry first.
@@ -489,6 +506,8 @@ enum IndexError {
     Log(#[from] FrameError),
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("the file is damaged, and has been set aside")]
+    BrokeDown,
 }
 
 const HISTORIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("histories");

@@ -377,6 +377,13 @@ impl Realm {
     fn operations(&self, before: Option<&User>, after: Option<&User>) -> Result<Vec<Operation>, ScimError> {
         let mut operations = Vec::new();
         let old = before.and_then(|user| user.subject.as_deref());
+        // His tokens bear what the configuration names him by now, which may not be what it did when he last changed.
+        if let (Some(before), None) = (before, after)
+            && let Ok(Some(present)) = self.subject(&before.id, &before.attributes)
+            && Some(present.as_str()) != old
+        {
+            operations.push(Operation::Disable(self.principal(&present)?));
+        }
         let new = after.and_then(|user| user.subject.as_deref());
         if let Some(old) = old
             && Some(old) != new

@@ -45,6 +45,8 @@ pub(crate) struct Receiver {
 pub(crate) struct Transmitter {
     settings: TransmitterSettings,
     keys: Arc<KeySource>,
+    /// No other transmitter speaks about the same principals.
+    is_alone: bool,
     /// Held while a token is carried out: two that are the same must not both be new.
     receiving: Arc<Mutex<()>>,
 }
@@ -79,10 +81,12 @@ impl Receiver {
         log: RevocationLog,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let transmitters = settings.iter().zip(sources).map(|(settings, keys)| {
+        let all = settings;
+        let transmitters = all.iter().zip(sources).map(|(settings, keys)| {
             Arc::new(Transmitter {
                 settings: settings.clone(),
                 keys,
+                is_alone: !settings.shares_principals_with_any(all),
                 receiving: Arc::default(),
             })
         });
@@ -289,6 +293,14 @@ impl Transmitter {
             if event.consequence == Consequence::Acknowledge {
                 if outcome == "ignored" {
                     outcome = "acknowledged";
+                }
+                continue;
+            }
+            if event.consequence == Consequence::Enable && !self.is_alone {
+                // Who disabled is known as security events, and not as one transmitter: what another one has taken away
+                // must not come back by this one's word.
+                if outcome != "performed" {
+                    outcome = "withheld";
                 }
                 continue;
             }

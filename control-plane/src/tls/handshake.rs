@@ -14,6 +14,7 @@ use super::metrics::{HandshakeFailure, TlsMetrics};
 use super::peer::Peer;
 use super::port::{Port, TlsPort};
 use crate::net::{BoundedListener, BoundedStream};
+use crate::shares::Shares;
 use crate::throttle::Throttle;
 
 /// Counts the connections that could not begin, and says why.
@@ -64,7 +65,9 @@ async fn accept_tls(
     sender: mpsc::Sender<BoundedStream>,
 ) {
     // Most places are left to those who have shown who they are.
-    let places = Arc::new(Semaphore::new((listener.max_connections() / 4).max(1)));
+    let at_a_time = (listener.max_connections() / 4).max(1);
+    let places = Arc::new(Semaphore::new(at_a_time));
+    let shares = Shares::half_of(at_a_time);
     let mut running = JoinSet::new();
     loop {
         let next = async {
@@ -73,10 +76,14 @@ async fn accept_tls(
         };
         tokio::select! {
             (place, stream) = next => {
+                let Some(share) = shares.take(stream.peer().address.map(|address| address.ip())) else {
+                    failures.report(&io::ErrorKind::QuotaExceeded.into());
+                    continue;
+                };
                 let (tls, failures, sender) = (tls.clone(), Arc::clone(&failures), sender.clone());
                 running.spawn(async move {
                     let begun = tokio::time::timeout(limit, begin(stream, &tls, &failures.metrics)).await;
-                    drop(place);
+                    drop((place, share));
                     match begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                         // An error means that the server has ended.
                         Ok(stream) => drop(sender.send(stream).await),
@@ -144,6 +151,10 @@ impl Reason {
         let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) else {
             return match error.kind() {
                 io::ErrorKind::TimedOut => reason("timeout", "the peer did not finish in time"),
+                io::ErrorKind::QuotaExceeded => reason(
+                    "too_many",
+                    "the peer's address has half of the handshakes under way; find out what it is at",
+                ),
                 _ => reason(CLOSED, "the peer went away"),
             };
         };

@@ -5,7 +5,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tonic::Code;
 
-use super::harness::{ISSUER, Place, Server, TOKEN, raise};
+use super::harness::{Answer, ISSUER, Place, Server, TOKEN, events, raise};
 
 const ROLES: [Role; 7] = [
     Role::Admin,
@@ -121,6 +121,42 @@ async fn a_token_bound_to_issuers_revokes_their_principals_only() {
     };
     assert_eq!(revoke(ISSUER).await, 200);
     assert_eq!(revoke("https://other.example").await, 403);
+}
+
+#[tokio::test]
+async fn a_token_bound_to_issuers_reads_about_their_principals_only() {
+    let place = Place::new();
+    let server = start(&place, |tokens| {
+        tokens.push(TokenSettings {
+            issuers: Some(vec![ISSUER.to_owned()]),
+            ..token("ours", Role::Auditor)
+        });
+        tokens.push(TokenSettings {
+            issuers: Some(vec!["https://other.example".to_owned()]),
+            ..token("theirs", Role::Auditor)
+        });
+    })
+    .await;
+    let (mut reporter, _) = server.report_as(Some("Bearer filter"), None).await.unwrap();
+    reporter.batch(1, events(&["pay"])).await;
+    reporter.acknowledged().await;
+    let read = async |name: &str, query: &str| {
+        let path = format!("/v1/audit/events{query}");
+        server.get(&path, &[&format!("Bearer {name}")]).await
+    };
+    let kinds = |answer: Answer| -> Vec<String> {
+        let events = answer.json()["events"].as_array().unwrap().clone();
+        events
+            .iter()
+            .map(|event| event["kind"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(kinds(read("auditor", "").await), ["decision", "source"]);
+    assert_eq!(kinds(read("ours", "").await), ["decision"]);
+    assert_eq!(kinds(read("theirs", "").await), Vec::<String>::new());
+    assert_eq!(kinds(read("theirs", "?delegation_id=leaf").await), Vec::<String>::new());
+    let refused = read("theirs", &format!("?principal_issuer={ISSUER}")).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
 }
 
 #[tokio::test]

@@ -201,6 +201,20 @@ async fn connections_to_the_grpc_port_leave_the_http_port_its_places() {
 }
 
 #[tokio::test]
+async fn idle_connections_from_one_address_leave_the_others_theirs() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.limits.max_connections = 4).await;
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        idle.push(socket.connect(server.running.http_address()).await.unwrap());
+    }
+    let revoked = tokio::time::timeout(Duration::from_secs(20), server.revoke(raise("alice"))).await;
+    assert!(revoked.is_ok(), "the stranger has kept the operator out");
+}
+
+#[tokio::test]
 async fn a_log_full_of_delegations_takes_the_measures_that_it_recommends() {
     let place = Place::new();
     let server = place.start_with(|config| config.limits.max_subjects = 10).await;

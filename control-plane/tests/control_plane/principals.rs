@@ -84,16 +84,29 @@ async fn a_history_survives_a_restart_and_is_made_anew_if_its_index_is_lost() {
 
 #[tokio::test]
 async fn a_damaged_index_of_histories_is_set_aside_and_stops_nothing() {
-    let place = Place::new();
-    let server = place.start().await;
-    server.revoke(act("raise", "one")).await;
-    drop(server);
-    std::fs::write(place.path("log/history.redb"), "not a database").unwrap();
-    let server = place.start().await;
-    server.revoke(act("raise", "two")).await;
-    let alice = principal(&server, &format!("/v1/principals/{ALICE}")).await;
-    assert_eq!(alice["history"].as_array().unwrap().len(), 2);
-    assert!(place.path("log/history.set-aside").exists());
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 4] = [
+        ("too short", |file| file.truncate(14)),
+        ("cut", |file| file.truncate(20_000)),
+        ("another kind of file", |file| file.fill(b'x')),
+        ("zeros where its pages were", |file| file[4_096..].fill(0)),
+    ];
+    for (what, damage) in damages {
+        let place = Place::new();
+        let server = place.start().await;
+        server.revoke(act("raise", "one")).await;
+        principal(&server, &format!("/v1/principals/{ALICE}")).await;
+        server.running.shutdown().await;
+        let path = place.path("log/history.redb");
+        let mut file = std::fs::read(&path).unwrap();
+        damage(&mut file);
+        std::fs::write(&path, file).unwrap();
+        let server = place.start().await;
+        server.revoke(act("raise", "two")).await;
+        let alice = principal(&server, &format!("/v1/principals/{ALICE}")).await;
+        assert_eq!(alice["history"].as_array().unwrap().len(), 2, "{what}");
+        assert!(place.path("log/history.set-aside").exists(), "{what}");
+    }
 }
 
 #[tokio::test]

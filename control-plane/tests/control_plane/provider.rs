@@ -45,6 +45,7 @@ pub(crate) fn settings(rest: Value) -> Settings {
         token("entra", PROVISIONER, "provisioner"),
         token("other", OTHER_PROVISIONER, "provisioner"),
         token("okta", TRANSMITTER, "transmitter"),
+        token("siem", "another transmitter", "transmitter"),
     ]}});
     settings
         .as_object_mut()

@@ -582,6 +582,7 @@ async fn changes_that_arrive_together_leave_record_and_log_in_agreement() {
     assert_eq!(user["active"], !disabled);
 }
 
+<<<<<<< HEAD
 #[tokio::test]
 async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
     let place = Place::new();
@@ -604,5 +605,25 @@ async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
     ] {
         let refused = scim(&server, method, path, body).await.expect(400).json();
         assert_eq!(refused["scimType"], "invalidValue", "{method} {path}: {refused}");
+=======
+/// His tokens bear the new name from the day that the configuration says so, whether or not he has changed since.
+#[tokio::test]
+async fn who_is_deleted_is_disabled_by_the_name_that_the_realm_uses_now_and_by_the_one_before() {
+    let place = Place::new();
+    let server = start(&place).await;
+    let user = json!({"userName": "alice", "externalId": "ext-alice"});
+    let created = scim(&server, "POST", "/Users", Some(user)).await.expect(201);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    server.running.shutdown().await;
+    let server = place
+        .start_with(|config| config.settings = settings(realm("externalId")))
+        .await;
+    scim(&server, "DELETE", &format!("/Users/{id}"), None).await.expect(204);
+    for name in ["alice", "ext-alice"] {
+        assert!(
+            principal(&server, name).await.is_some_and(|state| state.disabled),
+            "{name}"
+        );
+>>>>>>> next-idp
     }
 }

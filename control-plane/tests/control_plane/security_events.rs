@@ -774,3 +774,22 @@ async fn only_a_transmitters_own_credential_opens_it() {
     let big = "x".repeat(70_000);
     push(&server, &big).await.expect(413);
 }
+
+/// What one transmitter has disabled can not be told from what another one has.
+#[tokio::test]
+async fn of_transmitters_that_share_their_principals_none_enables() {
+    let place = Place::new();
+    let signer = Signer::new();
+    publish(&place, &signer);
+    let mut sharing = transmitter(&place, json!({}));
+    let mut other = sharing["security_events"][0].clone();
+    (other["name"], other["credentials"]) = (json!("siem"), json!(["siem"]));
+    sharing["security_events"].as_array_mut().unwrap().push(other);
+    let server = place.start_with(|config| config.settings = settings(sharing)).await;
+    for (id, event) in [("1", ACCOUNT_DISABLED), ("2", ACCOUNT_ENABLED)] {
+        push(&server, &signer.token(&claims(id, event))).await.expect(202);
+    }
+    assert!(principal(&server, "alice").await.unwrap().disabled);
+    let metrics = server.get("/metrics", &[]).await.text;
+    assert!(metrics.contains("outcome=\"withheld\"} 1"), "{metrics}");
+}

@@ -62,8 +62,8 @@ async fn each_kind_of_statement_is_carried_out() {
     for (order, seq) in [
         (order(Revocation::Epoch(0)), 1),
         (order(Revocation::Delegation("leaf".to_owned())), 2),
-        (without_subject(Revocation::Key(key(1).public().thumbprint())), 3),
-        (without_subject(Revocation::IssuedUntil(now())), 4),
+        (without_subject(Revocation::IssuedUntil(now())), 3),
+        (without_subject(Revocation::Key(key(1).public().thumbprint())), 4),
     ] {
         let answer = state(&server, &signed(&order, 1)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
@@ -91,6 +91,31 @@ async fn a_captured_statement_does_nothing_twice() {
     assert_eq!(ahead.status, 200, "an epoch behind the present one: {}", ahead.text);
     let ahead = state(&server, &signed(&order(Revocation::Epoch((1 << 53) - 1)), 1)).await;
     assert_eq!(ahead.status, 409, "{}", ahead.text);
+}
+
+#[tokio::test]
+async fn a_revoked_key_revokes_nothing_but_itself_again() {
+    let place = Place::new();
+    let server = place.start_with(trusting).await;
+    let own_key = key(1).public().thumbprint();
+    let of_issuer = |revocation| RevocationOrder {
+        subject: None,
+        ..order(revocation)
+    };
+    let itself = signed(&of_issuer(Revocation::Key(own_key)), 1);
+    assert_eq!(state(&server, &itself).await.json()["changed"], json!(true));
+    for order in [
+        order(Revocation::Epoch(0)),
+        order(Revocation::Delegation("leaf".to_owned())),
+        of_issuer(Revocation::IssuedUntil(now())),
+    ] {
+        let refused = state(&server, &signed(&order, 1)).await;
+        assert_eq!(refused.status, 403, "{}", refused.text);
+        assert!(refused.text.contains("is revoked"), "{}", refused.text);
+    }
+    let again = state(&server, &itself).await;
+    assert_eq!((again.status, &again.json()["changed"]), (200, &json!(false)));
+    assert_eq!(server.get("/v1/log", &[]).await.json()["seq"], 1);
 }
 
 #[tokio::test]
