@@ -582,7 +582,6 @@ async fn changes_that_arrive_together_leave_record_and_log_in_agreement() {
     assert_eq!(user["active"], !disabled);
 }
 
-<<<<<<< HEAD
 #[tokio::test]
 async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
     let place = Place::new();
@@ -605,7 +604,9 @@ async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
     ] {
         let refused = scim(&server, method, path, body).await.expect(400).json();
         assert_eq!(refused["scimType"], "invalidValue", "{method} {path}: {refused}");
-=======
+    }
+}
+
 /// His tokens bear the new name from the day that the configuration says so, whether or not he has changed since.
 #[tokio::test]
 async fn who_is_deleted_is_disabled_by_the_name_that_the_realm_uses_now_and_by_the_one_before() {
@@ -624,6 +625,5 @@ async fn who_is_deleted_is_disabled_by_the_name_that_the_realm_uses_now_and_by_t
             principal(&server, name).await.is_some_and(|state| state.disabled),
             "{name}"
         );
->>>>>>> next-idp
     }
 }
