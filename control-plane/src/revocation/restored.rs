@@ -192,6 +192,9 @@ mod tests {
 
     const NOW: i64 = 4_000_000_000;
 
+    /// What a crash leaves of a log folder that has its note.
+    type Leave = fn(&Path);
+
     fn open(folder: &Path) -> DataFolder {
         let init = (!folder.join("log").exists()).then_some(InitOptions { floor: false });
         let lock = FolderLock::take(folder, init.is_some(), None).unwrap();
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_declaration_counts_whole_or_not_at_all_wherever_a_crash_ends_it() {
-        let crashes: [(&str, fn(&Path)); 5] = [
+        let crashes: [(&str, Leave); 5] = [
             ("before the note", |log| std::fs::remove_file(log.join(NOTE)).unwrap()),
             ("after the note", |_| {}),
             ("after the file's renaming", |log| {
