@@ -131,7 +131,11 @@ impl Histories {
 
 fn read(database: &Database, key: &[u8], limit: usize) -> Result<Vec<HistoryEntry>, redb::Error> {
     let transaction = database.begin_read()?;
-    let table = transaction.open_table(HISTORIES)?;
+    let table = match transaction.open_table(HISTORIES) {
+        // Of a log in which nothing was filed yet.
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        opened => opened?,
+    };
     let Some(row) = table.get(key)? else {
         return Ok(Vec::new());
     };
