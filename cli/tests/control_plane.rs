@@ -182,7 +182,7 @@ fn what_was_done_to_a_principal_is_printed_newest_first() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     let alice = ["principal", "--issuer", ISSUER, "--subject", "alice"];
-    assert_eq!(served.run(&alice).succeeded(), "epoch: 0\nnever raised\n");
+    assert_eq!(served.run(&alice).succeeded(), "epoch: 0\nnever raised");
     for more in [&[][..], &["--disable"]] {
         served.run(&[&["revoke"], &alice[..], more].concat()).succeeded();
     }
