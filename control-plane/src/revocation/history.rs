@@ -514,7 +514,7 @@ const HISTORIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("histo
 const FILED: TableDefinition<'_, (), &[u8]> = TableDefinition::new("filed");
 
 /// How long whoever asks for a history waits for the index to catch up.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long records gather before they are filed together.
 const GATHERING: Duration = Duration::from_millis(10);
 /// How often what was filed is made durable. The log has it; a crash costs filing it again.
