@@ -2,15 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
 use crate::audit::ledger::{Ledger, LedgerBounds};
@@ -21,22 +18,24 @@ use crate::audit::sources::Sources;
 use crate::audit::ticket::TicketKey;
 use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
-use crate::data_folder::{DataFolder, DataFolderError, FolderLock, HeadFile, LogId, PromiseFile};
+use crate::data_folder::{DataFolder, DataFolderError, FolderLock, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
 use crate::frames::TornTail;
+use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::identity::{Identity, IdentityError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
-use crate::net::{BoundedListener, BoundedStream};
+use crate::net::BoundedListener;
 use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock};
-use crate::revocation::log::{self as revocation_log, RevocationLog, Writer, WriterOptions, unix_seconds};
+use crate::revocation::head_keeper::HeadKeeper;
+use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
 use crate::revocation::restored;
 use crate::revocation::server::WatchServer;
 use crate::revocation::service::{WatchOptions, WatchService};
-use crate::revocation::storage::{Head, Storage, remove_leftover};
+use crate::revocation::storage::{Storage, remove_leftover};
 use crate::revocation::view::{HistoryBounds, View};
 use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
@@ -245,7 +244,7 @@ impl ControlPlane {
         let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
         let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
         let grpc_incoming = incoming(grpc_listener, Port::Grpc);
-        let serving = serve_grpc(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
+        let serving = grpc::serve(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
@@ -401,58 +400,6 @@ impl Inherited {
     }
 }
 
-/// Notes on disk how far the log has been acknowledged: lazily, since a note that is a second old already tells
-/// damage from an interrupted write in nearly every case.
-#[derive(Debug)]
-struct HeadKeeper {
-    log: RevocationLog,
-    file: HeadFile,
-    /// The last sequence number that was noted.
-    noted: Mutex<Option<u64>>,
-}
-
-// === impl HeadKeeper ===
-
-impl HeadKeeper {
-    fn new(log: RevocationLog, file: HeadFile) -> Self {
-        Self {
-            log,
-            file,
-            noted: Mutex::new(None),
-        }
-    }
-
-    /// Notes every second, for as long as it is polled.
-    async fn keep(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(HEAD_INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            Arc::clone(&self).note().await;
-        }
-    }
-
-    async fn note(self: Arc<Self>) {
-        // Its panic has been reported; the next round tries again.
-        let _ = tokio::task::spawn_blocking(move || self.note_blocking()).await;
-    }
-
-    fn note_blocking(&self) {
-        // Held while writing, so that an older note never replaces a newer one.
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seq, digest) = self.log.position();
-        if *noted == Some(seq) {
-            return;
-        }
-        match self.file.write(&Head { seq, digest }) {
-            Ok(()) => *noted = Some(seq),
-            Err(error) => {
-                tracing::warn!(%error, "how far the log was acknowledged could not be noted; it will be tried again")
-            }
-        }
-    }
-}
-
 /// Runs a server that may end only when the process stops.
 async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
     serving.await;
@@ -584,34 +531,6 @@ async fn take_lock(config: &Config) -> Result<FolderLock, StartError> {
     }
 }
 
-async fn serve_grpc(
-    incoming: mpsc::Receiver<BoundedStream>,
-    watch: Gate<WatchServer>,
-    report: Gate<ReportServer>,
-    limits: Limits,
-    mut phase: PhaseWatch,
-) {
-    let hello_timeout = limits.hello_timeout;
-    let incoming = ReceiverStream::new(incoming).map(move |stream| {
-        let stream = stream.expecting(PREFACE_BYTES, hello_timeout);
-        io::Result::Ok(stream)
-    });
-    let served = Server::builder()
-        .http2_keepalive_interval(Some(limits.hello_timeout * 2))
-        .http2_keepalive_timeout(Some(limits.hello_timeout))
-        .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
-        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
-        .add_service(watch)
-        .add_service(report)
-        .serve_with_incoming_shutdown(incoming, async move {
-            phase.draining().await;
-        })
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the gRPC server ended");
-    }
-}
-
 async fn listen(
     address: SocketAddr,
     what: &'static str,
@@ -666,11 +585,5 @@ fn report_options(limits: &Limits) -> ReportOptions {
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a control plane that stands by says so.
 const REMINDER: Duration = Duration::from_secs(60);
-const HEAD_INTERVAL: Duration = Duration::from_secs(1);
-/// What every HTTP/2 client says first (RFC 9113 section 3.4). Behind it, pings find whoever is not there any more.
-const PREFACE_BYTES: usize = 24;
 /// Hellos, pings, pulls and the like.
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
-const MAX_HEADER_LIST_BYTES: u32 = 32 << 10;
-/// An Envoy worker multiplexes one watch stream and one audit stream for each plugin configuration.
-const MAX_STREAMS_PER_CONNECTION: u32 = 1024;

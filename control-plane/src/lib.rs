@@ -12,6 +12,7 @@ mod descriptors;
 mod durable;
 mod fill;
 mod frames;
+mod grpc;
 mod http;
 mod identity;
 mod identity_settings;

@@ -2,7 +2,8 @@
 //!
 //! [`subject`] parses what can be revoked, [`state`] says what an operation changes and [`table`] holds it, [`digest`]
 //! chains the history, [`trail`] knows its positions, [`storage`] keeps it on disk, [`view`] and [`snapshot`] are what
-//! streams read, [`log`] is the one writer, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer,
+//! streams read, [`log`] is the one writer and [`head_keeper`] notes how far it
+//! was acknowledged, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer,
 //! [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
 //! from ([`provenance`]), reading [`groups`]. [`restored`] is for backups. [`cache_keys`] is what the streams carry besides.
 
@@ -11,6 +12,7 @@ pub(crate) mod clock;
 pub(crate) mod dating;
 pub(crate) mod digest;
 pub(crate) mod groups;
+pub(crate) mod head_keeper;
 pub(crate) mod history;
 pub(crate) mod log;
 pub(crate) mod provenance;
