@@ -84,6 +84,7 @@ impl<'a> Served<'a> {
             node: "node-1".to_owned(),
             plugin: "credence".to_owned(),
             resume: None,
+            anchors_digest: Vec::new(),
         };
         let batch = v1::Batch {
             first_sequence: 1,

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::frames::MAX_PAYLOAD;
 use crate::settings::{Settings, SettingsError};
+use credence_storage::frames::MAX_PAYLOAD;
 
 /// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
 #[derive(Debug, Clone)]

@@ -10,7 +10,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
-use crate::audit::ledger::{Ledger, LedgerBounds};
 use crate::audit::seen::{Seen, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
@@ -20,7 +19,6 @@ use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, FolderLock, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
-use crate::frames::TornTail;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::identity::{Identity, IdentityError};
@@ -41,6 +39,8 @@ use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
+use credence_ledger::ledger::{Ledger, LedgerBounds};
+use credence_storage::frames::TornTail;
 
 /// Starts control planes.
 #[derive(Debug)]

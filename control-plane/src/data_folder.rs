@@ -29,10 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
-use crate::durable::{self, PreparedFile};
 use crate::revocation::clock::Forgotten;
 use crate::revocation::restored;
 use crate::revocation::storage::{self, Head};
+use credence_storage::durable::{self, PreparedFile};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
 pub(crate) struct DataFolder {

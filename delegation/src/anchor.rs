@@ -1,5 +1,7 @@
 //! Trust anchors: who may sign root tokens.
 
+use sha2::{Digest, Sha256};
+
 use crate::key::{Algorithm, Algorithms, PublicKey};
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
@@ -35,6 +37,23 @@ pub(crate) enum NoCandidate {
 }
 
 impl TrustAnchor {
+    fn fingerprint(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let key_id = self.key_id.as_deref();
+        for text in [
+            &self.issuer,
+            key_id.unwrap_or_default(),
+            &self.key.thumbprint().to_string(),
+        ] {
+            // In front of each its length: no two anchors have the same bytes.
+            hash.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(text);
+        }
+        hash.update([u8::from(key_id.is_some()), u8::from(self.asserts_subjects)]);
+        hash.update(Algorithm::ALL.map(|algorithm| u8::from(self.algorithms.allow(algorithm))));
+        hash.finalize().into()
+    }
+
     /// Whether a signature by `algorithm` may be this anchor's at all.
     fn allows(&self, algorithm: Algorithm) -> bool {
         self.algorithms.allow(algorithm) && self.key.fits(algorithm)
@@ -85,6 +104,16 @@ impl TrustAnchors {
             return Err(NoCandidate::KeyUnknown);
         }
         Ok(candidates)
+    }
+
+    /// What the anchors are known by, in whatever order they are configured: SHA-256 over each anchor's issuer, key
+    /// thumbprint, key id, algorithms and whether it asserts subjects.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();
+        anchors.sort_unstable();
+        anchors.dedup();
+        Sha256::digest(anchors.as_flattened()).into()
     }
 
     /// All anchors.

@@ -369,6 +369,7 @@ mod tests {
             decision_ns: 70_000,
             stale_ms: Some(1500),
             expires_at: scene.chain.chain.expires_at().0,
+            ..Default::default()
         };
         // The second time what is constant comes from the grant.
         for _ in 0..2 {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::TokenDigest;
-use crate::durable;
+use credence_storage::durable;
 
 /// Why a token file can not be used.
 #[derive(Debug, thiserror::Error)]

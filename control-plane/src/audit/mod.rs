@@ -1,14 +1,10 @@
 //! Evidence: how it arrives, where it is kept, how it is read back.
 //!
-//! [`record`] is what the ledger holds, [`ledger`] the files, [`writer`] the one thread that appends to them and knows
-//! every source's last sequence number, [`ticket`] and [`sources`] who the sources are, [`server`] and [`service`] the
-//! gRPC stream, [`ingest`] its bounds,
-//! [`query`] the reading.
+//! The ledger itself is the crate `credence_ledger`. Here [`writer`] is the one thread that appends to it and knows every
+//! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`server`] and [`service`] are the
+//! gRPC stream, [`ingest`] its bounds, [`seen`] what principals' agents were seen to use.
 
 pub(crate) mod ingest;
-pub(crate) mod ledger;
-pub(crate) mod query;
-pub(crate) mod record;
 pub(crate) mod seen;
 pub(crate) mod server;
 pub(crate) mod service;

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry;
 
-use super::record::{StoredBody, StoredItem};
 use crate::revocation::subject::PrincipalName;
+use credence_ledger::group::{StoredBody, StoredItem};
 
 /// What has been seen of every principal.
 #[derive(Debug)]

@@ -14,12 +14,13 @@ use credence_wire::v1;
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::ledger::{Ledger, LedgerAppendError};
-use super::record::{SourceChange, StoredBody, StoredItem, StoredSourceChange};
 use super::seen::{Seen, Sightings};
 use crate::data_folder::random_hex;
 use crate::metrics::Metrics;
 use crate::supervision::{Alarm, Guard};
+use credence_ledger::group::{StoredBody, StoredItem};
+use credence_ledger::ledger::{Ledger, LedgerAppendError};
+use credence_ledger::record::{SourceChange, StoredSourceChange};
 
 /// The ledger as the streams see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -388,7 +389,7 @@ impl Writing {
             let entries: u64 = group.items.iter().map(StoredItem::records).sum();
             let is_batch = |item: &&StoredItem| matches!(item.body, Some(StoredBody::Batch(_)));
             let batches = group.items.iter().filter(is_batch).count();
-            let lost = group.items.iter().filter(|item| item.is_loss()).count();
+            let lost = group.items.iter().filter(|item| is_loss(item)).count();
             let sightings = Sightings::in_items(&group.items);
             let begun = Instant::now();
             let appended = self.ledger.append(group.items);
@@ -583,10 +584,8 @@ impl Known {
     }
 }
 
-impl StoredItem {
-    fn is_loss(&self) -> bool {
-        matches!(&self.body, Some(StoredBody::Change(change)) if change.change() == SourceChange::Lost)
-    }
+fn is_loss(item: &StoredItem) -> bool {
+    matches!(&item.body, Some(StoredBody::Change(change)) if change.change() == SourceChange::Lost)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -607,9 +606,9 @@ mod tests {
 
     use credence_wire::v1::entry::Entry as Kind;
 
-    use super::super::ledger::{LedgerBounds, LedgerReader};
-    use super::super::record::RecordBody;
     use super::*;
+    use credence_ledger::ledger::{LedgerBounds, LedgerReader};
+    use credence_ledger::record::RecordBody;
 
     struct Running {
         handle: LedgerHandle,
@@ -677,6 +676,7 @@ mod tests {
                 .map(|record| match record.body {
                     RecordBody::Entry { sequence, .. } => sequence.to_string(),
                     RecordBody::Source(change) => format!("{:?}", change.change()),
+                    other => format!("{other:?}"),
                 })
                 .collect()
         }

@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use super::problem::Problem;
 use super::{Api, Begun};
 use crate::access::Caller;
-use crate::audit::query::{self, Filter, Page, Query};
-use crate::audit::record::{LedgerRecord, RecordBody, SourceChange, StoredSourceChange};
+use credence_ledger::query::{self, Filter, Page, Query};
+use credence_ledger::record::{LedgerRecord, RecordBody, SourceChange, StoredSourceChange};
 
 /// Handles the request.
 pub(crate) async fn events(
@@ -119,6 +119,12 @@ enum KindView {
         last_time: String,
     },
     Source(SourceView),
+    /// A delegation as it was presented, for the control plane to verify again.
+    Chain,
+    /// What the control plane has to say of the ledger.
+    Note,
+    /// About a principal whose evidence was erased.
+    Erased,
     /// Written by a newer version.
     Unknown,
 }
@@ -185,6 +191,7 @@ impl Parameters {
             delegation_id: self.delegation_id,
             tool: self.tool,
             decision,
+            ..Filter::default()
         };
         Ok(Query {
             before: self.before,
@@ -209,6 +216,8 @@ impl From<LedgerRecord> for RecordView {
         let (sequence, kind) = match record.body {
             RecordBody::Entry { sequence, entry } => (Some(sequence), KindView::from(entry)),
             RecordBody::Source(change) => (None, KindView::Source(change.into())),
+            RecordBody::Note(_) => (None, KindView::Note),
+            RecordBody::Erased => (None, KindView::Erased),
         };
         let received = nanoseconds(record.received_unix_nano);
         Self {
@@ -236,6 +245,7 @@ impl From<v1::Entry> for KindView {
                 first_time: nanoseconds(gap.first_time_unix_nano),
                 last_time: nanoseconds(gap.last_time_unix_nano),
             },
+            Some(EntryKind::Chain(_)) => Self::Chain,
             None => Self::Unknown,
         }
     }

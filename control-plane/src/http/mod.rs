@@ -50,7 +50,6 @@ use tokio::sync::Semaphore;
 use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
-use crate::audit::ledger::LedgerReader;
 use crate::audit::seen::Seen;
 use crate::audit::writer::LedgerHandle;
 use crate::config::Limits;
@@ -61,6 +60,7 @@ use crate::scim::provisioning::Provisioning;
 use crate::security_events::receiver::Receiver;
 use crate::settings::StatusSettings;
 use crate::throttle::Throttle;
+use credence_ledger::ledger::LedgerReader;
 
 pub(crate) use self::rates::Rates;
 pub(crate) use self::server::serve;

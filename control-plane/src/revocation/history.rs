@@ -23,8 +23,8 @@ use super::storage::{Head, StoredGroup};
 use super::subject::PrincipalName;
 use super::trail::Standing;
 use crate::data_folder::LogId;
-use crate::frames::FrameError;
 use crate::metrics::Metrics;
+use credence_storage::frames::FrameError;
 
 /// One thing that was done to a principal.
 #[derive(Debug, Clone, PartialEq, Eq)]

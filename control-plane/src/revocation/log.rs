@@ -30,9 +30,9 @@ use super::table::Table;
 use super::upkeep::{Upkeep, UpkeepWork};
 use super::view::{FellBehind, ForeignPosition, Start, View};
 use crate::data_folder::{ClockFile, LogId};
-use crate::frames::{AppendError, FrameError};
 use crate::metrics::{Metrics, Revocation};
 use crate::supervision::{Alarm, Guard};
+use credence_storage::frames::{AppendError, FrameError};
 
 /// The log as the services see it. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -22,8 +22,8 @@ use super::trail::Trail;
 use super::view::{HistoryBounds, View};
 use crate::control_plane::StartError;
 use crate::data_folder::{DataFolder, DataFolderError, LogId};
-use crate::durable;
 use crate::metrics::Metrics;
+use credence_storage::durable;
 
 /// Gives the log in `folder`, which is called `named`, another name and a floor of `now` (seconds since the Unix epoch).
 /// Of each principal's history so many entries are `kept`.
@@ -137,7 +137,7 @@ fn file_histories(
     storage: &Storage,
     view: &View,
     kept: usize,
-) -> Result<(), crate::frames::FrameError> {
+) -> Result<(), credence_storage::frames::FrameError> {
     let groups = Groups::new(storage.reader()?, storage.groups_from(), storage.bytes(), view.head());
     groups.finish();
     let indexing = Indexing {

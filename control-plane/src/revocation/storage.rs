@@ -22,8 +22,8 @@ use super::provenance::Provenance;
 use super::state::FrozenState;
 use super::trail::Trail;
 use crate::data_folder::LogId;
-use crate::durable;
-use crate::frames::{AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEADER_LEN, TornTail};
+use credence_storage::durable;
+use credence_storage::frames::{AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEADER_LEN, TornTail};
 
 /// The open log file. Its owner is the only one who appends.
 #[derive(Debug)]

@@ -284,7 +284,7 @@ fn read_file(path: &Path, before: Option<(SystemTime, u64)>) -> Result<Option<Te
     if before == Some(stamp) {
         return Ok(None);
     }
-    let text = crate::durable::read_small_file(path, MAX_BYTES).map_err(failed)?;
+    let text = credence_storage::durable::read_small_file(path, MAX_BYTES).map_err(failed)?;
     Ok(Some((text, Some(stamp))))
 }
 
@@ -336,7 +336,7 @@ fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>
         path: path.to_owned(),
         error,
     };
-    let text = crate::durable::read_small_file(path, MAX_AUTHORITIES_BYTES).map_err(failed)?;
+    let text = credence_storage::durable::read_small_file(path, MAX_AUTHORITIES_BYTES).map_err(failed)?;
     let certificates: Vec<_> = ureq::tls::parse_pem(&text)
         .filter_map(|item| match item {
             Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),

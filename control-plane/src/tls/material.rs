@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::Port;
 use super::validity::not_after;
-use crate::durable;
 use crate::settings::PortTls;
+use credence_storage::durable;
 
 /// A port's certificate with its key, and the authorities whose clients it believes: whole, and consistent.
 #[derive(Debug)]

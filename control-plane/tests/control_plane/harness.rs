@@ -259,6 +259,7 @@ impl Server {
             node: "node-1".to_owned(),
             plugin: "plugin-1".to_owned(),
             resume,
+            anchors_digest: Vec::new(),
         };
         requests
             .send(v1::ReportRequest {

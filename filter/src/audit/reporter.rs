@@ -315,6 +315,7 @@ impl Reporter {
             node: self.settings.node.clone(),
             plugin: self.settings.plugin.clone(),
             resume: self.ticket.clone(),
+            anchors_digest: Vec::new(),
         };
         vec![send(report_request::Message::Hello(hello))]
     }

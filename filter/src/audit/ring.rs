@@ -267,6 +267,8 @@ impl Ring {
                         rule: open.rule.to_string(),
                         reason: open.reason.to_owned(),
                         count: open.count,
+                        decision: v1::Decision::Unspecified.into(),
+                        mode: v1::Mode::Unspecified.into(),
                     }
                     .encode_to_vec(),
                     Standing::Unverified,
@@ -282,6 +284,7 @@ impl Ring {
             shed: 0,
             first_time_unix_nano: now.as_nanos(),
             last_time_unix_nano: now.as_nanos(),
+            ..Default::default()
         });
         gap.shed = gap.shed.saturating_add(count);
         gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.as_nanos());
@@ -439,8 +442,7 @@ mod tests {
             path_template: "/v1/accounts/{account}/charges".to_owned(),
             cache: v1::CacheLevel::L1.into(),
             decision_ns: 12_345,
-            stale_ms: None,
-            expires_at: 0,
+            ..Default::default()
         }
     }
 
@@ -512,6 +514,7 @@ mod tests {
             shed: 2,
             first_time_unix_nano: 10,
             last_time_unix_nano: 20,
+            ..Default::default()
         });
         assert_eq!(waiting(&ring), [gap, event_entry("e")]);
         assert_eq!(ring.shed(), 2);
@@ -586,6 +589,7 @@ mod tests {
                 rule: rule.to_owned(),
                 reason: reason.to_owned(),
                 count,
+                ..Default::default()
             })
         };
         let expected = [
@@ -626,6 +630,7 @@ mod tests {
                     v1::entry::Entry::Event(_) => 1,
                     v1::entry::Entry::Aggregate(aggregate) => aggregate.count,
                     v1::entry::Entry::Gap(gap) => gap.shed,
+                    v1::entry::Entry::Chain(_) => 0,
                 };
             }
             ring.drop_oldest(usize::MAX);

@@ -22,7 +22,7 @@ use crate::durable;
 
 /// What a file of frames holds. Written into its header, so that one kind is never read as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FrameKind {
+pub enum FrameKind {
     /// The revocation log, from its first record on.
     Revocations,
     /// The revocation log, with its beginning compacted: a version that does not know of that can not read it.
@@ -33,7 +33,7 @@ pub(crate) enum FrameKind {
 
 /// An append-only file of frames, open for writing.
 #[derive(Debug)]
-pub(crate) struct FrameFile {
+pub struct FrameFile {
     file: File,
     path: PathBuf,
     salt: Salt,
@@ -45,67 +45,102 @@ pub(crate) struct FrameFile {
 
 /// A whole, verified frame.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     /// Where in the file it begins.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Never empty.
-    pub(crate) payload: Vec<u8>,
+    pub payload: Vec<u8>,
 }
 
 /// What [`FrameFile::open`] cut off: a write that a crash interrupted and that nobody was told had succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TornTail {
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+pub struct TornTail {
+    /// Where it began.
+    pub offset: u64,
+    /// How much of it there was.
+    pub bytes: u64,
 }
 
 /// Why a file of frames can not be opened or read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FrameError {
+pub enum FrameError {
+    /// The system did not let us.
     #[error("{path}: {error}", path = path.display())]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// No file of ours, or not of this kind.
     #[error(
         "{path} is not a {expected} file of this version (bad header). Restore the data folder from a backup, or start \
          the version of credence that wrote it", path = path.display()
     )]
-    Header { path: PathBuf, expected: &'static str },
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What it should have been.
+        expected: &'static str,
+    },
+    /// What had been acknowledged is not there any more as it was.
     #[error(
         "{path} is damaged at byte {offset}: {found}. Acknowledged data is concerned, so this is no interrupted write. \
          Nothing was changed. Check the disk, keep a copy of the file, and restore the data folder from a backup",
         path = path.display()
     )]
     Corrupt {
+        /// The file.
         path: PathBuf,
+        /// Where in it.
         offset: u64,
+        /// What is wrong there.
         found: &'static str,
     },
 }
 
 /// Why a frame was not appended. In every case nothing of it will be read back as if it had been acknowledged.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AppendError {
+pub enum AppendError {
     /// The file is as it was before; a later append may succeed (somebody freed disk space).
     #[error("writing {path} failed: {error}. Free disk space or mend the volume; writing will be tried again", path = path.display())]
-    WriteFailed { path: PathBuf, error: io::Error },
+    WriteFailed {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
     /// After a failed `fdatasync` the kernel may have dropped the data and report success the next time, so nothing
     /// is ever written to this file again by this process.
     #[error("syncing {path} to disk failed: {error}. It is read-only until a restart; mend the volume, then restart", path = path.display())]
-    SyncFailed { path: PathBuf, error: io::Error },
+    SyncFailed {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
     /// An earlier append of this process ended in [`AppendError::SyncFailed`].
     #[error("{path} is read-only since an earlier failure to sync it to disk; mend the volume, then restart", path = path.display())]
-    Broken { path: PathBuf },
+    Broken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// More than a frame can hold.
     #[error("a frame of {bytes} bytes was to be written; the limit is {MAX_PAYLOAD}")]
-    TooLarge { bytes: usize },
+    TooLarge {
+        /// What it would have held.
+        bytes: usize,
+    },
 }
 
 /// Largest payload of one frame, in bytes.
-pub(crate) const MAX_PAYLOAD: usize = 8 << 20;
+pub const MAX_PAYLOAD: usize = 8 << 20;
 
 // === impl Frame ===
 
 impl Frame {
     /// Offset behind the frame.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.offset + HEAD_LEN + self.payload.len() as u64
     }
 }
@@ -115,7 +150,7 @@ impl Frame {
 impl FrameFile {
     /// Creates an empty file; it and its name are durable on return, and it has its name only once it is whole. An
     /// existing file is an error.
-    pub(crate) fn create(path: &Path, kind: FrameKind) -> io::Result<Self> {
+    pub fn create(path: &Path, kind: FrameKind) -> io::Result<Self> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -143,7 +178,7 @@ impl FrameFile {
     ///
     /// `visit` may refuse a frame, and `is_complete` the file's end before anything is cut; the text becomes a
     /// [`FrameError::Corrupt`] at that place.
-    pub(crate) fn open(
+    pub fn open(
         path: &Path,
         kind: FrameKind,
         is_complete: impl FnOnce() -> Result<(), &'static str>,
@@ -208,7 +243,7 @@ impl FrameFile {
     }
 
     /// Appends one frame and returns its offset, after it is durable.
-    pub(crate) fn append(&mut self, payload: &[u8]) -> Result<u64, AppendError> {
+    pub fn append(&mut self, payload: &[u8]) -> Result<u64, AppendError> {
         if self.broken {
             return Err(AppendError::Broken {
                 path: self.path.clone(),
@@ -242,7 +277,7 @@ impl FrameFile {
 
     /// Writes one more frame of a file that nobody relies on yet: it is durable after [`FrameFile::sync`]. A file in
     /// which this failed is of no use.
-    pub(crate) fn write(&mut self, payload: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, payload: &[u8]) -> io::Result<()> {
         if payload.is_empty() || payload.len() > MAX_PAYLOAD {
             return Err(io::Error::other(AppendError::TooLarge { bytes: payload.len() }));
         }
@@ -253,33 +288,34 @@ impl FrameFile {
     }
 
     /// Makes what was written durable.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
     /// Gives the file another name, in the same folder. The folder is yet to be synced.
-    pub(crate) fn rename(&mut self, path: &Path) -> io::Result<()> {
+    pub fn rename(&mut self, path: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, path)?;
         path.clone_into(&mut self.path);
         Ok(())
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Nothing more is written, since what the disk holds is no longer known.
-    pub(crate) fn give_up(&mut self) {
+    pub fn give_up(&mut self) {
         self.broken = true;
     }
 
     /// Offset behind the last durable frame: the file's size in bytes.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.end
     }
 
     /// Whether every later append will fail until the process restarts.
-    pub(crate) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.broken
     }
 
@@ -306,14 +342,15 @@ impl FrameFile {
 
 /// Reads single frames of a file that a [`FrameFile`] may be appending to.
 #[derive(Debug)]
-pub(crate) struct FrameReader {
+pub struct FrameReader {
     file: File,
     path: PathBuf,
     salt: Salt,
 }
 
 impl FrameReader {
-    pub(crate) fn open(path: &Path, kind: FrameKind) -> Result<Self, FrameError> {
+    /// Opens a file of this kind.
+    pub fn open(path: &Path, kind: FrameKind) -> Result<Self, FrameError> {
         let io_error = |error| FrameError::Io {
             path: path.to_owned(),
             error,
@@ -338,7 +375,7 @@ impl FrameReader {
 
     /// Hands every frame of a file that is no longer appended to, to `visit`. Returns the file's size. Whatever is
     /// not a whole frame is damage.
-    pub(crate) fn scan(&self, mut visit: impl FnMut(Frame) -> Result<(), &'static str>) -> Result<u64, FrameError> {
+    pub fn scan(&self, mut visit: impl FnMut(Frame) -> Result<(), &'static str>) -> Result<u64, FrameError> {
         let io_error = |error| FrameError::Io {
             path: self.path.clone(),
             error,
@@ -364,13 +401,13 @@ impl FrameReader {
     }
 
     /// The same file, which is about to have another name.
-    pub(crate) fn called(mut self, path: &Path) -> Self {
+    pub fn called(mut self, path: &Path) -> Self {
         path.clone_into(&mut self.path);
         self
     }
 
     /// What is said of a frame whose payload makes no sense.
-    pub(crate) fn corrupt(&self, offset: u64, found: &'static str) -> FrameError {
+    pub fn corrupt(&self, offset: u64, found: &'static str) -> FrameError {
         FrameError::Corrupt {
             path: self.path.clone(),
             offset,
@@ -379,7 +416,7 @@ impl FrameReader {
     }
 
     /// The frame at `offset` of a file that is whole up to `until`, both of them frame boundaries.
-    pub(crate) fn frame(&self, offset: u64, until: u64) -> Result<Frame, FrameError> {
+    pub fn frame(&self, offset: u64, until: u64) -> Result<Frame, FrameError> {
         match self.read(offset, until) {
             Ok(Read::Whole(payload)) => Ok(Frame { offset, payload }),
             Ok(Read::Broken { found, .. }) => Err(self.corrupt(offset, found)),
@@ -391,7 +428,7 @@ impl FrameReader {
     }
 
     /// Every frame from `from` up to `until`, which must both be frame boundaries.
-    pub(crate) fn frames(&self, from: u64, until: u64) -> Result<Vec<Frame>, FrameError> {
+    pub fn frames(&self, from: u64, until: u64) -> Result<Vec<Frame>, FrameError> {
         let mut frames = Vec::new();
         let mut offset = from;
         while offset < until {
@@ -609,9 +646,9 @@ const READ_AHEAD: usize = 1 << 20;
 const MAGIC: &[u8; 8] = b"CREDFRM1";
 const SALT_LEN: usize = 16;
 /// Offset of the first frame.
-pub(crate) const HEADER_LEN: u64 = 8 + 8 + SALT_LEN as u64 + 4;
+pub const HEADER_LEN: u64 = 8 + 8 + SALT_LEN as u64 + 4;
 /// Bytes of a frame in front of its payload.
-pub(crate) const HEAD_LEN: u64 = 12;
+pub const HEAD_LEN: u64 = 12;
 
 #[cfg(test)]
 mod tests {

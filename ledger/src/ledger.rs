@@ -7,12 +7,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message as _;
 
-use super::record::{LedgerRecord, StoredGroup, StoredItem};
-use crate::frames::{AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, TornTail};
+use crate::group::{StoredGroup, StoredItem};
+use crate::record::LedgerRecord;
+use credence_storage::frames::{
+    AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, TornTail,
+};
 
 /// The open ledger. Its owner is the only one who appends.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     folder: PathBuf,
     current: FrameFile,
     /// Records in the current segment.
@@ -26,41 +29,68 @@ pub(crate) struct Ledger {
 
 /// How much disk the ledger may use, in bytes; see [`Limits`](crate::Limits).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LedgerBounds {
-    pub(crate) total: u64,
-    pub(crate) segment: u64,
+pub struct LedgerBounds {
+    /// Of the whole ledger.
+    pub total: u64,
+    /// After which a new segment begins.
+    pub segment: u64,
 }
 
 /// Reads the durable part of the ledger while it is being appended to. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct LedgerReader(Arc<RwLock<Index>>);
+pub struct LedgerReader(Arc<RwLock<Index>>);
 
 /// Why the ledger can not be opened.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LedgerError {
+pub enum LedgerError {
+    /// The system did not let us.
     #[error("{path}: {error}", path = path.display())]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A segment can not be read.
     #[error(transparent)]
     Frames(#[from] FrameError),
+    /// A segment is missing.
     #[error(
         "the ledger has no records {expected} to {found}: the segment before {path} is missing or incomplete. Restore \
          it from a backup", path = path.display()
     )]
-    Missing { expected: u64, found: u64, path: PathBuf },
+    Missing {
+        /// The index that comes next.
+        expected: u64,
+        /// The index that the file begins with.
+        found: u64,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that is none of ours.
     #[error("{path} does not belong into the ledger's folder; move it away", path = path.display())]
-    Stranger { path: PathBuf },
+    Stranger {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// Why a group was not appended. None of it will be read back as if it had been acknowledged.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LedgerAppendError {
+pub enum LedgerAppendError {
+    /// The file can not be written.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// There is no room left.
     #[error(
         "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes; until then the \
          filters keep the evidence while they have room"
     )]
-    Full { limit: u64 },
+    Full {
+        /// How many bytes it may have.
+        limit: u64,
+    },
+    /// The next file can not be made.
     #[error("a new segment could not be created: {0}")]
     NewSegment(io::Error),
 }
@@ -92,7 +122,7 @@ struct Block {
 
 impl Ledger {
     /// Opens the ledger in `folder` and hands every item to `visit`, oldest first.
-    pub(crate) fn open(
+    pub fn open(
         folder: &Path,
         bounds: LedgerBounds,
         mut visit: impl FnMut(&StoredItem),
@@ -139,7 +169,7 @@ impl Ledger {
     }
 
     /// Appends items as one group. They are durable and readable on return.
-    pub(crate) fn append(&mut self, items: Vec<StoredItem>) -> Result<(), LedgerAppendError> {
+    pub fn append(&mut self, items: Vec<StoredItem>) -> Result<(), LedgerAppendError> {
         let received = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let group = StoredGroup {
             first_index: self.next_index,
@@ -167,12 +197,13 @@ impl Ledger {
         Ok(())
     }
 
-    pub(crate) fn reader(&self) -> LedgerReader {
+    /// Reads it beside the one who appends.
+    pub fn reader(&self) -> LedgerReader {
         LedgerReader(Arc::clone(&self.index))
     }
 
     /// Size of all segments.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.sealed_bytes + self.current.end()
     }
 
@@ -193,7 +224,7 @@ impl Ledger {
 impl LedgerReader {
     /// The run of records that ends just before index `before` (or before the ledger's end, if that comes first), in
     /// order; empty at the ledger's beginning. Reads from the disk.
-    pub(crate) fn block_before(&self, before: u64) -> Result<Vec<LedgerRecord>, FrameError> {
+    pub fn block_before(&self, before: u64) -> Result<Vec<LedgerRecord>, FrameError> {
         let (path, from, until) = {
             let index = self.0.read().unwrap_or_else(PoisonError::into_inner);
             let behind = index.blocks.partition_point(|block| block.first_index < before);
@@ -244,7 +275,11 @@ impl Index {
     }
 
     /// Takes in a frame that was read from the last segment.
-    fn take(&mut self, frame: crate::frames::Frame, visit: &mut impl FnMut(&StoredItem)) -> Result<(), &'static str> {
+    fn take(
+        &mut self,
+        frame: credence_storage::frames::Frame,
+        visit: &mut impl FnMut(&StoredItem),
+    ) -> Result<(), &'static str> {
         let group = StoredGroup::decode(frame.payload.as_slice()).map_err(|_| UNREADABLE)?;
         if group.first_index != self.next_index {
             return Err("its records do not follow the ones before them");
@@ -311,8 +346,8 @@ mod tests {
     use credence_wire::v1;
     use credence_wire::v1::entry::Entry as Kind;
 
-    use super::super::record::StoredBody;
     use super::*;
+    use crate::group::StoredBody;
 
     const ROOMY: LedgerBounds = LedgerBounds {
         total: 1 << 30,

@@ -3,44 +3,60 @@
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
-use super::ledger::LedgerReader;
-use super::record::{LedgerRecord, RecordBody};
-use crate::frames::FrameError;
+use crate::ledger::LedgerReader;
+use crate::record::{LedgerRecord, RecordBody};
+use credence_storage::frames::FrameError;
 
 /// What to look for, and where to go on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Query {
+pub struct Query {
     /// Only records with a smaller index; the newest ones if absent.
-    pub(crate) before: Option<u64>,
+    pub before: Option<u64>,
     /// Most records on a page.
-    pub(crate) limit: usize,
-    pub(crate) filter: Filter,
+    pub limit: usize,
+    /// What to look for.
+    pub filter: Filter,
     /// Of principals of these issuers only, whose decisions alone are then shown; everything if absent.
-    pub(crate) issuers: Option<Vec<String>>,
+    pub issuers: Option<Vec<String>>,
 }
 
 /// Every condition that is present has to hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
-    pub(crate) principal_issuer: Option<String>,
-    pub(crate) principal_subject: Option<String>,
+pub struct Filter {
+    /// The principal's issuer.
+    pub principal_issuer: Option<String>,
+    /// The principal's name at the issuer.
+    pub principal_subject: Option<String>,
     /// Anywhere in the chain.
-    pub(crate) delegation_id: Option<String>,
-    pub(crate) tool: Option<String>,
-    pub(crate) decision: Option<v1::Decision>,
+    pub delegation_id: Option<String>,
+    /// The tool that was called.
+    pub tool: Option<String>,
+    /// What was decided.
+    pub decision: Option<v1::Decision>,
+    /// The thumbprint that was proven.
+    pub agent: Option<String>,
+    /// The reason code.
+    pub reason: Option<String>,
+    /// The W3C trace id.
+    pub trace_id: Option<String>,
+    /// Decided at this instant or later, in nanoseconds since the Unix epoch.
+    pub from_unix_nano: Option<u64>,
+    /// Decided before this instant.
+    pub until_unix_nano: Option<u64>,
 }
 
 /// Part of the answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Page {
-    pub(crate) records: Vec<LedgerRecord>,
+pub struct Page {
+    /// What was found.
+    pub records: Vec<LedgerRecord>,
     /// The `before` of the next page; absent if the ledger's beginning was reached.
-    pub(crate) next: Option<u64>,
+    pub next: Option<u64>,
 }
 
 /// Reads a page. Looks at a bounded number of records, so a page may hold fewer than it could, and still have a
 /// `next`. Blocks on the disk.
-pub(crate) fn read(reader: &LedgerReader, query: &Query) -> Result<Page, FrameError> {
+pub fn read(reader: &LedgerReader, query: &Query) -> Result<Page, FrameError> {
     let mut records = Vec::new();
     let mut before = query.before.unwrap_or(u64::MAX);
     let mut looked_at = 0;
@@ -89,7 +105,7 @@ fn issuer_of(body: &RecordBody) -> Option<&str> {
             },
             ..
         } => event.principal.as_ref().map(|principal| principal.issuer.as_str()),
-        RecordBody::Entry { .. } | RecordBody::Source(_) => None,
+        RecordBody::Entry { .. } | RecordBody::Source(_) | RecordBody::Note(_) | RecordBody::Erased => None,
     }
 }
 
@@ -118,7 +134,9 @@ impl Filter {
                         ..Self::default()
                     }
             }
-            RecordBody::Entry { .. } | RecordBody::Source(_) => *self == Self::default(),
+            RecordBody::Entry { .. } | RecordBody::Source(_) | RecordBody::Note(_) | RecordBody::Erased => {
+                *self == Self::default()
+            }
         }
     }
 
@@ -139,6 +157,11 @@ impl Filter {
                 .is_none_or(|wanted| event.delegation_ids.contains(wanted))
             && self.tool.as_ref().is_none_or(|wanted| event.tool == *wanted)
             && self.decision.is_none_or(|wanted| event.decision() == wanted)
+            && self.agent.as_ref().is_none_or(|wanted| event.agent == *wanted)
+            && self.reason.as_ref().is_none_or(|wanted| event.reason == *wanted)
+            && self.trace_id.as_ref().is_none_or(|wanted| event.trace_id == *wanted)
+            && self.from_unix_nano.is_none_or(|from| event.time_unix_nano >= from)
+            && self.until_unix_nano.is_none_or(|until| event.time_unix_nano < until)
     }
 }
 
@@ -147,9 +170,10 @@ const MAX_LOOKED_AT: usize = 200_000;
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::{Ledger, LedgerBounds};
-    use super::super::record::{SourceChange, StoredBody, StoredItem, StoredSourceChange};
     use super::*;
+    use crate::group::{StoredBody, StoredItem};
+    use crate::record::{SourceChange, StoredSourceChange};
+    use crate::{Ledger, LedgerBounds};
 
     fn event(subject: &str, tool: &str, decision: v1::Decision) -> Kind {
         let principal = v1::Principal {

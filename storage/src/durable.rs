@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Replaces `folder/name` with `contents` (readable by its owner only), all or nothing even if the machine dies.
-pub(crate) fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
+pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     let mut file = create_aside(folder, name)?;
     file.write_all(contents)?;
     file.sync_all()?;
@@ -29,7 +29,7 @@ fn aside(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// Creates a folder that only its owner can enter, and the folders above it. Existing ones are left as they are.
-pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
+pub fn create_folder(path: &Path) -> io::Result<()> {
     let path = here_if_empty(path);
     if path.is_dir() {
         return Ok(());
@@ -51,7 +51,7 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
 /// A small file that will be written once, when the process ends. What writing it needs is open already, so that it
 /// succeeds even if no more files can be opened by then.
 #[derive(Debug)]
-pub(crate) struct PreparedFile {
+pub struct PreparedFile {
     folder: PathBuf,
     name: &'static str,
     folder_handle: File,
@@ -59,7 +59,8 @@ pub(crate) struct PreparedFile {
 }
 
 impl PreparedFile {
-    pub(crate) fn open(folder: &Path, name: &'static str) -> io::Result<Self> {
+    /// Makes ready for `folder/name`.
+    pub fn open(folder: &Path, name: &'static str) -> io::Result<Self> {
         Ok(Self {
             folder: folder.to_owned(),
             name,
@@ -69,7 +70,7 @@ impl PreparedFile {
     }
 
     /// As [`write_file`].
-    pub(crate) fn write(&self, contents: &[u8]) -> io::Result<()> {
+    pub fn write(&self, contents: &[u8]) -> io::Result<()> {
         let prepared = self.aside.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut file = match prepared {
             Some(file) => file,
@@ -82,7 +83,7 @@ impl PreparedFile {
     }
 
     /// Removes the file; one that is not there counts as removed.
-    pub(crate) fn remove(&self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_file(self.folder.join(self.name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -92,7 +93,7 @@ impl PreparedFile {
 }
 
 /// Makes the names in a folder durable: without it a crash may forget a file that was itself fsynced.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(here_if_empty(path))?.sync_all()
 }
 
@@ -106,7 +107,7 @@ fn here_if_empty(path: &Path) -> &Path {
 }
 
 /// Reads a file whose size is known to be small. A larger one is an error, not an allocation.
-pub(crate) fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut contents = Vec::new();
     File::open(path)?
         .take(limit.saturating_add(1))

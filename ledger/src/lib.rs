@@ -1,0 +1,17 @@
+//! Credence's ledger: the evidence of every decision.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `record` | what the ledger holds |
+//! | `group` | how records are encoded on disk |
+//! | `ledger` | the files: appending to them, and reading what is durable |
+//! | `query` | what to look for, newest first |
+
+pub mod group;
+pub mod ledger;
+pub mod query;
+pub mod record;
+
+pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
+pub use query::{Filter, Page, Query};
+pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};

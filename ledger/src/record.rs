@@ -1,0 +1,147 @@
+//! What the ledger holds.
+
+use credence_wire::v1;
+
+/// One thing in the ledger.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerRecord {
+    /// Counts everything in the ledger from 0: the leaf's place in the tree.
+    pub index: u64,
+    /// When the control plane made it durable, nanoseconds since the Unix epoch. 0 if that can not be read any more.
+    pub received_unix_nano: u64,
+    /// Who reported it: 32 hexadecimal digits. Empty if the control plane itself did, or if that can not be read any
+    /// more.
+    pub source: String,
+    /// What it says.
+    pub body: RecordBody,
+}
+
+/// What a [`LedgerRecord`] says.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every record is an entry")]
+pub enum RecordBody {
+    /// What the source reported under this sequence number.
+    Entry {
+        /// Counts the source's entries from 1.
+        sequence: u64,
+        /// The report.
+        entry: v1::Entry,
+    },
+    /// What happened to the source itself.
+    Source(StoredSourceChange),
+    /// What the control plane has to say of the ledger or of what it holds.
+    Note(StoredNote),
+    /// It was about a principal whose evidence has been erased: the key that it was sealed with is gone.
+    Erased,
+}
+
+/// A source began, went or came back.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StoredSourceChange {
+    /// What happened.
+    #[prost(enumeration = "SourceChange", tag = "1")]
+    pub change: i32,
+    /// The last sequence number stored when it happened.
+    #[prost(uint64, tag = "2")]
+    pub last_sequence: u64,
+    /// What the source said of itself, and where it called from; with `Started` only.
+    #[prost(string, tag = "3")]
+    pub node: String,
+    /// As above.
+    #[prost(string, tag = "4")]
+    pub plugin: String,
+    /// As above.
+    #[prost(string, tag = "5")]
+    pub peer: String,
+    /// What the source trusts ([`TrustAnchors::digest`]); with `Started` and `Returned`, empty if it did not say.
+    ///
+    /// [`TrustAnchors::digest`]: https://docs.rs/credence-delegation
+    #[prost(bytes = "vec", tag = "6")]
+    pub anchors_digest: Vec<u8>,
+}
+
+/// What happened to a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum SourceChange {
+    /// Written by a newer version.
+    Unspecified = 0,
+    /// It was given its name.
+    Started = 1,
+    /// It said Bye: nothing is outstanding.
+    Ended = 2,
+    /// Its stream ended without Bye and it did not come back in time: what it had not yet sent is unknown.
+    Lost = 3,
+    /// It came back after it had been given up.
+    Returned = 4,
+}
+
+/// What the control plane has to say.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StoredNote {
+    /// Which it is; absent if a newer version wrote it.
+    #[prost(oneof = "Note", tags = "1, 2, 3")]
+    pub note: Option<Note>,
+}
+
+/// What the control plane has to say.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Note {
+    /// A principal's evidence was erased.
+    #[prost(message, tag = "1")]
+    Erasure(Erasure),
+    /// The oldest entries were removed; their hashes were kept.
+    #[prost(message, tag = "2")]
+    Pruning(Pruning),
+    /// A filter allowed what does not verify.
+    #[prost(message, tag = "3")]
+    Mismatch(Mismatch),
+}
+
+/// Evidence was erased by destroying the key that it was sealed with. Does not say whose: that would defeat it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Erasure {
+    /// The name of the data key: the leaves that carry it can not be read any more.
+    #[prost(uint64, tag = "1")]
+    pub key: u64,
+    /// Who asked for it: the credential's name.
+    #[prost(string, tag = "2")]
+    pub by: String,
+    /// Why, in the requester's words.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+}
+
+/// The oldest entries were removed from the disk.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Pruning {
+    /// The lowest index that is still held.
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    /// The size of the tree that was published when it was decided, and its root: what is kept is proven against it.
+    #[prost(uint64, tag = "2")]
+    pub tree_size: u64,
+    /// As above, 32 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub root: Vec<u8>,
+}
+
+/// A filter's allow is not what we come to.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Mismatch {
+    /// The source that said so.
+    #[prost(string, tag = "1")]
+    pub source: String,
+    /// What the chain is known by, 32 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub chain_digest: Vec<u8>,
+    /// The draft's step at which it fails, and why.
+    #[prost(string, tag = "3")]
+    pub step: String,
+    /// As above.
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    /// Whether the source trusts other anchors than we do, which explains it.
+    #[prost(bool, tag = "5")]
+    pub other_anchors: bool,
+}

@@ -1,0 +1,5 @@
+//! What the revocation log and the ledger are kept in: files that are on disk when a function returns ([`durable`]), and
+//! append-only files of checksummed frames ([`frames`]).
+
+pub mod durable;
+pub mod frames;
