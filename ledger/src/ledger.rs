@@ -27,7 +27,7 @@ pub struct Ledger {
     index: Arc<RwLock<Index>>,
 }
 
-/// How much disk the ledger may use, in bytes; see [`Limits`](crate::Limits).
+/// How much disk the ledger may use, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct LedgerBounds {
     /// Of the whole ledger.
