@@ -106,7 +106,8 @@ pub struct Limits {
     /// client address may have half of them, and half of the TLS handshakes under way; its further ones are closed. Fewer where
     /// the limit on open files does not leave room for them.
     pub max_connections: usize,
-    /// Bytes of an HTTP request's body; more gets 413.
+    /// Bytes of an HTTP request's body; more gets 413. What comes of a body after the answer is dropped, up to 4 MiB
+    /// within `request_timeout`; then the connection is closed.
     pub max_request_body: usize,
     /// The same of a batch of status checks.
     pub max_status_body: usize,

@@ -236,7 +236,7 @@ impl ControlPlane {
             tls::connections(listener, tls.of(port), limits.hello_timeout, failures)
         };
         let http_incoming = incoming(http_listener, Port::Http);
-        let serving = http::serve(http_incoming, http::router(api), limits.send_timeout, lifecycle.watch());
+        let serving = http::serve(http_incoming, http::router(api), limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
         let report = ReportServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);

@@ -33,6 +33,7 @@ mod server;
 mod standing;
 mod statements;
 mod status;
+mod unread;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

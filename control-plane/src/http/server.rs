@@ -1,5 +1,6 @@
 //! HTTP/1.1 connections, each bounded in the size and the arrival time of its heads.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,15 +15,17 @@ use tokio::task::JoinSet;
 
 use super::impatient::Impatient;
 use super::rates::ClientAddress;
+use super::unread::{self, Returned};
+use crate::config::Limits;
 use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedStream;
 
 /// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections. So does
-/// a client that reads nothing for `send_timeout` end its own.
+/// a client that reads nothing for the `send_timeout` end its own.
 pub(crate) async fn serve(
     mut incoming: mpsc::Receiver<BoundedStream>,
     router: Router,
-    send_timeout: Duration,
+    limits: Limits,
     mut phase: PhaseWatch,
 ) {
     let mut connections = JoinSet::new();
@@ -43,19 +46,31 @@ pub(crate) async fn serve(
                 let peer = stream.peer().clone();
                 let address = peer.address.map(|address| ClientAddress(address.ip()));
                 let routes = TowerToHyperService::new(router.clone());
-                let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-                    request.extensions_mut().insert(peer.clone());
+                let (leftovers, dropping) = unread::leftovers(limits.request_timeout);
+                let service = service_fn(move |request: hyper::Request<Incoming>| {
+                    let (mut parts, body) = request.into_parts();
+                    parts.extensions.insert(peer.clone());
                     if let Some(address) = address {
-                        request.extensions_mut().insert(address);
+                        parts.extensions.insert(address);
                     }
-                    routes.call(request)
+                    let (body, unread) = Returned::new(body, &parts.headers);
+                    let answering = routes.call(hyper::Request::from_parts(parts, body));
+                    let leftovers = leftovers.clone();
+                    async move {
+                        let mut answer = answering.await?;
+                        leftovers.answered(unread, answer.headers_mut());
+                        Ok::<_, Infallible>(answer)
+                    }
                 });
-                let stream = Impatient::new(stream, send_timeout);
+                let stream = Impatient::new(stream, limits.send_timeout);
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
-                connections.spawn(async move {
+                let connection = async move {
                     if let Err(error) = connection.await {
                         tracing::debug!(%error, "an HTTP connection ended early");
                     }
+                };
+                connections.spawn(async move {
+                    tokio::join!(connection, dropping);
                 });
             }
             Some(_) = connections.join_next() => {}

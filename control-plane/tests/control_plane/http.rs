@@ -145,7 +145,7 @@ async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_body_beyond_the_limit_is_not_read() {
+async fn a_body_beyond_the_limit_is_refused() {
     let place = Place::new();
     let server = place.start_with(|config| config.limits.max_request_body = 1000).await;
     let refused = server.try_revoke(delegation(&"x".repeat(1000))).await;

@@ -21,3 +21,4 @@ mod statements;
 mod status;
 mod stream;
 mod tls;
+mod unread;

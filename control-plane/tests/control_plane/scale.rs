@@ -37,7 +37,7 @@ async fn a_log_of_fifty_thousand_subjects_is_served_whole() {
 
 /// `make soak` prints what it takes. The records that the test's own client pulls are in the memory too.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a while"]
+#[ignore = "long: make soak runs it"]
 async fn restart_at_scale() {
     let (started, resident) = restart_with(1_000_000).await;
     #[allow(clippy::print_stdout, reason = "what is measured is for whoever runs it")]
