@@ -6,11 +6,13 @@
 //! | `group` | how records are encoded on disk |
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
+//! | `view` | an encoded entry, read where it lies
 
 pub mod group;
 pub mod ledger;
 pub mod query;
 pub mod record;
+pub mod view;
 
 pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
 pub use query::{Filter, Page, Query};
