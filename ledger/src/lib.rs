@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `record` | what the ledger holds |
 //! | `group` | how records are encoded on disk |
+//! | `leaf` | what is sealed in a leaf, and the record that it is read back as
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
 //! | `view` | an encoded entry, read where it lies
 
 pub mod group;
+pub mod leaf;
 pub mod ledger;
 pub mod query;
 pub mod record;
