@@ -6,11 +6,13 @@
 //! | `group` | how records are encoded on disk |
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
+//! | `tree` | the Merkle tree over the leaves |
 
 pub mod group;
 pub mod ledger;
 pub mod query;
 pub mod record;
+pub mod tree;
 
 pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
 pub use query::{Filter, Page, Query};
