@@ -7,9 +7,11 @@
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
 //! | `tree` | the Merkle tree over the leaves |
+//! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
 pub mod group;
 pub mod ledger;
+pub mod proof;
 pub mod query;
 pub mod record;
 pub mod tree;
