@@ -6,11 +6,17 @@
 //! | `group` | how records are encoded on disk |
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
+//! | `note` | signed notes and the keys of those who sign them |
+//! | `checkpoint` | what commits the log to its first leaves |
+//! | `cosignature` | a witness's word for a checkpoint |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
+pub mod checkpoint;
+pub mod cosignature;
 pub mod group;
 pub mod ledger;
+pub mod note;
 pub mod proof;
 pub mod query;
 pub mod record;
