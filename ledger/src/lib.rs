@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `record` | what the ledger holds |
 //! | `group` | how records are encoded on disk |
+//! | `index` | where in a segment what is asked for can be found |
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
 
 pub mod group;
+pub mod index;
 pub mod ledger;
 pub mod query;
 pub mod record;
