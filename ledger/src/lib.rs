@@ -5,6 +5,7 @@
 //! | `record` | what the ledger holds |
 //! | `group` | how records are encoded on disk |
 //! | `leaf` | what is sealed in a leaf, and the record that it is read back as |
+//! | `index` | where in a segment what is asked for can be found |
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
 //! | `view` | an encoded entry, read where it lies |
@@ -17,6 +18,7 @@
 pub mod checkpoint;
 pub mod cosignature;
 pub mod group;
+pub mod index;
 pub mod leaf;
 pub mod ledger;
 pub mod note;
