@@ -8,6 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prost::Message as _;
 
 use crate::group::{StoredGroup, StoredItem};
+use crate::index::IndexError;
+use crate::query::{self, Evidence, SegmentIndex};
 use crate::record::LedgerRecord;
 use credence_storage::frames::{
     AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, TornTail,
@@ -39,6 +41,17 @@ pub struct LedgerBounds {
 /// Reads the durable part of the ledger while it is being appended to. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LedgerReader(Arc<RwLock<Index>>);
+
+/// Why records can not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A segment can not be read.
+    #[error(transparent)]
+    Frames(#[from] FrameError),
+    /// A segment's index can not be read.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
 
 /// Why the ledger can not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -221,7 +234,37 @@ impl Ledger {
 
 // === impl LedgerReader ===
 
+impl Evidence for LedgerReader {
+    type Error = ReadError;
+
+    fn segments(&self) -> Vec<query::Segment> {
+        vec![query::Segment {
+            first: 0,
+            until: self.size(),
+            index: SegmentIndex::Missing,
+        }]
+    }
+
+    fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
+        let mut records = Vec::new();
+        let mut before = until;
+        while before > from {
+            let mut block = self.block_before(before)?;
+            let Some(first) = block.first() else { break };
+            before = first.index;
+            block.retain(|record| record.index >= from);
+            records.splice(0..0, block);
+        }
+        Ok(records)
+    }
+}
+
 impl LedgerReader {
+    /// How many records are durable.
+    pub fn size(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).next_index
+    }
+
     /// The run of records that ends just before index `before` (or before the ledger's end, if that comes first), in
     /// order; empty at the ledger's beginning. Reads from the disk.
     pub fn block_before(&self, before: u64) -> Result<Vec<LedgerRecord>, FrameError> {

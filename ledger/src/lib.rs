@@ -14,6 +14,6 @@ pub mod ledger;
 pub mod query;
 pub mod record;
 
-pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
-pub use query::{Filter, Page, Query};
+pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader, ReadError};
+pub use query::{Evidence, Filter, Page, Query, RecordKind, Segment, SegmentIndex};
 pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
