@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
@@ -39,7 +39,7 @@ use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
-use credence_ledger::ledger::{Ledger, LedgerBounds};
+use credence_ledger::ledger::{Ledger, LedgerBounds, LedgerReader};
 use credence_storage::frames::TornTail;
 
 /// Starts control planes.
@@ -210,6 +210,7 @@ impl ControlPlane {
             log,
             ledger: ledger.clone(),
             seen: Arc::clone(&seen),
+            ledger_size: size_of(reader.clone()),
             reader,
             access: access.clone(),
             provisioning: identity.provisioning,
@@ -225,6 +226,7 @@ impl ControlPlane {
             rates: Rates::new(&config.settings.limits, Instant::now()),
             signature_places: Semaphore::new(http::SIGNATURE_PLACES),
             stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
+            audit_stream_places: Arc::new(Semaphore::new(limits.max_audit_subscribers)),
             query_places: Semaphore::new(http::MAX_QUERIES),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
@@ -398,6 +400,20 @@ impl Inherited {
             }
         }
     }
+}
+
+/// Says how many records the ledger has, to whoever follows it.
+fn size_of(reader: LedgerReader) -> watch::Receiver<u64> {
+    let (sender, receiver) = watch::channel(reader.size());
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        while !sender.is_closed() {
+            ticks.tick().await;
+            let size = reader.size();
+            sender.send_if_modified(|known| std::mem::replace(known, size) != size);
+        }
+    });
+    receiver
 }
 
 /// Runs a server that may end only when the process stops.

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prost::Message as _;
 
 use crate::group::{StoredGroup, StoredItem};
-use crate::index::IndexError;
-use crate::query::{self, Evidence, SegmentIndex};
+use crate::index::{IndexError, IndexKey};
+use crate::query::{Evidence, Searchable};
 use crate::record::LedgerRecord;
 use credence_storage::frames::{
     AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, TornTail,
@@ -41,6 +41,34 @@ pub struct LedgerBounds {
 /// Reads the durable part of the ledger while it is being appended to. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LedgerReader(Arc<RwLock<Index>>);
+
+/// The whole ledger, without an index.
+#[derive(Debug)]
+pub struct Unindexed {
+    until: u64,
+}
+
+impl Searchable for Unindexed {
+    fn first(&self) -> u64 {
+        0
+    }
+
+    fn until(&self) -> u64 {
+        self.until
+    }
+
+    fn lookup(&self, _: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
+        Ok(None)
+    }
+
+    fn times(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+        Ok(Vec::new())
+    }
+}
 
 /// Why records can not be read.
 #[derive(Debug, thiserror::Error)]
@@ -235,14 +263,19 @@ impl Ledger {
 // === impl LedgerReader ===
 
 impl Evidence for LedgerReader {
+    type Segment = Unindexed;
     type Error = ReadError;
 
-    fn segments(&self) -> Vec<query::Segment> {
-        vec![query::Segment {
-            first: 0,
-            until: self.size(),
-            index: SegmentIndex::Missing,
-        }]
+    fn segments(&self) -> Vec<Unindexed> {
+        vec![Unindexed { until: self.size() }]
+    }
+
+    fn records_at(&self, _: &Unindexed, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
+        let mut records = Vec::new();
+        for place in places {
+            records.extend(self.records(u64::from(*place), u64::from(*place) + 1)?);
+        }
+        Ok(records)
     }
 
     fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {

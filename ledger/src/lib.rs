@@ -15,5 +15,5 @@ pub mod query;
 pub mod record;
 
 pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader, ReadError};
-pub use query::{Evidence, Filter, Page, Query, RecordKind, Segment, SegmentIndex};
+pub use query::{Evidence, Filter, Page, Query, RecordKind, Searchable};
 pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};

@@ -4,7 +4,6 @@
 //! question without a condition that is indexed is answered by reading backwards. Every page costs a bounded amount of
 //! work: where that is used up, a page ends early, and says where the next one begins.
 
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use credence_wire::v1;
@@ -12,7 +11,7 @@ use credence_wire::v1::entry::Entry as Kind;
 
 use ring::digest::{Context, SHA256, digest};
 
-use crate::index::{IndexBuilder, IndexError, IndexFile, IndexKey, RUN_PLACES};
+use crate::index::{IndexError, IndexKey, RUN_PLACES};
 use crate::record::{LedgerRecord, RecordBody};
 
 /// What to look for.
@@ -87,36 +86,38 @@ pub struct Page {
 
 /// What questions are asked of.
 pub trait Evidence {
+    /// A segment of it.
+    type Segment: Searchable;
     /// Why records can not be read.
     type Error: From<IndexError>;
 
     /// Every segment that is held, newest first.
-    fn segments(&self) -> Vec<Segment>;
+    fn segments(&self) -> Vec<Self::Segment>;
 
     /// The records of `from..until`, in order. Those that are not there (not yet, or not any more) are left out.
     fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, Self::Error>;
+
+    /// The records of these places of a segment, in the order of the places.
+    fn records_at(&self, segment: &Self::Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, Self::Error>;
 }
 
 /// A run of records, and where in it what is asked for can be found.
-#[derive(Debug, Clone)]
-pub struct Segment {
+pub trait Searchable {
     /// Index of its first record.
-    pub first: u64,
-    /// Index behind its last record that may be shown.
-    pub until: u64,
-    /// Its index.
-    pub index: SegmentIndex,
-}
+    fn first(&self) -> u64;
 
-/// A segment's index.
-#[derive(Debug, Clone)]
-pub enum SegmentIndex {
-    /// The segment is still growing.
-    Growing(Arc<RwLock<IndexBuilder>>),
-    /// The segment is full.
-    Full(Arc<IndexFile>),
-    /// There is none: all of the segment has to be read.
-    Missing,
+    /// Index behind its last record that may be shown.
+    fn until(&self) -> u64;
+
+    /// The places of all records that may have the key, newest first; none if there is no index, and everything has to be
+    /// looked at.
+    fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError>;
+
+    /// The earliest and the latest instant that it is about; none if nobody knows.
+    fn times(&self) -> Option<(u64, u64)>;
+
+    /// The same of each run of [`RUN_PLACES`] places; fewer than there are, if nobody knows.
+    fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError>;
 }
 
 /// Reads a page. Blocks on the disk.
@@ -130,7 +131,7 @@ pub fn read<E: Evidence>(evidence: &E, query: &Query) -> Result<Page, E::Error> 
         before: query.before.unwrap_or(u64::MAX),
     };
     for segment in evidence.segments() {
-        if segment.first >= search.before || segment.first >= segment.until {
+        if segment.first() >= search.before || segment.first() >= segment.until() {
             continue;
         }
         let ended = search.segment(&segment)?;
@@ -142,7 +143,7 @@ pub fn read<E: Evidence>(evidence: &E, query: &Query) -> Result<Page, E::Error> 
                 next,
             });
         }
-        search.before = segment.first;
+        search.before = segment.first();
     }
     Ok(Page {
         records: search.found,
@@ -216,59 +217,77 @@ impl<E: Evidence> Search<'_, E> {
     const MORE: bool = false;
 
     /// Looks through one segment; says whether the page ends here.
-    fn segment(&mut self, segment: &Segment) -> Result<bool, E::Error> {
+    fn segment(&mut self, segment: &E::Segment) -> Result<bool, E::Error> {
         if self.is_late() {
             return Ok(Self::ENOUGH);
         }
         let filter = &self.query.filter;
-        if segment.index.times().is_some_and(|times| !filter.overlaps(times)) {
+        let times = segment.times();
+        if times.is_some_and(|times| !filter.overlaps(times)) {
             return Ok(Self::MORE);
         }
         let places = self.places(segment)?;
         // Only where the index can not say that the whole segment is about the time that is asked for.
-        let run_times = match segment.index.times() {
-            Some(times) if !filter.encloses(times) => segment.index.run_times()?,
+        let run_times = match times {
+            Some(times) if !filter.encloses(times) => segment.run_times()?,
             _ => Vec::new(),
         };
         let timely = |run: u32| run_times.get(run as usize).is_none_or(|times| filter.overlaps(*times));
+        let first = segment.first();
+        let until = self.before.min(segment.until());
         match places {
-            Some(places) => {
-                for place in places {
-                    let index = segment.first + u64::from(place);
-                    if index >= self.before.min(segment.until) || !timely(place / RUN_PLACES) {
-                        continue;
-                    }
-                    if self.look_at(index, index + 1)? == Self::ENOUGH {
-                        return Ok(Self::ENOUGH);
-                    }
-                }
+            Some(mut places) => {
+                places.retain(|place| first + u64::from(*place) < until && timely(place / RUN_PLACES));
+                self.look_at_places(segment, &places)
             }
             None => {
                 let run_places = u64::from(RUN_PLACES);
-                let mut until = self.before.min(segment.until);
-                while until > segment.first {
-                    let run = (until - 1 - segment.first) / run_places;
-                    let from = segment.first + run * run_places;
-                    let skipped = !u32::try_from(run).is_ok_and(timely);
-                    if !skipped && self.look_at(from, until)? == Self::ENOUGH {
-                        return Ok(Self::ENOUGH);
+                let mut until = until;
+                while until > first {
+                    let run = (until - 1 - first) / run_places;
+                    let from = first + run * run_places;
+                    if u32::try_from(run).is_ok_and(timely) {
+                        let records = self.evidence.records(from, until)?;
+                        self.looked_at += records.len();
+                        if self.take(records.into_iter().rev()) || self.is_spent(from) {
+                            return Ok(Self::ENOUGH);
+                        }
                     }
                     until = from;
                 }
+                Ok(Self::MORE)
             }
         }
-        Ok(Self::MORE)
+    }
+
+    fn look_at_places(&mut self, segment: &E::Segment, mut places: &[u32]) -> Result<bool, E::Error> {
+        loop {
+            let wanted = self.query.limit.saturating_sub(self.found.len());
+            let Some((now, later)) = places.split_at_checked(wanted.clamp(1, PLACES_AT_A_TIME).min(places.len()))
+            else {
+                return Ok(Self::MORE);
+            };
+            let Some(last) = now.last() else {
+                return Ok(Self::MORE);
+            };
+            let records = self.evidence.records_at(segment, now)?;
+            self.looked_at += now.len();
+            if self.take(records.into_iter()) || self.is_spent(segment.first() + u64::from(*last)) {
+                return Ok(Self::ENOUGH);
+            }
+            places = later;
+        }
     }
 
     /// The places in the segment that have to be looked at, newest first; none if that is all of them.
-    fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, IndexError> {
+    fn places(&self, segment: &E::Segment) -> Result<Option<Vec<u32>>, IndexError> {
         let mut places: Option<Vec<u32>> = None;
         for key in &self.keys {
             // To open a few records costs less than to read another list.
             if places.as_ref().is_some_and(|places| places.len() <= FEW_PLACES) {
                 break;
             }
-            let Some(list) = segment.index.lookup(key)? else {
+            let Some(list) = segment.lookup(key)? else {
                 return Ok(None);
             };
             places = Some(match places {
@@ -281,7 +300,7 @@ impl<E: Evidence> Search<'_, E> {
         {
             let mut union = Vec::new();
             for issuer in issuers {
-                let Some(list) = segment.index.lookup(&IndexKey::Issuer(issuer))? else {
+                let Some(list) = segment.lookup(&IndexKey::Issuer(issuer))? else {
                     return Ok(None);
                 };
                 union.extend(list);
@@ -293,66 +312,29 @@ impl<E: Evidence> Search<'_, E> {
         Ok(places)
     }
 
-    /// Opens and compares these records, newest first.
-    fn look_at(&mut self, from: u64, until: u64) -> Result<bool, E::Error> {
-        self.looked_at += usize::try_from(until - from).unwrap_or(usize::MAX);
-        for record in self.evidence.records(from, until)?.into_iter().rev() {
+    /// Compares records, newest first; says whether the page is full.
+    fn take(&mut self, records: impl Iterator<Item = LedgerRecord>) -> bool {
+        for record in records {
             self.before = record.index;
             if self.query.admits(&record) {
                 self.found.push(record);
                 if self.found.len() >= self.query.limit {
-                    return Ok(Self::ENOUGH);
+                    return Self::ENOUGH;
                 }
             }
         }
-        self.before = from;
-        Ok(if self.looked_at >= MAX_LOOKED_AT || self.is_late() {
-            Self::ENOUGH
-        } else {
-            Self::MORE
-        })
+        Self::MORE
+    }
+
+    /// Everything from this index on has been looked at: whether that is work enough for one page.
+    fn is_spent(&mut self, looked_at_from: u64) -> bool {
+        self.before = looked_at_from;
+        self.looked_at >= MAX_LOOKED_AT || self.is_late()
     }
 
     /// The first look is always taken, so that every page gets further.
     fn is_late(&self) -> bool {
         self.looked_at > 0 && self.query.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-}
-
-// === impl SegmentIndex ===
-
-impl SegmentIndex {
-    /// None if everything has to be looked at.
-    fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
-        match self {
-            Self::Growing(builder) => {
-                let builder = builder.read().unwrap_or_else(PoisonError::into_inner);
-                Ok(Some(builder.lookup(key)))
-            }
-            Self::Full(file) => file.lookup(key).map(Some),
-            Self::Missing => Ok(None),
-        }
-    }
-
-    /// None if nobody knows.
-    fn times(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Growing(builder) => builder.read().unwrap_or_else(PoisonError::into_inner).times(),
-            Self::Full(file) => file.times(),
-            Self::Missing => None,
-        }
-    }
-
-    fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
-        match self {
-            Self::Growing(builder) => Ok(builder
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .run_times()
-                .to_vec()),
-            Self::Full(file) => file.run_times(),
-            Self::Missing => Ok(Vec::new()),
-        }
     }
 }
 
@@ -548,6 +530,8 @@ fn intersection(one: &[u32], other: &[u32]) -> Vec<u32> {
 
 /// Records looked at for one page: about a tenth of a second of one core.
 const MAX_LOOKED_AT: usize = 50_000;
+/// Records that are found by the index and opened in one go.
+const PLACES_AT_A_TIME: usize = 64;
 /// Records that are opened rather than looked for by another condition.
 const FEW_PLACES: usize = 64;
 /// Of an event with eight tokens in its chain.
@@ -558,10 +542,11 @@ const SECOND: u64 = 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
 
     use super::*;
     use crate::group::{StoredBody, StoredItem};
-    use crate::index::IndexSecret;
+    use crate::index::{IndexBuilder, IndexFile, IndexSecret};
     use crate::record::{SourceChange, StoredSourceChange};
     use crate::{Ledger, LedgerBounds, LedgerReader};
 
@@ -721,6 +706,54 @@ mod tests {
         assert_eq!(indexes, [vec![5, 4, 3, 2], vec![1, 0]]);
     }
 
+    #[derive(Clone)]
+    struct Segment {
+        first: u64,
+        until: u64,
+        index: SegmentIndex,
+    }
+
+    #[derive(Clone)]
+    enum SegmentIndex {
+        Growing(Arc<IndexBuilder>),
+        Full(IndexFile),
+        Missing,
+    }
+
+    impl Searchable for Segment {
+        fn first(&self) -> u64 {
+            self.first
+        }
+
+        fn until(&self) -> u64 {
+            self.until
+        }
+
+        fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
+            match &self.index {
+                SegmentIndex::Growing(builder) => Ok(Some(builder.lookup(key))),
+                SegmentIndex::Full(file) => file.lookup(key).map(Some),
+                SegmentIndex::Missing => Ok(None),
+            }
+        }
+
+        fn times(&self) -> Option<(u64, u64)> {
+            match &self.index {
+                SegmentIndex::Growing(builder) => builder.times(),
+                SegmentIndex::Full(file) => file.times(),
+                SegmentIndex::Missing => None,
+            }
+        }
+
+        fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+            match &self.index {
+                SegmentIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
+                SegmentIndex::Full(file) => file.run_times(),
+                SegmentIndex::Missing => Ok(Vec::new()),
+            }
+        }
+    }
+
     /// Segments in memory, some of whose indexes are files.
     struct Indexed {
         records: Vec<LedgerRecord>,
@@ -729,6 +762,7 @@ mod tests {
     }
 
     impl Evidence for Indexed {
+        type Segment = Segment;
         type Error = IndexError;
 
         fn segments(&self) -> Vec<Segment> {
@@ -738,6 +772,12 @@ mod tests {
         fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, IndexError> {
             self.opened.set(self.opened.get() + (until - from) as usize);
             Ok(self.records[from as usize..until as usize].to_vec())
+        }
+
+        fn records_at(&self, segment: &Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, IndexError> {
+            self.opened.set(self.opened.get() + places.len());
+            let index = |place: &u32| segment.first as usize + *place as usize;
+            Ok(places.iter().map(|place| self.records[index(place)].clone()).collect())
         }
     }
 
@@ -757,10 +797,10 @@ mod tests {
                 builder.add(place as u32, 0, span, &keys).unwrap();
             }
             let index = match number {
-                0 => SegmentIndex::Full(builder.finish(&folder.join("0")).unwrap().into()),
+                0 => SegmentIndex::Full(builder.finish(&folder.join("0")).unwrap()),
                 1 => SegmentIndex::Missing,
-                2 => SegmentIndex::Full(builder.finish(&folder.join("2")).unwrap().into()),
-                _ => SegmentIndex::Growing(Arc::new(RwLock::new(builder))),
+                2 => SegmentIndex::Full(builder.finish(&folder.join("2")).unwrap()),
+                _ => SegmentIndex::Growing(Arc::new(builder)),
             };
             let until = first + records.len() as u64;
             segments.insert(0, Segment { first, until, index });
@@ -801,8 +841,8 @@ mod tests {
                 principal: Some(principal),
                 agent: format!("agent-{}", index % 11),
                 tool: format!("tool-{}", index % 5),
-                reason: if index % 10 == 0 { "denied" } else { "ok" }.to_owned(),
-                decision: if index % 10 == 0 {
+                reason: if index.is_multiple_of(10) { "denied" } else { "ok" }.to_owned(),
+                decision: if index.is_multiple_of(10) {
                     v1::Decision::Deny.into()
                 } else {
                     v1::Decision::Allow.into()

@@ -87,7 +87,7 @@ impl IndexFile {
     }
 
     /// The earliest and the latest instant of each run of places.
-    pub(crate) fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
         Parts::open(&self.path)?.run_times()
     }
 
