@@ -210,7 +210,7 @@ impl ControlPlane {
             log,
             ledger: ledger.clone(),
             seen: Arc::clone(&seen),
-            ledger_size: size_of(reader.clone()),
+            ledger_growth: growth_of(reader.clone()),
             reader,
             access: access.clone(),
             provisioning: identity.provisioning,
@@ -402,8 +402,8 @@ impl Inherited {
     }
 }
 
-/// Says how many records the ledger has, to whoever follows it.
-fn size_of(reader: LedgerReader) -> watch::Receiver<u64> {
+/// Tells whoever follows the ledger that it has grown.
+fn growth_of(reader: LedgerReader) -> watch::Receiver<u64> {
     let (sender, receiver) = watch::channel(reader.size());
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_millis(20));

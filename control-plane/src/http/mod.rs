@@ -74,8 +74,8 @@ pub(crate) struct Api {
     pub(crate) ledger: LedgerHandle,
     pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
-    /// How many records the ledger holds.
-    pub(crate) ledger_size: watch::Receiver<u64>,
+    /// Changes whenever the ledger has grown.
+    pub(crate) ledger_growth: watch::Receiver<u64>,
     pub(crate) access: AccessControl,
     /// SCIM, if there is a realm.
     pub(crate) provisioning: Option<Arc<Provisioning>>,

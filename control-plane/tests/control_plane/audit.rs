@@ -307,6 +307,78 @@ async fn events_are_found_by_what_they_say_and_paged() {
     );
 }
 
+#[tokio::test]
+async fn every_condition_narrows_the_answer() {
+    let place = Place::new();
+    let server = place.start().await;
+    let (mut reporter, _) = server.report(None).await.unwrap();
+    let decision = v1::Event {
+        time_unix_nano: 1_800_000_000_000_000_000,
+        agent: "thumbprint".to_owned(),
+        rule: "payments".to_owned(),
+        reason: "tool_not_allowed".to_owned(),
+        decision: v1::Decision::Deny.into(),
+        trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+        chain_digest: vec![0xab; 32],
+        response_status: 403,
+        ..Default::default()
+    };
+    let counted = v1::Aggregate {
+        second: 1_800_000_000,
+        rule: "payments".to_owned(),
+        reason: "malformed".to_owned(),
+        count: 2,
+        ..Default::default()
+    };
+    let entries = [v1::entry::Entry::Event(decision), v1::entry::Entry::Aggregate(counted)]
+        .map(|entry| v1::Entry { entry: Some(entry) });
+    reporter.batch(1, entries.to_vec()).await;
+    reporter.acknowledged().await;
+    for (query, expected) in [
+        ("", &["aggregate", "decision", "source"][..]),
+        ("?agent=thumbprint", &["decision"]),
+        ("?agent=another", &[]),
+        ("?trace_id=4bf92f3577b34da6a3ce929d0e0e4736", &["decision"]),
+        ("?reason=malformed", &["aggregate"]),
+        ("?decision=deny&rule=payments", &["aggregate", "decision"]),
+        ("?decision=allow", &[]),
+        ("?kind=chain", &[]),
+        ("?kind=source", &["source"]),
+        (
+            "?from=2027-01-15T08:00:00Z&until=2027-01-15T08:00:00.000000001Z",
+            &["aggregate", "decision"],
+        ),
+        ("?until=2027-01-15T08:00:00Z&kind=decision", &[]),
+    ] {
+        let kinds: Vec<_> = server
+            .events(query)
+            .await
+            .iter()
+            .map(|event| event["kind"].clone())
+            .collect();
+        assert_eq!(kinds, expected, "{query}");
+    }
+    let authorization = format!("Bearer {TOKEN}");
+    let one = server.get("/v1/audit/events/1", &[&authorization]).await.json();
+    assert_eq!(
+        (&one["kind"], &one["response_status"]),
+        (&"decision".into(), &403.into())
+    );
+    assert_eq!(one["chain_digest"], "ab".repeat(32));
+    for (index, status) in [
+        ("2", 200),
+        ("4", 404),
+        ("18446744073709551615", 404),
+        ("x", 400),
+        ("+1", 400),
+    ] {
+        let answer = server
+            .get(&format!("/v1/audit/events/{index}"), &[&authorization])
+            .await;
+        assert_eq!(answer.status, status, "{index}");
+    }
+}
+
 /// The tools of all stored decisions.
 async fn tools(server: &Server) -> Vec<String> {
     texts(server, "tool").await

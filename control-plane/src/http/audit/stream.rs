@@ -39,9 +39,9 @@ pub(crate) async fn follow(
 ) -> Result<Response, Problem> {
     let asked = Asked::read(text.as_deref())?;
     asked.check_scope(&caller)?;
-    let mut size = api.ledger_size.clone();
-    let held = *size.borrow_and_update();
-    let next = first_of(&headers, asked.rest, held)?;
+    // Asked first: what is recorded in between is shown.
+    let growth = api.ledger_growth.clone();
+    let next = first_of(&headers, asked.rest, api.reader.size())?;
     let Ok(place) = Arc::clone(&api.audit_stream_places).try_acquire_owned() else {
         let detail = format!(
             "{} such streams are open, as many as this control plane serves (max_audit_subscribers); come back later",
@@ -58,7 +58,7 @@ pub(crate) async fn follow(
             ..Query::default()
         }),
         api: Arc::clone(&api),
-        size,
+        growth,
         next,
         events,
     };
@@ -105,8 +105,8 @@ fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Resu
 struct Following {
     api: Arc<Api>,
     query: Arc<Query>,
-    /// How many records are held.
-    size: watch::Receiver<u64>,
+    /// Changes whenever the ledger has grown.
+    growth: watch::Receiver<u64>,
     /// The first record that was not looked at.
     next: u64,
     events: Events,
@@ -132,7 +132,8 @@ impl Following {
         let mut ticks = tokio::time::interval(ALIVE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let held = *self.size.borrow_and_update();
+            self.growth.mark_unchanged();
+            let held = self.api.reader.size();
             // Between two looks, however much there is to show, the stream stays alive and can end.
             if self.next < held {
                 self.look_at_some(held).await?;
@@ -142,7 +143,7 @@ impl Following {
                 biased;
                 promise = self.events.draining() => {
                     let promise_ms = u64::try_from(promise?.as_millis()).unwrap_or(u64::MAX);
-                    let held = *self.size.borrow_and_update();
+                    let held = self.api.reader.size();
                     while self.next < held {
                         self.look_at_some(held).await?;
                     }
@@ -155,7 +156,7 @@ impl Following {
                     self.events.flush().await?;
                 }
                 () = std::future::ready(()), if behind => {}
-                changed = self.size.changed() => changed.map_err(|_| Ended::Closed)?,
+                changed = self.growth.changed() => changed.map_err(|_| Ended::Closed)?,
             }
         }
     }
