@@ -4,6 +4,7 @@
 //! question without a condition that is indexed is answered by reading backwards. Every page costs a bounded amount of
 //! work: where that is used up, a page ends early, and says where the next one begins.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use credence_wire::v1;
@@ -12,7 +13,9 @@ use credence_wire::v1::entry::Entry as Kind;
 use ring::digest::{Context, SHA256, digest};
 
 use crate::index::{IndexError, IndexKey, RUN_PLACES};
+use crate::reader::{LedgerReader, ReadError};
 use crate::record::{LedgerRecord, RecordBody};
+use crate::segment::{Segment, SegmentError, SegmentIndex};
 
 /// What to look for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -196,6 +199,61 @@ pub fn terms<'a>(record: &'a LedgerRecord, digest: &'a mut [u8; 32]) -> ((u64, u
         }
     }
     (span(record), keys)
+}
+
+// === impl LedgerReader ===
+
+impl Evidence for LedgerReader {
+    type Segment = Arc<Segment>;
+    type Error = ReadError;
+
+    fn segments(&self) -> Vec<Arc<Segment>> {
+        Self::segments(self)
+    }
+
+    fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
+        let (from, until) = (from.max(self.first()), until.min(self.size()));
+        match Self::records(self, from.min(until)..until) {
+            // It was removed while we were on our way to it.
+            Err(ReadError::Pruned { .. }) => Ok(Vec::new()),
+            records => records,
+        }
+    }
+
+    fn records_at(&self, segment: &Arc<Segment>, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
+        Self::records_at(self, segment, places)
+    }
+}
+
+impl From<IndexError> for ReadError {
+    fn from(error: IndexError) -> Self {
+        Self::Segment(SegmentError::Index(error))
+    }
+}
+
+impl Searchable for Arc<Segment> {
+    fn first(&self) -> u64 {
+        Segment::first(self)
+    }
+
+    fn until(&self) -> u64 {
+        self.end()
+    }
+
+    fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
+        Segment::lookup(self, key).map(Some)
+    }
+
+    fn times(&self) -> Option<(u64, u64)> {
+        Segment::times(self)
+    }
+
+    fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+        match &*self.index() {
+            SegmentIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
+            SegmentIndex::File(file) => file.run_times(),
+        }
+    }
 }
 
 /// The work of one page.
@@ -542,13 +600,13 @@ const SECOND: u64 = 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::sync::Arc;
+
+    use prost::Message as _;
 
     use super::*;
-    use crate::group::{StoredBody, StoredItem};
     use crate::index::{IndexBuilder, IndexFile, IndexSecret};
     use crate::record::{SourceChange, StoredSourceChange};
-    use crate::{Ledger, LedgerBounds, LedgerReader};
+    use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceName};
 
     fn event(subject: &str, tool: &str, decision: v1::Decision) -> Kind {
         let principal = v1::Principal {
@@ -567,15 +625,18 @@ mod tests {
     /// Index 0 is a source's start, 1 to 3 events, 4 an aggregate, 5 a gap.
     fn ledger() -> (tempfile::TempDir, LedgerReader) {
         let folder = tempfile::tempdir().unwrap();
-        let (mut ledger, _) = Ledger::open(
-            folder.path(),
-            LedgerBounds {
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds: LedgerBounds {
                 total: 1 << 30,
                 segment: 1 << 30,
+                keys: 100,
             },
-            |_| {},
-        )
-        .unwrap();
+            retention: Retention::default(),
+            published: None,
+        };
+        let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
+        let source = SourceName([7; 16]);
         let started = StoredSourceChange {
             change: SourceChange::Started.into(),
             ..Default::default()
@@ -594,17 +655,22 @@ mod tests {
             }),
         ];
         let entries = kinds.map(|kind| v1::Entry { entry: Some(kind) }).to_vec();
-        let item = |body| StoredItem {
-            source: "s".to_owned(),
-            body: Some(body),
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries,
         };
-        ledger.append(vec![item(StoredBody::Change(started))]).unwrap();
-        ledger
-            .append(vec![item(StoredBody::Batch(v1::Batch {
-                first_sequence: 1,
-                entries,
-            }))])
-            .unwrap();
+        let entries = NewItem::Entries {
+            source,
+            batch: batch.encode_to_vec().into(),
+            skip: 0,
+            first_sequence: 1,
+        };
+        let change = NewItem::Change {
+            source,
+            change: started,
+        };
+        ledger.append(&[change]).unwrap();
+        ledger.append(&[entries]).unwrap();
         (folder, ledger.reader())
     }
 
@@ -707,20 +773,20 @@ mod tests {
     }
 
     #[derive(Clone)]
-    struct Segment {
+    struct TestSegment {
         first: u64,
         until: u64,
-        index: SegmentIndex,
+        index: TestIndex,
     }
 
     #[derive(Clone)]
-    enum SegmentIndex {
+    enum TestIndex {
         Growing(Arc<IndexBuilder>),
         Full(IndexFile),
         Missing,
     }
 
-    impl Searchable for Segment {
+    impl Searchable for TestSegment {
         fn first(&self) -> u64 {
             self.first
         }
@@ -731,25 +797,25 @@ mod tests {
 
         fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
             match &self.index {
-                SegmentIndex::Growing(builder) => Ok(Some(builder.lookup(key))),
-                SegmentIndex::Full(file) => file.lookup(key).map(Some),
-                SegmentIndex::Missing => Ok(None),
+                TestIndex::Growing(builder) => Ok(Some(builder.lookup(key))),
+                TestIndex::Full(file) => file.lookup(key).map(Some),
+                TestIndex::Missing => Ok(None),
             }
         }
 
         fn times(&self) -> Option<(u64, u64)> {
             match &self.index {
-                SegmentIndex::Growing(builder) => builder.times(),
-                SegmentIndex::Full(file) => file.times(),
-                SegmentIndex::Missing => None,
+                TestIndex::Growing(builder) => builder.times(),
+                TestIndex::Full(file) => file.times(),
+                TestIndex::Missing => None,
             }
         }
 
         fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
             match &self.index {
-                SegmentIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
-                SegmentIndex::Full(file) => file.run_times(),
-                SegmentIndex::Missing => Ok(Vec::new()),
+                TestIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
+                TestIndex::Full(file) => file.run_times(),
+                TestIndex::Missing => Ok(Vec::new()),
             }
         }
     }
@@ -757,15 +823,15 @@ mod tests {
     /// Segments in memory, some of whose indexes are files.
     struct Indexed {
         records: Vec<LedgerRecord>,
-        segments: Vec<Segment>,
+        segments: Vec<TestSegment>,
         opened: Cell<usize>,
     }
 
     impl Evidence for Indexed {
-        type Segment = Segment;
+        type Segment = TestSegment;
         type Error = IndexError;
 
-        fn segments(&self) -> Vec<Segment> {
+        fn segments(&self) -> Vec<TestSegment> {
             self.segments.clone()
         }
 
@@ -774,7 +840,7 @@ mod tests {
             Ok(self.records[from as usize..until as usize].to_vec())
         }
 
-        fn records_at(&self, segment: &Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, IndexError> {
+        fn records_at(&self, segment: &TestSegment, places: &[u32]) -> Result<Vec<LedgerRecord>, IndexError> {
             self.opened.set(self.opened.get() + places.len());
             let index = |place: &u32| segment.first as usize + *place as usize;
             Ok(places.iter().map(|place| self.records[index(place)].clone()).collect())
@@ -797,13 +863,13 @@ mod tests {
                 builder.add(place as u32, 0, span, &keys).unwrap();
             }
             let index = match number {
-                0 => SegmentIndex::Full(builder.finish(&folder.join("0")).unwrap()),
-                1 => SegmentIndex::Missing,
-                2 => SegmentIndex::Full(builder.finish(&folder.join("2")).unwrap()),
-                _ => SegmentIndex::Growing(Arc::new(builder)),
+                0 => TestIndex::Full(builder.finish(&folder.join("0")).unwrap()),
+                1 => TestIndex::Missing,
+                2 => TestIndex::Full(builder.finish(&folder.join("2")).unwrap()),
+                _ => TestIndex::Growing(Arc::new(builder)),
             };
             let until = first + records.len() as u64;
-            segments.insert(0, Segment { first, until, index });
+            segments.insert(0, TestSegment { first, until, index });
         }
         Indexed {
             records,
@@ -1001,7 +1067,7 @@ mod tests {
         let mut evidence = indexed(folder.path());
         evidence
             .segments
-            .retain(|segment| !matches!(segment.index, SegmentIndex::Missing));
+            .retain(|segment| !matches!(segment.index, TestIndex::Missing));
         let filter = Filter {
             principal_subject: Some("user-5".to_owned()),
             from_unix_nano: Some(2_500 * SECOND),

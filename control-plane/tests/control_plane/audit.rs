@@ -7,7 +7,7 @@ use credence_wire::v1::report_request::Message as ReportMessage;
 use serde_json::Value;
 use tonic::Code;
 
-use super::harness::{Place, Server, TOKEN, event, events, raise};
+use super::harness::{ISSUER, Place, Server, TOKEN, event, events, raise};
 
 #[tokio::test]
 async fn acknowledged_evidence_is_read_back_newest_first() {
@@ -323,6 +323,13 @@ async fn every_condition_narrows_the_answer() {
         response_status: 403,
         ..Default::default()
     };
+    let chain = v1::PresentedChain {
+        chain: b"root~leaf".to_vec(),
+        principal: Some(v1::Principal {
+            issuer: ISSUER.to_owned(),
+            subject: Some("alice".to_owned()),
+        }),
+    };
     let counted = v1::Aggregate {
         second: 1_800_000_000,
         rule: "payments".to_owned(),
@@ -334,6 +341,7 @@ async fn every_condition_narrows_the_answer() {
         .map(|entry| v1::Entry { entry: Some(entry) });
     reporter.batch(1, entries.to_vec()).await;
     reporter.acknowledged().await;
+    // A chain is shown to whoever asks for it.
     for (query, expected) in [
         ("", &["aggregate", "decision", "source"][..]),
         ("?agent=thumbprint", &["decision"]),
@@ -342,7 +350,7 @@ async fn every_condition_narrows_the_answer() {
         ("?reason=malformed", &["aggregate"]),
         ("?decision=deny&rule=payments", &["aggregate", "decision"]),
         ("?decision=allow", &[]),
-        ("?kind=chain", &[]),
+        ("?kind=chain", &["chain"]),
         ("?kind=source", &["source"]),
         (
             "?from=2027-01-15T08:00:00Z&until=2027-01-15T08:00:00.000000001Z",
@@ -358,6 +366,11 @@ async fn every_condition_narrows_the_answer() {
             .collect();
         assert_eq!(kinds, expected, "{query}");
     }
+    let chain = &server.events("?kind=chain").await[0];
+    let digest = chain["chain_digest"].as_str().unwrap();
+    assert_eq!(&server.events(&format!("?chain_digest={digest}")).await[0], chain);
+    assert_eq!(chain["chain"], "root~leaf");
+
     let authorization = format!("Bearer {TOKEN}");
     let one = server.get("/v1/audit/events/1", &[&authorization]).await.json();
     assert_eq!(

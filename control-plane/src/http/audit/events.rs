@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use credence_ledger::ledger::{LedgerReader, ReadError};
-use credence_ledger::query::{self, Evidence as _, Filter, Query, RecordKind};
+use credence_ledger::query::{self, Evidence, Filter, Query, RecordKind};
+use credence_ledger::{LedgerReader, ReadError};
 use serde::Serialize;
 
 use super::super::problem::Problem;
@@ -59,7 +59,7 @@ pub(crate) async fn event(
     begun.note();
     let issuers = caller.issuers().map(<[String]>::to_vec);
     let record = reading(&api, move |reader| {
-        let mut records = reader.records(index, index.saturating_add(1))?;
+        let mut records = Evidence::records(reader, index, index.saturating_add(1))?;
         records.retain(|record| {
             // A chain is asked for if its index is.
             let filter = Filter {
