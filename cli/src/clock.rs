@@ -71,6 +71,28 @@ pub(crate) struct Span {
     pub(crate) seconds: u64,
 }
 
+/// An instant as an option takes it: how long ago (`1h`), or in RFC 3339. Written out in RFC 3339.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instant(pub(crate) String);
+
+impl FromStr for Instant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(Span { seconds }) = text.parse() {
+            let past = i64::try_from(seconds).unwrap_or(i64::MAX);
+            return Ok(Self(rfc3339(UnixTime(now().0.saturating_sub(past).max(0)))));
+        }
+        match text.parse::<prost_types::Timestamp>() {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(_) => Err(format!(
+                "write how long ago it was, such as 15m, 1h or 30d, or the instant in RFC 3339, such as {}",
+                rfc3339(now())
+            )),
+        }
+    }
+}
+
 impl FromStr for Span {
     type Err = String;
 
@@ -118,6 +140,22 @@ mod tests {
             "1é",
         ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_instant_is_how_long_ago_or_rfc_3339() {
+        let hour_ago = now().0 - 3_600;
+        let Instant(written) = "1h".parse().unwrap();
+        assert!(
+            (hour_ago..hour_ago + 5).any(|second| written == rfc3339(UnixTime(second))),
+            "{written}"
+        );
+        for text in ["2027-01-15T08:00:00Z", "2027-01-15T09:00:00.000000001+01:00"] {
+            assert_eq!(text.parse(), Ok(Instant(text.to_owned())));
+        }
+        for text in ["yesterday", "", "1 h"] {
+            assert!(text.parse::<Instant>().is_err(), "{text}");
         }
     }
 

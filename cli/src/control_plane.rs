@@ -145,8 +145,16 @@ impl Client {
     }
 
     /// Opens an answer that goes on until somebody ends it; `position` is where it went so far.
-    pub(crate) fn stream(&self, path: &str, position: Option<&str>) -> Result<impl Read + Send + use<>, StreamError> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        parameters: &[(&str, String)],
+        position: Option<&str>,
+    ) -> Result<impl Read + Send + use<>, StreamError> {
+        let mut request = self
+            .agent
+            .get(format!("{}{path}", self.url))
+            .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())));
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization.as_str());
         }

@@ -14,6 +14,7 @@ mod derive;
 mod events;
 mod failure;
 mod files;
+mod following;
 mod grant;
 mod inspect;
 mod invocation;

@@ -1,17 +1,15 @@
 //! `credence watch`
 
-use std::io::{BufReader, Write};
-use std::sync::Arc;
-use std::time::Duration;
+use std::io::Write;
 
 use credence_delegation::UnixTime;
 use credence_delegation::json::{Json, Object};
-use tokio::sync::mpsc;
 
-use crate::control_plane::{Client, ControlPlaneOptions, StreamError};
-use crate::events::{self, Event};
+use crate::control_plane::ControlPlaneOptions;
+use crate::events::Event;
 use crate::failure::{Failure, Outcome};
-use crate::{clock, notice, words};
+use crate::following::Stream;
+use crate::{clock, words};
 
 /// Follow the revocations as they happen, a line each, until interrupted. Connects again by itself, and goes on where
 /// it was.
@@ -33,78 +31,15 @@ pub(crate) struct Watch {
     json: bool,
 }
 
-/// What the thread that reads the stream has to say.
-enum Said {
-    Connected,
-    Event(Event),
-    /// Nothing can be read any more; the text says why.
-    Broken(String),
-    /// It will never be.
-    Refused(Failure),
-}
-
 impl Watch {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let client = Arc::new(self.control_plane.client()?);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
-        runtime.block_on(async {
-            tokio::select! {
-                interrupted = tokio::signal::ctrl_c() => interrupted
-                    .map(|()| Outcome::Done)
-                    .map_err(|error| Failure::operation(format!("signals can not be received: {error}"))),
-                followed = self.follow(client, out) => followed,
-            }
-        })
-    }
-
-    async fn follow(&self, client: Arc<Client>, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let mut position = self.since.clone();
-        let mut backoff = FIRST_BACKOFF;
-        let mut connected_before = false;
-        loop {
-            let mut said = read_in_background(Arc::clone(&client), self.path(), position.clone());
-            let broken = loop {
-                let Ok(next) = tokio::time::timeout(LONGEST_SILENCE, said.recv()).await else {
-                    break format!("it has said nothing for {} s", LONGEST_SILENCE.as_secs());
-                };
-                match next {
-                    Some(Said::Connected) => {
-                        backoff = FIRST_BACKOFF;
-                        if std::mem::replace(&mut connected_before, true) {
-                            notice::print("credence: connected again");
-                        }
-                    }
-                    Some(Said::Event(event)) => {
-                        self.print(&event, out)?;
-                        if event.id.is_some() {
-                            position = event.id;
-                        }
-                    }
-                    Some(Said::Refused(failure)) => return Err(failure),
-                    Some(Said::Broken(why)) => break why,
-                    None => break "the reading thread ended".to_owned(),
-                }
-            };
-            let wait = backoff.as_secs();
-            notice::print(format_args!(
-                "credence: not connected: {}; nothing is seen until it is back; trying again in {wait} s",
-                words::printable(&broken)
-            ));
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(LAST_BACKOFF);
-        }
-    }
-
-    /// The position, where there is one, goes before what the path asks for.
-    fn path(&self) -> &'static str {
-        if self.all {
-            "/v1/revocations/stream"
-        } else {
-            "/v1/revocations/stream?from=now"
-        }
+        let from_now = ("from", "now".to_owned());
+        let stream = Stream {
+            path: "/v1/revocations/stream",
+            parameters: if self.all { Vec::new() } else { vec![from_now] },
+            position: self.since.clone(),
+        };
+        stream.follow(self.control_plane.client()?, |event| self.print(event, out))
     }
 
     fn print(&self, event: &Event, out: &mut impl Write) -> Result<(), Failure> {
@@ -124,30 +59,6 @@ impl Watch {
         out.flush()?;
         Ok(())
     }
-}
-
-/// Reads the stream in a thread of its own, which ends with the stream or when nobody listens any more.
-fn read_in_background(client: Arc<Client>, path: &'static str, position: Option<String>) -> mpsc::Receiver<Said> {
-    let (sender, receiver) = mpsc::channel(EVENTS_IN_FLIGHT);
-    std::thread::spawn(move || {
-        let stream = match client.stream(path, position.as_deref()) {
-            Ok(stream) => stream,
-            Err(StreamError::Refused(failure)) => return drop(sender.blocking_send(Said::Refused(failure))),
-            Err(StreamError::Unavailable(failure)) => {
-                return drop(sender.blocking_send(Said::Broken(failure.to_string())));
-            }
-        };
-        let mut stream = BufReader::new(stream);
-        let mut said = Said::Connected;
-        while sender.blocking_send(said).is_ok() {
-            said = match events::next(&mut stream) {
-                Ok(Some(event)) => Said::Event(event),
-                Ok(None) => return drop(sender.blocking_send(Said::Broken("the stream ended".to_owned()))),
-                Err(error) => return drop(sender.blocking_send(Said::Broken(error.to_string()))),
-            };
-        }
-    });
-    receiver
 }
 
 /// An event in words; none where there is nothing to say.
@@ -204,12 +115,6 @@ fn record(data: &Object<'_>) -> String {
         "of a kind that this version does not know".to_owned()
     }
 }
-
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LAST_BACKOFF: Duration = Duration::from_secs(16);
-/// The control plane says every second that it is there; connecting takes at most 10 s.
-const LONGEST_SILENCE: Duration = Duration::from_secs(12);
-const EVENTS_IN_FLIGHT: usize = 64;
 
 #[cfg(test)]
 mod tests {

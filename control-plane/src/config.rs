@@ -61,6 +61,8 @@ pub struct Limits {
     pub max_subscribers: usize,
     /// Event streams (`GET /v1/revocations/stream`) at a time; the next one gets 503.
     pub max_http_subscribers: usize,
+    /// Streams of evidence (`GET /v1/audit/stream`) at a time; the next one gets 503. Each opens every record as it comes.
+    pub max_audit_subscribers: usize,
     /// Revocation updates kept in memory for streams to resume from. A client that is further behind gets a
     /// snapshot; a stream that falls further behind is ended with RESOURCE_EXHAUSTED.
     pub history_entries: usize,
@@ -218,6 +220,7 @@ impl Config {
         let positive = [
             ("max_subscribers", limits.max_subscribers),
             ("max_http_subscribers", limits.max_http_subscribers),
+            ("max_audit_subscribers", limits.max_audit_subscribers),
             ("history_entries", limits.history_entries),
             ("history_bytes", limits.history_bytes),
             ("max_subjects", limits.max_subjects),
@@ -253,6 +256,7 @@ impl Default for Limits {
         Self {
             max_subscribers: 10_000,
             max_http_subscribers: 1_000,
+            max_audit_subscribers: 32,
             history_entries: 65_536,
             history_bytes: 64 << 20,
             max_subjects: 1_000_000,

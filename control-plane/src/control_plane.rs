@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
@@ -40,11 +40,9 @@ use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_ledger::view::EntryView;
-use credence_ledger::{
-    Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName,
-};
-use prost::Message as _;
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
 use credence_storage::frames::TornTail;
+use prost::Message as _;
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -219,6 +217,7 @@ impl ControlPlane {
             log,
             ledger: ledger.clone(),
             seen: Arc::clone(&seen),
+            ledger_growth: growth_of(&reader),
             reader,
             access: access.clone(),
             provisioning: identity.provisioning,
@@ -234,6 +233,7 @@ impl ControlPlane {
             rates: Rates::new(&config.settings.limits, Instant::now()),
             signature_places: Semaphore::new(http::SIGNATURE_PLACES),
             stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
+            audit_stream_places: Arc::new(Semaphore::new(limits.max_audit_subscribers)),
             query_places: Semaphore::new(http::MAX_QUERIES),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
@@ -408,6 +408,15 @@ impl Inherited {
             }
         }
     }
+}
+
+/// Tells whoever follows the ledger that it has grown.
+fn growth_of(reader: &LedgerReader) -> watch::Receiver<u64> {
+    let (sender, receiver) = watch::channel(reader.size());
+    reader.on_growth(move |size| {
+        sender.send_replace(size);
+    });
+    receiver
 }
 
 /// Runs a server that may end only when the process stops.

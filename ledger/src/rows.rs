@@ -33,7 +33,10 @@ impl Row<'_> {
                     span = (event.time_unix_nano, event.time_unix_nano);
                     keys.push_principal(event.principal);
                     keys.push(IndexKey::Agent(event.agent));
-                    event.delegation_ids().iter().for_each(|id| keys.push(IndexKey::Delegation(id)));
+                    event
+                        .delegation_ids()
+                        .iter()
+                        .for_each(|id| keys.push(IndexKey::Delegation(id)));
                     keys.push(IndexKey::Tool(event.tool));
                     keys.push(IndexKey::Decision(event.decision));
                     keys.push(IndexKey::Reason(event.reason));

@@ -1,5 +1,7 @@
 //! Which records are wanted, as options say it and as the control plane is asked.
 
+use crate::clock::Instant;
+
 /// Which records; every condition has to hold.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Conditions {
@@ -10,6 +12,10 @@ pub(super) struct Conditions {
     /// The principal's name at the issuer.
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
+
+    /// What the agent proved: the thumbprint of its key or certificate.
+    #[arg(long, value_name = "THUMBPRINT")]
+    agent: Option<String>,
 
     /// The id of any token in the chain.
     #[arg(long, value_name = "ID")]
@@ -22,12 +28,51 @@ pub(super) struct Conditions {
     /// What was decided.
     #[arg(long, value_enum)]
     decision: Option<Decision>,
+
+    /// Why: a reason code.
+    #[arg(long, value_name = "CODE")]
+    reason: Option<String>,
+
+    /// The configured rule.
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+
+    /// The W3C trace id.
+    #[arg(long, value_name = "ID")]
+    trace: Option<String>,
+
+    /// The digest that decisions know a chain by: prints the chain itself.
+    #[arg(long, value_name = "DIGEST")]
+    chain: Option<String>,
+
+    /// Of which kind.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+
+    /// From this instant on: how long ago, such as 1h, or RFC 3339.
+    #[arg(long, value_name = "TIME")]
+    since: Option<Instant>,
+
+    /// Before this instant.
+    #[arg(long, value_name = "TIME")]
+    until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Decision {
     Allow,
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    Decision,
+    Aggregate,
+    Gap,
+    Chain,
+    Source,
+    Note,
+    Erased,
 }
 
 impl Conditions {
@@ -37,12 +82,30 @@ impl Conditions {
             Decision::Allow => "allow".to_owned(),
             Decision::Deny => "deny".to_owned(),
         });
+        let kind = self.kind.map(|kind| match kind {
+            Kind::Decision => "decision".to_owned(),
+            Kind::Aggregate => "aggregate".to_owned(),
+            Kind::Gap => "gap".to_owned(),
+            Kind::Chain => "chain".to_owned(),
+            Kind::Source => "source".to_owned(),
+            Kind::Note => "note".to_owned(),
+            Kind::Erased => "erased".to_owned(),
+        });
+        let instant = |instant: &Option<Instant>| instant.clone().map(|Instant(text)| text);
         [
             ("principal_issuer", self.issuer.clone()),
             ("principal_subject", self.subject.clone()),
+            ("agent", self.agent.clone()),
             ("delegation_id", self.delegation.clone()),
             ("tool", self.tool.clone()),
             ("decision", decision),
+            ("reason", self.reason.clone()),
+            ("rule", self.rule.clone()),
+            ("trace_id", self.trace.clone()),
+            ("chain_digest", self.chain.clone()),
+            ("kind", kind),
+            ("from", instant(&self.since)),
+            ("until", instant(&self.until)),
         ]
         .into_iter()
         .filter_map(|(name, value)| value.map(|value| (name, value)))

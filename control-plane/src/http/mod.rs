@@ -7,7 +7,7 @@
 //! | `GET /v1/principals/{id}`, `/v1/principals` | [`Permission::ReadPrincipals`] | [`principals`] |
 //! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
 //! | `POST /v1/revocations/statements` | anybody | [`statements`] |
-//! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
+//! | `GET /v1/audit/events`, `/v1/audit/events/{index}`, `/v1/audit/stream` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
@@ -30,6 +30,7 @@ mod revocations;
 mod scim;
 mod security_events;
 mod server;
+mod sse;
 mod standing;
 mod statements;
 mod status;
@@ -46,7 +47,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use credence_delegation::TrustAnchors;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use self::authorization::requiring;
 use self::problem::Problem;
@@ -74,6 +75,8 @@ pub(crate) struct Api {
     pub(crate) ledger: LedgerHandle,
     pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
+    /// Changes whenever the ledger has grown.
+    pub(crate) ledger_growth: watch::Receiver<u64>,
     pub(crate) access: AccessControl,
     /// SCIM, if there is a realm.
     pub(crate) provisioning: Option<Arc<Provisioning>>,
@@ -93,6 +96,8 @@ pub(crate) struct Api {
     pub(crate) signature_places: Semaphore,
     /// Event streams that may be open at a time.
     pub(crate) stream_places: Arc<Semaphore>,
+    /// The same of the evidence.
+    pub(crate) audit_stream_places: Arc<Semaphore>,
     /// Queries that may read the ledger at a time.
     pub(crate) query_places: Semaphore,
     /// Requests refused for want of a credential.
@@ -107,7 +112,10 @@ pub(crate) const MAX_QUERIES: usize = 4;
 /// Every route, with limits, metrics and problem answers.
 pub(crate) fn router(api: Arc<Api>) -> Router {
     let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
-    let reading_audit = Router::new().route("/v1/audit/events", get(audit::events));
+    let reading_audit = Router::new()
+        .route("/v1/audit/events", get(audit::events))
+        .route("/v1/audit/events/{index}", get(audit::event))
+        .route("/v1/audit/stream", get(audit::follow));
     let asking = get(status::one).merge(post(status::several).layer(DefaultBodyLimit::max(api.limits.max_status_body)));
     let watching = Router::new()
         .route("/v1/revocations/stream", get(revocation_stream::follow))

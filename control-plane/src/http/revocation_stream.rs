@@ -5,29 +5,25 @@
 //! with nothing. docs/api.md has the events. What an interrupted stream relies on: only events behind which the client's
 //! view is whole carry an `id`, so that a snapshot that broke off begins anew.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use credence_wire::v1;
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
-use super::standing::{Fall, Standing};
-use crate::access::Caller;
-use crate::lifecycle::PhaseWatch;
+use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
+use super::standing::Standing;
+use crate::access::{Caller, Permission};
 use crate::metrics::{Counted, StreamEnd};
 use crate::revocation::log::RevocationLog;
 use crate::revocation::view::FellBehind;
@@ -50,22 +46,19 @@ pub(crate) async fn follow(
         );
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY_WHEN_FULL));
     };
-    let standing = Standing::new(&api.access, Arc::clone(&caller), peer, &headers);
-    let (outbox, events) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
+    let (events, answer) = sse::open(&api);
     let mut following = Following {
         head: api.log.watch_head(),
         log: api.log.clone(),
         caller,
-        outbox,
-        phase: api.phase.clone(),
-        send_timeout: api.limits.send_timeout,
-        text: String::new(),
+        events,
     };
     let metrics = Arc::clone(&api.metrics);
     tokio::spawn(async move {
         let _place = place;
         let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = following.run(start, standing).await;
+        let ended = sse::while_standing(standing, following.follow(start)).await;
         let name = &following.caller.name;
         tracing::info!(caller = name, outcome = ended.name(), "an event stream ended");
         metrics
@@ -73,13 +66,7 @@ pub(crate) async fn follow(
             .get_or_create(&StreamEnd { outcome: ended.name() })
             .inc();
     });
-    let events = ReceiverStream::new(events).map(Ok::<Bytes, std::convert::Infallible>);
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        // Reverse proxies that buffer answers would hold events back.
-        (HeaderName::from_static("x-accel-buffering"), "no"),
-    ];
-    Ok((headers, Body::from_stream(events)).into_response())
+    Ok(answer)
 }
 
 /// From where on the client wants to be told.
@@ -98,33 +85,12 @@ enum Start {
     After(u64),
 }
 
-/// Why a stream ends.
-#[derive(Debug, Clone, Copy)]
-enum Ended {
-    /// The client has gone.
-    Closed,
-    /// The control plane stops.
-    Drained,
-    /// The client reads too slowly.
-    Slow,
-    /// The credential has expired.
-    Expired,
-    /// The credential is no longer good for what the stream shows.
-    Withdrawn,
-    /// No snapshot could be made.
-    Failed,
-}
-
 /// One client's stream.
 struct Following {
     log: RevocationLog,
     head: watch::Receiver<u64>,
     caller: Arc<Caller>,
-    outbox: mpsc::Sender<Bytes>,
-    phase: PhaseWatch,
-    send_timeout: Duration,
-    /// What has been written and not yet handed over.
-    text: String,
+    events: Events,
 }
 
 #[derive(Debug, Serialize)]
@@ -170,14 +136,8 @@ impl From {
             Some("now") if asked.is_none() => Self::Now,
             Some(_) => return Err(Problem::from(EXPECTED_PARAMETERS.to_owned())),
         };
-        // The URL of an EventSource stays the same: where both say something, the header is the later word.
-        let mut sent = headers.get_all("last-event-id").iter();
-        let id = match (sent.next(), sent.next()) {
-            (None, _) => asked,
-            (Some(id), None) => Some(id.to_str().map_err(|_| unreadable_id())?.to_owned()),
-            (Some(_), Some(_)) => return Err(unreadable_id()),
-        };
-        match id.filter(|id| !id.is_empty()) {
+        let id = sse::last_event_id(headers, asked).map_err(|_| unreadable_id())?;
+        match id {
             None => Ok(from),
             Some(id) => Self::after(&id).ok_or_else(unreadable_id),
         }
@@ -221,23 +181,7 @@ impl From {
 // === impl Following ===
 
 impl Following {
-    async fn run(&mut self, start: Start, standing: Standing) -> Ended {
-        tokio::select! {
-            // First, so that a stream with much to say, or whose client does not read, ends too.
-            biased;
-            fallen = standing.fall() => match fallen {
-                Fall::Expired => Ended::Expired,
-                Fall::Withdrawn => Ended::Withdrawn,
-            },
-            followed = self.follow(start) => match followed {
-                Ok(never) => match never {},
-                Err(ended) => ended,
-            },
-        }
-    }
-
     async fn follow(&mut self, start: Start) -> Result<std::convert::Infallible, Ended> {
-        let _ = write!(self.text, "retry: {}\n\n", RETRY.as_millis());
         let mut sent = match start {
             Start::After(seq) => seq,
             Start::Snapshot => self.give_snapshot().await?,
@@ -251,24 +195,23 @@ impl Following {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                promise = self.phase.draining() => {
-                    let Some(promise) = promise else { return Err(Ended::Closed) };
+                promise = self.events.draining() => {
+                    let promise = promise?;
                     self.catch_up(sent).await?;
                     let promise_ms = u64::try_from(promise.as_millis()).unwrap_or(u64::MAX);
                     self.event("drain", None, &DrainView { promise_ms });
-                    self.flush().await?;
+                    self.events.flush().await?;
                     return Err(Ended::Drained);
                 }
                 _ = ticks.tick() => {
                     sent = self.catch_up(sent).await?;
                     self.alive(sent);
-                    self.flush().await?;
+                    self.events.flush().await?;
                 }
                 changed = self.head.changed() => {
                     changed.map_err(|_| Ended::Closed)?;
                     sent = self.catch_up(sent).await?;
                 }
-                () = self.outbox.closed() => return Err(Ended::Closed),
             }
         }
     }
@@ -287,14 +230,14 @@ impl Following {
             for update in updates {
                 sent += 1;
                 skipped = !self.record(sent, Some(sent), update.record.as_ref());
-                self.flush_if_full().await?;
+                self.events.flush_if_full().await?;
             }
             if skipped {
                 // What the client does not see moves its position all the same, or it would have to be given it again.
                 self.position("position", sent);
             }
             if sent == head {
-                self.flush().await?;
+                self.events.flush().await?;
                 return Ok(sent);
             }
         }
@@ -321,15 +264,15 @@ impl Following {
             seq: snapshot.seq,
             records,
         };
-        event(&mut self.text, "snapshot_begin", None, &begin);
+        self.events.event("snapshot_begin", None, &begin);
         for chunk in snapshot.records() {
             for record in chunk.map_err(unreadable)? {
                 self.record(snapshot.seq, None, Some(&record));
-                self.flush_if_full().await?;
+                self.events.flush_if_full().await?;
             }
         }
         self.position("snapshot_end", snapshot.seq);
-        self.flush().await?;
+        self.events.flush().await?;
         Ok(snapshot.seq)
     }
 
@@ -346,7 +289,7 @@ impl Following {
     fn position(&mut self, name: &str, seq: u64) {
         let id = event_id(self.log.log_id().as_str(), seq);
         let log_id = self.log.log_id().as_str();
-        event(&mut self.text, name, Some(&id), &PositionView { log_id, seq });
+        self.events.event(name, Some(&id), &PositionView { log_id, seq });
     }
 
     fn alive(&mut self, seq: u64) {
@@ -356,57 +299,13 @@ impl Following {
             seq,
             unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
         };
-        event(&mut self.text, "alive", None, &view);
+        self.events.event("alive", None, &view);
     }
 
     fn event(&mut self, name: &str, seq: Option<u64>, data: &impl Serialize) {
         let id = seq.map(|seq| event_id(self.log.log_id().as_str(), seq));
-        event(&mut self.text, name, id.as_deref(), data);
+        self.events.event(name, id.as_deref(), data);
     }
-
-    async fn flush_if_full(&mut self) -> Result<(), Ended> {
-        if self.text.len() < CHUNK_BYTES {
-            return Ok(());
-        }
-        self.flush().await
-    }
-
-    async fn flush(&mut self) -> Result<(), Ended> {
-        if self.text.is_empty() {
-            return Ok(());
-        }
-        let chunk = Bytes::from(std::mem::take(&mut self.text));
-        tokio::select! {
-            biased;
-            sent = self.outbox.send(chunk) => sent.map_err(|_| Ended::Closed),
-            () = self.phase.stopped() => Err(Ended::Closed),
-            () = tokio::time::sleep(self.send_timeout) => Err(Ended::Slow),
-        }
-    }
-}
-
-// === impl Ended ===
-
-impl Ended {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Drained => "drained",
-            Self::Slow => "slow",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// JSON text has no line breaks outside of its escapes, so that one `data` line holds it.
-fn event(text: &mut String, name: &str, id: Option<&str>, data: &impl Serialize) {
-    if let Some(id) = id {
-        let _ = writeln!(text, "id: {id}");
-    }
-    let data = serde_json::to_string(data).unwrap_or_default();
-    let _ = write!(text, "event: {name}\ndata: {data}\n\n");
 }
 
 fn event_id(log_id: &str, seq: u64) -> String {
@@ -422,17 +321,8 @@ fn unreadable_id() -> Problem {
 }
 
 const EXPECTED_PARAMETERS: &str = "the query has, at most one of them and once: last_event_id, or from=now";
-/// How long an EventSource waits before it connects again.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRY_WHEN_FULL: Duration = Duration::from_secs(10);
-/// How often a stream says that it is whole.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Updates read from the history under one lock.
 const UPDATES_AT_A_TIME: usize = 64;
-/// Bytes after which what has been written is handed to the connection. With the largest record, some 16 KiB more.
-const CHUNK_BYTES: usize = 16 << 10;
-/// Chunks between a stream's task and its connection.
-const CHUNKS_IN_FLIGHT: usize = 4;
 
 #[cfg(test)]
 mod tests {

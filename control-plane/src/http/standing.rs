@@ -12,6 +12,7 @@ use crate::tls::Peer;
 /// What was shown when a stream was opened, to be judged again for as long as it is open.
 pub(crate) struct Standing {
     access: AccessControl,
+    permission: Permission,
     caller: Arc<Caller>,
     peer: Peer,
     shown: Credentials,
@@ -22,7 +23,7 @@ pub(crate) struct Standing {
 pub(crate) enum Fall {
     /// The token's time has come.
     Expired,
-    /// A reload took the credential or its permission away, or changed whose revocations it sees; or its certificate no
+    /// A reload took the credential or its permission away, or changed whose principals it is about; or its certificate no
     /// longer counts.
     Withdrawn,
 }
@@ -30,7 +31,13 @@ pub(crate) enum Fall {
 // === impl Standing ===
 
 impl Standing {
-    pub(crate) fn new(access: &AccessControl, caller: Arc<Caller>, peer: Peer, headers: &HeaderMap) -> Self {
+    pub(crate) fn new(
+        access: &AccessControl,
+        permission: Permission,
+        caller: Arc<Caller>,
+        peer: Peer,
+        headers: &HeaderMap,
+    ) -> Self {
         let shown = Credentials {
             // Whoever was let in has shown one that can be read, or none.
             token: bearer_token(headers).ok().flatten().map(TokenDigest::of),
@@ -38,6 +45,7 @@ impl Standing {
         };
         Self {
             access: access.clone(),
+            permission,
             caller,
             peer,
             shown,
@@ -51,7 +59,7 @@ impl Standing {
         loop {
             let authorized = self
                 .access
-                .authorize_again(&self.shown, Permission::Watch, unix_seconds());
+                .authorize_again(&self.shown, self.permission, unix_seconds());
             match authorized {
                 Ok(caller) if caller.covers_as_much_as(&self.caller) => {}
                 Err(Refusal::Expired { .. }) => return Fall::Expired,

@@ -7,7 +7,7 @@ use credence_wire::v1::report_request::Message as ReportMessage;
 use serde_json::Value;
 use tonic::Code;
 
-use super::harness::{Place, Server, TOKEN, event, events, raise};
+use super::harness::{ISSUER, Place, Server, TOKEN, event, events, raise};
 
 #[tokio::test]
 async fn acknowledged_evidence_is_read_back_newest_first() {
@@ -305,6 +305,91 @@ async fn events_are_found_by_what_they_say_and_paged() {
         (second["events"][0]["kind"].as_str(), &second["next"]),
         (Some("source"), &Value::Null)
     );
+}
+
+#[tokio::test]
+async fn every_condition_narrows_the_answer() {
+    let place = Place::new();
+    let server = place.start().await;
+    let (mut reporter, _) = server.report(None).await.unwrap();
+    let decision = v1::Event {
+        time_unix_nano: 1_800_000_000_000_000_000,
+        agent: "thumbprint".to_owned(),
+        rule: "payments".to_owned(),
+        reason: "tool_not_allowed".to_owned(),
+        decision: v1::Decision::Deny.into(),
+        trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+        chain_digest: vec![0xab; 32],
+        response_status: 403,
+        ..Default::default()
+    };
+    let chain = v1::PresentedChain {
+        chain: b"root~leaf".to_vec(),
+        principal: Some(v1::Principal {
+            issuer: ISSUER.to_owned(),
+            subject: Some("alice".to_owned()),
+        }),
+    };
+    let counted = v1::Aggregate {
+        second: 1_800_000_000,
+        rule: "payments".to_owned(),
+        reason: "malformed".to_owned(),
+        count: 2,
+        ..Default::default()
+    };
+    let entries = [v1::entry::Entry::Event(decision), v1::entry::Entry::Aggregate(counted)]
+        .map(|entry| v1::Entry { entry: Some(entry) });
+    reporter.batch(1, entries.to_vec()).await;
+    reporter.acknowledged().await;
+    // A chain is shown to whoever asks for it.
+    for (query, expected) in [
+        ("", &["aggregate", "decision", "source"][..]),
+        ("?agent=thumbprint", &["decision"]),
+        ("?agent=another", &[]),
+        ("?trace_id=4bf92f3577b34da6a3ce929d0e0e4736", &["decision"]),
+        ("?reason=malformed", &["aggregate"]),
+        ("?decision=deny&rule=payments", &["aggregate", "decision"]),
+        ("?decision=allow", &[]),
+        ("?kind=chain", &["chain"]),
+        ("?kind=source", &["source"]),
+        (
+            "?from=2027-01-15T08:00:00Z&until=2027-01-15T08:00:00.000000001Z",
+            &["aggregate", "decision"],
+        ),
+        ("?until=2027-01-15T08:00:00Z&kind=decision", &[]),
+    ] {
+        let kinds: Vec<_> = server
+            .events(query)
+            .await
+            .iter()
+            .map(|event| event["kind"].clone())
+            .collect();
+        assert_eq!(kinds, expected, "{query}");
+    }
+    let chain = &server.events("?kind=chain").await[0];
+    let digest = chain["chain_digest"].as_str().unwrap();
+    assert_eq!(&server.events(&format!("?chain_digest={digest}")).await[0], chain);
+    assert_eq!(chain["chain"], "root~leaf");
+
+    let authorization = format!("Bearer {TOKEN}");
+    let one = server.get("/v1/audit/events/1", &[&authorization]).await.json();
+    assert_eq!(
+        (&one["kind"], &one["response_status"]),
+        (&"decision".into(), &403.into())
+    );
+    assert_eq!(one["chain_digest"], "ab".repeat(32));
+    for (index, status) in [
+        ("2", 200),
+        ("4", 404),
+        ("18446744073709551615", 404),
+        ("x", 400),
+        ("+1", 400),
+    ] {
+        let answer = server
+            .get(&format!("/v1/audit/events/{index}"), &[&authorization])
+            .await;
+        assert_eq!(answer.status, status, "{index}");
+    }
 }
 
 /// The tools of all stored decisions.

@@ -4,6 +4,7 @@
 
 mod access;
 mod audit;
+mod audit_stream;
 mod cache_keys;
 mod certificates;
 mod compaction;

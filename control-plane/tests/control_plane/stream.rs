@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 
 use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
 
+const REVOCATIONS: &str = "/v1/revocations/stream";
 const OTHER_ISSUER: &str = "https://other.example.com";
 
 #[tokio::test]
@@ -301,9 +302,9 @@ fn bound(token: &str, issuer: &str) -> TokenSettings {
 
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    id: Option<String>,
-    name: String,
-    data: Value,
+    pub(crate) id: Option<String>,
+    pub(crate) name: String,
+    pub(crate) data: Value,
 }
 
 /// A client of the stream, over HTTP/1.0: the body is then just the bytes that follow.
@@ -335,15 +336,29 @@ impl Stream {
     }
 
     async fn try_open(server: &Server, token: &str, query: &str, last_event_id: Option<&str>) -> (String, Self) {
+        Self::try_open_at(server, token, &format!("{REVOCATIONS}{query}"), last_event_id).await
+    }
+
+    /// Of any resource.
+    pub(crate) async fn try_open_at(
+        server: &Server,
+        token: &str,
+        resource: &str,
+        last_event_id: Option<&str>,
+    ) -> (String, Self) {
         let stream = TcpStream::connect(server.running.http_address()).await.unwrap();
         let id = last_event_id.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
         let headers = format!("Authorization: Bearer {token}\r\n{id}");
-        Self::open_on(Box::new(stream), query, &headers).await
+        Self::ask_on(Box::new(stream), resource, &headers).await
     }
 
     /// On a connection of the caller's, with headers of his. The status line, and the stream.
-    pub(crate) async fn open_on(mut stream: Box<dyn Connection>, query: &str, headers: &str) -> (String, Self) {
-        let request = format!("GET /v1/revocations/stream{query} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
+    pub(crate) async fn open_on(stream: Box<dyn Connection>, query: &str, headers: &str) -> (String, Self) {
+        Self::ask_on(stream, &format!("{REVOCATIONS}{query}"), headers).await
+    }
+
+    async fn ask_on(mut stream: Box<dyn Connection>, resource: &str, headers: &str) -> (String, Self) {
+        let request = format!("GET {resource} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut lines = BufReader::new(stream).lines();
         let status = lines.next_line().await.unwrap().unwrap();
@@ -357,7 +372,7 @@ impl Stream {
     }
 
     /// The next event, as the specification has it read.
-    async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> Event {
         let mut event = Event::default();
         loop {
             let line = self.line().await.expect("the stream ended");
@@ -382,11 +397,11 @@ impl Stream {
         }
     }
 
-    async fn record(&mut self) -> Event {
+    pub(crate) async fn record(&mut self) -> Event {
         self.named("record").await
     }
 
-    async fn ends(&mut self) -> bool {
+    pub(crate) async fn ends(&mut self) -> bool {
         self.line().await.is_none()
     }
 

@@ -56,7 +56,7 @@ impl IndexBuilder {
         }
         self.offsets.push(offset);
         match self.times.last_mut() {
-            Some((earliest, latest)) if place % RUN_PLACES != 0 => {
+            Some((earliest, latest)) if !place.is_multiple_of(RUN_PLACES) => {
                 *earliest = span.0.min(*earliest);
                 *latest = span.1.max(*latest);
             }
@@ -102,7 +102,7 @@ impl IndexBuilder {
     }
 
     /// As [`times`](Self::times), of each run of [`RUN_PLACES`] places.
-    pub(crate) fn run_times(&self) -> &[(u64, u64)] {
+    pub fn run_times(&self) -> &[(u64, u64)] {
         &self.times
     }
 

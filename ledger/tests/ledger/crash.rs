@@ -49,9 +49,15 @@ fn hashes_that_are_cut_anywhere_or_gone_are_made_again() {
     drop(ledger);
     let level_0 = std::fs::read(folder.path().join("hashes/0")).unwrap().len();
     let lengths = [0, 31, 32 * 300, level_0 - 64, level_0 - 33, level_0 - 1, level_0];
-    for (level, length) in lengths.map(|length| ("0", length)).into_iter().chain([("1", 0), ("1", 33), ("1", 64)]) {
+    for (level, length) in lengths
+        .map(|length| ("0", length))
+        .into_iter()
+        .chain([("1", 0), ("1", 33), ("1", 64)])
+    {
         let folder = copy(folder.path());
-        edit(&folder.path().join("hashes").join(level), |bytes| bytes.truncate(length));
+        edit(&folder.path().join("hashes").join(level), |bytes| {
+            bytes.truncate(length)
+        });
         let mut ledger = open(folder.path());
         assert_eq!(tree(&ledger.reader()), whole, "level {level} of {length} bytes");
         fill(&mut ledger, "a", 1);
@@ -113,7 +119,9 @@ fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 700);
     let reader = ledger.reader();
-    let roots: Vec<_> = [100, 256, 600, 700].map(|size| (size, reader.root(size).unwrap())).to_vec();
+    let roots: Vec<_> = [100, 256, 600, 700]
+        .map(|size| (size, reader.root(size).unwrap()))
+        .to_vec();
     drop((ledger, reader));
     let with = |published| LedgerOptions {
         published: Some(published),
@@ -122,12 +130,25 @@ fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
     for (size, root) in &roots {
         try_open(folder.path(), with((*size, *root))).unwrap();
         let error = try_open(folder.path(), with((*size, roots[0].1))).err();
-        assert_eq!(matches!(error, Some(LedgerError::OtherRoot { .. })), *size != 100, "{size}: {error:?}");
+        assert_eq!(
+            matches!(error, Some(LedgerError::OtherRoot { .. })),
+            *size != 100,
+            "{size}: {error:?}"
+        );
     }
     let gone = try_open(folder.path(), with((701, roots[0].1))).unwrap_err();
-    assert!(matches!(gone, LedgerError::Gone { published: 701, size: 700 }));
+    assert!(matches!(
+        gone,
+        LedgerError::Gone {
+            published: 701,
+            size: 700
+        }
+    ));
     let empty = tempfile::tempdir().unwrap();
-    assert!(matches!(try_open(empty.path(), with(roots[0])), Err(LedgerError::Gone { .. })));
+    assert!(matches!(
+        try_open(empty.path(), with(roots[0])),
+        Err(LedgerError::Gone { .. })
+    ));
 }
 
 #[test]
@@ -177,7 +198,10 @@ fn records_that_are_gone_altogether_are_damage() {
     fill(&mut ledger, "a", 1);
     drop(ledger);
     std::fs::remove_dir_all(folder.path().join("segments")).unwrap();
-    assert!(matches!(try_open(folder.path(), options()), Err(LedgerError::Missing { .. })));
+    assert!(matches!(
+        try_open(folder.path(), options()),
+        Err(LedgerError::Missing { .. })
+    ));
 }
 
 #[test]

@@ -1,104 +1,22 @@
-//! `GET /v1/audit/events`: the evidence, newest first.
-//!
-//! Parameters: `limit` (1 to 1,000; default 100), `before` (the `next` of the page before), and the conditions
-//! `principal_issuer`, `principal_subject`, `delegation_id`, `tool`, `decision` (`allow` or `deny`). Answer:
-//! `{"events": [...], "next": n}`; `next` is null at the ledger's beginning. With conditions a page may be short or even
-//! empty and still have a `next`.
-//!
-//! Each event has `index`, `source`, `received`, `kind` and, unless it is about the source itself, `sequence`. Kinds:
-//! `decision`; `aggregate` (denials before any signature verified, counted; found by `decision=deny` too); `gap`
-//! (evidence that a filter had to shed); `source` (a source started, ended, was lost or returned). A credential that is
-//! bound to issuers is shown the decisions about their principals and nothing else; to ask for others' is 403.
+//! A record of the ledger in JSON.
 
-use std::sync::Arc;
-
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query as UrlQuery, State};
-use axum::http::StatusCode;
-use axum::{Extension, Json};
+use credence_ledger::query::chain_digest;
+use credence_ledger::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::problem::Problem;
-use super::{Api, Begun};
-use crate::access::Caller;
-use credence_ledger::query::{self, Filter, Page, Query};
-use credence_ledger::record::{LedgerRecord, RecordBody, SourceChange, StoredSourceChange};
-
-/// Handles the request.
-pub(crate) async fn events(
-    State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
-    Extension(caller): Extension<Arc<Caller>>,
-    parameters: Result<UrlQuery<Parameters>, QueryRejection>,
-) -> Result<Json<PageBody>, Problem> {
-    let UrlQuery(parameters) = parameters.map_err(|_| bad_request(EXPECTED_PARAMETERS))?;
-    check_scope(&parameters, &caller)?;
-    let query = Query {
-        issuers: caller.issuers().map(<[String]>::to_vec),
-        ..parameters.into_query()?
-    };
-    begun.note();
-    let failed = |error: &dyn std::fmt::Display| {
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the ledger can not be read: {error}"),
-        )
-    };
-    let _place = api.query_places.acquire().await.map_err(|error| failed(&error))?;
-    let reader = api.reader.clone();
-    let page = tokio::task::spawn_blocking(move || query::read(&reader, &query))
-        .await
-        .map_err(|error| failed(&error))?
-        .map_err(|error| {
-            tracing::error!(%error, "the ledger can not be read");
-            failed(&error)
-        })?;
-    Ok(Json(page.into()))
-}
-
-const EXPECTED_PARAMETERS: &str = "the query has, each at most once: limit (a number), before (a number), \
-                                   principal_issuer, principal_subject, delegation_id, tool, and decision (allow or \
-                                   deny)";
-
-/// The query string.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Parameters {
-    limit: Option<usize>,
-    before: Option<u64>,
-    principal_issuer: Option<String>,
-    principal_subject: Option<String>,
-    delegation_id: Option<String>,
-    tool: Option<String>,
-    decision: Option<DecisionName>,
-}
-
-/// The answer.
+/// A record, to be written.
 #[derive(Debug, Serialize)]
-pub(crate) struct PageBody {
-    events: Vec<RecordView>,
-    next: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum DecisionName {
-    Allow,
-    Deny,
-    #[serde(skip_deserializing)]
-    Unspecified,
-}
-
-#[derive(Debug, Serialize)]
-struct RecordView {
+pub(crate) struct RecordView {
     index: u64,
+    /// Empty if the control plane itself has it to say.
     source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     sequence: Option<u64>,
-    /// When the control plane made it durable, RFC 3339.
-    received: String,
+    /// When the control plane made it durable; absent if that can not be read any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<String>,
     #[serde(flatten)]
     kind: KindView,
 }
@@ -111,18 +29,27 @@ enum KindView {
         time: String,
         rule: String,
         reason: String,
+        decision: &'static str,
+        mode: &'static str,
         count: u64,
     },
     Gap {
         shed: u64,
+        shed_counts: u64,
+        shed_chains: u64,
         first_time: String,
         last_time: String,
     },
     Source(SourceView),
     /// A delegation as it was presented, for the control plane to verify again.
-    Chain,
+    Chain {
+        chain_digest: String,
+        principal: Option<PrincipalView>,
+        /// The tokens, root first, joined by `~`.
+        chain: String,
+    },
     /// What the control plane has to say of the ledger.
-    Note,
+    Note(NoteView),
     /// About a principal whose evidence was erased.
     Erased,
     /// Written by a newer version.
@@ -130,9 +57,33 @@ enum KindView {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(tag = "note", rename_all = "lowercase")]
+enum NoteView {
+    Erasure {
+        key: u64,
+        by: String,
+        reason: String,
+    },
+    Pruning {
+        first: u64,
+        tree_size: u64,
+        root: String,
+    },
+    Mismatch {
+        reported_by: String,
+        chain_digest: String,
+        step: String,
+        reason: String,
+        other_anchors: bool,
+    },
+    /// Written by a newer version.
+    Unknown,
+}
+
+#[derive(Debug, Serialize)]
 struct DecisionView {
     time: String,
-    decision: DecisionName,
+    decision: &'static str,
     reason: String,
     rule: String,
     tool: String,
@@ -141,11 +92,21 @@ struct DecisionView {
     agent: String,
     proof: &'static str,
     delegation_ids: Vec<String>,
-    /// Lower-case hexadecimal.
+    /// When the chain expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    /// Bytes here and below are in lower-case hexadecimal.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    chain_digest: String,
     arguments_hash: String,
+    /// The canonical text, as a text: to parse it and write it again may change it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    arguments: String,
     method: String,
     authority: String,
     path_template: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_status: Option<u32>,
     request_id: String,
     trace_id: String,
     cache: &'static str,
@@ -170,45 +131,8 @@ struct SourceView {
     plugin: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     peer: String,
-}
-
-// === impl Parameters ===
-
-impl Parameters {
-    fn into_query(self) -> Result<Query, Problem> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if limit == 0 || limit > MAX_LIMIT {
-            return Err(bad_request(format!("limit is {limit}; it must be 1 to {MAX_LIMIT}")));
-        }
-        let decision = self.decision.map(|decision| match decision {
-            DecisionName::Allow => v1::Decision::Allow,
-            DecisionName::Deny => v1::Decision::Deny,
-            DecisionName::Unspecified => v1::Decision::Unspecified,
-        });
-        let filter = Filter {
-            principal_issuer: self.principal_issuer,
-            principal_subject: self.principal_subject,
-            delegation_id: self.delegation_id,
-            tool: self.tool,
-            decision,
-            ..Filter::default()
-        };
-        Ok(Query {
-            before: self.before,
-            limit,
-            filter,
-            issuers: None,
-        })
-    }
-}
-
-impl From<Page> for PageBody {
-    fn from(page: Page) -> Self {
-        Self {
-            events: page.records.into_iter().map(RecordView::from).collect(),
-            next: page.next,
-        }
-    }
+    #[serde(skip_serializing_if = "String::is_empty")]
+    anchors_digest: String,
 }
 
 impl From<LedgerRecord> for RecordView {
@@ -216,15 +140,14 @@ impl From<LedgerRecord> for RecordView {
         let (sequence, kind) = match record.body {
             RecordBody::Entry { sequence, entry } => (Some(sequence), KindView::from(entry)),
             RecordBody::Source(change) => (None, KindView::Source(change.into())),
-            RecordBody::Note(_) => (None, KindView::Note),
+            RecordBody::Note(note) => (None, KindView::Note(note.into())),
             RecordBody::Erased => (None, KindView::Erased),
         };
-        let received = nanoseconds(record.received_unix_nano);
         Self {
             index: record.index,
             source: record.source,
             sequence,
-            received,
+            received: (record.received_unix_nano > 0).then(|| nanoseconds(record.received_unix_nano)),
             kind,
         }
     }
@@ -236,17 +159,66 @@ impl From<v1::Entry> for KindView {
             Some(EntryKind::Event(event)) => Self::Decision(Box::new(event.into())),
             Some(EntryKind::Aggregate(aggregate)) => Self::Aggregate {
                 time: rfc3339(aggregate.second, 0),
+                // Clients of an older version count denials only, and do not say so.
+                decision: match aggregate.decision() {
+                    v1::Decision::Unspecified => "deny",
+                    said => decision_name(said),
+                },
+                mode: match aggregate.mode() {
+                    v1::Mode::Unspecified => "enforce",
+                    said => mode_name(said),
+                },
                 rule: aggregate.rule,
                 reason: aggregate.reason,
                 count: aggregate.count,
             },
             Some(EntryKind::Gap(gap)) => Self::Gap {
                 shed: gap.shed,
+                shed_counts: gap.shed_counts,
+                shed_chains: gap.shed_chains,
                 first_time: nanoseconds(gap.first_time_unix_nano),
                 last_time: nanoseconds(gap.last_time_unix_nano),
             },
-            Some(EntryKind::Chain(_)) => Self::Chain,
+            Some(EntryKind::Chain(chain)) => Self::Chain {
+                chain_digest: hexadecimal(&chain_digest(&chain.chain)),
+                principal: chain.principal.map(PrincipalView::from),
+                chain: String::from_utf8_lossy(&chain.chain).into_owned(),
+            },
             None => Self::Unknown,
+        }
+    }
+}
+
+impl From<StoredNote> for NoteView {
+    fn from(note: StoredNote) -> Self {
+        match note.note {
+            Some(Note::Erasure(erasure)) => Self::Erasure {
+                key: erasure.key,
+                by: erasure.by,
+                reason: erasure.reason,
+            },
+            Some(Note::Pruning(pruning)) => Self::Pruning {
+                first: pruning.first,
+                tree_size: pruning.tree_size,
+                root: hexadecimal(&pruning.root),
+            },
+            Some(Note::Mismatch(mismatch)) => Self::Mismatch {
+                reported_by: mismatch.source,
+                chain_digest: hexadecimal(&mismatch.chain_digest),
+                step: mismatch.step,
+                reason: mismatch.reason,
+                other_anchors: mismatch.other_anchors,
+            },
+            None => Self::Unknown,
+        }
+    }
+}
+
+impl From<v1::Principal> for PrincipalView {
+    fn from(principal: v1::Principal) -> Self {
+        Self {
+            issuer: principal.issuer,
+            subject: principal.subject,
         }
     }
 }
@@ -255,16 +227,8 @@ impl From<v1::Event> for DecisionView {
     fn from(event: v1::Event) -> Self {
         Self {
             time: nanoseconds(event.time_unix_nano),
-            decision: match event.decision() {
-                v1::Decision::Allow => DecisionName::Allow,
-                v1::Decision::Deny => DecisionName::Deny,
-                v1::Decision::Unspecified => DecisionName::Unspecified,
-            },
-            mode: match event.mode() {
-                v1::Mode::Enforce => "enforce",
-                v1::Mode::Shadow => "shadow",
-                v1::Mode::Unspecified => "unspecified",
-            },
+            decision: decision_name(event.decision()),
+            mode: mode_name(event.mode()),
             proof: match event.proof() {
                 v1::ProofKind::None => "none",
                 v1::ProofKind::Pop => "pop",
@@ -280,16 +244,17 @@ impl From<v1::Event> for DecisionView {
             reason: event.reason,
             rule: event.rule,
             tool: event.tool,
-            principal: event.principal.map(|principal| PrincipalView {
-                issuer: principal.issuer,
-                subject: principal.subject,
-            }),
+            principal: event.principal.map(PrincipalView::from),
             agent: event.agent,
             delegation_ids: event.delegation_ids,
-            arguments_hash: event.arguments_hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            expires_at: (event.expires_at != 0).then(|| rfc3339(event.expires_at, 0)),
+            chain_digest: hexadecimal(&event.chain_digest),
+            arguments_hash: hexadecimal(&event.arguments_hash),
+            arguments: String::from_utf8_lossy(&event.arguments).into_owned(),
             method: event.method,
             authority: event.authority,
             path_template: event.path_template,
+            response_status: (event.response_status != 0).then_some(event.response_status),
             request_id: event.request_id,
             trace_id: event.trace_id,
             decision_ns: event.decision_ns,
@@ -312,6 +277,7 @@ impl From<StoredSourceChange> for SourceView {
             node: change.node,
             plugin: change.plugin,
             peer: change.peer,
+            anchors_digest: hexadecimal(&change.anchors_digest),
         }
     }
 }
@@ -328,28 +294,26 @@ fn rfc3339(seconds: i64, nanos: i32) -> String {
     .to_string()
 }
 
-/// To ask for another issuer's principals is refused, and not answered as if there were none.
-fn check_scope(parameters: &Parameters, caller: &Caller) -> Result<(), Problem> {
-    if parameters
-        .principal_issuer
-        .as_deref()
-        .is_none_or(|issuer| caller.covers(issuer))
-    {
-        return Ok(());
+fn decision_name(decision: v1::Decision) -> &'static str {
+    match decision {
+        v1::Decision::Allow => "allow",
+        v1::Decision::Deny => "deny",
+        v1::Decision::Unspecified => "unspecified",
     }
-    let name = &caller.name;
-    let detail = format!(
-        "the credential {name:?} is bound to other issuers (access: issuers), and may not read about this one's principals"
-    );
-    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
 }
 
-fn bad_request(detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail)
+fn mode_name(mode: v1::Mode) -> &'static str {
+    match mode {
+        v1::Mode::Enforce => "enforce",
+        v1::Mode::Shadow => "shadow",
+        v1::Mode::Unspecified => "unspecified",
+    }
 }
 
-const DEFAULT_LIMIT: usize = 100;
-const MAX_LIMIT: usize = 1000;
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// 9999-12-31T23:59:59Z, the last that RFC 3339 can write.
 const LATEST_SECOND: i64 = 253_402_300_799;
 
@@ -372,6 +336,10 @@ mod tests {
             proof: v1::ProofKind::Pop.into(),
             cache: v1::CacheLevel::L1.into(),
             arguments_hash: vec![0xab, 1],
+            chain_digest: vec![0xcd],
+            arguments: b"{\"a\":1}".to_vec(),
+            response_status: 404,
+            expires_at: 1_800_000_000,
             ..Default::default()
         };
         let entry = v1::Entry {
@@ -392,9 +360,14 @@ mod tests {
             ("proof", "pop"),
             ("cache", "l1"),
             ("arguments_hash", "ab01"),
+            ("chain_digest", "cd"),
+            ("arguments", "{\"a\":1}"),
+            ("expires_at", "2027-01-15T08:00:00Z"),
         ] {
             assert_eq!(json[field], expected, "{json}");
         }
+        assert_eq!(json["response_status"], 404);
+        assert!(json.get("received").is_none(), "{json}");
         assert_eq!((json["index"].as_u64(), json["sequence"].as_u64()), (Some(9), Some(4)));
     }
 }

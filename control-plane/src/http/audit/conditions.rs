@@ -1,0 +1,199 @@
+//! What is asked for, as query strings say it.
+
+use axum::http::StatusCode;
+use credence_ledger::query::{Filter, RecordKind};
+use credence_wire::v1;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::super::problem::Problem;
+use super::super::query;
+use crate::access::Caller;
+
+/// A query string that was read.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) filter: Filter,
+    /// What is no condition, for whoever understands it: names and values.
+    pub(super) rest: Vec<(String, String)>,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Reads the conditions, each of which may stand there once.
+    pub(super) fn read(text: Option<&str>) -> Result<Self, Problem> {
+        let mut asked = Self::default();
+        for (name, value) in query::members(text)? {
+            let filter = &mut asked.filter;
+            match name.as_str() {
+                "principal_issuer" => query::once(&mut filter.principal_issuer, &name, value)?,
+                "principal_subject" => query::once(&mut filter.principal_subject, &name, value)?,
+                "agent" => query::once(&mut filter.agent, &name, value)?,
+                "delegation_id" => query::once(&mut filter.delegation_id, &name, value)?,
+                "tool" => query::once(&mut filter.tool, &name, value)?,
+                "reason" => query::once(&mut filter.reason, &name, value)?,
+                "rule" => query::once(&mut filter.rule, &name, value)?,
+                "trace_id" => query::once(&mut filter.trace_id, &name, value)?,
+                "decision" => query::once(&mut filter.decision, &name, decision(&value)?)?,
+                "kind" => query::once(&mut filter.kind, &name, kind(&value)?)?,
+                "chain_digest" => query::once(&mut filter.chain_digest, &name, digest(&value)?)?,
+                "from" => query::once(&mut filter.from_unix_nano, &name, instant(&name, &value)?)?,
+                "until" => query::once(&mut filter.until_unix_nano, &name, instant(&name, &value)?)?,
+                _ => asked.rest.push((name, value)),
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Whether nothing is asked for at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filter == Filter::default() && self.rest.is_empty()
+    }
+
+    /// To ask for another issuer's principals is refused, and not answered as if there were none.
+    pub(super) fn check_scope(&self, caller: &Caller) -> Result<(), Problem> {
+        let issuer = self.filter.principal_issuer.as_deref();
+        if issuer.is_none_or(|issuer| caller.covers(issuer)) {
+            return Ok(());
+        }
+        let detail = format!(
+            "the credential {:?} is bound to other issuers (access: issuers), and may not read about this one's principals",
+            caller.name
+        );
+        Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
+    }
+}
+
+/// A number of records or of one.
+pub(super) fn whole<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
+    let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    value
+        .parse()
+        .ok()
+        .filter(|_| plain)
+        .ok_or_else(|| bad_request(format!("{name} is a whole number of at most 20 digits")))
+}
+
+pub(super) fn bad_request(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+/// The name of a kind, in questions and in answers.
+pub(super) fn kind_name(kind: RecordKind) -> &'static str {
+    match kind {
+        RecordKind::Decision => "decision",
+        RecordKind::Aggregate => "aggregate",
+        RecordKind::Gap => "gap",
+        RecordKind::Chain => "chain",
+        RecordKind::Source => "source",
+        RecordKind::Note => "note",
+        RecordKind::Erased => "erased",
+        RecordKind::Unknown => "unknown",
+    }
+}
+
+fn kind(value: &str) -> Result<RecordKind, Problem> {
+    KINDS
+        .into_iter()
+        .find(|kind| kind_name(*kind) == value)
+        .ok_or_else(|| bad_request(format!("kind is one of {}", KINDS.map(kind_name).join(", "))))
+}
+
+fn decision(value: &str) -> Result<v1::Decision, Problem> {
+    match value {
+        "allow" => Ok(v1::Decision::Allow),
+        "deny" => Ok(v1::Decision::Deny),
+        _ => Err(bad_request("decision is allow or deny")),
+    }
+}
+
+fn digest(value: &str) -> Result<Vec<u8>, Problem> {
+    let nibble = |byte: u8| char::from(byte).to_digit(16);
+    let bytes: Option<Vec<u8>> = value
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| match *pair {
+            [high, low] => u8::try_from(nibble(high)? << 4 | nibble(low)?).ok(),
+            _ => None,
+        })
+        .collect();
+    bytes
+        .filter(|bytes| bytes.len() == DIGEST_BYTES)
+        .ok_or_else(|| bad_request("chain_digest is 64 hexadecimal digits, as decisions name it"))
+}
+
+/// Nanoseconds since the Unix epoch.
+fn instant(name: &str, value: &str) -> Result<u64, Problem> {
+    OffsetDateTime::parse(value, &Rfc3339)
+        .ok()
+        .and_then(|instant| u64::try_from(instant.unix_timestamp_nanos()).ok())
+        .ok_or_else(|| {
+            bad_request(format!(
+                "{name} is an instant in RFC 3339, such as 2027-01-15T08:00:00Z (a + has to be written as %2B), from 1970 to \
+                 2554"
+            ))
+        })
+}
+
+const KINDS: [RecordKind; 8] = [
+    RecordKind::Decision,
+    RecordKind::Aggregate,
+    RecordKind::Gap,
+    RecordKind::Chain,
+    RecordKind::Source,
+    RecordKind::Note,
+    RecordKind::Erased,
+    RecordKind::Unknown,
+];
+const DIGEST_BYTES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_condition_is_read() {
+        let text = "principal_issuer=i&principal_subject=s&agent=a&delegation_id=d&tool=t&decision=deny&reason=r&rule=u\
+                    &trace_id=c&kind=aggregate&from=1970-01-01T00:00:01.000000002Z&until=1970-01-01T01:00:02%2B01:00&limit=3";
+        let asked = Asked::read(Some(text)).unwrap();
+        let some = |text: &str| Some(text.to_owned());
+        let expected = Filter {
+            principal_issuer: some("i"),
+            principal_subject: some("s"),
+            delegation_id: some("d"),
+            tool: some("t"),
+            decision: Some(v1::Decision::Deny),
+            agent: some("a"),
+            reason: some("r"),
+            rule: some("u"),
+            trace_id: some("c"),
+            chain_digest: None,
+            kind: Some(RecordKind::Aggregate),
+            from_unix_nano: Some(1_000_000_002),
+            until_unix_nano: Some(2_000_000_000),
+        };
+        assert_eq!(asked.filter, expected);
+        assert_eq!(asked.rest, [("limit".to_owned(), "3".to_owned())]);
+        let chain = Asked::read(Some(&format!("chain_digest={}", "aB".repeat(32)))).unwrap();
+        assert_eq!(chain.filter.chain_digest, Some(vec![0xab; 32]));
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in [
+            "decision=maybe",
+            "decision=",
+            "kind=Decision",
+            "from=yesterday",
+            "from=2027-01-15",
+            "until=1969-12-31T23:59:59Z",
+            "until=2555-01-01T00:00:00Z",
+            "chain_digest=ab",
+            "tool=a&tool=b",
+            "tool=%ff",
+        ] {
+            assert!(Asked::read(Some(text)).is_err(), "{text}");
+        }
+    }
+}

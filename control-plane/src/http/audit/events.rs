@@ -1,0 +1,144 @@
+//! `GET /v1/audit/events`: the evidence, newest first; and `GET /v1/audit/events/{index}`: one record.
+//!
+//! A credential that is bound to issuers sees their principals' records and nothing else; to ask for others' is 403.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use credence_ledger::query::{self, Evidence, Filter, Query, RecordKind};
+use credence_ledger::{LedgerReader, ReadError};
+use serde::Serialize;
+
+use super::super::problem::Problem;
+use super::super::query::once;
+use super::super::{Api, Begun};
+use super::conditions::{Asked, bad_request, whole};
+use super::view::RecordView;
+use crate::access::Caller;
+
+/// Answers a question.
+pub(crate) async fn events(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    RawQuery(text): RawQuery,
+) -> Result<Json<PageBody>, Problem> {
+    let asked = Asked::read(text.as_deref())?;
+    asked.check_scope(&caller)?;
+    let query = question(asked, &caller)?;
+    begun.note();
+    let page = reading(&api, move |reader| {
+        // Counted from here: to have waited for others' questions is no reason for an empty page.
+        let deadline = Some(Instant::now() + LONGEST_LOOK);
+        query::read(reader, &Query { deadline, ..query })
+    })
+    .await?;
+    Ok(Json(PageBody {
+        events: page.records.into_iter().map(RecordView::from).collect(),
+        next: page.next,
+    }))
+}
+
+/// Shows one record.
+pub(crate) async fn event(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Path(index): Path<String>,
+    RawQuery(text): RawQuery,
+) -> Result<Json<RecordView>, Problem> {
+    let index: u64 = whole("the index", &index)?;
+    if !Asked::read(text.as_deref())?.is_empty() {
+        return Err(bad_request(
+            "one record is asked for by its index alone: leave out the query",
+        ));
+    }
+    begun.note();
+    let issuers = caller.issuers().map(<[String]>::to_vec);
+    let record = reading(&api, move |reader| {
+        let mut records = Evidence::records(reader, index, index.saturating_add(1))?;
+        records.retain(|record| {
+            // A chain is asked for if its index is.
+            let filter = Filter {
+                kind: Some(RecordKind::of(&record.body)),
+                ..Filter::default()
+            };
+            let query = Query {
+                issuers: issuers.clone(),
+                filter,
+                ..Query::default()
+            };
+            query::admits(&query, record)
+        });
+        Ok(records.pop())
+    })
+    .await?;
+    let missing = || {
+        let detail = format!(
+            "there is no record {index} that this credential may read: it is not written yet, was removed, or is about \
+             another issuer's principal"
+        );
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    };
+    record.map(|record| Json(record.into())).ok_or_else(missing)
+}
+
+/// A page.
+#[derive(Debug, Serialize)]
+pub(crate) struct PageBody {
+    events: Vec<RecordView>,
+    next: Option<u64>,
+}
+
+/// Reads the ledger where it may block, when there is a place.
+pub(super) async fn reading<T: Send + 'static>(
+    api: &Api,
+    read: impl FnOnce(&LedgerReader) -> Result<T, ReadError> + Send + 'static,
+) -> Result<T, Problem> {
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "the ledger can not be read");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the ledger can not be read: {error}"),
+        )
+    };
+    let _place = api.query_places.acquire().await.map_err(|error| failed(&error))?;
+    let reader = api.reader.clone();
+    tokio::task::spawn_blocking(move || read(&reader))
+        .await
+        .map_err(|error| failed(&error))?
+        .map_err(|error| failed(&error))
+}
+
+fn question(asked: Asked, caller: &Caller) -> Result<Query, Problem> {
+    let (mut limit, mut before) = (None, None);
+    for (name, value) in asked.rest {
+        match name.as_str() {
+            "limit" => once(&mut limit, &name, whole(&name, &value)?)?,
+            "before" => once(&mut before, &name, whole(&name, &value)?)?,
+            _ => return Err(bad_request(EXPECTED_PARAMETERS)),
+        }
+    }
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || limit > MAX_LIMIT {
+        return Err(bad_request(format!("limit is {limit}; it must be 1 to {MAX_LIMIT}")));
+    }
+    Ok(Query {
+        before,
+        limit,
+        filter: asked.filter,
+        issuers: caller.issuers().map(<[String]>::to_vec),
+        deadline: None,
+    })
+}
+
+const EXPECTED_PARAMETERS: &str = "the query has, each at most once: limit and before (numbers), principal_issuer, \
+                                   principal_subject, agent, delegation_id, tool, decision (allow or deny), reason, \
+                                   rule, trace_id, chain_digest, kind, from and until (RFC 3339)";
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1000;
+/// After which a page ends where it is.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);

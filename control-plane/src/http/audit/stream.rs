@@ -1,0 +1,228 @@
+//! `GET /v1/audit/stream`: the evidence as it is recorded, oldest first, as server-sent events.
+//!
+//! Takes the conditions of `/v1/audit/events`. Each record is an event `record` whose id is its index; every second an event
+//! `alive` has as its id the index of the last record that was looked at, so that a client whose conditions are narrow need
+//! not have the same records looked at again. Without `Last-Event-ID` the stream begins with what is recorded next.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use credence_ledger::query::{self, Evidence, Query};
+use credence_ledger::record::LedgerRecord;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use super::super::Api;
+use super::super::problem::Problem;
+use super::super::query::once;
+use super::super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
+use super::super::standing::Standing;
+use super::conditions::{Asked, bad_request, whole};
+use super::events::reading;
+use super::view::RecordView;
+use crate::access::{Caller, Permission};
+use crate::metrics::{Counted, StreamEnd};
+use crate::tls::Peer;
+
+/// Handles the request.
+pub(crate) async fn follow(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    RawQuery(text): RawQuery,
+) -> Result<Response, Problem> {
+    let asked = Asked::read(text.as_deref())?;
+    asked.check_scope(&caller)?;
+    // Asked first: what is recorded in between is shown.
+    let growth = api.ledger_growth.clone();
+    let next = first_of(&headers, asked.rest, api.reader.size())?;
+    let Ok(place) = Arc::clone(&api.audit_stream_places).try_acquire_owned() else {
+        let detail = format!(
+            "{} such streams are open, as many as this control plane serves (max_audit_subscribers); come back later",
+            api.limits.max_audit_subscribers
+        );
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY_WHEN_FULL));
+    };
+    let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, &headers);
+    let (events, answer) = sse::open(&api);
+    let mut following = Following {
+        query: Arc::new(Query {
+            filter: asked.filter,
+            issuers: caller.issuers().map(<[String]>::to_vec),
+            ..Query::default()
+        }),
+        api: Arc::clone(&api),
+        growth,
+        next,
+        events,
+    };
+    tokio::spawn(async move {
+        let _place = place;
+        let metrics = &api.metrics;
+        let _counted = Counted::new(&metrics.http_subscribers);
+        let ended = sse::while_standing(standing, following.follow()).await;
+        tracing::info!(caller = caller.name, outcome = ended.name(), "an audit stream ended");
+        metrics
+            .http_streams_ended
+            .get_or_create(&StreamEnd { outcome: ended.name() })
+            .inc();
+    });
+    Ok(answer)
+}
+
+/// The index of the record to begin with.
+fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Result<u64, Problem> {
+    let mut asked = None;
+    for (name, value) in rest {
+        match name.as_str() {
+            "last_event_id" => once(&mut asked, &name, value)?,
+            _ => return Err(bad_request(EXPECTED_PARAMETERS)),
+        }
+    }
+    let unreadable =
+        || bad_request("Last-Event-ID is, once, what stood behind \"id:\" of the last event: a record's index");
+    let Some(id) = sse::last_event_id(headers, asked).map_err(|_| unreadable())? else {
+        return Ok(held);
+    };
+    let index: u64 = whole("Last-Event-ID", &id).map_err(|_| unreadable())?;
+    if index >= held {
+        let detail = format!(
+            "you have seen record {index}, but this ledger has {held}: it was restored from an old copy, or is another one. \
+             If that is as it should be, connect without Last-Event-ID"
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    Ok(index + 1)
+}
+
+/// One client's stream.
+struct Following {
+    api: Arc<Api>,
+    query: Arc<Query>,
+    /// Changes whenever the ledger has grown.
+    growth: watch::Receiver<u64>,
+    /// The first record that was not looked at.
+    next: u64,
+    events: Events,
+}
+
+#[derive(Debug, Serialize)]
+struct AliveView {
+    /// The first record that was not looked at.
+    next: u64,
+    /// When it was written, so that a client can tell a delayed line from a live one.
+    unix_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct DrainView {
+    promise_ms: u64,
+}
+
+// === impl Following ===
+
+impl Following {
+    async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
+        let mut ticks = tokio::time::interval(ALIVE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.growth.mark_unchanged();
+            let held = self.api.reader.size();
+            // Between two looks, however much there is to show, the stream stays alive and can end.
+            if self.next < held {
+                self.look_at_some(held).await?;
+            }
+            let behind = self.next < held;
+            tokio::select! {
+                biased;
+                promise = self.events.draining() => {
+                    let promise_ms = u64::try_from(promise?.as_millis()).unwrap_or(u64::MAX);
+                    let held = self.api.reader.size();
+                    while self.next < held {
+                        self.look_at_some(held).await?;
+                    }
+                    self.events.event("drain", None, &DrainView { promise_ms });
+                    self.events.flush().await?;
+                    return Err(Ended::Drained);
+                }
+                _ = ticks.tick() => {
+                    self.alive();
+                    self.events.flush().await?;
+                }
+                () = std::future::ready(()), if behind => {}
+                changed = self.growth.changed() => changed.map_err(|_| Ended::Closed)?,
+            }
+        }
+    }
+
+    /// Shows what is to be shown of the next records.
+    async fn look_at_some(&mut self, held: u64) -> Result<(), Ended> {
+        let (from, until) = (self.next, held.min(self.next.saturating_add(RECORDS_AT_A_TIME)));
+        let query = Arc::clone(&self.query);
+        let records = reading(&self.api, move |reader| {
+            let mut records: Vec<LedgerRecord> = Evidence::records(reader, from, until)?;
+            records.retain(|record| query::admits(&query, record));
+            Ok(records)
+        });
+        for record in records.await.map_err(|_| Ended::Failed)? {
+            let id = record.index.to_string();
+            self.events.event("record", Some(&id), &RecordView::from(record));
+            self.events.flush_if_full().await?;
+        }
+        self.next = until;
+        self.events.flush().await
+    }
+
+    fn alive(&mut self) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let view = AliveView {
+            next: self.next,
+            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+        };
+        let id = self.next.checked_sub(1).map(|last| last.to_string());
+        self.events.event("alive", id.as_deref(), &view);
+    }
+}
+
+const EXPECTED_PARAMETERS: &str = "the query has, each at most once: last_event_id, and the conditions of \
+                                   /v1/audit/events, but neither limit nor before";
+/// Records that are read at once.
+const RECORDS_AT_A_TIME: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(header: Option<&str>, rest: &[(&str, &str)]) -> Result<u64, Problem> {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = header {
+            headers.insert("last-event-id", id.parse().unwrap());
+        }
+        let rest = rest
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        first_of(&headers, rest.collect(), 10)
+    }
+
+    #[test]
+    fn a_stream_begins_behind_the_last_event_or_with_what_comes() {
+        assert_eq!(first(None, &[]).unwrap(), 10);
+        assert_eq!(first(Some("9"), &[]).unwrap(), 10);
+        assert_eq!(first(None, &[("last_event_id", "3")]).unwrap(), 4);
+        assert_eq!(first(Some("5"), &[("last_event_id", "3")]).unwrap(), 6);
+    }
+
+    #[test]
+    fn what_is_no_position_of_this_ledger_is_refused() {
+        for header in ["10", "-1", "+1", "log:3", "18446744073709551615"] {
+            assert!(first(Some(header), &[]).is_err(), "{header}");
+        }
+        assert!(first(None, &[("limit", "3")]).is_err());
+    }
+}

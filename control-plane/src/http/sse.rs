@@ -1,0 +1,164 @@
+//! What every stream of server-sent events (WHATWG HTML section 9.2) shares: who may have one, how events are written, and
+//! why a stream ends.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Api;
+use super::standing::{Fall, Standing};
+use crate::lifecycle::PhaseWatch;
+
+/// Why a stream ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ended {
+    /// The client has gone.
+    Closed,
+    /// The control plane stops.
+    Drained,
+    /// The client reads too slowly.
+    Slow,
+    /// The credential has expired.
+    Expired,
+    /// The credential is no longer good for what the stream shows.
+    Withdrawn,
+    /// What is to be shown could not be read or made.
+    Failed,
+}
+
+/// The end of a stream that events are written to.
+pub(crate) struct Events {
+    outbox: mpsc::Sender<Bytes>,
+    phase: PhaseWatch,
+    send_timeout: Duration,
+    /// What has been written and not yet handed over.
+    text: String,
+}
+
+/// A stream, and the answer that it is the body of.
+pub(crate) fn open(api: &Api) -> (Events, Response) {
+    let (outbox, events) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let body = ReceiverStream::new(events).map(Ok::<Bytes, std::convert::Infallible>);
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // Reverse proxies that buffer answers would hold events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    let events = Events {
+        outbox,
+        phase: api.phase.clone(),
+        send_timeout: api.limits.send_timeout,
+        text: format!("retry: {}\n\n", RETRY.as_millis()),
+    };
+    (events, (headers, Body::from_stream(body)).into_response())
+}
+
+/// Follows as long as whoever opened the stream still could.
+pub(crate) async fn while_standing(
+    standing: Standing,
+    follow: impl Future<Output = Result<std::convert::Infallible, Ended>>,
+) -> Ended {
+    tokio::select! {
+        // First, so that a stream with much to say, or whose client does not read, ends too.
+        biased;
+        fallen = standing.fall() => match fallen {
+            Fall::Expired => Ended::Expired,
+            Fall::Withdrawn => Ended::Withdrawn,
+        },
+        followed = follow => match followed {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        },
+    }
+}
+
+/// The event behind which the client wants to go on: what `Last-Event-ID` says, or, for clients that can set no headers,
+/// the query. None if it names none, an error if it can not be told which.
+pub(crate) fn last_event_id(headers: &HeaderMap, asked: Option<String>) -> Result<Option<String>, UnreadableId> {
+    // The URL of an EventSource stays the same: where both say something, the header is the later word.
+    let mut sent = headers.get_all("last-event-id").iter();
+    let id = match (sent.next(), sent.next()) {
+        (None, _) => asked,
+        (Some(id), None) => Some(id.to_str().map_err(|_| UnreadableId)?.to_owned()),
+        (Some(_), Some(_)) => return Err(UnreadableId),
+    };
+    Ok(id.filter(|id| !id.is_empty()))
+}
+
+/// `Last-Event-ID` is there twice, or no text.
+#[derive(Debug)]
+pub(crate) struct UnreadableId;
+
+// === impl Events ===
+
+impl Events {
+    /// JSON text has no line breaks outside of its escapes, so that one `data` line holds it.
+    pub(crate) fn event(&mut self, name: &str, id: Option<&str>, data: &impl Serialize) {
+        if let Some(id) = id {
+            let _ = writeln!(self.text, "id: {id}");
+        }
+        let data = serde_json::to_string(data).unwrap_or_default();
+        let _ = write!(self.text, "event: {name}\ndata: {data}\n\n");
+    }
+
+    /// Resolves once the stream is to end: to the promise of a planned stop, or to nothing if there is nobody left to tell.
+    pub(crate) async fn draining(&mut self) -> Result<Duration, Ended> {
+        tokio::select! {
+            promise = self.phase.draining() => promise.ok_or(Ended::Closed),
+            () = self.outbox.closed() => Err(Ended::Closed),
+        }
+    }
+
+    pub(crate) async fn flush_if_full(&mut self) -> Result<(), Ended> {
+        if self.text.len() < CHUNK_BYTES {
+            return Ok(());
+        }
+        self.flush().await
+    }
+
+    pub(crate) async fn flush(&mut self) -> Result<(), Ended> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let chunk = Bytes::from(std::mem::take(&mut self.text));
+        tokio::select! {
+            biased;
+            sent = self.outbox.send(chunk) => sent.map_err(|_| Ended::Closed),
+            () = self.phase.stopped() => Err(Ended::Closed),
+            () = tokio::time::sleep(self.send_timeout) => Err(Ended::Slow),
+        }
+    }
+}
+
+// === impl Ended ===
+
+impl Ended {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Drained => "drained",
+            Self::Slow => "slow",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// How long an EventSource waits before it connects again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a client should wait where as many streams are open as may be.
+pub(crate) const RETRY_WHEN_FULL: Duration = Duration::from_secs(10);
+/// How often a stream says that it is whole.
+pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes after which what has been written is handed to the connection. With the largest event, some 100 KiB more.
+const CHUNK_BYTES: usize = 16 << 10;
+/// Chunks between a stream's task and its connection.
+const CHUNKS_IN_FLIGHT: usize = 4;
