@@ -9,6 +9,8 @@
 //! | `note` | signed notes and the keys of those who sign them |
 //! | `checkpoint` | what commits the log to its first leaves |
 //! | `cosignature` | a witness's word for a checkpoint |
+//! | `tlog_proof` | a proof in a file |
+//! | `tiles` | where tiles and bundles are found |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
@@ -20,6 +22,8 @@ pub mod note;
 pub mod proof;
 pub mod query;
 pub mod record;
+pub mod tiles;
+pub mod tlog_proof;
 pub mod tree;
 
 pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
