@@ -11,12 +11,14 @@
 //! | `cosignature` | a witness's word for a checkpoint |
 //! | `tlog_proof` | a proof in a file |
 //! | `tiles` | where tiles and bundles are found |
+//! | `identity` | the log's origin and key, and its latest checkpoint |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
 pub mod checkpoint;
 pub mod cosignature;
 pub mod group;
+pub mod identity;
 pub mod ledger;
 pub mod note;
 pub mod proof;
