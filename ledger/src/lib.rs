@@ -12,6 +12,7 @@
 //! | `tlog_proof` | a proof in a file |
 //! | `tiles` | where tiles and bundles are found |
 //! | `identity` | the log's origin and key, and its latest checkpoint |
+//! | `published` | what others may see of the ledger |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
@@ -22,6 +23,7 @@ pub mod identity;
 pub mod ledger;
 pub mod note;
 pub mod proof;
+pub mod published;
 pub mod query;
 pub mod record;
 pub mod tiles;
