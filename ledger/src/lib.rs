@@ -4,8 +4,11 @@
 //! |---|---|
 //! | `record` | what the ledger holds |
 //! | `group` | how records are encoded on disk |
+//! | `leaf` | what is sealed in a leaf, and the record that it is read back as |
+//! | `index` | where in a segment what is asked for can be found |
 //! | `ledger` | the files: appending to them, and reading what is durable |
 //! | `query` | what to look for, newest first |
+//! | `view` | an encoded entry, read where it lies |
 //! | `note` | signed notes and the keys of those who sign them |
 //! | `checkpoint` | what commits the log to its first leaves |
 //! | `cosignature` | a witness's word for a checkpoint |
@@ -20,6 +23,8 @@ pub mod checkpoint;
 pub mod cosignature;
 pub mod group;
 pub mod identity;
+pub mod index;
+pub mod leaf;
 pub mod ledger;
 pub mod note;
 pub mod proof;
@@ -29,6 +34,7 @@ pub mod record;
 pub mod tiles;
 pub mod tlog_proof;
 pub mod tree;
+pub mod view;
 
 pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
 pub use query::{Filter, Page, Query};
