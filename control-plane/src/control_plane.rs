@@ -10,11 +10,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
+use crate::audit::publisher::Publisher;
 use crate::audit::seen::{Seen, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
 use crate::audit::sources::Sources;
 use crate::audit::ticket::TicketKey;
+use crate::audit::witness::Witness;
 use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, FolderLock, LogId, PromiseFile};
@@ -39,7 +41,8 @@ use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
-use credence_ledger::ledger::{Ledger, LedgerBounds};
+use credence_ledger::identity::{LedgerIdentity, Naming};
+use credence_ledger::ledger::{Ledger, LedgerBounds, LedgerReader};
 use credence_storage::frames::TornTail;
 
 /// Starts control planes.
@@ -65,6 +68,7 @@ pub struct Running {
     chores: JoinSet<()>,
     log_writer: Option<Writer>,
     ledger_writer: Option<LedgerWriter>,
+    publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
 }
@@ -159,6 +163,7 @@ impl ControlPlane {
             view,
             forgetting,
             ledger,
+            ledger_identity,
             sources: known,
             seen,
             promise_file,
@@ -170,6 +175,8 @@ impl ControlPlane {
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
         let reader = ledger.reader();
+        let publisher = Arc::new(Publisher::open(ledger_identity, reader.clone(), Arc::clone(&metrics)));
+        let witnesses = witnesses(&config.settings, &metrics)?;
         let sources = Arc::new(Sources::new(limits.max_sources, known.awaited(), Instant::now()));
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
@@ -211,6 +218,8 @@ impl ControlPlane {
             ledger: ledger.clone(),
             seen: Arc::clone(&seen),
             reader,
+            publisher: Arc::clone(&publisher),
+            tiles: config.settings.ledger.tiles,
             access: access.clone(),
             provisioning: identity.provisioning,
             receiver: identity.receiver,
@@ -251,6 +260,12 @@ impl ControlPlane {
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
+        // Whoever asks from the first moment on finds a checkpoint.
+        Arc::clone(&publisher).publish().await;
+        chores.spawn(Arc::clone(&publisher).keep());
+        for witness in witnesses {
+            chores.spawn(witness.follow(Arc::clone(&publisher)));
+        }
         chores.spawn(tls.clone().follow_files());
         for chore in identity.chores {
             chores.spawn(chore);
@@ -279,6 +294,7 @@ impl ControlPlane {
             chores,
             log_writer: Some(log_writer),
             ledger_writer: Some(ledger_writer),
+            publisher,
             _folder: folder,
         })
     }
@@ -351,6 +367,7 @@ impl Running {
         if let Some(writer) = self.ledger_writer.take() {
             writer.stop().await;
         }
+        Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }
 
@@ -415,6 +432,7 @@ struct Opened {
     view: View,
     forgetting: Forgetting,
     ledger: Ledger,
+    ledger_identity: LedgerIdentity,
     sources: KnownSources,
     seen: Arc<Seen>,
     promise_file: PromiseFile,
@@ -458,6 +476,14 @@ impl Opened {
             total: limits.ledger_bytes,
             segment: limits.ledger_segment_bytes,
         };
+        let origin = config.settings.ledger.origin().map_err(ConfigError::from)?;
+        let naming = Naming {
+            origin: origin.as_ref(),
+            log_id: folder.log_id().as_str(),
+        };
+        let ledger_identity =
+            LedgerIdentity::open(&folder.ledger(), &naming).map_err(|error| StartError::Ledger(error.to_string()))?;
+        tracing::info!(key = %ledger_identity.verifier_key(), "checkpoints of the ledger are signed with this key");
         let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| {
             sources.replay(item);
             seen.note(Sightings::in_items(std::slice::from_ref(item)));
@@ -485,12 +511,24 @@ impl Opened {
             view,
             forgetting,
             ledger,
+            ledger_identity,
             sources,
             seen,
             promise_file,
             inherited,
         })
     }
+}
+
+/// Who is asked to cosign the ledger's checkpoints.
+fn witnesses(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, StartError> {
+    let witnesses = settings.ledger.witnesses.iter().enumerate();
+    witnesses
+        .map(|(index, witness)| {
+            Witness::new(witness, &format!("ledger.witnesses[{index}]"), Arc::clone(metrics))
+                .map_err(|error| StartError::Ledger(error.to_string()))
+        })
+        .collect()
 }
 
 /// Takes the data folder for this process; if `standby` says so, as soon as another has ended. On a thread of its own:

@@ -89,7 +89,10 @@ async fn proof(
     Path(index): Path<String>,
 ) -> Result<Response, Problem> {
     let index: u64 = index.parse().map_err(|_| {
-        Problem::new(StatusCode::BAD_REQUEST, "the path ends with a record's index: a decimal number")
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "the path ends with a record's index: a decimal number",
+        )
     })?;
     begun.note();
     let _place = place(&api).await?;
@@ -136,7 +139,9 @@ where
     if index >= size {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
-            format!("the latest checkpoint is of {size} entries and does not cover entry {index}; one is published each second"),
+            format!(
+                "the latest checkpoint is of {size} entries and does not cover entry {index}; one is published each second"
+            ),
         ));
     }
     let tree = publisher.tree();
@@ -178,7 +183,9 @@ where
     T::Error: fmt::Display,
 {
     publisher.latest().ok_or_else(|| {
-        let why = publisher.fault().unwrap_or_else(|| "none could be written yet".to_owned());
+        let why = publisher
+            .fault()
+            .unwrap_or_else(|| "none could be written yet".to_owned());
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("the ledger has no checkpoint to show: {why}"),

@@ -207,7 +207,9 @@ mod tests {
     #[test]
     fn an_empty_segment_has_an_index_too() {
         let folder = tempfile::tempdir().unwrap();
-        let file = IndexBuilder::new(&SECRET, 0).finish(&folder.path().join("index")).unwrap();
+        let file = IndexBuilder::new(&SECRET, 0)
+            .finish(&folder.path().join("index"))
+            .unwrap();
         file.check().unwrap();
         assert_eq!(file.lookup(&IndexKey::Tool("pay")).unwrap(), [0_u32; 0]);
         assert_eq!((file.times(), file.offset(0).unwrap()), (None, None));
@@ -262,7 +264,10 @@ mod tests {
         let (folder, ..) = written();
         let bytes = std::fs::read(folder.path().join("index")).unwrap();
         for text in ["user-3@", "example.com", "root"] {
-            assert!(!bytes.windows(text.len()).any(|window| window == text.as_bytes()), "{text}");
+            assert!(
+                !bytes.windows(text.len()).any(|window| window == text.as_bytes()),
+                "{text}"
+            );
         }
     }
 

@@ -454,7 +454,9 @@ impl<'a> Parts<'a> {
         self.file
             .read_exact_at(&mut bytes, from)
             .map_err(IndexError::io(self.path))?;
-        let kept = unseal(&bytes, part, number).ok_or_else(|| self.damaged(WRONG_CRC))?.len();
+        let kept = unseal(&bytes, part, number)
+            .ok_or_else(|| self.damaged(WRONG_CRC))?
+            .len();
         bytes.truncate(kept);
         Ok(bytes)
     }
@@ -518,7 +520,11 @@ impl Fields<'_> {
         let head = self.varint()?;
         let hash = next_hash.checked_add(head >> 1)?;
         *next_hash = hash.checked_add(1)?;
-        let count = if head & 1 == 1 { self.varint()?.checked_add(2)? } else { 1 };
+        let count = if head & 1 == 1 {
+            self.varint()?.checked_add(2)?
+        } else {
+            1
+        };
         places.clear();
         let mut next_place = 0_u32;
         for _ in 0..count {
