@@ -192,6 +192,17 @@ pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, IdentityError> {
     Ok(NoteSigner::new(current.name, &read_key(&folder.join(KEY))?).verifier_key())
 }
 
+// === impl IdentityError ===
+
+impl IdentityError {
+    /// The file that it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Damaged { path, .. } | Self::Checkpoint { path, .. } | Self::Io { path, .. } => path,
+        }
+    }
+}
+
 // === impl Naming and Origin ===
 
 impl Naming<'_> {
@@ -215,7 +226,8 @@ impl Naming<'_> {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.name, self.log_id)
+        let line = format!("{} {}", self.name, self.log_id);
+        write!(f, "{line} {:08x}", crc32c::crc32c(line.as_bytes()))
     }
 }
 
@@ -234,6 +246,10 @@ fn read_origins(path: &Path) -> Result<Vec<Origin>, IdentityError> {
         .split('\n');
     lines
         .map(|line| {
+            let (line, checksum) = line.rsplit_once(' ')?;
+            if format!("{:08x}", crc32c::crc32c(line.as_bytes())) != checksum {
+                return None;
+            }
             let (name, log_id) = line.split_once(' ')?;
             let is_log_id = !log_id.is_empty() && log_id.bytes().all(|byte| byte.is_ascii_hexdigit());
             let name = name.parse().ok().filter(|_| is_log_id)?;
@@ -243,7 +259,9 @@ fn read_origins(path: &Path) -> Result<Vec<Origin>, IdentityError> {
             })
         })
         .collect::<Option<_>>()
-        .ok_or(damaged("a line of it is not an origin and the name of a log"))
+        .ok_or(damaged(
+            "a line of it is not an origin, the name of a log and their checksum",
+        ))
 }
 
 fn read_key(path: &Path) -> Result<[u8; 32], IdentityError> {
@@ -266,7 +284,7 @@ fn read_if_there(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, IdentityErr
     }
 }
 
-/// Its origins, a line each: the origin, a space, and the log's name.
+/// Its origins, a line each: the origin, the log's name, and the CRC-32C of the two.
 const ORIGIN: &str = "origin";
 const KEY: &str = "log-key";
 const CHECKPOINT: &str = "checkpoint";
