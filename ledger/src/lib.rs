@@ -3,10 +3,16 @@
 //! | file | its one job |
 //! |---|---|
 //! | `record` | what the ledger holds |
-//! | `group` | how records are encoded on disk |
+//! | `group` | how a group of records is written |
+//! | `segment`, `reader` | reading what is durable |
+//! | `recovery` | opening the files, after a crash too |
+//! | `keys`, `seal` | the principals' keys, and leaves that are sealed with them |
+//! | `hashes` | the tree's hashes on disk |
+//! | `chains`, `sources` | what the one who appends knows of chains and sources |
+//! | `finisher`, `rows` | writing the index |
 //! | `leaf` | what is sealed in a leaf, and the record that it is read back as |
 //! | `index` | where in a segment what is asked for can be found |
-//! | `ledger` | the files: appending to them, and reading what is durable |
+//! | `ledger` | appending, erasing and pruning |
 //! | `query` | what to look for, newest first |
 //! | `view` | an encoded entry, read where it lies |
 //! | `note` | signed notes and the keys of those who sign them |
@@ -15,27 +21,43 @@
 //! | `tlog_proof` | a proof in a file |
 //! | `tiles` | where tiles and bundles are found |
 //! | `identity` | the log's origin and key, and its latest checkpoint |
+//! | `verify` | checking the files, byte for byte |
 //! | `published` | what others may see of the ledger |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
+mod chains;
 pub mod checkpoint;
 pub mod cosignature;
-pub mod group;
+mod finisher;
+mod group;
+mod hashes;
 pub mod identity;
 pub mod index;
+mod keys;
 pub mod leaf;
 pub mod ledger;
 pub mod note;
 pub mod proof;
 pub mod published;
 pub mod query;
+pub mod reader;
 pub mod record;
+mod recovery;
+mod rows;
+mod seal;
+pub mod segment;
+pub mod sources;
 pub mod tiles;
 pub mod tlog_proof;
 pub mod tree;
+pub mod verify;
 pub mod view;
 
-pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
+pub use leaf::SourceName;
+pub use ledger::{
+    Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerOptions, NewItem, Opened, Pruned, Retention,
+};
 pub use query::{Filter, Page, Query};
+pub use reader::{LedgerReader, ReadError};
 pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};

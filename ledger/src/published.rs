@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::proof::{MakeProofError, ProofError, consistency, verify_consistency};
+use crate::reader::LedgerReader;
 use crate::tree::{Hash, Hashes, root_of};
 
 /// A ledger's tree, as far as its leaves are durable.
@@ -16,25 +17,19 @@ pub trait LogTree: Hashes {
     fn bundle(&self, first: u64, count: usize) -> Result<Vec<u8>, Self::Error>;
 }
 
-// STUB-BEGIN
-impl Hashes for crate::LedgerReader {
-    type Error = String;
-    fn read(&self, _: u8, _: u64, _: usize) -> Result<Vec<Hash>, String> {
-        Err("no hashes yet".to_owned())
-    }
-}
-impl LogTree for crate::LedgerReader {
+impl LogTree for LedgerReader {
     fn size(&self) -> u64 {
-        0
+        Self::size(self)
     }
+
     fn first(&self) -> u64 {
-        0
+        Self::first(self)
     }
-    fn bundle(&self, _: u64, _: usize) -> Result<Vec<u8>, String> {
-        Err("no leaves yet".to_owned())
+
+    fn bundle(&self, first: u64, count: usize) -> Result<Vec<u8>, Self::Error> {
+        Self::bundle(self, first, count as u64)
     }
 }
-// STUB-END
 
 /// Why nothing more may be signed: others have seen a tree of which this one is no continuation.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use credence_storage::durable;
 use credence_storage::frames::{FrameError, FrameKind, FrameReader};
@@ -15,7 +16,11 @@ use credence_storage::frames::{FrameError, FrameKind, FrameReader};
 use crate::checkpoint::{Checkpoint, SignedCheckpoint};
 use crate::group::Group;
 use crate::identity::{IdentityError, origins_of, verifier_key_of};
+use crate::index::{IndexError, IndexFile, IndexSecret};
+use crate::keys::{self, KeyFile};
 use crate::note::VerifierKey;
+use crate::recovery::index_again;
+use crate::seal::Opener;
 use crate::tree::{Frontier, Hash, leaf_hash};
 
 /// What a folder is checked against.
@@ -185,10 +190,17 @@ impl Checking<'_> {
         let size = growing.frontier.size();
         self.findings.size = size;
         for missing in growing.commitments.iter().filter(|commitment| commitment.size > size) {
-            let found = format!("{} commits to {} records, but there are {size}", missing.what, missing.size);
+            let found = format!(
+                "{} commits to {} records, but there are {size}",
+                missing.what, missing.size
+            );
             self.problem(missing.file.clone(), None, found);
         }
-        let published = self.findings.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
+        let published = self
+            .findings
+            .checkpoint
+            .as_ref()
+            .map_or(0, |checkpoint| checkpoint.size);
         for (level, short) in (0..).zip(growing.levels) {
             if short.read < published.min(size) >> (8 * level) {
                 let found = "it ends before the records that were published";
@@ -201,7 +213,9 @@ impl Checking<'_> {
         let level = |level: u32| {
             let path = self.folder.join("hashes").join(level.to_string());
             LevelFile {
-                file: File::open(&path).ok().map(|file| BufReader::with_capacity(1 << 20, file)),
+                file: File::open(&path)
+                    .ok()
+                    .map(|file| BufReader::with_capacity(1 << 20, file)),
                 path,
                 read: 0,
                 is_bad: false,
@@ -241,12 +255,18 @@ impl Checking<'_> {
     /// What was pruned is known by its hashes only.
     fn pruned(&mut self, first: u64, growing: &mut Growing) {
         while growing.frontier.size() < first {
-            let Some(level) = growing.levels.first_mut() else { return };
+            let Some(level) = growing.levels.first_mut() else {
+                return;
+            };
             match level.next() {
                 Ok(Some(hash)) => self.push(hash, growing, true),
                 Ok(None) => {
                     let (path, read) = (level.path.clone(), level.read);
-                    self.problem(path, Some(read * HASH_BYTES), "it ends here, before the first record that is held");
+                    self.problem(
+                        path,
+                        Some(read * HASH_BYTES),
+                        "it ends here, before the first record that is held",
+                    );
                     return;
                 }
                 Err(error) => {
@@ -300,7 +320,10 @@ impl Checking<'_> {
             return;
         }
         let root = frontier.root();
-        for wrong in commitments.iter().filter(|commitment| commitment.size == size && commitment.root != root) {
+        for wrong in commitments
+            .iter()
+            .filter(|commitment| commitment.size == size && commitment.root != root)
+        {
             problems.push(Problem {
                 file: wrong.file.clone(),
                 offset: None,
@@ -333,7 +356,11 @@ impl Checking<'_> {
                 found: error.to_string(),
             },
         };
-        let published = self.findings.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
+        let published = self
+            .findings
+            .checkpoint
+            .as_ref()
+            .map_or(0, |checkpoint| checkpoint.size);
         // A running control plane may be about to write it, and a crash may have interrupted it.
         if is_last && size >= published && problem.offset.is_some_and(|offset| offset > 0) {
             self.findings.torn = Some(problem);
@@ -341,6 +368,84 @@ impl Checking<'_> {
             self.findings.problems.push(problem);
         }
         false
+    }
+}
+
+// === impl Checking: what is made to read the leaves ===
+
+impl Checking<'_> {
+    fn keys(&mut self) {
+        let path = self.path("keys");
+        // A running control plane may be just about to overwrite a slot.
+        let checked = keys::check(&path).and_then(|damaged| match damaged.is_empty() {
+            true => Ok(damaged),
+            false => keys::check(&path),
+        });
+        match checked {
+            Ok(damaged) => {
+                for (offset, found) in damaged {
+                    self.problem(path.clone(), Some(offset), found);
+                }
+            }
+            // Who may check the evidence need not be able to read it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => self.problem(path, None, error),
+        }
+    }
+
+    fn indexes(&mut self) {
+        let path = self.path("index-key");
+        let secret = match durable::read_small_file(&path, 32) {
+            Ok(secret) => secret,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
+            Err(error) => return self.problem(path, None, error),
+        };
+        let Ok(secret) = <[u8; 32]>::try_from(secret).map(IndexSecret) else {
+            return self.problem(path, Some(0), "it does not have 32 bytes");
+        };
+        let origins = origins_of(self.folder).unwrap_or_default();
+        let (Some(origin), Ok(segments)) = (origins.first(), self.segments()) else {
+            return;
+        };
+        // The last one has no index yet.
+        let mut problems = Vec::new();
+        let mut compared = 0_usize;
+        for pair in segments.windows(2) {
+            if let [(first, segment), (next, _)] = pair {
+                compared += 1;
+                problems.extend(self.index(*first, *next, segment, origin.as_str(), &secret).err());
+            }
+        }
+        // That all of them went wrong by themselves is not likely.
+        if compared > 0 && problems.len() == compared {
+            self.problem(path, Some(0), "no index was made with this key");
+        }
+        self.findings.problems.extend(problems);
+    }
+
+    fn index(&self, first: u64, next: u64, segment: &Path, origin: &str, secret: &IndexSecret) -> Result<(), Problem> {
+        let path = self.path("index").join(format!("{first:020}"));
+        let problem = |file: &Path, found: &dyn fmt::Display| Problem {
+            file: file.to_owned(),
+            offset: None,
+            found: found.to_string(),
+        };
+        let file = match IndexFile::open(&path, secret) {
+            Ok(file) => file,
+            // That of a segment which has just become full is being written.
+            Err(_) if !path.exists() => return Ok(()),
+            Err(error @ IndexError::OtherSecret { .. }) => return Err(problem(&self.path("index-key"), &error)),
+            Err(error) => return Err(problem(&path, &error)),
+        };
+        file.check().map_err(|error| problem(&path, &error))?;
+        let keys = self.path("keys");
+        let keys = KeyFile::open_to_read(&keys).map_err(|error| problem(&keys, &error))?;
+        let opener = Opener::new(origin, Arc::new(keys));
+        match index_again(segment, first, next, secret, opener) {
+            Ok(made) => file.compare(&made).map_err(|error| problem(&path, &error)),
+            // It was told of when the leaves were read.
+            Err(_) => Ok(()),
+        }
     }
 }
 

@@ -103,6 +103,10 @@ pub struct ChainView<'a> {
     pub principal: Option<PrincipalView<'a>>,
 }
 
+/// An encoded `credence.v1.Batch`.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchView<'a>(&'a [u8]);
+
 /// Why bytes are not taken as an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
@@ -130,6 +134,45 @@ pub enum FieldValue<'a> {
 /// The fields of an encoded message, one after the other. Groups, which the contract does not have, are malformed.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(&'a [u8]);
+
+// === impl BatchView ===
+
+impl<'a> BatchView<'a> {
+    /// Of these bytes.
+    pub fn of(encoded: &'a [u8]) -> Self {
+        Self(encoded)
+    }
+
+    /// The encoded entries, in order. Ends with the first thing that is malformed.
+    pub fn entries(&self) -> impl Iterator<Item = Result<&'a [u8], EntryError>> + use<'a> {
+        let mut fields = Fields::of(self.0);
+        std::iter::from_fn(move || {
+            loop {
+                match fields.next_field() {
+                    Ok(Some((BATCH_ENTRIES, value))) => return Some(value.bytes()),
+                    Ok(Some(_)) => {}
+                    Ok(None) => return None,
+                    Err(error) => {
+                        fields = Fields::of(&[]);
+                        return Some(Err(error));
+                    }
+                }
+            }
+        })
+    }
+
+    /// The sequence number of the first entry.
+    pub fn first_sequence(&self) -> Result<u64, EntryError> {
+        let mut fields = Fields::of(self.0);
+        let mut first_sequence = 0;
+        while let Some((tag, value)) = fields.next_field()? {
+            if tag == BATCH_FIRST_SEQUENCE {
+                first_sequence = value.varint()?;
+            }
+        }
+        Ok(first_sequence)
+    }
+}
 
 // === impl EntryView ===
 
@@ -330,6 +373,18 @@ impl<'a> ChainView<'a> {
         Ok(chain)
     }
 
+    /// The same entry without the chain itself, encoded: what is stored of one that the ledger already has.
+    pub(crate) fn reference(&self) -> Vec<u8> {
+        let reference = v1::PresentedChain {
+            chain: Vec::new(),
+            principal: self.principal.map(|principal| principal.to_wire()),
+        };
+        v1::Entry {
+            entry: Some(v1::entry::Entry::Chain(reference)),
+        }
+        .encode_to_vec()
+    }
+
     /// What events know the chain by.
     pub fn digest(&self) -> [u8; 32] {
         let mut context = ring::digest::Context::new(&SHA256);
@@ -459,6 +514,8 @@ impl<'a> Fields<'a> {
 }
 
 // Field numbers of audit.proto.
+const BATCH_FIRST_SEQUENCE: u32 = 1;
+const BATCH_ENTRIES: u32 = 2;
 const ENTRY_EVENT: u32 = 1;
 const ENTRY_AGGREGATE: u32 = 2;
 const ENTRY_GAP: u32 = 3;
@@ -730,6 +787,23 @@ mod tests {
         EntryView::parse(&chain(60_000)).unwrap();
         assert!(refused(&chain(60_001)).contains("60000"));
         assert!(refused(&chain(70_000)).contains("62000"));
+    }
+
+    #[test]
+    fn a_batch_is_read_as_it_decodes() {
+        let entries = vec![v1::Entry::decode(event(|_| {}).as_slice()).unwrap(); 3];
+        let batch = v1::Batch {
+            first_sequence: 300,
+            entries: entries.clone(),
+        };
+        let encoded = batch.encode_to_vec();
+        let view = BatchView::of(&encoded);
+        assert_eq!(view.first_sequence(), Ok(300));
+        let read = view.entries().map(|entry| v1::Entry::decode(entry.unwrap()).unwrap());
+        assert_eq!(read.collect::<Vec<_>>(), entries);
+        let cut = BatchView::of(&encoded[..encoded.len() - 1]);
+        assert!(cut.entries().last().unwrap().is_err());
+        assert_eq!(cut.entries().count(), 3);
     }
 
     #[test]

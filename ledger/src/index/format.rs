@@ -579,7 +579,7 @@ const MAGIC: &[u8] = b"CRDIDX01";
 const HEADER_BYTES: usize = 128;
 const CRC_BYTES: usize = 4;
 /// Places whose leaves and times are kept together.
-pub(super) const RUN_PLACES: u32 = 256;
+pub const RUN_PLACES: u32 = 256;
 const RUN_BYTES: usize = 32;
 const PAGE_BITS: u32 = 6;
 const PAGE_BUCKETS: usize = 1 << PAGE_BITS;
