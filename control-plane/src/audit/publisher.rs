@@ -21,7 +21,8 @@ use crate::revocation::log::unix_seconds;
 
 /// Signs checkpoints of a tree, and shows the latest.
 pub(crate) struct Publisher<T> {
-    identity: LedgerIdentity,
+    /// None if the ledger could not be opened.
+    identity: Option<LedgerIdentity>,
     tree: T,
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
@@ -65,14 +66,7 @@ where
             Ok(published) => (published, None),
             Err(fault) => (None, Some(fault)),
         };
-        let this = Self {
-            identity,
-            tree,
-            latest: watch::Sender::new(None),
-            recent: Mutex::default(),
-            fault: Mutex::new(None),
-            metrics,
-        };
+        let this = Self::new(Some(identity), tree, metrics);
         if let Some(published) = published {
             this.show(published, &mut this.recent());
         }
@@ -80,6 +74,24 @@ where
             this.give_up(fault);
         }
         this
+    }
+
+    /// Shows nothing, for the ledger can not be opened.
+    pub(crate) fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
+        let this = Self::new(None, tree, metrics);
+        this.give_up(why.to_owned());
+        this
+    }
+
+    fn new(identity: Option<LedgerIdentity>, tree: T, metrics: Arc<Metrics>) -> Self {
+        Self {
+            identity,
+            tree,
+            latest: watch::Sender::new(None),
+            recent: Mutex::default(),
+            fault: Mutex::new(None),
+            metrics,
+        }
     }
 
     /// Publishes every second, for as long as it is polled.
@@ -105,9 +117,9 @@ where
     }
 
     fn publish_blocking(&self) {
-        if self.fault().is_some() {
+        let Some(identity) = self.identity.as_ref().filter(|_| self.fault().is_none()) else {
             return;
-        }
+        };
         let mut recent = self.recent();
         let size = self.tree.size();
         let latest = self.latest();
@@ -132,15 +144,15 @@ where
             }
         };
         let checkpoint = Checkpoint {
-            origin: self.identity.origin().clone(),
+            origin: identity.origin().clone(),
             size,
             root,
         };
         let published = checkpoint
-            .sign(self.identity.signer())
+            .sign(identity.signer())
             .map_err(|error| error.to_string())
             .and_then(|signed| {
-                self.identity.publish(&signed).map_err(|error| error.to_string())?;
+                identity.publish(&signed).map_err(|error| error.to_string())?;
                 Ok(signed)
             });
         match published {
@@ -180,7 +192,7 @@ where
         };
         let mut checkpoint = SignedCheckpoint::clone(&cosigned.checkpoint);
         witness.add_to(&mut checkpoint, answer)?;
-        if is_latest && let Err(error) = self.identity.publish(&checkpoint) {
+        if is_latest && let Some(Err(error)) = self.identity.as_ref().map(|identity| identity.publish(&checkpoint)) {
             self.metrics.ledger_publish_failures.inc();
             tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
             return Ok(());
@@ -215,9 +227,9 @@ where
         &self.tree
     }
 
-    /// The key with which others verify the checkpoints.
-    pub(crate) fn verifier_key(&self) -> VerifierKey {
-        self.identity.verifier_key()
+    /// The key with which others verify the checkpoints; none if the ledger could not be opened.
+    pub(crate) fn verifier_key(&self) -> Option<VerifierKey> {
+        self.identity.as_ref().map(LedgerIdentity::verifier_key)
     }
 
     /// Why nothing more is signed: the ledger is damaged.

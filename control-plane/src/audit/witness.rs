@@ -413,7 +413,7 @@ mod tests {
     #[tokio::test]
     async fn a_witness_cosigns_each_checkpoint_after_it_has_verified_the_proof() {
         let bench = Bench::new();
-        let real = RealWitness::new(bench.publisher.verifier_key(), false);
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         let (listener, address) = listen().await;
         tokio::spawn(serve(Arc::clone(&real), listener));
         tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
@@ -434,7 +434,7 @@ mod tests {
     #[tokio::test]
     async fn a_witness_that_has_seen_the_log_before_is_told_the_proof_from_there() {
         let bench = Bench::new();
-        let real = RealWitness::new(bench.publisher.verifier_key(), false);
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         *real.seen.lock().unwrap() = (
             200,
             credence_ledger::tree::root_of(200, bench.publisher.tree()).unwrap(),
@@ -450,7 +450,7 @@ mod tests {
     #[tokio::test]
     async fn a_witness_that_is_down_delays_nothing_and_cosigns_a_later_checkpoint() {
         let bench = Bench::new();
-        let real = RealWitness::new(bench.publisher.verifier_key(), false);
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         let (listener, address) = listen().await;
         tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
         bench.grow(300..310).await;
@@ -468,7 +468,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_cosignature_of_the_checkpoint_is_not_shown() {
         let bench = Bench::new();
-        let real = RealWitness::new(bench.publisher.verifier_key(), true);
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), true);
         let (listener, address) = listen().await;
         tokio::spawn(serve(Arc::clone(&real), listener));
         let mut witness = bench.witness(&real, address);
@@ -484,7 +484,7 @@ mod tests {
     #[tokio::test]
     async fn a_witness_that_has_seen_more_than_there_is_says_that_the_ledger_forgot() {
         let bench = Bench::new();
-        let real = RealWitness::new(bench.publisher.verifier_key(), false);
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         real.seen.lock().unwrap().0 = 5_000;
         let (listener, address) = listen().await;
         tokio::spawn(serve(Arc::clone(&real), listener));

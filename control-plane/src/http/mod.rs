@@ -63,7 +63,7 @@ use crate::scim::provisioning::Provisioning;
 use crate::security_events::receiver::Receiver;
 use crate::settings::{StatusSettings, TileAccess};
 use crate::throttle::Throttle;
-use credence_ledger::ledger::LedgerReader;
+use credence_ledger::LedgerReader;
 
 pub(crate) use self::rates::Rates;
 pub(crate) use self::server::serve;

@@ -57,8 +57,11 @@ async fn witnessed(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
     Ok(text(witnessed.note().to_owned(), "no-cache"))
 }
 
-async fn key(State(api): State<Arc<Api>>) -> Response {
-    text(format!("{}\n", api.publisher.verifier_key()), "no-cache")
+async fn key(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    match api.publisher.verifier_key() {
+        Some(key) => Ok(text(format!("{key}\n"), "no-cache")),
+        None => Err(nothing_to_show(&api.publisher)),
+    }
 }
 
 async fn tile(
@@ -182,15 +185,21 @@ where
     T: LogTree,
     T::Error: fmt::Display,
 {
-    publisher.latest().ok_or_else(|| {
-        let why = publisher
-            .fault()
-            .unwrap_or_else(|| "none could be written yet".to_owned());
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("the ledger has no checkpoint to show: {why}"),
-        )
-    })
+    publisher.latest().ok_or_else(|| nothing_to_show(publisher))
+}
+
+fn nothing_to_show<T>(publisher: &Publisher<T>) -> Problem
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let why = publisher
+        .fault()
+        .unwrap_or_else(|| "none could be written yet".to_owned());
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("the ledger has no checkpoint to show: {why}"),
+    )
 }
 
 /// As many read the ledger's files at a time as may query it.
@@ -303,7 +312,7 @@ mod tests {
         let publisher = published(folder.path(), 600).await;
         for index in [0, 1, 255, 256, 598, 599] {
             let proof = prove(&publisher, index).unwrap();
-            let checkpoint = proof.verify(&publisher.verifier_key()).unwrap();
+            let checkpoint = proof.verify(&publisher.verifier_key().unwrap()).unwrap();
             assert_eq!((checkpoint.size, proof.index), (600, index));
             assert_eq!(proof.extra, Some(index.to_be_bytes().to_vec()));
         }
