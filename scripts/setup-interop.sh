@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
-# for SCIM (scim) and a fuzzer of HTTP APIs (openapi). For each asked for it prints either
+# for SCIM (scim), a fuzzer of HTTP APIs (openapi) and Go's tools for transparency logs (tlog). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -77,6 +77,8 @@ toolchain_of_go() {
     toolchain 1.24 Go go go env GOVERSION
 }
 
+toolchain_of_tlog() { toolchain_of_go; }
+
 toolchain_of_sse() { toolchain_of_node; }
 
 toolchain_of_openapi() { toolchain_of_python; }
@@ -122,6 +124,10 @@ prepare_scim() { prepare_python "$@"; }
 
 prepare_go() {
     go -C "$2" build -trimpath -mod=readonly -o "$1/interop" . || cannot_prepare golang-jwt and go-jose
+}
+
+prepare_tlog() {
+    go -C "$2" build -trimpath -mod=readonly -o "$1/tlog" . || cannot_prepare golang.org/x/mod/sumdb
 }
 
 cannot_prepare() {

@@ -67,6 +67,14 @@ impl ControlPlaneOptions {
         })
     }
 
+    /// A client that shows a credential if it was given one: for what may be open to everybody.
+    pub(crate) fn visitor(&self) -> Result<Client, Failure> {
+        match self.token_file.is_none() && !self.tls.has_certificate() {
+            true => self.stranger(),
+            false => self.client(),
+        }
+    }
+
     /// A client without any token.
     pub(crate) fn stranger(&self) -> Result<Client, Failure> {
         let url = self.control_plane.trim_end_matches('/').to_owned();
@@ -142,6 +150,25 @@ impl Client {
             .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
             .call();
         self.answer(response, |error| self.unreachable(error))
+    }
+
+    /// Asks for bytes; none if they are no longer held (410).
+    pub(crate) fn fetch(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization.as_str());
+        }
+        match request.call() {
+            Ok(mut response) if response.status() == 200 => {
+                let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
+                Ok(Some(body.read_to_vec().map_err(|error| self.unreachable(&error))?))
+            }
+            Ok(response) if response.status() == 410 => Ok(None),
+            response => Err(match self.answer(response, |error| self.unreachable(error)) {
+                Err(failure) => failure,
+                Ok(_) => Failure::operation(format!("{}{path} was answered with nothing", self.url)),
+            }),
+        }
     }
 
     /// Opens an answer that goes on until somebody ends it; `position` is where it went so far.

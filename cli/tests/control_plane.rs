@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use common::{Ran, Workbench};
 use credence_wire::v1;
@@ -526,4 +526,94 @@ fn a_control_plane_that_is_not_there_is_named_with_its_cure() {
     bench
         .run(&["revoke", "principal", "--issuer", ISSUER])
         .failed(2, &["--token-file"]);
+}
+
+/// A planned stop publishes everything that is recorded; the next start shows it at once.
+fn stop_and_start<'a>(served: Served<'a>) -> Served<'a> {
+    let bench = served.bench;
+    assert_eq!(served.stop(), 0);
+    Served::start(bench, &[])
+}
+
+#[test]
+fn the_ledger_is_verified_offline_online_and_by_a_proof_and_damage_is_named() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    for _ in 0..3 {
+        served.report(evidence());
+    }
+    let served = stop_and_start(served);
+    let key = served.run(&["audit", "key"]).succeeded().trim().to_owned();
+    assert_eq!(bench.run(&["audit", "key", "--data", "data"]).succeeded().trim(), key);
+    let online = served.run(&["audit", "verify", "--key", &key]).succeeded();
+    assert!(online.ends_with("verified"), "{online}");
+    bench.file(
+        "proof",
+        &served.run(&["audit", "prove", "1", "--key", &key]).succeeded(),
+    );
+    let proven = bench
+        .run(&["audit", "verify", "--proof", "proof", "--key", &key])
+        .succeeded();
+    assert!(proven.contains("record: 1 is in it"), "{proven}");
+    // While the control plane runs.
+    let offline = ["audit", "verify", "--data", "data", "--key", &key];
+    let found = bench.run(&offline).succeeded();
+    assert!(found.ends_with("verified"), "{found}");
+    assert_eq!(served.stop(), 0);
+
+    let segment = bench.path("data/ledger/segments/00000000000000000000");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&segment, bytes).unwrap();
+    let damaged = bench.run(&offline);
+    assert_eq!(damaged.code, 1);
+    assert!(
+        damaged.stdout.contains("segments/00000000000000000000 at byte "),
+        "{damaged:?}"
+    );
+}
+
+/// Go's golang.org/x/mod/sumdb reads the tiles. Without Go the test is left out, and standard error says so.
+#[test]
+fn gos_tools_for_transparency_logs_verify_the_tiles_and_that_the_ledger_only_grew() {
+    let repository = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let setup = Command::new(repository.join("scripts/setup-interop.sh"))
+        .arg("tlog")
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(setup.status.success(), "scripts/setup-interop.sh tlog failed");
+    let said = String::from_utf8(setup.stdout).unwrap();
+    let Some(home) = said.strip_prefix("ready tlog ") else {
+        return;
+    };
+    let tlog = std::path::PathBuf::from(home.trim()).join("tlog");
+
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    served.report(evidence());
+    let served = stop_and_start(served);
+    std::fs::copy(bench.path("data/ledger/checkpoint"), bench.path("older")).unwrap();
+    for _ in 0..120 {
+        served.report(evidence());
+    }
+    let served = stop_and_start(served);
+    let key = served.run(&["audit", "key"]).succeeded();
+    let output = Command::new(&tlog)
+        .arg("-since")
+        .arg(bench.path("older"))
+        .args([&format!("{}/ledger", served.http), key.trim()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    #[derive(Debug, serde::Deserialize)]
+    struct Found {
+        size: u64,
+        held: u64,
+        since: u64,
+    }
+    let found: Found = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found.size > 256 && found.held == found.size, "{found:?}");
+    assert!((1..found.size).contains(&found.since), "{found:?}");
 }

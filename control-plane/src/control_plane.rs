@@ -10,11 +10,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
+use crate::audit::publisher::Publisher;
 use crate::audit::seen::{Seen, SeenOfLate, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
 use crate::audit::sources::Sources;
 use crate::audit::ticket::TicketKey;
+use crate::audit::witness::Witness;
 use crate::audit::writer::{self as ledger_writer, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, FolderLock, LogId, PromiseFile};
@@ -39,6 +41,7 @@ use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
+use credence_ledger::identity::{LedgerIdentity, Naming};
 use credence_ledger::view::EntryView;
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
 use credence_storage::frames::TornTail;
@@ -67,6 +70,7 @@ pub struct Running {
     chores: JoinSet<()>,
     log_writer: Option<Writer>,
     ledger_writer: Option<LedgerWriter>,
+    publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
 }
@@ -89,6 +93,9 @@ pub enum StartError {
     /// The revocation log can not be read.
     #[error("the revocation log: {0}")]
     RevocationLog(String),
+    /// A witness can not be asked.
+    #[error("{0}")]
+    Witness(String),
     /// Something of identity providers can not be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -168,9 +175,24 @@ impl ControlPlane {
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
         let (reader, awaited) = match &ledger {
-            Ok(ledger) => (ledger.reader(), ledger.awaited()),
+            Ok((ledger, _)) => (ledger.reader(), ledger.awaited()),
             Err(damage) => (LedgerReader::damaged(damage), Vec::new()),
         };
+        let (ledger, publisher) = match ledger {
+            Ok((ledger, identity)) => {
+                let publisher = Publisher::open(identity, reader.clone(), Arc::clone(&metrics));
+                match publisher.fault() {
+                    None => (Ok(ledger), publisher),
+                    Some(fault) => (Err(fault), publisher),
+                }
+            }
+            Err(damage) => {
+                let publisher = Publisher::damaged(&damage, reader.clone(), Arc::clone(&metrics));
+                (Err(damage), publisher)
+            }
+        };
+        let publisher = Arc::new(publisher);
+        let witnesses = witnesses(&config.settings, &metrics)?;
         let awaited = awaited.iter().map(SourceName::to_string);
         let sources = Arc::new(Sources::new(limits.max_sources, awaited, Instant::now()));
         let options = WriterOptions {
@@ -219,6 +241,8 @@ impl ControlPlane {
             seen: Arc::clone(&seen),
             ledger_growth: growth_of(&reader),
             reader,
+            publisher: Arc::clone(&publisher),
+            tiles: config.settings.ledger.tiles,
             access: access.clone(),
             provisioning: identity.provisioning,
             receiver: identity.receiver,
@@ -261,6 +285,12 @@ impl ControlPlane {
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
+        // Whoever asks from the first moment on finds a checkpoint.
+        Arc::clone(&publisher).publish().await;
+        chores.spawn(Arc::clone(&publisher).keep());
+        for witness in witnesses {
+            chores.spawn(witness.follow(Arc::clone(&publisher)));
+        }
         chores.spawn(tls.clone().follow_files());
         for chore in identity.chores {
             chores.spawn(chore);
@@ -289,6 +319,7 @@ impl ControlPlane {
             chores,
             log_writer: Some(log_writer),
             ledger_writer,
+            publisher,
             _folder: folder,
         })
     }
@@ -361,6 +392,7 @@ impl Running {
         if let Some(writer) = self.ledger_writer.take() {
             writer.stop().await;
         }
+        Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }
 
@@ -434,7 +466,7 @@ struct Opened {
     view: View,
     forgetting: Forgetting,
     /// Or what is wrong with it: revocations go on without it.
-    ledger: Result<Ledger, String>,
+    ledger: Result<(Ledger, LedgerIdentity), String>,
     seen: Arc<Seen>,
     promise_file: PromiseFile,
     inherited: Inherited,
@@ -472,9 +504,9 @@ impl Opened {
             forgotten,
         };
         let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
-        let ledger = open_ledger(&folder, limits);
+        let ledger = open_ledger(&folder, &config.settings, limits);
         match &ledger {
-            Ok(ledger) => see_again(&ledger.reader(), &seen),
+            Ok((ledger, _)) => see_again(&ledger.reader(), &seen),
             Err(damage) => tracing::error!(
                 damage,
                 "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
@@ -508,10 +540,29 @@ impl Opened {
     }
 }
 
-fn open_ledger(folder: &DataFolder, limits: &Limits) -> Result<Ledger, String> {
+/// Who is asked to cosign the ledger's checkpoints.
+fn witnesses(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, StartError> {
+    let witnesses = settings.ledger.witnesses.iter().enumerate();
+    witnesses
+        .map(|(index, witness)| {
+            Witness::new(witness, &format!("ledger.witnesses[{index}]"), Arc::clone(metrics))
+                .map_err(|error| StartError::Witness(error.to_string()))
+        })
+        .collect()
+}
+
+/// The ledger, and who it is to others; or what is wrong with it.
+fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Result<(Ledger, LedgerIdentity), String> {
+    let origin = settings.ledger.origin().map_err(|error| error.to_string())?;
+    let naming = Naming {
+        origin: origin.as_ref(),
+        log_id: folder.log_id().as_str(),
+    };
+    let identity = LedgerIdentity::open(&folder.ledger(), &naming).map_err(|error| error.to_string())?;
+    let published = identity.published().map_err(|error| error.to_string())?;
+    tracing::info!(key = %identity.verifier_key(), "the ledger's checkpoints are signed with this key");
     let options = LedgerOptions {
-        // A new log's name: nobody else has this one.
-        origin: format!("credence/{}", folder.log_id()),
+        origin: identity.first_origin().to_string(),
         bounds: LedgerBounds {
             total: limits.ledger_bytes,
             segment: limits.ledger_segment_bytes,
@@ -521,7 +572,7 @@ fn open_ledger(folder: &DataFolder, limits: &Limits) -> Result<Ledger, String> {
             age: limits.ledger_retention,
             bytes: limits.ledger_retention_bytes,
         },
-        published: None,
+        published: published.map(|published| (published.checkpoint().size, published.checkpoint().root)),
     };
     let (ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
     report_torn_tail("ledger", opened.torn);
@@ -538,7 +589,7 @@ fn open_ledger(folder: &DataFolder, limits: &Limits) -> Result<Ledger, String> {
             "files of the ledger that follow from its segments were missing and were made again"
         );
     }
-    Ok(ledger)
+    Ok((ledger, identity))
 }
 
 /// Notes what principals' agents were seen to use, from the newest records.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::outbound::is_safe;
 use crate::settings::{AccessSettings, Role, SettingsError, present, schema};
 
 /// A realm: the users that one identity provider keeps here by SCIM (RFC 7644).
@@ -255,21 +256,6 @@ fn check_issuer(place: &str, issuer: &str) -> Result<(), SettingsError> {
         true => Err(SettingsError::at(place, "write the issuer's URI, as it stands in iss")),
         false => Ok(()),
     }
-}
-
-fn is_safe(url: &str) -> bool {
-    if let Some(rest) = url.strip_prefix("https://") {
-        return !rest.is_empty();
-    }
-    let authority = url
-        .strip_prefix("http://")
-        .and_then(|rest| rest.split(['/', '?', '#']).next())
-        .unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    !authority.contains('@') && matches!(host, "127.0.0.1" | "::1" | "localhost")
 }
 
 // === impl ScimSubject ===

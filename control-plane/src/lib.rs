@@ -17,6 +17,7 @@ mod identity_settings;
 mod lifecycle;
 mod metrics;
 mod net;
+mod outbound;
 mod outbox;
 mod reload;
 mod revocation;
@@ -44,8 +45,9 @@ pub use identity_settings::{
 };
 pub use reload::ReloadError;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
-    Settings, SettingsError, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
+    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, LedgerSettings, PortTls,
+    RateSettings, Role, Settings, SettingsError, StatusSettings, TileAccess, TlsSettings, TokenSettings,
+    TrustAnchorSettings, WitnessSettings, settings_schema,
 };
 pub use supervision::Failure;
 pub use tls::TlsError;

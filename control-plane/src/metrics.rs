@@ -41,6 +41,11 @@ pub(crate) struct Metrics {
     pub(crate) ledger_pruned_segments: Counter,
     pub(crate) ledger_writable: Gauge,
     pub(crate) ledger_sync_seconds: Histogram,
+    pub(crate) ledger_published: Gauge,
+    pub(crate) ledger_published_time: Gauge,
+    pub(crate) ledger_publish_failures: Counter,
+    pub(crate) ledger_witness_requests: Family<WitnessRequest, Counter>,
+    pub(crate) ledger_witnessed: Family<WitnessName, Gauge>,
     pub(crate) report_streams: Gauge,
     pub(crate) report_ended: Family<Outcome, Counter>,
     pub(crate) http_requests: Family<HttpRequest, Counter>,
@@ -103,6 +108,21 @@ pub(crate) struct JwksRead {
     pub(crate) outcome: &'static str,
 }
 
+/// A checkpoint that a witness was asked to cosign.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct WitnessRequest {
+    /// The name of its key.
+    pub(crate) witness: String,
+    /// `cosigned`, `unreachable`, `refused`, `false` or `ahead`.
+    pub(crate) outcome: &'static str,
+}
+
+/// A witness, by the name of its key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct WitnessName {
+    pub(crate) witness: String,
+}
+
 /// An answered HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct HttpRequest {
@@ -157,6 +177,11 @@ impl Metrics {
             ledger_pruned_segments: Counter::default(),
             ledger_writable: Gauge::default(),
             ledger_sync_seconds: sync_histogram(),
+            ledger_published: Gauge::default(),
+            ledger_published_time: Gauge::default(),
+            ledger_publish_failures: Counter::default(),
+            ledger_witness_requests: Family::default(),
+            ledger_witnessed: Family::default(),
             report_streams: Gauge::default(),
             report_ended: Family::default(),
             http_requests: Family::default(),
@@ -322,6 +347,32 @@ impl Metrics {
             self.ledger_sync_seconds.clone(),
         );
         ledger.register(
+            "published_entries",
+            "Entries that the latest checkpoint commits to",
+            self.ledger_published.clone(),
+        );
+        ledger.register_with_unit(
+            "published_time",
+            "When the latest checkpoint was published, in seconds since the Unix epoch; 0 if none was since the start",
+            Unit::Seconds,
+            self.ledger_published_time.clone(),
+        );
+        ledger.register(
+            "publish_failures",
+            "Checkpoints that could not be signed or written",
+            self.ledger_publish_failures.clone(),
+        );
+        ledger.register(
+            "witness_requests",
+            "Checkpoints that a witness was asked to cosign, by witness and outcome",
+            self.ledger_witness_requests.clone(),
+        );
+        ledger.register(
+            "witnessed_entries",
+            "Entries that the last checkpoint commits to which a witness cosigned",
+            self.ledger_witnessed.clone(),
+        );
+        ledger.register(
             "report_streams",
             "Audit streams that are open",
             self.report_streams.clone(),
@@ -472,6 +523,17 @@ mod tests {
         metrics.security_events.get_or_create(&event).inc();
         let read = JwksRead { transmitter, outcome };
         metrics.jwks_reads.get_or_create(&read).inc();
+        let witness = "witness.example".to_owned();
+        metrics
+            .ledger_witnessed
+            .get_or_create(&WitnessName {
+                witness: witness.clone(),
+            })
+            .set(1);
+        metrics
+            .ledger_witness_requests
+            .get_or_create(&WitnessRequest { witness, outcome })
+            .inc();
         metrics.tls.count_one_of_each();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &metrics.registry).unwrap();

@@ -2,6 +2,7 @@
 //!
 //! docs/control-plane.md describes every member with its default and its limits.
 
+mod ledger;
 mod limits;
 pub(crate) mod schema;
 mod trust;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+pub use self::ledger::{LedgerSettings, TileAccess, WitnessSettings};
 pub use self::limits::{RateSettings, StatusSettings};
 pub use self::schema::settings_schema;
 pub(crate) use self::trust::anchors;
@@ -41,6 +43,8 @@ pub struct Settings {
     pub limits: RateSettings,
     /// Answers to status checks.
     pub status: StatusSettings,
+    /// What others may see of the ledger, and who vouches for it.
+    pub ledger: LedgerSettings,
 }
 
 /// How the two ports are protected; a port without TLS speaks plain text.
@@ -188,6 +192,7 @@ impl Settings {
         identity_settings::check(&self.scim, &self.security_events, &self.access)?;
         self.limits.check()?;
         self.status.check()?;
+        self.ledger.check()?;
         anchors(&self.trust_anchors)?;
         if self.audience.iter().any(String::is_empty) {
             return Err(SettingsError::at("audience", "a name is not empty"));

@@ -386,6 +386,18 @@ impl KeyFile {
         })
     }
 
+    /// For who only reads.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, KeyError> {
+        let file = File::open(path);
+        Ok(Self {
+            file: file.map_err(|error| KeyError::Io {
+                path: path.to_owned(),
+                error,
+            })?,
+            path: path.to_owned(),
+        })
+    }
+
     /// The key of this name, as it is at this moment.
     pub(crate) fn state(&self, name: u32) -> Result<KeyState, KeyError> {
         let slot = self.read(name)?;
@@ -472,6 +484,36 @@ impl std::fmt::Debug for PreparedKeys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("PreparedKeys(..)")
     }
+}
+
+/// Reads every slot. Tells where one is not as it was written.
+pub(crate) fn check(path: &Path) -> io::Result<Vec<(u64, &'static str)>> {
+    let mut file = io::BufReader::new(File::open(path)?);
+    let mut damaged = Vec::new();
+    for name in 0..=u32::MAX {
+        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
+        match file.read(&mut slot[..])? {
+            0 => break,
+            read => {
+                if file.read_exact(&mut slot[read..]).is_err() {
+                    damaged.push((slot_offset(name), "the last slot is cut short"));
+                    break;
+                }
+            }
+        }
+        let found = match decode(name, &slot) {
+            None => Some("the slot's checksum is not that of its key"),
+            Some(Decoded::Free) => None,
+            Some(Decoded::Live { .. } | Decoded::Erased) => {
+                let mut last_use = [0; 8];
+                last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
+                let last_use = encode_use(name, u64::from_le_bytes(last_use));
+                (slot[LAST_USE_AT..] != last_use).then_some("the slot's last use does not have its checksum")
+            }
+        };
+        damaged.extend(found.map(|found| (slot_offset(name), found)));
+    }
+    Ok(damaged)
 }
 
 enum Decoded {

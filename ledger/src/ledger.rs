@@ -50,7 +50,8 @@ pub struct Ledger {
 /// How a ledger is kept.
 #[derive(Debug, Clone)]
 pub struct LedgerOptions {
-    /// The log's origin, if the ledger is new; one that is there keeps its own.
+    /// The origin under which the ledger began ([`LedgerIdentity::first_origin`](crate::identity::LedgerIdentity::first_origin)):
+    /// leaves are sealed with it.
     pub origin: String,
     /// What it may use.
     pub bounds: LedgerBounds,

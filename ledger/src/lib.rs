@@ -18,6 +18,11 @@
 //! | `note` | signed notes and the keys of those who sign them |
 //! | `checkpoint` | what commits the log to its first leaves |
 //! | `cosignature` | a witness's word for a checkpoint |
+//! | `tlog_proof` | a proof in a file |
+//! | `tiles` | where tiles and bundles are found |
+//! | `identity` | the log's origin and key, and its latest checkpoint |
+//! | `verify` | checking the files, byte for byte |
+//! | `published` | what others may see of the ledger |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
@@ -27,12 +32,14 @@ pub mod cosignature;
 mod finisher;
 mod group;
 mod hashes;
+pub mod identity;
 pub mod index;
 mod keys;
 pub mod leaf;
 pub mod ledger;
 pub mod note;
 pub mod proof;
+pub mod published;
 pub mod query;
 pub mod reader;
 pub mod record;
@@ -41,7 +48,10 @@ mod rows;
 mod seal;
 pub mod segment;
 pub mod sources;
+pub mod tiles;
+pub mod tlog_proof;
 pub mod tree;
+pub mod verify;
 pub mod view;
 
 pub use leaf::SourceName;

@@ -317,6 +317,11 @@ impl NoteSigner {
         }
     }
 
+    /// Who signs.
+    pub fn name(&self) -> &KeyName {
+        &self.name
+    }
+
     /// The key that verifies what this one signs.
     pub fn verifier_key(&self) -> VerifierKey {
         VerifierKey(PublicKey::new(

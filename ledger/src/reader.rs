@@ -82,7 +82,7 @@ impl LedgerReader {
         Self(Err(reason.into()))
     }
 
-    /// The log's origin: the first line of every checkpoint. Empty if the ledger could not be opened.
+    /// The origin under which the ledger began, with which its leaves are sealed. Empty if the ledger could not be opened.
     pub fn origin(&self) -> &str {
         self.0.as_ref().map_or("", |shared| &shared.origin)
     }

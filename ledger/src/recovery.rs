@@ -47,10 +47,7 @@ impl Ledger {
             DataKeys::create(&paths.keys())?;
         }
         let keys = DataKeys::open(&paths.keys(), options.bounds.keys)?;
-        let origin = read_or_create(&paths.0, "origin", 256, || Ok(options.origin.clone().into_bytes()))?;
-        let origin = String::from_utf8(origin).map_err(|_| LedgerError::Stranger {
-            path: paths.0.join("origin"),
-        })?;
+        let origin = options.origin.clone();
         let secret = read_or_create(&paths.0, "index-key", 32, || {
             let mut secret = vec![0; 32];
             getrandom::fill(&mut secret).map_err(io::Error::other)?;
@@ -331,7 +328,7 @@ fn open_full(
     let segment = match known {
         Some(file) => Segment::new(first, paths, head.received_unix_nano, SegmentIndex::File(file)),
         None => {
-            let index = SegmentIndex::Growing(index_again(&path, first, next, secret, shared)?);
+            let index = SegmentIndex::Growing(index_again(&path, first, next, secret, shared.opener())?);
             let segment = Segment::new(first, paths, head.received_unix_nano, index);
             finish(&segment)?;
             segment
@@ -341,14 +338,14 @@ fn open_full(
     Ok((segment, made))
 }
 
-fn index_again(
+/// Makes the index of a full segment from its records.
+pub(crate) fn index_again(
     path: &Path,
     first: u64,
     next: u64,
     secret: &IndexSecret,
-    shared: &Shared,
+    mut opener: Opener,
 ) -> Result<IndexBuilder, LedgerError> {
-    let mut opener = shared.opener();
     let mut builder = IndexBuilder::new(secret, first);
     let mut failed = None;
     let scanned = FrameReader::open(path, FrameKind::SealedLedger)?.scan(|frame| {

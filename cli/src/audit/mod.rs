@@ -1,10 +1,13 @@
 //! `credence audit`: the evidence of decisions. Each subcommand is a file of its name.
 
 mod conditions;
+mod key;
+mod prove;
 mod query;
 mod record;
 mod show;
 mod tail;
+mod verify;
 
 use std::io::Write;
 
@@ -22,6 +25,9 @@ enum AuditCommand {
     Query(query::Query),
     Tail(tail::Tail),
     Show(show::Show),
+    Key(key::Key),
+    Prove(prove::Prove),
+    Verify(verify::Verify),
 }
 
 impl Audit {
@@ -30,6 +36,9 @@ impl Audit {
             AuditCommand::Query(query) => query.run(out),
             AuditCommand::Tail(tail) => tail.run(out),
             AuditCommand::Show(show) => show.run(out),
+            AuditCommand::Key(key) => key.run(out),
+            AuditCommand::Prove(prove) => prove.run(out),
+            AuditCommand::Verify(verify) => verify.run(out),
         }
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! The ledger itself is the crate `credence_ledger`. Here [`writer`] is the one thread that appends to it and knows every
 //! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`server`] and [`service`] are the
-//! gRPC stream, [`ingest`] its bounds, [`seen`] what principals' agents were seen to use.
+//! gRPC stream, [`ingest`] its bounds, [`seen`] what principals' agents were seen to use. [`publisher`] signs checkpoints, and
+//! [`witness`] has others cosign them.
 
 pub(crate) mod ingest;
+#[cfg(test)]
+pub(crate) mod memory_tree;
+pub(crate) mod publisher;
 pub(crate) mod seen;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod sources;
 pub(crate) mod ticket;
+pub(crate) mod witness;
 pub(crate) mod writer;

@@ -33,6 +33,9 @@ pub(crate) async fn ready(State(api): State<Arc<Api>>) -> Response {
     if let Some(fault) = api.ledger.fault() {
         reasons.push(format!("evidence is refused (revocations are not affected): {fault}"));
     }
+    if let Some(fault) = api.publisher.fault().filter(|_| api.ledger.fault().is_none()) {
+        reasons.push(format!("the ledger is damaged (revocations are not affected): {fault}"));
+    }
     if reasons.is_empty() {
         return Json(serde_json::json!({ "status": "ready" })).into_response();
     }

@@ -8,6 +8,7 @@
 //! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
 //! | `POST /v1/revocations/statements` | anybody | [`statements`] |
 //! | `GET /v1/audit/events`, `/v1/audit/events/{index}`, `/v1/audit/stream` | [`Permission::ReadAudit`] | [`audit`] |
+//! | `GET /ledger/…` | anybody, or [`Permission::ReadAudit`] | [`tiles`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
@@ -34,6 +35,7 @@ mod sse;
 mod standing;
 mod statements;
 mod status;
+mod tiles;
 mod unread;
 
 use std::sync::Arc;
@@ -52,6 +54,7 @@ use tokio::sync::{Semaphore, watch};
 use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
+use crate::audit::publisher::Publisher;
 use crate::audit::seen::Seen;
 use crate::audit::writer::LedgerHandle;
 use crate::config::Limits;
@@ -60,9 +63,9 @@ use crate::metrics::{HttpRequest, Metrics};
 use crate::revocation::log::RevocationLog;
 use crate::scim::provisioning::Provisioning;
 use crate::security_events::receiver::Receiver;
-use crate::settings::StatusSettings;
+use crate::settings::{StatusSettings, TileAccess};
 use crate::throttle::Throttle;
-use credence_ledger::ledger::LedgerReader;
+use credence_ledger::LedgerReader;
 
 pub(crate) use self::rates::Rates;
 pub(crate) use self::server::serve;
@@ -77,6 +80,9 @@ pub(crate) struct Api {
     pub(crate) reader: LedgerReader,
     /// Changes whenever the ledger has grown.
     pub(crate) ledger_growth: watch::Receiver<u64>,
+    pub(crate) publisher: Arc<Publisher<LedgerReader>>,
+    /// Who may read what is published.
+    pub(crate) tiles: TileAccess,
     pub(crate) access: AccessControl,
     /// SCIM, if there is a realm.
     pub(crate) provisioning: Option<Arc<Provisioning>>,
@@ -130,8 +136,12 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi::describe))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&api), rates::limit_strangers));
+        .route("/openapi.json", get(openapi::describe));
+    let (open, reading_audit) = match api.tiles {
+        TileAccess::Public => (open.merge(tiles::routes()), reading_audit),
+        TileAccess::Private => (open, reading_audit.merge(tiles::routes())),
+    };
+    let open = open.route_layer(middleware::from_fn_with_state(Arc::clone(&api), rates::limit_strangers));
     Router::new()
         .merge(requiring(Permission::Watch, &api, watching))
         .merge(requiring(Permission::Revoke, &api, revoking))

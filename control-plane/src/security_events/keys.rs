@@ -11,6 +11,7 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 
 use crate::identity_settings::{EventAlgorithm, JwksSettings};
 use crate::metrics::{JwksRead, Metrics};
+use crate::outbound::{self, OutboundError};
 
 /// The keys that signatures are verified with.
 #[derive(Debug, Default)]
@@ -57,8 +58,8 @@ pub(crate) enum KeysError {
     File { path: PathBuf, error: std::io::Error },
     #[error("{url}: {problem}")]
     Url { url: String, problem: String },
-    #[error("no authorities to vouch for https servers were found; name a PEM file in jwks: ca")]
-    NoAuthorities,
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
     #[error("not a JWK set: {0}")]
     Json(#[from] JsonError),
     #[error("not a JWK set: it has no array \"keys\" (RFC 7517 section 5)")]
@@ -192,7 +193,7 @@ impl KeySource {
             JwksSettings::File(_) => source.read(&mut *source.reading.lock().await).await?,
             JwksSettings::Url { ca, .. } => {
                 let ca = ca.clone();
-                tokio::task::spawn_blocking(move || authorities(ca.as_deref()))
+                tokio::task::spawn_blocking(move || outbound::authorities(ca.as_deref()))
                     .await
                     .map_err(|_| KeysError::Bug)??;
             }
@@ -294,19 +295,7 @@ fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
         url: url.to_owned(),
         problem: error.to_string(),
     };
-    let mut config = ureq::Agent::config_builder()
-        .timeout_global(Some(FETCH_TIMEOUT))
-        .max_redirects(0)
-        .user_agent("credence");
-    if url.starts_with("https://") {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ureq::tls::TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(provider)
-            .root_certs(ureq::tls::RootCerts::Specific(Arc::new(authorities(ca)?)))
-            .build();
-        config = config.https_only(true).tls_config(tls);
-    }
-    let agent: ureq::Agent = config.build().into();
+    let agent = outbound::agent(url, ca, FETCH_TIMEOUT)?;
     let mut response = agent
         .get(url)
         .header("accept", "application/json")
@@ -329,40 +318,13 @@ fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
         .map_err(failed)
 }
 
-fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>, KeysError> {
-    let system = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.is_file());
-    let path = ca.or(system).ok_or(KeysError::NoAuthorities)?;
-    let failed = |error| KeysError::File {
-        path: path.to_owned(),
-        error,
-    };
-    let text = credence_storage::durable::read_small_file(path, MAX_AUTHORITIES_BYTES).map_err(failed)?;
-    let certificates: Vec<_> = ureq::tls::parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    match certificates.is_empty() {
-        true => Err(failed(std::io::Error::other("it holds no certificate in PEM"))),
-        false => Ok(certificates),
-    }
-}
-
 const MAX_KEYS: usize = 100;
 const MAX_BYTES: u64 = 256 << 10;
-const MAX_AUTHORITIES_BYTES: u64 = 4 << 20;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const FILE_INTERVAL: Duration = Duration::from_secs(5);
 const URL_INTERVAL: Duration = Duration::from_secs(600);
 /// While there are none at all.
 const URL_RETRY: Duration = Duration::from_secs(10);
-/// Debian's, Fedora's, and Alpine's.
-const SYSTEM_AUTHORITIES: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
 
 #[cfg(test)]
 mod tests {

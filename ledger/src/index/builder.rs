@@ -106,6 +106,24 @@ impl IndexBuilder {
         &self.times
     }
 
+    /// Its rows as a file has them that keeps so many bits of a hash: sorted, each once.
+    pub(super) fn sorted_rows(&self, hash_bits: u32) -> Vec<u64> {
+        let mut sorter = Sorter::default();
+        let mut rows: Vec<_> = self
+            .shelves
+            .iter()
+            .flat_map(|shelf| sorter.sort(shelf, hash_bits))
+            .collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// Where each leaf begins in the segment's file.
+    pub(super) fn offsets(&self) -> &[u32] {
+        &self.offsets
+    }
+
     /// Forgets by what these records could be found; places in order.
     pub fn remove(&mut self, places: &[u32]) {
         for shelf in &mut self.shelves {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::format::{Contents, Parts, PlaceRun, RUN_PLACES};
 use super::key::KeyHasher;
-use super::{IndexError, IndexKey, IndexSecret};
+use super::{IndexBuilder, IndexError, IndexKey, IndexSecret};
 
 /// Answers from the disk; what it has in memory is a few hundred bytes. No file stays open, so that thousands of segments
 /// need no thousands of descriptors.
@@ -107,6 +107,29 @@ impl IndexFile {
         })
     }
 
+    /// Whether the file has just the rows and the places that were made from the records.
+    pub(crate) fn compare(&self, made: &IndexBuilder) -> Result<(), IndexError> {
+        let damaged = |what| IndexError::Damaged {
+            path: self.path.clone(),
+            what,
+        };
+        let parts = Parts::open(&self.path)?;
+        if parts.header.first != made.first() || parts.header.places != made.places() {
+            return Err(damaged("it is of other records than its segment has"));
+        }
+        let mut rows = parts.rows()?;
+        rows.sort_unstable();
+        if rows != made.sorted_rows(parts.header.hash_bits) {
+            return Err(damaged("its rows are not those that the records give"));
+        }
+        for (run, offsets) in made.offsets().chunks(RUN_PLACES as usize).enumerate() {
+            if parts.offsets(run)? != offsets {
+                return Err(damaged("its places are not those of the records"));
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the file anew, durably, without what these records could be found by; places in order. Whoever asks
     /// meanwhile is answered from the old file or from the new one.
     pub fn remove(&self, places: &[u32]) -> Result<Self, IndexError> {
@@ -137,7 +160,6 @@ const PLACE_MASK: u32 = super::MAX_PLACES - 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::IndexBuilder;
 
     const SECRET: IndexSecret = IndexSecret([7; 32]);
     const RECORDS: u32 = 5_000;

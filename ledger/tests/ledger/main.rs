@@ -5,3 +5,4 @@ mod erasure;
 mod pruning;
 mod sources;
 mod support;
+mod verify;

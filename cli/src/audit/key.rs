@@ -1,0 +1,34 @@
+//! `credence audit key`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use credence_ledger::identity::verifier_key_of;
+
+use crate::control_plane::ControlPlaneOptions;
+use crate::failure::{Failure, Outcome};
+
+/// Print the key that verifies the ledger's checkpoints: a vkey of C2SP signed-note, as every tool for transparency logs
+/// takes it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Key {
+    #[command(flatten)]
+    control_plane: ControlPlaneOptions,
+
+    /// The key of the ledger in this data folder; no control plane is asked.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Key {
+    pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        match &self.data {
+            Some(folder) => {
+                let key = verifier_key_of(&folder.join("ledger")).map_err(|error| Failure::input(error.to_string()))?;
+                writeln!(out, "{key}")?;
+            }
+            None => write!(out, "{}", self.control_plane.visitor()?.get("/ledger/key", &[])?)?,
+        }
+        Ok(Outcome::Done)
+    }
+}

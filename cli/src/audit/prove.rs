@@ -1,0 +1,52 @@
+//! `credence audit prove`
+
+use std::io::Write;
+
+use credence_ledger::note::VerifierKey;
+use credence_ledger::tlog_proof::TlogProof;
+
+use crate::control_plane::ControlPlaneOptions;
+use crate::failure::{Failure, Outcome};
+
+/// Print a proof that a record is in the ledger: a C2SP tlog-proof with the sealed record in it, which anybody can check
+/// offline, with `credence audit verify --proof` or other tools.
+#[derive(Debug, clap::Args)]
+pub(super) struct Prove {
+    #[command(flatten)]
+    control_plane: ControlPlaneOptions,
+
+    /// The record's index: its place in the ledger.
+    index: u64,
+
+    /// The ledger's key, from a place that you trust; absent, the control plane is asked for it.
+    #[arg(long, value_name = "VKEY")]
+    key: Option<VerifierKey>,
+}
+
+impl Prove {
+    pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let client = self.control_plane.visitor()?;
+        let key = match &self.key {
+            Some(key) => key.clone(),
+            None => parse_key(&client.get("/ledger/key", &[])?)?,
+        };
+        let text = client.get(&format!("/ledger/proof/{}", self.index), &[])?;
+        let useless = |error: &dyn std::fmt::Display| {
+            Failure::operation(format!("the control plane's answer proves nothing: {error}"))
+        };
+        let proof = TlogProof::parse(&text).map_err(|error| useless(&error))?;
+        proof.verify(&key).map_err(|error| useless(&error))?;
+        if proof.index != self.index {
+            return Err(useless(&format!("it is of record {}", proof.index)));
+        }
+        write!(out, "{text}")?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Reads the key that a control plane names.
+pub(super) fn parse_key(text: &str) -> Result<VerifierKey, Failure> {
+    text.trim_end()
+        .parse()
+        .map_err(|error| Failure::operation(format!("the control plane's key can not be read: {error}")))
+}

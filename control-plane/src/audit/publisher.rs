@@ -1,0 +1,369 @@
+//! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
+//!
+//! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
+//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before anybody sees it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
+use credence_ledger::cosignature::WitnessKey;
+use credence_ledger::identity::LedgerIdentity;
+use credence_ledger::note::{NoteError, VerifierKey};
+use credence_ledger::published::{ContinuationError, LogTree, check_continuation};
+use credence_ledger::tree::root_of;
+use tokio::sync::watch;
+
+use crate::metrics::Metrics;
+use crate::revocation::log::unix_seconds;
+
+/// Signs checkpoints of a tree, and shows the latest.
+pub(crate) struct Publisher<T> {
+    /// None if the ledger could not be opened.
+    identity: Option<LedgerIdentity>,
+    tree: T,
+    latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
+    /// Held while a checkpoint, or a cosignature of one, is written.
+    recent: Mutex<Recent>,
+    /// Why nothing more is signed, if so.
+    fault: Mutex<Option<String>>,
+    metrics: Arc<Metrics>,
+}
+
+/// The checkpoints that witnesses may still be busy with.
+#[derive(Debug, Default)]
+struct Recent {
+    /// The latest last.
+    checkpoints: VecDeque<Cosigned>,
+}
+
+#[derive(Debug, Clone)]
+struct Cosigned {
+    checkpoint: Arc<SignedCheckpoint>,
+    cosignatures: usize,
+}
+
+// === impl Publisher ===
+
+impl<T> Publisher<T>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
+    /// signed any more and nobody is shown anything.
+    pub(crate) fn open(identity: LedgerIdentity, tree: T, metrics: Arc<Metrics>) -> Self {
+        let published = match identity.published() {
+            Ok(Some(published)) => check_continuation(published.checkpoint(), tree.size(), &tree)
+                .map(|_| Some(published))
+                .map_err(|error| error.to_string()),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        let (published, fault) = match published {
+            Ok(published) => (published, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let this = Self::new(Some(identity), tree, metrics);
+        if let Some(published) = published {
+            this.show(published, &mut this.recent());
+        }
+        if let Some(fault) = fault {
+            this.give_up(fault);
+        }
+        this
+    }
+
+    /// Shows nothing, for the ledger can not be opened.
+    pub(crate) fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
+        let this = Self::new(None, tree, metrics);
+        this.give_up(why.to_owned());
+        this
+    }
+
+    fn new(identity: Option<LedgerIdentity>, tree: T, metrics: Arc<Metrics>) -> Self {
+        Self {
+            identity,
+            tree,
+            latest: watch::Sender::new(None),
+            recent: Mutex::default(),
+            fault: Mutex::new(None),
+            metrics,
+        }
+    }
+
+    /// Publishes every second, for as long as it is polled.
+    pub(crate) async fn keep(self: Arc<Self>)
+    where
+        T: Send + Sync + 'static,
+    {
+        let mut ticks = tokio::time::interval(PUBLISH_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            Arc::clone(&self).publish().await;
+        }
+    }
+
+    /// Publishes what is durable and has not been published.
+    pub(crate) async fn publish(self: Arc<Self>)
+    where
+        T: Send + Sync + 'static,
+    {
+        // Its panic has been reported; the next round tries again.
+        let _ = tokio::task::spawn_blocking(move || self.publish_blocking()).await;
+    }
+
+    fn publish_blocking(&self) {
+        let Some(identity) = self.identity.as_ref().filter(|_| self.fault().is_none()) else {
+            return;
+        };
+        let mut recent = self.recent();
+        let size = self.tree.size();
+        let latest = self.latest();
+        if latest.as_ref().is_some_and(|latest| latest.checkpoint().size == size) {
+            return;
+        }
+        let root = match &latest {
+            Some(latest) => check_continuation(latest.checkpoint(), size, &self.tree),
+            None => root_of(size, &self.tree).map_err(ContinuationError::Hashes),
+        };
+        let root = match root {
+            Ok(root) => root,
+            Err(ContinuationError::Hashes(error)) => {
+                self.metrics.ledger_publish_failures.inc();
+                tracing::error!(%error, "the ledger's tree can not be read, so that no checkpoint is signed; it will be tried again");
+                return;
+            }
+            Err(damage) => {
+                drop(recent);
+                self.give_up(damage.to_string());
+                return;
+            }
+        };
+        let checkpoint = Checkpoint {
+            origin: identity.origin().clone(),
+            size,
+            root,
+        };
+        let published = checkpoint
+            .sign(identity.signer())
+            .map_err(|error| error.to_string())
+            .and_then(|signed| {
+                identity.publish(&signed).map_err(|error| error.to_string())?;
+                Ok(signed)
+            });
+        match published {
+            Ok(signed) => {
+                self.metrics.ledger_published_time.set(unix_seconds());
+                self.show(signed, &mut recent);
+            }
+            Err(error) => {
+                self.metrics.ledger_publish_failures.inc();
+                tracing::error!(
+                    error,
+                    "the ledger's checkpoint could not be written and is shown to nobody; it will be tried again"
+                );
+            }
+        }
+    }
+
+    /// Adds a witness's answer about a checkpoint. The note on disk and the one that is shown have it from then on, if
+    /// no later one has taken their place.
+    pub(crate) fn add_cosignature(
+        &self,
+        of: &Checkpoint,
+        witness: &WitnessKey,
+        answer: &[u8],
+    ) -> Result<(), NoteError> {
+        let mut recent = self.recent();
+        let Some(at) = recent
+            .checkpoints
+            .iter()
+            .rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)
+        else {
+            return Ok(());
+        };
+        let is_latest = at + 1 == recent.checkpoints.len();
+        let Some(cosigned) = recent.checkpoints.get_mut(at) else {
+            return Ok(());
+        };
+        let mut checkpoint = SignedCheckpoint::clone(&cosigned.checkpoint);
+        witness.add_to(&mut checkpoint, answer)?;
+        if is_latest && let Some(Err(error)) = self.identity.as_ref().map(|identity| identity.publish(&checkpoint)) {
+            self.metrics.ledger_publish_failures.inc();
+            tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
+            return Ok(());
+        }
+        cosigned.checkpoint = Arc::new(checkpoint);
+        cosigned.cosignatures += 1;
+        if is_latest {
+            self.latest.send_replace(Some(Arc::clone(&cosigned.checkpoint)));
+        }
+        Ok(())
+    }
+
+    /// The latest checkpoint; none while there is a fault, and before the first.
+    pub(crate) fn latest(&self) -> Option<Arc<SignedCheckpoint>> {
+        self.latest.borrow().clone()
+    }
+
+    /// Of the checkpoints of the last minute or so, the one with the most cosignatures, and the latest of those.
+    pub(crate) fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
+        let recent = self.recent();
+        let best = recent.best().filter(|best| best.cosignatures > 0)?;
+        Some(Arc::clone(&best.checkpoint))
+    }
+
+    /// Learns of every later checkpoint, and of cosignatures.
+    pub(crate) fn follow(&self) -> watch::Receiver<Option<Arc<SignedCheckpoint>>> {
+        self.latest.subscribe()
+    }
+
+    /// The tree whose checkpoints these are.
+    pub(crate) fn tree(&self) -> &T {
+        &self.tree
+    }
+
+    /// The key with which others verify the checkpoints; none if the ledger could not be opened.
+    pub(crate) fn verifier_key(&self) -> Option<VerifierKey> {
+        self.identity.as_ref().map(LedgerIdentity::verifier_key)
+    }
+
+    /// Why nothing more is signed: the ledger is damaged.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn show(&self, signed: SignedCheckpoint, recent: &mut Recent) {
+        self.metrics
+            .ledger_published
+            .set(i64::try_from(signed.checkpoint().size).unwrap_or(i64::MAX));
+        let checkpoint = Arc::new(signed);
+        recent.push(Cosigned {
+            checkpoint: Arc::clone(&checkpoint),
+            cosignatures: 0,
+        });
+        self.latest.send_replace(Some(checkpoint));
+    }
+
+    fn give_up(&self, fault: String) {
+        tracing::error!(
+            fault,
+            "the ledger is damaged: no checkpoint is signed or shown any more"
+        );
+        self.metrics.ledger_publish_failures.inc();
+        self.latest.send_replace(None);
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Publisher")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Recent ===
+
+impl Recent {
+    fn push(&mut self, cosigned: Cosigned) {
+        if self.checkpoints.len() >= MAX_RECENT {
+            self.checkpoints.pop_front();
+        }
+        self.checkpoints.push_back(cosigned);
+    }
+
+    fn best(&self) -> Option<&Cosigned> {
+        // Of equals the last, which is the latest.
+        self.checkpoints.iter().max_by_key(|cosigned| cosigned.cosignatures)
+    }
+}
+
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// About a minute of a busy log's.
+const MAX_RECENT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use credence_ledger::identity::Naming;
+
+    use super::super::memory_tree::MemoryTree;
+    use super::*;
+
+    fn identity(folder: &Path) -> LedgerIdentity {
+        let naming = Naming {
+            origin: None,
+            log_id: "ab12",
+        };
+        LedgerIdentity::open(folder, &naming).unwrap()
+    }
+
+    fn publisher(folder: &Path, tree: MemoryTree) -> Publisher<MemoryTree> {
+        Publisher::open(identity(folder), tree, Arc::new(Metrics::new()))
+    }
+
+    fn size(publisher: &Publisher<MemoryTree>) -> Option<u64> {
+        publisher.latest().map(|latest| latest.checkpoint().size)
+    }
+
+    #[test]
+    fn what_is_shown_is_on_disk_and_a_restart_goes_on_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = publisher(folder.path(), MemoryTree::default());
+        assert_eq!(size(&first), None);
+        for grown in [0..0, 0..5, 5..5, 5..700] {
+            let end = grown.end;
+            first.tree().grow(grown);
+            first.publish_blocking();
+            assert_eq!(size(&first), Some(end));
+            let on_disk = std::fs::read(folder.path().join("checkpoint")).unwrap();
+            assert_eq!(first.latest().unwrap().note().as_bytes(), on_disk);
+        }
+        let next = publisher(folder.path(), MemoryTree::of(0..900));
+        assert_eq!(size(&next), Some(700), "what was published is shown at once");
+        next.publish_blocking();
+        assert_eq!(size(&next), Some(900));
+        assert_eq!(next.fault(), None);
+    }
+
+    #[test]
+    fn over_a_tree_that_is_none_that_was_published_nothing_is_signed_or_shown() {
+        for damaged in [MemoryTree::of(0..699), MemoryTree::of(1..801)] {
+            let folder = tempfile::tempdir().unwrap();
+            publisher(folder.path(), MemoryTree::of(0..700)).publish_blocking();
+            let before = std::fs::read(folder.path().join("checkpoint")).unwrap();
+            let next = publisher(folder.path(), damaged);
+            assert!(next.fault().unwrap().contains("published last"));
+            next.publish_blocking();
+            assert_eq!(size(&next), None);
+            assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_can_not_be_written_is_shown_to_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = publisher(folder.path(), MemoryTree::of(0..3));
+        // A folder stands where the file is to be made.
+        let aside = folder.path().join("checkpoint.new");
+        std::fs::create_dir(&aside).unwrap();
+        publisher.publish_blocking();
+        assert_eq!(size(&publisher), None);
+        assert_eq!(publisher.metrics.ledger_publish_failures.get(), 1);
+        std::fs::remove_dir(&aside).unwrap();
+        publisher.publish_blocking();
+        assert_eq!(size(&publisher), Some(3));
+    }
+}

@@ -1,0 +1,336 @@
+//! `/ledger/…`: the ledger as everybody's tools for transparency logs read it (C2SP tlog-tiles).
+//!
+//! | route | what |
+//! |---|---|
+//! | `GET /ledger/checkpoint` | the latest checkpoint, with the cosignatures that have come |
+//! | `GET /ledger/checkpoint/witnessed` | the latest of those with the most cosignatures |
+//! | `GET /ledger/key` | the key that verifies them (a vkey of C2SP signed-note) |
+//! | `GET /ledger/tile/<L>/<N>[.p/<W>]` | hashes |
+//! | `GET /ledger/tile/entries/<N>[.p/<W>]` | leaves, sealed |
+//! | `GET /ledger/proof/{index}` | a proof of a leaf, with the leaf (C2SP tlog-proof) |
+//!
+//! Only what a published checkpoint covers is served: whoever has a tile can check it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use credence_ledger::checkpoint::SignedCheckpoint;
+use credence_ledger::proof::inclusion;
+use credence_ledger::published::LogTree;
+use credence_ledger::tiles::{Tile, TileContent};
+use credence_ledger::tlog_proof::TlogProof;
+
+use super::problem::Problem;
+use super::{Api, Begun};
+use crate::audit::publisher::Publisher;
+use crate::settings::TileAccess;
+
+/// The routes.
+pub(crate) fn routes() -> Router<Arc<Api>> {
+    Router::new()
+        .route("/ledger/checkpoint", get(checkpoint))
+        .route("/ledger/checkpoint/witnessed", get(witnessed))
+        .route("/ledger/key", get(key))
+        .route("/ledger/tile/{*tile}", get(tile))
+        .route("/ledger/proof/{index}", get(proof))
+}
+
+async fn checkpoint(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    let latest = latest(&api.publisher)?;
+    Ok(text(latest.note().to_owned(), "no-cache"))
+}
+
+async fn witnessed(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    let witnessed = api.publisher.witnessed().ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "no witness has cosigned a checkpoint of the last minute or so; see ledger.witnesses of the control plane's \
+             configuration, and its metric credence_ledger_witness_requests",
+        )
+    })?;
+    Ok(text(witnessed.note().to_owned(), "no-cache"))
+}
+
+async fn key(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    match api.publisher.verifier_key() {
+        Some(key) => Ok(text(format!("{key}\n"), "no-cache")),
+        None => Err(nothing_to_show(&api.publisher)),
+    }
+}
+
+async fn tile(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Path(path): Path<String>,
+) -> Result<Response, Problem> {
+    let tile: Tile = path
+        .parse()
+        .map_err(|error| Problem::new(StatusCode::NOT_FOUND, format!("{error}")))?;
+    begun.note();
+    let _place = place(&api).await?;
+    let publisher = Arc::clone(&api.publisher);
+    let contents = blocking(move || read(&publisher, &tile)).await?;
+    let sharing = match api.tiles {
+        TileAccess::Public => "public",
+        TileAccess::Private => "private",
+    };
+    // A tile never changes, but a partial one is soon of no use.
+    let age = if tile.is_whole() { WHOLE_AGE_S } else { PARTIAL_AGE_S };
+    let cache = format!("{sharing}, max-age={age}, immutable");
+    Ok(answer(contents, "application/octet-stream", &cache))
+}
+
+async fn proof(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Path(index): Path<String>,
+) -> Result<Response, Problem> {
+    let index: u64 = index.parse().map_err(|_| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "the path ends with a record's index: a decimal number",
+        )
+    })?;
+    begun.note();
+    let _place = place(&api).await?;
+    let publisher = Arc::clone(&api.publisher);
+    let proof = blocking(move || prove(&publisher, index)).await?;
+    Ok(text(proof.to_string(), "no-cache"))
+}
+
+/// What the tile has, if all of it is published and held.
+fn read<T>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Problem>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let size = latest(publisher)?.checkpoint().size;
+    if !tile.is_in(size) {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("the latest checkpoint is of {size} entries and does not cover this tile"),
+        ));
+    }
+    let count = usize::from(tile.width);
+    let tree = publisher.tree();
+    match tile.content {
+        TileContent::Hashes { level } => {
+            let hashes = tree.read(level, tile.first(), count).map_err(unreadable)?;
+            Ok(hashes.iter().flat_map(|hash| hash.0).collect())
+        }
+        TileContent::Entries => bundle(tree, tile.first(), count),
+    }
+}
+
+fn prove<T>(publisher: &Publisher<T>, index: u64) -> Result<TlogProof, Problem>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    // One that witnesses have cosigned says more, if it is late enough.
+    let checkpoint = publisher
+        .witnessed()
+        .filter(|witnessed| index < witnessed.checkpoint().size)
+        .map_or_else(|| latest(publisher), Ok)?;
+    let size = checkpoint.checkpoint().size;
+    if index >= size {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!(
+                "the latest checkpoint is of {size} entries and does not cover entry {index}; one is published each second"
+            ),
+        ));
+    }
+    let tree = publisher.tree();
+    let bundle = bundle(tree, index, 1)?;
+    let inclusion = inclusion(index, size, tree).map_err(unreadable)?;
+    Ok(TlogProof {
+        extra: Some(bundle.get(2..).unwrap_or_default().to_vec()),
+        index,
+        inclusion,
+        checkpoint: checkpoint.note().to_owned(),
+    })
+}
+
+fn bundle<T>(tree: &T, first: u64, count: usize) -> Result<Vec<u8>, Problem>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let held = tree.first();
+    if first < held {
+        return Err(Problem::new(
+            StatusCode::GONE,
+            format!(
+                "entries below {held} are no longer held: their time of retention is over. Their hashes are, so that \
+                 everything that was proven of them still is"
+            ),
+        ));
+    }
+    match tree.bundle(first, count) {
+        // It may have been pruned since.
+        Err(_) if first < tree.first() => bundle(tree, first, count),
+        other => other.map_err(unreadable),
+    }
+}
+
+fn latest<T>(publisher: &Publisher<T>) -> Result<Arc<SignedCheckpoint>, Problem>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    publisher.latest().ok_or_else(|| nothing_to_show(publisher))
+}
+
+fn nothing_to_show<T>(publisher: &Publisher<T>) -> Problem
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let why = publisher
+        .fault()
+        .unwrap_or_else(|| "none could be written yet".to_owned());
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("the ledger has no checkpoint to show: {why}"),
+    )
+}
+
+/// As many read the ledger's files at a time as may query it.
+async fn place(api: &Api) -> Result<tokio::sync::SemaphorePermit<'_>, Problem> {
+    api.query_places.acquire().await.map_err(unreadable)
+}
+
+async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R, Problem> + Send + 'static) -> Result<R, Problem> {
+    tokio::task::spawn_blocking(work).await.map_err(unreadable)?
+}
+
+fn unreadable(error: impl fmt::Display) -> Problem {
+    tracing::error!(%error, "the ledger can not be read");
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("the ledger can not be read: {error}"),
+    )
+}
+
+fn text(contents: String, cache: &str) -> Response {
+    answer(contents.into_bytes(), "text/plain; charset=utf-8", cache)
+}
+
+fn answer(contents: Vec<u8>, kind: &'static str, cache: &str) -> Response {
+    let mut response = contents.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    if let Ok(cache) = HeaderValue::from_str(cache) {
+        headers.insert(header::CACHE_CONTROL, cache);
+    }
+    response
+}
+
+/// A year: what HTTP caches take for ever.
+const WHOLE_AGE_S: u32 = 31_536_000;
+const PARTIAL_AGE_S: u32 = 3_600;
+
+#[cfg(test)]
+mod tests {
+    use credence_ledger::identity::{LedgerIdentity, Naming};
+    use credence_ledger::tree::leaf_hash;
+
+    use super::*;
+    use crate::audit::memory_tree::MemoryTree;
+    use crate::metrics::Metrics;
+
+    /// A published tree of this size, that has grown on since.
+    async fn published(folder: &std::path::Path, size: u64) -> Arc<Publisher<MemoryTree>> {
+        let naming = Naming {
+            origin: None,
+            log_id: "ab12",
+        };
+        let identity = LedgerIdentity::open(folder, &naming).unwrap();
+        let publisher = Publisher::open(identity, MemoryTree::of(0..size), Arc::new(Metrics::new()));
+        let publisher = Arc::new(publisher);
+        Arc::clone(&publisher).publish().await;
+        publisher.tree().grow(size..size + 1000);
+        publisher
+    }
+
+    fn tile(publisher: &Publisher<MemoryTree>, path: &str) -> Result<Vec<u8>, StatusCode> {
+        read(publisher, &path.parse().unwrap()).map_err(|problem| problem.into_response().status())
+    }
+
+    #[tokio::test]
+    async fn only_what_the_checkpoint_covers_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = published(folder.path(), 600).await;
+        for (path, bytes) in [
+            ("0/000", Some(8192)),
+            ("0/001", Some(8192)),
+            ("0/002.p/88", Some(88 * 32)),
+            ("0/002.p/3", Some(96)),
+            ("0/001.p/255", Some(255 * 32)),
+            ("0/002.p/89", None),
+            ("0/002", None),
+            ("1/000.p/2", Some(64)),
+            ("1/000.p/3", None),
+            ("2/000.p/1", None),
+            ("entries/000", Some(2560)),
+            ("entries/002.p/88", Some(880)),
+            ("entries/002.p/89", None),
+        ] {
+            let served = tile(&publisher, path).map(|contents| contents.len());
+            assert_eq!(served, bytes.ok_or(StatusCode::NOT_FOUND), "{path}");
+        }
+        let leaves = tile(&publisher, "entries/000").unwrap();
+        let hashes = tile(&publisher, "0/000").unwrap();
+        for (entry, hash) in leaves.chunks(10).zip(hashes.chunks(32)) {
+            assert_eq!(entry[..2], [0, 8]);
+            assert_eq!(leaf_hash(&entry[2..]).0, hash);
+        }
+    }
+
+    #[tokio::test]
+    async fn pruned_entries_are_gone_and_their_hashes_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = published(folder.path(), 600).await;
+        publisher.tree().prune(512);
+        assert_eq!(tile(&publisher, "entries/001"), Err(StatusCode::GONE));
+        assert!(tile(&publisher, "entries/002.p/1").is_ok());
+        assert!(tile(&publisher, "0/000").is_ok());
+        let refused = prove(&publisher, 511).unwrap_err().into_response();
+        assert_eq!(refused.status(), StatusCode::GONE);
+    }
+
+    #[tokio::test]
+    async fn every_entry_that_is_published_can_be_proven() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = published(folder.path(), 600).await;
+        for index in [0, 1, 255, 256, 598, 599] {
+            let proof = prove(&publisher, index).unwrap();
+            let checkpoint = proof.verify(&publisher.verifier_key().unwrap()).unwrap();
+            assert_eq!((checkpoint.size, proof.index), (600, index));
+            assert_eq!(proof.extra, Some(index.to_be_bytes().to_vec()));
+        }
+        assert_eq!(
+            prove(&publisher, 600).unwrap_err().into_response().status(),
+            StatusCode::NOT_FOUND
+        );
+    }
+
+    #[tokio::test]
+    async fn without_a_checkpoint_nothing_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let naming = Naming {
+            origin: None,
+            log_id: "ab12",
+        };
+        let identity = LedgerIdentity::open(folder.path(), &naming).unwrap();
+        let publisher = Publisher::open(identity, MemoryTree::of(0..600), Arc::new(Metrics::new()));
+        assert_eq!(tile(&publisher, "0/000"), Err(StatusCode::SERVICE_UNAVAILABLE));
+    }
+}

@@ -1,0 +1,5 @@
+module credence.example/tlog
+
+go 1.24.0
+
+require golang.org/x/mod v0.30.0

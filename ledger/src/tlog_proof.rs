@@ -1,0 +1,192 @@
+//! A proof in a file: that a leaf is in the log, checked by anybody offline (C2SP tlog-proof).
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, parse_decimal};
+use crate::note::VerifierKey;
+use crate::proof::{ProofError, verify_inclusion};
+use crate::tree::{Hash, leaf_hash};
+
+/// A leaf's place in a log, the way from it to a checkpoint's root, and the checkpoint. Displayed, it is the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlogProof {
+    /// What goes with the proof. We put the leaf itself there.
+    pub extra: Option<Vec<u8>>,
+    /// Which leaf.
+    pub index: u64,
+    /// From the leaf's sibling up to the child of the root.
+    pub inclusion: Vec<Hash>,
+    /// The checkpoint's note, signatures included.
+    pub checkpoint: String,
+}
+
+/// Why a file proves nothing.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum TlogProofError {
+    /// It is no such file.
+    #[error("this is no C2SP tlog-proof: {0}")]
+    Malformed(&'static str),
+    /// The leaf that is to be proven is not there.
+    #[error("the proof does not have the leaf with it (its `extra` line); give the leaf")]
+    NoLeaf,
+    /// The checkpoint is not the log's.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The leaf is not in the tree.
+    #[error(transparent)]
+    Inclusion(#[from] ProofError),
+}
+
+// === impl TlogProof ===
+
+impl TlogProof {
+    /// Reads a file. Nothing is proven yet.
+    pub fn parse(text: &str) -> Result<Self, TlogProofError> {
+        let malformed = TlogProofError::Malformed;
+        let (head, checkpoint) = text
+            .split_once("\n\n")
+            .ok_or(malformed("no empty line parts the proof from the checkpoint"))?;
+        let mut lines = head.split('\n').peekable();
+        if lines.next() != Some(FIRST_LINE) {
+            return Err(malformed("its first line is not c2sp.org/tlog-proof@v1"));
+        }
+        let extra = lines
+            .next_if(|line| line.starts_with(EXTRA))
+            .and_then(|line| line.strip_prefix(EXTRA))
+            .map(|extra| STANDARD.decode(extra))
+            .transpose()
+            .map_err(|_| malformed("its extra data is not base64"))?;
+        let index = lines
+            .next()
+            .and_then(|line| line.strip_prefix(INDEX))
+            .and_then(parse_decimal)
+            .ok_or(malformed("it does not say which index"))?;
+        let inclusion = lines
+            .map(parse_hash)
+            .collect::<Option<Vec<_>>>()
+            .filter(|hashes| hashes.len() < MAX_HASHES)
+            .ok_or(malformed("what follows the index are not up to 63 hashes, one a line"))?;
+        Ok(Self {
+            extra,
+            index,
+            inclusion,
+            checkpoint: checkpoint.to_owned(),
+        })
+    }
+
+    /// Checks that the leaf that comes with the proof is in the log of this key, at this index. Gives the checkpoint.
+    pub fn verify(&self, key: &VerifierKey) -> Result<Checkpoint, TlogProofError> {
+        let leaf = self.extra.as_deref().ok_or(TlogProofError::NoLeaf)?;
+        self.verify_leaf(leaf, key)
+    }
+
+    /// Checks that a leaf is in the log of this key, at this index. Gives the checkpoint.
+    pub fn verify_leaf(&self, leaf: &[u8], key: &VerifierKey) -> Result<Checkpoint, TlogProofError> {
+        let signed = SignedCheckpoint::open(self.checkpoint.as_bytes(), key)?;
+        let checkpoint = signed.checkpoint();
+        verify_inclusion(
+            &leaf_hash(leaf),
+            self.index,
+            checkpoint.size,
+            &checkpoint.root,
+            &self.inclusion,
+        )?;
+        Ok(checkpoint.clone())
+    }
+}
+
+impl fmt::Display for TlogProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{FIRST_LINE}")?;
+        if let Some(extra) = &self.extra {
+            writeln!(f, "{EXTRA}{}", STANDARD.encode(extra))?;
+        }
+        writeln!(f, "{INDEX}{}", self.index)?;
+        for hash in &self.inclusion {
+            writeln!(f, "{}", STANDARD.encode(hash.0))?;
+        }
+        write!(f, "\n{}", self.checkpoint)
+    }
+}
+
+fn parse_hash(line: &str) -> Option<Hash> {
+    Some(Hash(STANDARD.decode(line).ok()?.try_into().ok()?))
+}
+
+const FIRST_LINE: &str = "c2sp.org/tlog-proof@v1";
+const EXTRA: &str = "extra ";
+const INDEX: &str = "index ";
+const MAX_HASHES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::note::NoteSigner;
+    use crate::proof::inclusion;
+    use crate::tree::tests::InMemory;
+
+    fn signer() -> NoteSigner {
+        NoteSigner::new("example.com/log".parse().unwrap(), &[1; 32])
+    }
+
+    fn proof_of(index: u64, leaves: &[&[u8]]) -> TlogProof {
+        let hashes: Vec<_> = leaves.iter().map(|leaf| leaf_hash(leaf)).collect();
+        let tree = InMemory::of(&hashes);
+        let checkpoint = Checkpoint {
+            origin: "example.com/log".parse().unwrap(),
+            size: leaves.len() as u64,
+            root: tree.frontier.root(),
+        };
+        TlogProof {
+            extra: Some(leaves[index as usize].to_vec()),
+            index,
+            inclusion: inclusion(index, checkpoint.size, &tree).unwrap(),
+            checkpoint: checkpoint.sign(&signer()).unwrap().note().to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_proof_is_read_again_and_proves_its_leaf() {
+        let leaves: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
+        for index in 0..5 {
+            let proof = proof_of(index, &leaves);
+            let read = TlogProof::parse(&proof.to_string()).unwrap();
+            assert_eq!(read, proof);
+            let checkpoint = read.verify(&signer().verifier_key()).unwrap();
+            assert_eq!(checkpoint.size, 5);
+            assert!(read.verify_leaf(b"z", &signer().verifier_key()).is_err());
+        }
+        let alone = proof_of(0, &[b"a"]);
+        assert!(alone.inclusion.is_empty());
+        let read = TlogProof::parse(&alone.to_string()).unwrap();
+        read.verify(&signer().verifier_key()).unwrap();
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let text = proof_of(2, &[b"a", b"b", b"c"]).to_string();
+        for byte in 0..text.len() {
+            for bit in 0..8 {
+                let mut changed = text.as_bytes().to_vec();
+                changed[byte] ^= 1 << bit;
+                let verified = String::from_utf8(changed)
+                    .ok()
+                    .and_then(|text| TlogProof::parse(&text).ok())
+                    .and_then(|proof| proof.verify(&signer().verifier_key()).ok());
+                assert_eq!(verified, None, "byte {byte}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_its_leaf_a_proof_needs_to_be_given_it() {
+        let mut proof = proof_of(1, &[b"a", b"b"]);
+        proof.extra = None;
+        let read = TlogProof::parse(&proof.to_string()).unwrap();
+        assert_eq!(read.verify(&signer().verifier_key()), Err(TlogProofError::NoLeaf));
+        read.verify_leaf(b"b", &signer().verifier_key()).unwrap();
+    }
+}

@@ -1,0 +1,495 @@
+//! Checks a ledger's folder, byte for byte, without a control plane or beside a running one.
+//!
+//! Nothing that a file says of itself is believed: leaves are hashed, and the tree that they make has to be the one that
+//! was signed. Of what is wrong, the file and the place in it are named, and everything else is still checked.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use credence_storage::durable;
+use credence_storage::frames::{FrameError, FrameKind, FrameReader};
+
+use crate::checkpoint::{Checkpoint, SignedCheckpoint};
+use crate::group::Group;
+use crate::identity::{IdentityError, origins_of, verifier_key_of};
+use crate::index::{IndexError, IndexFile, IndexSecret};
+use crate::keys::{self, KeyFile};
+use crate::note::VerifierKey;
+use crate::recovery::index_again;
+use crate::seal::Opener;
+use crate::tree::{Frontier, Hash, leaf_hash};
+
+/// What a folder is checked against.
+#[derive(Debug, Clone, Default)]
+pub struct Against {
+    /// The log's key, from a place that whoever wrote the folder could not change. Without it, the folder's own is
+    /// believed.
+    pub key: Option<VerifierKey>,
+    /// Checkpoints that the log has published earlier.
+    pub since: Vec<SignedCheckpoint>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// The checkpoint that the folder's leaves were compared with.
+    pub checkpoint: Option<Checkpoint>,
+    /// The lowest index whose leaf is held.
+    pub first: u64,
+    /// How many leaves there are, those that were pruned included.
+    pub size: u64,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+    /// What an interrupted write looks like, beyond what was published: the next start cuts it off.
+    pub torn: Option<Problem>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it: the first byte of what is wrong, if one place can be named.
+    pub offset: Option<u64>,
+    /// What is wrong there.
+    pub found: String,
+}
+
+/// Checks a ledger's folder.
+///
+/// # Errors
+/// The folder can not be read at all.
+pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
+    std::fs::read_dir(folder)?;
+    let mut checking = Checking {
+        folder,
+        findings: Findings::default(),
+    };
+    let key = checking.key(against);
+    // Before the leaves: those of a running control plane only become more.
+    checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key));
+    checking.tree(against);
+    checking.keys();
+    checking.indexes();
+    Ok(checking.findings)
+}
+
+struct Checking<'a> {
+    folder: &'a Path,
+    findings: Findings,
+}
+
+/// The tree as it grows, and what it is compared with.
+struct Growing {
+    frontier: Frontier,
+    levels: Vec<LevelFile>,
+    /// Roots that the tree must have had, by size.
+    commitments: Vec<Commitment>,
+}
+
+struct Commitment {
+    size: u64,
+    root: Hash,
+    file: PathBuf,
+    what: String,
+}
+
+/// A file of hashes, read in order.
+struct LevelFile {
+    path: PathBuf,
+    file: Option<BufReader<File>>,
+    read: u64,
+    /// The first hash that is not what it should be was told of.
+    is_bad: bool,
+}
+
+// === impl Checking ===
+
+impl Checking<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn problem(&mut self, file: PathBuf, offset: Option<u64>, found: impl fmt::Display) {
+        self.findings.problems.push(Problem {
+            file,
+            offset,
+            found: found.to_string(),
+        });
+    }
+
+    /// The log's key, and whether the folder's own is the same.
+    fn key(&mut self, against: &Against) -> Option<VerifierKey> {
+        let own = match verifier_key_of(self.folder) {
+            Ok(own) => Some(own),
+            // Who may check the evidence need not be able to sign it.
+            Err(IdentityError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => None,
+            Err(error) => {
+                self.problem(error.path().to_owned(), Some(0), &error);
+                None
+            }
+        };
+        let Some(key) = &against.key else { return own };
+        let origins = origins_of(self.folder).unwrap_or_default();
+        if let Some(own) = own.filter(|own| own != key) {
+            let path = match origins.last() == Some(key.name()) {
+                true => self.path("log-key"),
+                false => self.path("origin"),
+            };
+            let found = format!("the folder's key is {own}, and {key} was expected");
+            self.problem(path, Some(0), found);
+        }
+        Some(key.clone())
+    }
+
+    fn checkpoint(&mut self, key: &VerifierKey) -> Option<Checkpoint> {
+        let path = self.path("checkpoint");
+        let opened = durable::read_small_file(&path, MAX_CHECKPOINT_LEN)
+            .map_err(|error| error.to_string())
+            .and_then(|note| SignedCheckpoint::open(&note, key).map_err(|error| error.to_string()));
+        match opened {
+            Ok(signed) => Some(signed.checkpoint().clone()),
+            Err(error) => {
+                self.problem(path, Some(0), error);
+                None
+            }
+        }
+    }
+
+    /// Every leaf, every hash, and every root that was signed.
+    fn tree(&mut self, against: &Against) {
+        let mut growing = self.growing(against);
+        let segments = match self.segments() {
+            Ok(segments) => segments,
+            Err(error) => {
+                self.problem(self.path("segments"), None, error);
+                return;
+            }
+        };
+        let first = segments.first().map_or(0, |(first, _)| *first);
+        self.findings.first = first;
+        self.pruned(first, &mut growing);
+        let count = segments.len();
+        for (place, (first, path)) in segments.into_iter().enumerate() {
+            let size = growing.frontier.size();
+            if first != size {
+                let found = format!("it begins with record {first}, but the one before it ends with {size}");
+                self.problem(path, None, found);
+                return;
+            }
+            let whole = self.segment(&path, &mut growing);
+            let is_last = place + 1 == count;
+            if !self.ends_well(whole, is_last, growing.frontier.size()) {
+                break;
+            }
+        }
+        let size = growing.frontier.size();
+        self.findings.size = size;
+        for missing in growing.commitments.iter().filter(|commitment| commitment.size > size) {
+            let found = format!(
+                "{} commits to {} records, but there are {size}",
+                missing.what, missing.size
+            );
+            self.problem(missing.file.clone(), None, found);
+        }
+        let published = self
+            .findings
+            .checkpoint
+            .as_ref()
+            .map_or(0, |checkpoint| checkpoint.size);
+        for (level, short) in (0..).zip(growing.levels) {
+            if short.read < published.min(size) >> (8 * level) {
+                let found = "it ends before the records that were published";
+                self.problem(short.path, Some(short.read * HASH_BYTES), found);
+            }
+        }
+    }
+
+    fn growing(&self, against: &Against) -> Growing {
+        let level = |level: u32| {
+            let path = self.folder.join("hashes").join(level.to_string());
+            LevelFile {
+                file: File::open(&path)
+                    .ok()
+                    .map(|file| BufReader::with_capacity(1 << 20, file)),
+                path,
+                read: 0,
+                is_bad: false,
+            }
+        };
+        let published = self.findings.checkpoint.as_ref().map(|checkpoint| Commitment {
+            size: checkpoint.size,
+            root: checkpoint.root,
+            file: self.path("checkpoint"),
+            what: "the published checkpoint".to_owned(),
+        });
+        let since = against.since.iter().map(|signed| Commitment {
+            size: signed.checkpoint().size,
+            root: signed.checkpoint().root,
+            file: self.path("segments"),
+            what: format!("an earlier checkpoint of {}", signed.checkpoint().origin),
+        });
+        Growing {
+            frontier: Frontier::new(),
+            levels: (0..u64::BITS / 8).map(level).collect(),
+            commitments: published.into_iter().chain(since).collect(),
+        }
+    }
+
+    /// The segments by their first index, in order.
+    fn segments(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut segments = BTreeSet::new();
+        for entry in std::fs::read_dir(self.path("segments"))? {
+            let entry = entry?;
+            if let Some(first) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                segments.insert((first, entry.path()));
+            }
+        }
+        Ok(segments.into_iter().collect())
+    }
+
+    /// What was pruned is known by its hashes only.
+    fn pruned(&mut self, first: u64, growing: &mut Growing) {
+        while growing.frontier.size() < first {
+            let Some(level) = growing.levels.first_mut() else {
+                return;
+            };
+            match level.next() {
+                Ok(Some(hash)) => self.push(hash, growing, true),
+                Ok(None) => {
+                    let (path, read) = (level.path.clone(), level.read);
+                    self.problem(
+                        path,
+                        Some(read * HASH_BYTES),
+                        "it ends here, before the first record that is held",
+                    );
+                    return;
+                }
+                Err(error) => {
+                    let path = level.path.clone();
+                    self.problem(path, None, error);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn segment(&mut self, path: &Path, growing: &mut Growing) -> Result<(), FrameError> {
+        let reader = FrameReader::open(path, FrameKind::SealedLedger)?;
+        let read = reader.scan(|frame| {
+            let group = Group::parse(&frame.payload).ok_or("the frame holds no group of records")?;
+            if group.head.first_index != growing.frontier.size() {
+                return Err("the group does not begin with the record that comes next");
+            }
+            if let Some(beginning) = &group.head.beginning
+                && beginning.root != growing.frontier.root().0
+            {
+                return Err("it was written behind other records than those that are there");
+            }
+            for (_, leaf) in group.leaves() {
+                self.push(leaf_hash(leaf), growing, false);
+            }
+            Ok(())
+        });
+        read.map(|_| ())
+    }
+
+    /// Adds a leaf, compares every hash that it completes with the files, and the root with what was signed.
+    fn push(&mut self, leaf: Hash, growing: &mut Growing, is_pruned: bool) {
+        let Growing {
+            frontier,
+            levels,
+            commitments,
+        } = growing;
+        let problems = &mut self.findings.problems;
+        frontier.push(leaf, &mut |level, hash| {
+            // That one was just read from there.
+            if level == 0 && is_pruned {
+                return;
+            }
+            if let Some(level) = levels.get_mut(usize::from(level)) {
+                level.compare(&hash, problems);
+            }
+        });
+        let size = frontier.size();
+        if commitments.iter().all(|commitment| commitment.size != size) {
+            return;
+        }
+        let root = frontier.root();
+        for wrong in commitments
+            .iter()
+            .filter(|commitment| commitment.size == size && commitment.root != root)
+        {
+            problems.push(Problem {
+                file: wrong.file.clone(),
+                offset: None,
+                found: format!(
+                    "the first {size} records have the root {root}, but {} commits to {}: they are not those that were \
+                     recorded",
+                    wrong.what, wrong.root
+                ),
+            });
+        }
+    }
+
+    /// What became of reading a segment; whether the next one can be read.
+    fn ends_well(&mut self, whole: Result<(), FrameError>, is_last: bool, size: u64) -> bool {
+        let problem = match whole {
+            Ok(()) => return true,
+            Err(FrameError::Corrupt { path, offset, found }) => Problem {
+                file: path,
+                offset: Some(offset),
+                found: found.to_owned(),
+            },
+            Err(FrameError::Header { path, expected }) => Problem {
+                file: path,
+                offset: Some(0),
+                found: format!("this is no {expected}"),
+            },
+            Err(FrameError::Io { path, error }) => Problem {
+                file: path,
+                offset: None,
+                found: error.to_string(),
+            },
+        };
+        let published = self
+            .findings
+            .checkpoint
+            .as_ref()
+            .map_or(0, |checkpoint| checkpoint.size);
+        // A running control plane may be about to write it, and a crash may have interrupted it.
+        if is_last && size >= published && problem.offset.is_some_and(|offset| offset > 0) {
+            self.findings.torn = Some(problem);
+        } else {
+            self.findings.problems.push(problem);
+        }
+        false
+    }
+}
+
+// === impl Checking: what is made to read the leaves ===
+
+impl Checking<'_> {
+    fn keys(&mut self) {
+        let path = self.path("keys");
+        // A running control plane may be just about to overwrite a slot.
+        let checked = keys::check(&path).and_then(|damaged| match damaged.is_empty() {
+            true => Ok(damaged),
+            false => keys::check(&path),
+        });
+        match checked {
+            Ok(damaged) => {
+                for (offset, found) in damaged {
+                    self.problem(path.clone(), Some(offset), found);
+                }
+            }
+            // Who may check the evidence need not be able to read it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => self.problem(path, None, error),
+        }
+    }
+
+    fn indexes(&mut self) {
+        let path = self.path("index-key");
+        let secret = match durable::read_small_file(&path, 32) {
+            Ok(secret) => secret,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
+            Err(error) => return self.problem(path, None, error),
+        };
+        let Ok(secret) = <[u8; 32]>::try_from(secret).map(IndexSecret) else {
+            return self.problem(path, Some(0), "it does not have 32 bytes");
+        };
+        let origins = origins_of(self.folder).unwrap_or_default();
+        let (Some(origin), Ok(segments)) = (origins.first(), self.segments()) else {
+            return;
+        };
+        // The last one has no index yet.
+        for pair in segments.windows(2) {
+            if let [(first, segment), (next, _)] = pair
+                && let Err(problem) = self.index(*first, *next, segment, origin.as_str(), &secret)
+            {
+                self.findings.problems.push(problem);
+            }
+        }
+    }
+
+    fn index(&self, first: u64, next: u64, segment: &Path, origin: &str, secret: &IndexSecret) -> Result<(), Problem> {
+        let path = self.path("index").join(format!("{first:020}"));
+        let problem = |file: &Path, found: &dyn fmt::Display| Problem {
+            file: file.to_owned(),
+            offset: None,
+            found: found.to_string(),
+        };
+        let file = match IndexFile::open(&path, secret) {
+            Ok(file) => file,
+            // That of a segment which has just become full is being written.
+            Err(_) if !path.exists() => return Ok(()),
+            Err(error @ IndexError::OtherSecret { .. }) => return Err(problem(&self.path("index-key"), &error)),
+            Err(error) => return Err(problem(&path, &error)),
+        };
+        file.check().map_err(|error| problem(&path, &error))?;
+        let keys = self.path("keys");
+        let keys = KeyFile::open_to_read(&keys).map_err(|error| problem(&keys, &error))?;
+        let opener = Opener::new(origin, Arc::new(keys));
+        match index_again(segment, first, next, secret, opener) {
+            Ok(made) => file.compare(&made).map_err(|error| problem(&path, &error)),
+            // It was told of when the leaves were read.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+// === impl LevelFile ===
+
+impl LevelFile {
+    fn next(&mut self) -> io::Result<Option<Hash>> {
+        let Some(file) = &mut self.file else { return Ok(None) };
+        let mut hash = [0; HASH_BYTES as usize];
+        match file.read_exact(&mut hash) {
+            Ok(()) => {
+                self.read += 1;
+                Ok(Some(Hash(hash)))
+            }
+            // What follows from the leaves may not be written yet.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.file = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn compare(&mut self, expected: &Hash, problems: &mut Vec<Problem>) {
+        let offset = self.read * HASH_BYTES;
+        let found = match self.next() {
+            Ok(None) => return,
+            Ok(Some(found)) if found == *expected || self.is_bad => return,
+            Ok(Some(found)) => format!("it has the hash {found}, but the records have {expected}"),
+            Err(error) => error.to_string(),
+        };
+        self.is_bad = true;
+        problems.push(Problem {
+            file: self.path.clone(),
+            offset: Some(offset),
+            found,
+        });
+    }
+}
+
+/// With file and offset.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.found)
+    }
+}
+
+const HASH_BYTES: u64 = 32;
+const MAX_CHECKPOINT_LEN: u64 = 256 << 10;
