@@ -109,16 +109,18 @@ impl BoundedBatch {
 
 /// What is wrong with an encoded entry, if anything is.
 fn check_entry(entry: &[u8]) -> Result<Option<&'static str>, Malformed> {
-    if entry.len() > MAX_ENTRY_BYTES {
-        return Ok(Some("is larger than 16384 bytes"));
+    if entry.len() > MAX_CHAIN_ENTRY_BYTES {
+        return Ok(Some("is larger than 63488 bytes"));
     }
     let mut kinds = 0;
     let refused = walk(entry, |tag, value| {
-        if !(ENTRY_EVENT..=ENTRY_GAP).contains(&tag) {
+        if !(ENTRY_EVENT..=ENTRY_CHAIN).contains(&tag) {
             return ControlFlow::Continue(());
         }
         kinds += 1;
         let checked = match tag {
+            ENTRY_CHAIN => check_chain(value),
+            _ if entry.len() > MAX_ENTRY_BYTES => Ok(Some("is larger than 16384 bytes")),
             ENTRY_EVENT => check_event(value),
             _ => check_texts(value),
         };
@@ -148,6 +150,20 @@ fn check_event(event: &[u8]) -> Result<Option<&'static str>, Malformed> {
             }))
         }
         EVENT_PRINCIPAL => stop_at(check_principal(value)),
+        EVENT_ARGUMENTS => stop_at(Ok(
+            (value.len() > MAX_ARGUMENTS_BYTES).then_some("has arguments of more than 4096 bytes")
+        )),
+        _ => stop_at(Ok(too_long(value))),
+    })?;
+    refused.transpose()
+}
+
+fn check_chain(chain: &[u8]) -> Result<Option<&'static str>, Malformed> {
+    let refused = walk(chain, |tag, value| match tag {
+        CHAIN_CHAIN => stop_at(Ok(
+            (value.len() > MAX_CHAIN_BYTES).then_some("has a chain of more than 60000 bytes")
+        )),
+        CHAIN_PRINCIPAL => stop_at(check_principal(value)),
         _ => stop_at(Ok(too_long(value))),
     })?;
     refused.transpose()
@@ -211,13 +227,20 @@ fn walk<B>(mut message: &[u8], mut visit: impl FnMut(u32, &[u8]) -> ControlFlow<
 // Field numbers of audit.proto and revocation.proto.
 const BATCH_ENTRIES: u32 = 2;
 const ENTRY_EVENT: u32 = 1;
-const ENTRY_GAP: u32 = 3;
+const ENTRY_CHAIN: u32 = 4;
+const CHAIN_CHAIN: u32 = 1;
+const CHAIN_PRINCIPAL: u32 = 2;
 const EVENT_PRINCIPAL: u32 = 9;
 const EVENT_DELEGATION_IDS: u32 = 12;
+const EVENT_ARGUMENTS: u32 = 22;
 const PRINCIPAL_SUBJECT: u32 = 2;
 
 /// Filters keep every entry below this; sealed, it has to fit a leaf of less than 65,535 bytes.
 const MAX_ENTRY_BYTES: usize = 16 << 10;
+/// An entry with a chain, which is all that is larger.
+const MAX_CHAIN_ENTRY_BYTES: usize = 62 << 10;
+const MAX_CHAIN_BYTES: usize = 60_000;
+const MAX_ARGUMENTS_BYTES: usize = 4 << 10;
 /// A root and eight derivations.
 const MAX_DELEGATION_IDS: usize = 9;
 /// Delegation ids and subjects, as tokens bound them.

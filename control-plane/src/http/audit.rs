@@ -111,10 +111,14 @@ enum KindView {
         time: String,
         rule: String,
         reason: String,
+        decision: DecisionName,
+        mode: &'static str,
         count: u64,
     },
     Gap {
         shed: u64,
+        shed_counts: u64,
+        shed_chains: u64,
         first_time: String,
         last_time: String,
     },
@@ -152,6 +156,12 @@ struct DecisionView {
     decision_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stale_ms: Option<u64>,
+    /// Lower-case hexadecimal.
+    chain_digest: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    arguments: String,
+    #[serde(skip_serializing_if = "is_unknown")]
+    response_status: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -236,12 +246,22 @@ impl From<v1::Entry> for KindView {
             Some(EntryKind::Event(event)) => Self::Decision(Box::new(event.into())),
             Some(EntryKind::Aggregate(aggregate)) => Self::Aggregate {
                 time: rfc3339(aggregate.second, 0),
+                decision: decision_name(match aggregate.decision() {
+                    v1::Decision::Unspecified => v1::Decision::Deny,
+                    decision => decision,
+                }),
+                mode: match aggregate.mode() {
+                    v1::Mode::Shadow => "shadow",
+                    v1::Mode::Enforce | v1::Mode::Unspecified => "enforce",
+                },
                 rule: aggregate.rule,
                 reason: aggregate.reason,
                 count: aggregate.count,
             },
             Some(EntryKind::Gap(gap)) => Self::Gap {
                 shed: gap.shed,
+                shed_counts: gap.shed_counts,
+                shed_chains: gap.shed_chains,
                 first_time: nanoseconds(gap.first_time_unix_nano),
                 last_time: nanoseconds(gap.last_time_unix_nano),
             },
@@ -255,11 +275,7 @@ impl From<v1::Event> for DecisionView {
     fn from(event: v1::Event) -> Self {
         Self {
             time: nanoseconds(event.time_unix_nano),
-            decision: match event.decision() {
-                v1::Decision::Allow => DecisionName::Allow,
-                v1::Decision::Deny => DecisionName::Deny,
-                v1::Decision::Unspecified => DecisionName::Unspecified,
-            },
+            decision: decision_name(event.decision()),
             mode: match event.mode() {
                 v1::Mode::Enforce => "enforce",
                 v1::Mode::Shadow => "shadow",
@@ -294,6 +310,9 @@ impl From<v1::Event> for DecisionView {
             trace_id: event.trace_id,
             decision_ns: event.decision_ns,
             stale_ms: event.stale_ms,
+            chain_digest: event.chain_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            arguments: String::from_utf8_lossy(&event.arguments).into_owned(),
+            response_status: event.response_status,
         }
     }
 }
@@ -314,6 +333,19 @@ impl From<StoredSourceChange> for SourceView {
             peer: change.peer,
         }
     }
+}
+
+fn decision_name(decision: v1::Decision) -> DecisionName {
+    match decision {
+        v1::Decision::Allow => DecisionName::Allow,
+        v1::Decision::Deny => DecisionName::Deny,
+        v1::Decision::Unspecified => DecisionName::Unspecified,
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_unknown(status: &u32) -> bool {
+    *status == 0
 }
 
 fn nanoseconds(unix_nano: u64) -> String {
