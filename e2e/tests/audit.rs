@@ -121,13 +121,7 @@ fn tally(records: &[Record]) -> BTreeMap<(&str, &str, &str, &str, &str), u64> {
     for record in records {
         let (key, count) = match &record.kind {
             Kind::Decision(event) => (
-                (
-                    "event",
-                    &*event.rule,
-                    &*event.reason,
-                    &*event.decision,
-                    &*event.mode,
-                ),
+                ("event", &*event.rule, &*event.reason, &*event.decision, &*event.mode),
                 1,
             ),
             Kind::Aggregate {
@@ -156,7 +150,10 @@ fn cut_off(stack: &Stack, request: &Request, times: u64) {
             client
         })
         .collect();
-    waiting::until("the requests to arrive", || Ok((active()? == before + times).then_some(()))).unwrap();
+    waiting::until("the requests to arrive", || {
+        Ok((active()? == before + times).then_some(()))
+    })
+    .unwrap();
     drop(clients);
     waiting::until("the requests to end", || Ok((active()? == before).then_some(()))).unwrap();
 }
@@ -175,7 +172,6 @@ fn whatever_becomes_of_a_request_it_is_an_event_or_a_count_and_never_both() {
         (book(), 401),
         (Request::get("/healthz"), 200),
         (Request::get("/nowhere"), 200),
-        (Request::get("/v1/catalog/a%2Fb").delegation(&chain), 400),
         (Request::get("/v1/watched/book").delegation(&charges), 200),
         (Request::get("/v1/watched/book"), 200),
         (post("/v1/orders/book").delegation(&chain).json(r#"{"amount":1}"#), 403),
@@ -198,18 +194,24 @@ fn whatever_becomes_of_a_request_it_is_an_event_or_a_count_and_never_both() {
         ("event", "catalog", "delegated", "allow", "enforce", 2 * rounds),
         ("event", "catalog", "tool_not_granted", "deny", "enforce", 2 * rounds),
         ("count", "catalog", "delegation_missing", "deny", "enforce", 2 * rounds),
-        ("count", "health", "public", "allow", "enforce", 2 * rounds),
         ("count", "", "unmatched", "allow", "enforce", 2 * rounds),
         ("event", "watched", "tool_not_granted", "deny", "shadow", 2 * rounds),
         ("count", "watched", "delegation_missing", "deny", "shadow", 2 * rounds),
         ("event", "orders", "body_incomplete", "deny", "enforce", 5),
         ("event", "uploads", "delegated", "allow", "enforce", 5),
     ];
+    // There is more of it: it is by this path that the connections to each worker were found.
+    let public = tally[&("count", "health", "public", "allow", "enforce")];
+    assert!(public >= 2 * rounds, "{public}");
     for (form, rule, reason, decision, mode, count) in expected {
         let found = tally.get(&(form, rule, reason, decision, mode));
         assert_eq!(found, Some(&count), "{form} {rule} {reason}: {tally:#?}");
         let other = if form == "event" { "count" } else { "event" };
-        assert_eq!(tally.get(&(other, rule, reason, decision, mode)), None, "{rule} {reason}");
+        assert_eq!(
+            tally.get(&(other, rule, reason, decision, mode)),
+            None,
+            "{rule} {reason}"
+        );
     }
 }
 
@@ -239,7 +241,10 @@ fn a_chain_is_sent_once_for_each_time_that_it_is_verified_and_before_its_events(
     assert_eq!(found.len(), 2);
     let first = records.iter().find(|record| record.decision().is_some()).unwrap();
     assert!(found[0] < first.index, "{records:?}");
-    let digests: Vec<_> = on("leaf", &records).iter().map(|event| event.chain_digest.clone()).collect();
+    let digests: Vec<_> = on("leaf", &records)
+        .iter()
+        .map(|event| event.chain_digest.clone())
+        .collect();
     assert_eq!(digests[0].len(), 64);
     assert!(digests.iter().all(|digest| *digest == digests[0]));
     assert_ne!(on("other", &records)[0].chain_digest, digests[0]);

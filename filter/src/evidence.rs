@@ -95,7 +95,10 @@ impl Recorder {
             Decision::Allow(_) | Decision::Deny(_) => constant.write(&mut self.event),
         }
         let findings = &verdict.findings;
-        let full = findings.arguments.as_deref().filter(|arguments| self.records_in_full(arguments));
+        let full = findings
+            .arguments
+            .as_deref()
+            .filter(|arguments| self.records_in_full(arguments));
         let hash = match full {
             Some(_) => None,
             None => self.arguments_hash(findings.arguments.as_deref()),
@@ -487,7 +490,10 @@ mod tests {
         let sent = v1::PresentedChain::decode(Recorder::presented(&scene.chain, b"root~leaf").as_slice()).unwrap();
         assert_eq!(sent.chain, b"root~leaf");
         let principal = sent.principal.unwrap();
-        assert_eq!((principal.issuer.as_str(), principal.subject()), (samples::ISSUER, "ada"));
+        assert_eq!(
+            (principal.issuer.as_str(), principal.subject()),
+            (samples::ISSUER, "ada")
+        );
     }
 
     /// Neither do requests that are denied because they can not be recorded.

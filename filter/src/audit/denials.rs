@@ -51,7 +51,8 @@ mod tests {
     #[test]
     fn of_one_kind_so_many_are_recorded_in_a_second() {
         let mut cap = DenialCap::new(2);
-        let mut admitted = |chain: u8, reason, second| (0..5).filter(|_| cap.admits(&[chain; 32], reason, second)).count();
+        let mut admitted =
+            |chain: u8, reason, second| (0..5).filter(|_| cap.admits(&[chain; 32], reason, second)).count();
         assert_eq!(admitted(1, "expired", 10), 2);
         assert_eq!(admitted(2, "expired", 10), 2, "another chain");
         assert_eq!(admitted(1, "tool_not_granted", 10), 2, "another reason");
@@ -67,7 +68,10 @@ mod tests {
             digest[..8].copy_from_slice(&number.to_le_bytes());
             digest
         });
-        assert_eq!(chains.filter(|chain| cap.admits(chain, "expired", 1)).count(), MAX_DENIED);
+        assert_eq!(
+            chains.filter(|chain| cap.admits(chain, "expired", 1)).count(),
+            MAX_DENIED
+        );
         assert_eq!(cap.seen.len(), MAX_DENIED);
     }
 }

@@ -182,7 +182,11 @@ mod tests {
         for stream in 1..=5 {
             hold(&mut pending, stream, &mut ring);
         }
-        assert_eq!((pending.len(), ring.shed().events), (2, 3), "one entry is left for the gap");
+        assert_eq!(
+            (pending.len(), ring.shed().events),
+            (2, 3),
+            "one entry is left for the gap"
+        );
         pending.complete_all(&mut ring, WALL);
         assert_eq!((recorded(&ring).len(), ring.shed().events), (2, 3));
     }

@@ -296,7 +296,8 @@ impl Reporter {
         } else {
             ring.on_tick(wall);
         }
-        self.arrivals.note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
+        self.arrivals
+            .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
         match &self.phase {
             Phase::Finished => Vec::new(),
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),

@@ -8,8 +8,8 @@ use super::arguments::arguments;
 use super::checks::{MAX_NAME_BYTES, at_most, count, header_name, seconds, time, visible};
 use super::error::Problems;
 use super::{
-    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Overflow, Policy, ProofKind, RecordedDecisions, Requirement,
-    Rule, duration, file, matching, trust,
+    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Overflow, Policy, ProofKind, RecordedDecisions,
+    Requirement, Rule, duration, file, matching, trust,
 };
 use crate::identity::Part;
 use crate::replay::MAX_PROOF_WINDOW;

@@ -137,7 +137,10 @@ fn every_setting_can_be_set() {
     assert_eq!((policy.limits.cache_entries, policy.limits.cache_bytes), (0, 1_000_000));
     assert_eq!(policy.audit.on_overflow, Overflow::Deny);
     assert_eq!(policy.audit.arguments, RecordedArguments::Full);
-    assert_eq!((policy.audit.response_status, policy.audit.denials_per_second), (true, 7));
+    assert_eq!(
+        (policy.audit.response_status, policy.audit.denials_per_second),
+        (true, 7)
+    );
     let rule = policy.routes.iter().nth(1).unwrap();
     let Access::Delegated(requirement) = &rule.access else {
         panic!("not public")

@@ -334,7 +334,11 @@ mod tests {
         });
         on_tick(1);
         assert_eq!(*calls.borrow(), ["tick begins", "tick ends"]);
-        assert_eq!((take_undecided(), take_undecided()), (1, 0), "and somebody writes it down");
+        assert_eq!(
+            (take_undecided(), take_undecided()),
+            (1, 0),
+            "and somebody writes it down"
+        );
     }
 
     #[test]

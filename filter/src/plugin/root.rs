@@ -254,9 +254,7 @@ impl Root {
             // A rule that reads the body does not hold a request this way.
             Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
         };
-        Ok(self
-            .clerk
-            .conclude(verdict, &request, stream, began, Ok(()), metrics))
+        Ok(self.clerk.conclude(verdict, &request, stream, began, Ok(()), metrics))
     }
 
     /// Records a request that went away while it waited for the first snapshot.
@@ -327,9 +325,7 @@ impl Root {
             Outcome::NeedsBody(held) => {
                 if self.held.len().saturating_add(self.unready.len()) >= MAX_HELD {
                     let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
-                    return Ok(self
-                        .clerk
-                        .conclude(verdict, &request, stream, began, stripped, metrics));
+                    return Ok(self.clerk.conclude(verdict, &request, stream, began, stripped, metrics));
                 }
                 stripped?;
                 let waiting = Waiting {
@@ -341,9 +337,7 @@ impl Root {
                 return Ok(Flow::AwaitBody);
             }
         };
-        let flow = self
-            .clerk
-            .conclude(verdict, &request, stream, began, stripped, metrics);
+        let flow = self.clerk.conclude(verdict, &request, stream, began, stripped, metrics);
         calls::recycle(serialized);
         Ok(flow)
     }
@@ -365,9 +359,7 @@ impl Root {
         };
         let mut world = self.clerk.world(now, watch);
         let verdict = self.engine.resume(held, &request, body, &mut world);
-        let flow = self
-            .clerk
-            .conclude(verdict, &request, stream, now, Ok(()), metrics);
+        let flow = self.clerk.conclude(verdict, &request, stream, now, Ok(()), metrics);
         calls::recycle(serialized);
         Ok(flow)
     }
