@@ -80,7 +80,7 @@ pub struct Limits {
     pub max_sources: usize,
     /// Entries of one audit batch; more gets RESOURCE_EXHAUSTED.
     pub max_batch_entries: u32,
-    /// Encoded bytes of one audit batch; more gets RESOURCE_EXHAUSTED. At most 4 MiB.
+    /// Encoded bytes of one audit batch; more gets RESOURCE_EXHAUSTED. 64 KiB to 4 MiB.
     pub max_batch_bytes: u32,
     /// Memory for evidence on its way to the disk, in bytes, of all streams together; a stream whose batch does not
     /// fit waits. At least 1 MiB.
@@ -149,6 +149,9 @@ pub enum ConfigError {
     Settings(#[from] SettingsError),
 }
 
+/// What the filters need: the largest entry, which has a chain in it, and the batch's own fields.
+const MIN_BATCH_BYTES: u32 = 64 << 10;
+
 /// The longest [`Config::drain_promise`], from the contract with the filters.
 pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(60);
 
@@ -208,8 +211,12 @@ impl Config {
         if limits.history_kept > 1_000 {
             return refuse("history_kept", limits.history_kept.to_string(), "1 to 1000");
         }
-        if limits.max_batch_bytes < 1024 || limits.max_batch_bytes as usize > MAX_PAYLOAD / 2 {
-            return refuse("max_batch_bytes", limits.max_batch_bytes.to_string(), "1024 to 4194304");
+        if limits.max_batch_bytes < MIN_BATCH_BYTES || limits.max_batch_bytes as usize > MAX_PAYLOAD / 2 {
+            return refuse(
+                "max_batch_bytes",
+                limits.max_batch_bytes.to_string(),
+                "65536 to 4194304",
+            );
         }
         if limits.max_batch_entries > 100_000 {
             return refuse("max_batch_entries", limits.max_batch_entries.to_string(), "1 to 100000");

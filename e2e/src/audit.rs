@@ -22,7 +22,7 @@ pub struct Record {
 pub enum Kind {
     /// One decision on a verified delegation.
     Decision(Box<Decision>),
-    /// Denials before any signature had verified, counted.
+    /// Decisions that are counted: what nothing was asked for, and what was denied before any signature had verified.
     Aggregate {
         /// The second they fell in, RFC 3339.
         time: String,
@@ -30,14 +30,24 @@ pub enum Kind {
         rule: String,
         /// The reason code.
         reason: String,
+        /// `allow` or `deny`.
+        decision: String,
+        /// `enforce` or `shadow`.
+        mode: String,
         /// How many.
         count: u64,
     },
     /// Evidence that a filter had to drop.
     Gap {
-        /// How many records.
+        /// How many events.
         shed: u64,
+        /// How many decisions that should have been counted.
+        shed_counts: u64,
+        /// How many chains.
+        shed_chains: u64,
     },
+    /// A delegation as it was presented.
+    Chain,
     /// A source began, ended, was lost or came back.
     Source {
         /// Which of it.
@@ -82,6 +92,14 @@ pub struct Decision {
     pub decision_ns: u64,
     /// How old the knowledge of revocations was, where it was too old.
     pub stale_ms: Option<u64>,
+    /// What the chain is known by, in hexadecimal.
+    pub chain_digest: String,
+    /// The arguments themselves, where they are recorded.
+    #[serde(default)]
+    pub arguments: String,
+    /// What the client was answered, where that is recorded; 0 if it was not.
+    #[serde(default)]
+    pub response_status: u32,
 }
 
 /// On whose behalf.
@@ -98,7 +116,7 @@ impl Record {
     pub fn decision(&self) -> Option<&Decision> {
         match &self.kind {
             Kind::Decision(decision) => Some(decision),
-            Kind::Aggregate { .. } | Kind::Gap { .. } | Kind::Source { .. } => None,
+            Kind::Aggregate { .. } | Kind::Gap { .. } | Kind::Chain | Kind::Source { .. } => None,
         }
     }
 
@@ -107,8 +125,8 @@ impl Record {
         match &self.kind {
             Kind::Decision(_) => 1,
             Kind::Aggregate { count, .. } => *count,
-            Kind::Gap { shed } => *shed,
-            Kind::Source { .. } => 0,
+            Kind::Gap { shed, shed_counts, .. } => shed + shed_counts,
+            Kind::Chain | Kind::Source { .. } => 0,
         }
     }
 }

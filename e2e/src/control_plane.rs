@@ -138,6 +138,22 @@ impl ControlPlane {
         self.process.stop()
     }
 
+    /// Has it do nothing at all, as a disk that does not answer would, until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn suspend(&self) -> Result<(), Failure> {
+        self.process.suspend()
+    }
+
+    /// Has it go on.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn resume(&self) -> Result<(), Failure> {
+        self.process.resume()
+    }
+
     /// Starts it again, after [`kill`](Self::kill) or [`stop`](Self::stop), with the same folder and addresses.
     ///
     /// # Errors

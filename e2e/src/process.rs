@@ -102,12 +102,33 @@ impl Process {
     /// If it does not stop in time.
     pub fn stop(&mut self) -> Result<ExitStatus, Failure> {
         let name = self.name.clone();
-        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let id = id.ok_or_else(|| Failure::new(format!("{name} has no process id")))?;
-        kill_process(id, Signal::TERM).map_err(Failure::of(format_args!("stopping {name}")))?;
+        self.signal(Signal::TERM)?;
         let status = waiting::until(format_args!("{name} to stop"), || self.ended())?;
         guardian::forget(self.child.id())?;
         Ok(status)
+    }
+
+    /// Has it do nothing at all until [`resume`](Self::resume) (SIGSTOP): its connections stay open.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn suspend(&self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Has it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn resume(&self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        let name = &self.name;
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| Failure::new(format!("{name} has no process id")))?;
+        kill_process(id, signal).map_err(Failure::of(format_args!("sending {name} a signal")))
     }
 }
 

@@ -307,6 +307,19 @@ impl Stack {
         Ok(records)
     }
 
+    /// Waits until events, counts and what is named as missing add up to the requests that Envoy has had, and returns the
+    /// records. None may be on its way.
+    ///
+    /// # Errors
+    /// If they never do.
+    pub fn until_all_is_accounted_for(&self) -> Result<Vec<Record>, Failure> {
+        waiting::until("every request to be accounted for", || {
+            let records = self.records()?;
+            let recorded: u64 = records.iter().map(Record::decisions).sum();
+            Ok((recorded == self.envoy.stat("http.ingress.downstream_rq_total")?).then_some(records))
+        })
+    }
+
     /// The id of the delegations by which it is found out how far the filter is.
     pub const PROBE: &str = "probe";
 

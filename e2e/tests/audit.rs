@@ -1,6 +1,7 @@
 //! Every decision is accounted for, once, whatever happens to the control plane.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use credence_e2e::audit::{Decision, Kind, Record};
 use credence_e2e::grants::{CHARGE, READ};
@@ -57,19 +58,10 @@ fn what_is_recorded_adds_up_to_the_requests_that_were_answered() {
         }
     }
     let records = until_recorded(&stack, "leaf", 100);
-    waiting::until("everything else to be recorded", || {
-        let records = stack.records()?;
-        let recorded: u64 = records.iter().map(Record::decisions).sum();
-        // Public paths are not recorded, only counted.
-        let public = stack
-            .envoy
-            .stat("wasmcustom.credence_decision.rule.health.decision.allow.reason.public")?;
-        Ok((recorded + public == stack.envoy.stat("http.ingress.downstream_rq_completed")?).then_some(()))
-    })
-    .unwrap();
+    let records_of_all = stack.until_all_is_accounted_for().unwrap();
     assert_numbered(&records);
     assert_eq!(on("leaf", &records).len(), 100);
-    let records = stack.records().unwrap();
+    let records = records_of_all;
     assert!(
         on("charges", &records)
             .iter()
@@ -88,6 +80,280 @@ fn what_is_recorded_adds_up_to_the_requests_that_were_answered() {
         });
         assert_eq!(counts.sum::<u64>(), 100, "{rule} {reason}");
     }
+}
+
+/// Rules before those of envoy-config/envoy.yaml.
+const MORE_RULES: &str = r#"rules:
+                              - name: orders
+                                match: {methods: [POST], path: "/v1/orders/{item}"}
+                                tool: catalog.read
+                                args:
+                                  item: {path: item}
+                                  amount: {body: /amount, type: number, optional: true}
+                                proof: none
+                              - name: uploads
+                                match: {methods: [POST], path: "/v1/uploads/{item}"}
+                                tool: catalog.read
+                                args:
+                                  item: {path: item}
+                                ignore_body: true
+                                proof: none
+                              - name: watched
+                                match: {path: "/v1/watched/{item}"}
+                                mode: shadow
+                                tool: catalog.read
+                                args:
+                                  item: {path: item}
+                                proof: none
+"#;
+
+fn with_more_rules(audit: &str) -> StackOptions {
+    let audit = format!("audit: {audit}\n                            rules:\n");
+    StackOptions::quick()
+        .replacing("rules:\n", MORE_RULES)
+        .replacing("rules:\n", &audit)
+        .replacing("default: deny", "default: allow")
+}
+
+/// Decisions by how they are recorded, rule, reason, decision and mode.
+fn tally(records: &[Record]) -> BTreeMap<(&str, &str, &str, &str, &str), u64> {
+    let mut tally = BTreeMap::new();
+    for record in records {
+        let (key, count) = match &record.kind {
+            Kind::Decision(event) => (
+                ("event", &*event.rule, &*event.reason, &*event.decision, &*event.mode),
+                1,
+            ),
+            Kind::Aggregate {
+                rule,
+                reason,
+                decision,
+                mode,
+                count,
+                ..
+            } => (("count", &**rule, &**reason, &**decision, &**mode), *count),
+            Kind::Gap { .. } | Kind::Chain | Kind::Source { .. } => continue,
+        };
+        *tally.entry(key).or_default() += count;
+    }
+    tally
+}
+
+/// Begins requests on connections that are cut once they are in.
+fn cut_off(stack: &Stack, request: &Request, times: u64) {
+    let active = || stack.envoy.stat("http.ingress.downstream_rq_active");
+    let before = active().unwrap();
+    let clients: Vec<Client> = (0..times)
+        .map(|_| {
+            let mut client = Client::connect(stack.envoy.ingress()).unwrap();
+            client.send_part(&request.encode()).unwrap();
+            client
+        })
+        .collect();
+    waiting::until("the requests to arrive", || {
+        Ok((active()? == before + times).then_some(()))
+    })
+    .unwrap();
+    drop(clients);
+    waiting::until("the requests to end", || Ok((active()? == before).then_some(()))).unwrap();
+}
+
+#[test]
+fn whatever_becomes_of_a_request_it_is_an_event_or_a_count_and_never_both() {
+    let stack = Stack::start(&with_more_rules("{}")).unwrap();
+    let chain = stack.mint("alice", &["--tool", READ]).unwrap();
+    let charges = stack.mint("alice", &["--tool", CHARGE]).unwrap();
+    let post = |path| Request::new("POST", path).delegation(&chain);
+    let unfinished = |path| {
+        post(path)
+            .header("content-type", "application/json")
+            .header("content-length", "100")
+    };
+    let requests = [
+        (book().delegation(&chain), 200),
+        (book().delegation(&charges), 403),
+        (book().delegation("garbage"), 401),
+        (book(), 401),
+        (Request::get("/healthz"), 200),
+        (Request::get("/nowhere"), 200),
+        (Request::get("/v1/watched/book").delegation(&charges), 200),
+        (Request::get("/v1/watched/book"), 200),
+        (post("/v1/orders/book").json(r#"{"amount":1}"#), 403),
+    ];
+    let rounds = 20;
+    for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+        for _ in 0..rounds {
+            for (request, status) in &requests {
+                let reply = client.send(request).unwrap();
+                assert_eq!(reply.status, *status, "{request:?}: {}", reply.text());
+            }
+        }
+    }
+    cut_off(&stack, &unfinished("/v1/orders/book"), 5);
+    cut_off(&stack, &unfinished("/v1/uploads/book"), 5);
+    let records = stack.until_all_is_accounted_for().unwrap();
+    assert_numbered(&records);
+    let tally = tally(&records);
+    let expected = [
+        ("event", "catalog", "delegated", "allow", "enforce", 2 * rounds),
+        ("event", "catalog", "tool_not_granted", "deny", "enforce", 2 * rounds),
+        ("count", "catalog", "delegation_missing", "deny", "enforce", 2 * rounds),
+        ("count", "", "unmatched", "allow", "enforce", 2 * rounds),
+        ("event", "watched", "tool_not_granted", "deny", "shadow", 2 * rounds),
+        ("count", "watched", "delegation_missing", "deny", "shadow", 2 * rounds),
+        ("event", "orders", "body_incomplete", "deny", "enforce", 5),
+        ("event", "uploads", "delegated", "allow", "enforce", 5),
+    ];
+    // There is more of it: it is by this path that the connections to each worker were found.
+    let public = tally[&("count", "health", "public", "allow", "enforce")];
+    assert!(public >= 2 * rounds, "{public}");
+    for (form, rule, reason, decision, mode, count) in expected {
+        let found = tally.get(&(form, rule, reason, decision, mode));
+        assert_eq!(found, Some(&count), "{form} {rule} {reason}: {tally:#?}");
+        let other = if form == "event" { "count" } else { "event" };
+        assert_eq!(
+            tally.get(&(other, rule, reason, decision, mode)),
+            None,
+            "{rule} {reason}"
+        );
+    }
+}
+
+#[test]
+fn a_chain_is_sent_once_for_each_time_that_it_is_verified_and_before_its_events() {
+    let mut stack = Stack::start(&StackOptions {
+        workers: Some(1),
+        ..StackOptions::quick()
+    })
+    .unwrap();
+    let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
+    let other = stack.mint("bob", &["--id", "other", "--tool", READ]).unwrap();
+    let send = |stack: &Stack, times| {
+        for _ in 0..times {
+            for chain in [&chain, &other] {
+                assert_eq!(stack.send(&book().delegation(chain)).unwrap().status, 200);
+            }
+        }
+    };
+    let chains = |records: &[Record]| -> Vec<u64> {
+        let is_chain = |record: &&Record| matches!(record.kind, Kind::Chain);
+        records.iter().filter(is_chain).map(|record| record.index).collect()
+    };
+    send(&stack, 30);
+    let records = until_recorded(&stack, "other", 30);
+    let found = chains(&records);
+    assert_eq!(found.len(), 2);
+    let first = records.iter().find(|record| record.decision().is_some()).unwrap();
+    assert!(found[0] < first.index, "{records:?}");
+    let digests: Vec<_> = on("leaf", &records)
+        .iter()
+        .map(|event| event.chain_digest.clone())
+        .collect();
+    assert_eq!(digests[0].len(), 64);
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+    assert_ne!(on("other", &records)[0].chain_digest, digests[0]);
+
+    // A worker that has just started has verified nothing yet.
+    stack.restart_envoy().unwrap();
+    send(&stack, 10);
+    assert_eq!(chains(&until_recorded(&stack, "other", 40)).len(), 4);
+}
+
+#[test]
+fn events_say_what_was_answered_and_to_which_arguments_where_that_is_asked_for() {
+    let options = with_more_rules("{arguments: full, response_status: true}");
+    let stack = Stack::start(&options).unwrap();
+    let mint = |id, tool| stack.mint("alice", &["--id", id, "--tool", tool]).unwrap();
+    let (good, poor, cut) = (mint("good", READ), mint("poor", CHARGE), mint("cut", READ));
+    assert_eq!(stack.send(&book().delegation(&good)).unwrap().status, 200);
+    assert_eq!(stack.send(&book().delegation(&poor)).unwrap().status, 403);
+    let upload = Request::new("POST", "/v1/uploads/book").header("content-length", "100");
+    cut_off(&stack, &upload.delegation(&cut), 1);
+    let records = stack.until_all_is_accounted_for().unwrap();
+    for (leaf, status) in [("good", 200), ("poor", 403), ("cut", 0)] {
+        let events = on(leaf, &records);
+        let [event] = events.as_slice() else {
+            panic!("{leaf}: {events:?}")
+        };
+        assert_eq!(event.response_status, status, "{leaf}");
+    }
+    let event = &on("good", &records)[0];
+    assert_eq!(
+        (event.arguments.as_str(), event.arguments_hash.as_str()),
+        (r#"{"item":"book"}"#, "")
+    );
+}
+
+#[test]
+fn an_event_does_not_wait_for_the_end_of_a_long_answer() {
+    let stack = Stack::start(&with_more_rules("{response_status: true}")).unwrap();
+    let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
+    // The service answers with all that it was sent: more than fits between Envoy and a client that does not read.
+    let upload = Request::new("POST", "/v1/uploads/book").trailing(vec![b'x'; 20_000_000]);
+    let upload = upload.header("content-length", "20000000").delegation(&chain);
+    let mut client = Client::connect(stack.envoy.ingress()).unwrap();
+    client.send_part(&upload.encode()).unwrap();
+    let records = until_recorded(&stack, "leaf", 1);
+    assert_eq!(on("leaf", &records)[0].response_status, 200);
+    assert_eq!(stack.envoy.stat("http.ingress.downstream_rq_active").unwrap(), 1);
+    drop(client);
+    stack.until_all_is_accounted_for().unwrap();
+}
+
+#[test]
+fn of_a_flood_of_denials_on_one_chain_each_is_accounted_for_and_few_are_events() {
+    let stack = Stack::start(&with_more_rules("{denials_per_second: 2}")).unwrap();
+    let chain = stack.mint("alice", &["--id", "leaf", "--tool", CHARGE]).unwrap();
+    let mut client = Client::connect(stack.envoy.ingress()).unwrap();
+    let began = Instant::now();
+    for _ in 0..200 {
+        assert_eq!(client.send(&book().delegation(&chain)).unwrap().status, 403);
+    }
+    // That many seconds of the clock at most.
+    let seconds = began.elapsed().as_secs() + 2;
+    let records = stack.until_all_is_accounted_for().unwrap();
+    let events = on("leaf", &records).len() as u64;
+    assert!((2..=2 * seconds).contains(&events), "{events} in {seconds} s");
+    let counted = tally(&records)[&("count", "catalog", "tool_not_granted", "deny", "enforce")];
+    assert_eq!(events + counted, 200);
+}
+
+#[test]
+fn nothing_is_recorded_where_nothing_is_to_be() {
+    let stack = Stack::start(&with_more_rules("{record: none}")).unwrap();
+    let chain = stack.mint("alice", &["--tool", READ]).unwrap();
+    assert_eq!(stack.send(&book().delegation(&chain)).unwrap().status, 200);
+    waiting::until("the decision to be counted in the metrics", || {
+        let name = "wasmcustom.credence_decision.rule.catalog.decision.allow.reason.delegated";
+        Ok((stack.envoy.stat(name)? == 1).then_some(()))
+    })
+    .unwrap();
+    assert_eq!(stack.envoy.stat("wasmcustom.credence_audit_streams").unwrap(), 0);
+    assert!(stack.records().unwrap().is_empty());
+}
+
+#[test]
+fn a_control_plane_that_does_not_answer_delays_no_request_and_costs_no_evidence() {
+    let options = StackOptions::default().replacing("max_staleness: 5s", "max_staleness: 1m");
+    let stack = Stack::start(&options).unwrap();
+    let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
+    assert_eq!(stack.send(&book().delegation(&chain)).unwrap().status, 200);
+    stack.control_plane.suspend().unwrap();
+    let mut slowest = Duration::ZERO;
+    for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
+        // More than fit into what may be in flight.
+        for _ in 0..3_000 {
+            let began = Instant::now();
+            assert_eq!(client.send(&book().delegation(&chain)).unwrap().status, 200);
+            slowest = slowest.max(began.elapsed());
+        }
+    }
+    stack.control_plane.resume().unwrap();
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    let records = stack.until_all_is_accounted_for().unwrap();
+    assert_numbered(&records);
+    assert_eq!(on("leaf", &records).len(), 6_001);
+    assert!(!records.iter().any(|record| matches!(record.kind, Kind::Gap { .. })));
 }
 
 #[test]

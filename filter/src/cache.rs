@@ -49,15 +49,32 @@ pub struct CachedChain {
     pub chain: VerifiedChain,
     /// The revision of the view that did not void it; `None` if it has not been looked up yet.
     pub unrevoked_at: Cell<Option<u64>>,
+    /// What it is known by in the evidence ([`VerifiedChain::digest`]).
+    pub digest: [u8; 32],
+    /// Whether the control plane has been sent it.
+    pub reported: Cell<Reported>,
     /// What it was granted last. Most chains are used under one rule, by one agent.
     granted: RefCell<Option<Rc<Grant>>>,
+}
+
+/// Whether the control plane has been sent a chain, so that it can verify it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reported {
+    /// Not yet: it goes before the first event that names it.
+    Not,
+    /// It should have been, and found no room. It goes with a later event, if there is one.
+    Shed,
+    /// It waits in the ring, or has been sent.
+    Sent,
 }
 
 impl CachedChain {
     fn new(chain: VerifiedChain) -> Self {
         Self {
+            digest: chain.digest(),
             chain,
             unrevoked_at: Cell::new(None),
+            reported: Cell::new(Reported::Not),
             granted: RefCell::new(None),
         }
     }
@@ -254,7 +271,7 @@ impl Hasher for KeyHasher {
 }
 
 /// What the cache keeps for a chain besides the chain: its slot, its place, and the allocator's share.
-const OVERHEAD_BYTES: usize = 192;
+const OVERHEAD_BYTES: usize = 232;
 
 #[cfg(test)]
 mod tests {

@@ -27,6 +27,11 @@ impl WallClock {
         self.set = Some((now, wall));
     }
 
+    /// The wall clock's time as it was read last; the beginning of time if it never was.
+    pub fn latest(&self) -> UnixNanos {
+        self.set.map(|set| set.1).unwrap_or_default()
+    }
+
     /// The wall clock's time, if the clocks were both read not longer ago than `MAX_DRIFT`. A step of the wall clock is
     /// noticed no later than that.
     pub fn at(&self, now: Monotonic) -> Option<UnixNanos> {

@@ -516,7 +516,9 @@ impl<'r> Attempt<'_, 'r> {
             captures: &routed.captures,
             body,
         })?;
-        self.findings.arguments = Some(arguments.canonical());
+        if self.policy.audit.keeps_arguments() {
+            self.findings.arguments = Some(arguments.canonical());
+        }
         let covered = match proof {
             Some(proof) => proof.covers(&chain.chain, tool, &arguments),
             None => Ok(()),

@@ -7,11 +7,11 @@ use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
-use crate::audit::Standing;
+use crate::audit::{DenialCap, Standing};
 use crate::cache::CachedChain;
 use crate::clock::UnixNanos;
-use crate::config::{Access, Mode, RecordedArguments, Rule};
-use crate::decision::{Allowance, Class, Decision};
+use crate::config::{Access, Audit, Mode, RecordedArguments, Rule};
+use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Agent, Lookup, Verdict};
 use crate::identity::hex;
 use crate::request::Request;
@@ -21,18 +21,18 @@ use crate::request::Request;
 pub enum Record<'e> {
     /// As an event of its own, encoded: a decision on a verified chain. The standing says who could cause it.
     Event(&'e [u8], Standing),
-    /// As one more of its kind in this second: a denial before any signature had verified, or of somebody who showed
-    /// another's chain and could not prove to be its holder. Anybody can cause these, and a flood of them must not
-    /// write the ledger full, nor in another's name.
+    /// As one more of its kind in this second: a request that no delegation was asked of; a denial before any signature
+    /// had verified, or of somebody who showed another's chain and could not prove to be its holder; a denial for want of
+    /// room to record it; or one more denial on a chain that has had many. Anybody can cause these, and a flood of them
+    /// must not write the ledger full, nor in another's name.
     Count,
-    /// Not at all: nothing was delegated and nothing denied.
-    Nothing,
 }
 
 /// Writes records.
 #[derive(Debug)]
 pub struct Recorder {
     arguments: RecordedArguments,
+    denials: DenialCap,
     salt_secret: [u8; 16],
     salts: u64,
     /// The event being written.
@@ -41,9 +41,10 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder; `salt_secret` is random.
-    pub fn new(arguments: RecordedArguments, salt_secret: [u8; 16]) -> Self {
+    pub fn new(settings: &Audit, salt_secret: [u8; 16]) -> Self {
         Self {
-            arguments,
+            arguments: settings.arguments,
+            denials: DenialCap::new(settings.denials_per_second),
             salt_secret,
             salts: 0,
             event: Vec::new(),
@@ -62,9 +63,6 @@ impl Recorder {
         began: UnixNanos,
         decision_ns: Option<u64>,
     ) -> Record<'_> {
-        if let Decision::Allow(Allowance::Public | Allowance::Unmatched) = &verdict.decision {
-            return Record::Nothing;
-        }
         let (Some(chain), Some(rule)) = (&verdict.findings.chain, verdict.rule) else {
             return Record::Count;
         };
@@ -74,6 +72,10 @@ impl Recorder {
         let proven = matches!(verdict.findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)));
         let standing = match &verdict.decision {
             Decision::Deny(denial) if !proven && denial.reason.class() == Class::Proof => return Record::Count,
+            Decision::Deny(denial) if denial.reason == Reason::AuditFull => return Record::Count,
+            Decision::Deny(denial) if !self.denials.admits(&chain.digest, denial.reason.code(), began.second()) => {
+                return Record::Count;
+            }
             // A proof that was good once can be shown as often as anybody likes who has seen it.
             Decision::Deny(denial) if !proven || denial.reason.class() == Class::Proof => Standing::Unverified,
             Decision::Deny(_) | Decision::Allow(_) => Standing::Verified,
@@ -93,7 +95,14 @@ impl Recorder {
             Decision::Allow(_) | Decision::Deny(_) => constant.write(&mut self.event),
         }
         let findings = &verdict.findings;
-        let hash = self.arguments_hash(findings.arguments.as_deref());
+        let full = findings
+            .arguments
+            .as_deref()
+            .filter(|arguments| self.records_in_full(arguments));
+        let hash = match full {
+            Some(_) => None,
+            None => self.arguments_hash(findings.arguments.as_deref()),
+        };
         let event = &mut self.event;
         put_fixed64(event, field::TIME, began.as_nanos());
         put_text(event, field::REQUEST_ID, request.request_id.unwrap_or_default());
@@ -118,15 +127,26 @@ impl Recorder {
                 .stale
                 .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         );
+        put_bytes(event, field::ARGUMENTS, full.unwrap_or_default().as_bytes());
         Record::Event(event, standing)
+    }
+
+    /// A chain as it was presented, for the control plane to verify it too: an encoded `v1::PresentedChain`.
+    pub fn presented(chain: &CachedChain, presented: &[u8]) -> Vec<u8> {
+        let mut message = Vec::with_capacity(presented.len().saturating_add(USUAL_PRINCIPAL_BYTES));
+        put_bytes(&mut message, field::CHAIN, presented);
+        put_principal(&mut message, field::CHAIN_PRINCIPAL, chain.chain.principal());
+        message
+    }
+
+    fn records_in_full(&self, arguments: &str) -> bool {
+        self.arguments == RecordedArguments::Full && arguments.len() <= MAX_ARGUMENTS_BYTES
     }
 
     /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time, so that
     /// equal arguments do not show as equal, and whoever may read the event can still confirm a guess.
     fn arguments_hash(&mut self, arguments: Option<&str>) -> Option<ArgumentsHash> {
-        let (RecordedArguments::Hash, Some(arguments)) = (self.arguments, arguments) else {
-            return None;
-        };
+        let arguments = arguments.filter(|_| self.arguments != RecordedArguments::None)?;
         self.salts = self.salts.wrapping_add(1);
         let mut salt = SipHasher24::new_with_key(&self.salt_secret);
         salt.write_u64(self.salts);
@@ -169,7 +189,7 @@ impl Constant<'_> {
         put_enum(event, field::DECISION, decision.into());
         put_bytes(event, field::REASON, reason.as_bytes());
         put_enum(event, field::MODE, mode.into());
-        put_principal(event, self.chain.chain.principal());
+        put_principal(event, field::PRINCIPAL, self.chain.chain.principal());
         put_bytes(event, field::AGENT, agent.as_bytes());
         put_enum(event, field::PROOF, proof.into());
         for token in self.chain.chain.tokens() {
@@ -178,6 +198,7 @@ impl Constant<'_> {
         let expires_at = u64::try_from(self.chain.chain.expires_at().0).ok();
         put_number(event, field::EXPIRES_AT, expires_at.filter(|seconds| *seconds != 0));
         put_bytes(event, field::PATH_TEMPLATE, self.rule.path_template.as_bytes());
+        put_bytes(event, field::CHAIN_DIGEST, &self.chain.digest);
     }
 }
 
@@ -225,6 +246,11 @@ mod field {
     pub(super) const DECISION_NS: u32 = 18;
     pub(super) const STALE_MS: u32 = 19;
     pub(super) const EXPIRES_AT: u32 = 20;
+    pub(super) const CHAIN_DIGEST: u32 = 21;
+    pub(super) const ARGUMENTS: u32 = 22;
+    /// In `PresentedChain`.
+    pub(super) const CHAIN: u32 = 1;
+    pub(super) const CHAIN_PRINCIPAL: u32 = 2;
     /// In `Principal`.
     pub(super) const ISSUER: u32 = 1;
     pub(super) const SUBJECT: u32 = 2;
@@ -266,13 +292,13 @@ fn put_fixed64(event: &mut Vec<u8>, number: u32, value: u64) {
     }
 }
 
-fn put_principal(event: &mut Vec<u8>, principal: &Principal) {
+fn put_principal(event: &mut Vec<u8>, number: u32, principal: &Principal) {
     let issuer = framed(principal.issuer.as_bytes());
     let subject = principal
         .subject
         .as_ref()
         .map_or(0, |subject| framed(subject.as_bytes()));
-    encode_key(field::PRINCIPAL, WireType::LengthDelimited, event);
+    encode_key(number, WireType::LengthDelimited, event);
     encode_varint(issuer.saturating_add(subject), event);
     put_present_bytes(event, field::ISSUER, principal.issuer.as_bytes());
     if let Some(subject) = &principal.subject {
@@ -299,6 +325,13 @@ const DIGEST_BYTES: usize = 32;
 
 /// Bytes of a text that a client chose.
 const MAX_TEXT_BYTES: usize = 256;
+
+/// Bytes of arguments that are recorded as they are: with them the largest event is still well below what the ring
+/// takes.
+pub const MAX_ARGUMENTS_BYTES: usize = 4096;
+
+/// What a principal's name is likely to take.
+const USUAL_PRINCIPAL_BYTES: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -336,7 +369,7 @@ mod tests {
     #[test]
     fn an_event_says_all_there_is_to_say() {
         let scene = Scene::new();
-        let mut recorder = Recorder::new(RecordedArguments::Hash, [3; 16]);
+        let mut recorder = recorder(RecordedArguments::Hash);
         let agent = Agent::Key(samples::key(2).public().thumbprint());
         let grant = Identity::new(&scene.chain.chain, agent, "pay", IdentityHeaders::Separate)
             .map(|identity| Grant::new(0, agent, identity));
@@ -369,6 +402,7 @@ mod tests {
             decision_ns: 70_000,
             stale_ms: Some(1500),
             expires_at: scene.chain.chain.expires_at().0,
+            chain_digest: scene.chain.chain.digest().to_vec(),
             ..Default::default()
         };
         // The second time what is constant comes from the grant.
@@ -384,7 +418,7 @@ mod tests {
     fn an_event_leaves_out_what_is_not_known() {
         let scene = Scene::new();
         let verdict = scene.verdict(Decision::Deny(Reason::Expired.into()));
-        let event = scene.event(&mut Recorder::new(RecordedArguments::None, [3; 16]), &verdict, None);
+        let event = scene.event(&mut recorder(RecordedArguments::None), &verdict, None);
         assert_eq!(
             (event.reason.as_str(), event.decision),
             ("expired", v1::Decision::Deny.into())
@@ -401,7 +435,7 @@ mod tests {
             let mut verdict = scene.verdict(Decision::Deny(reason.into()));
             verdict.findings.agent = Some(Agent::Key(samples::key(2).public().thumbprint()));
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
-            let mut recorder = Recorder::new(RecordedArguments::None, [3; 16]);
+            let mut recorder = recorder(RecordedArguments::None);
             match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
                 Record::Event(_, standing) => standing,
                 other => panic!("{other:?}"),
@@ -424,7 +458,7 @@ mod tests {
 
     #[test]
     fn equal_arguments_do_not_look_equal_and_can_be_confirmed() {
-        let mut recorder = Recorder::new(RecordedArguments::Hash, [3; 16]);
+        let mut recorder = recorder(RecordedArguments::Hash);
         let mut hash = || recorder.arguments_hash(Some("{}")).unwrap();
         let (one, two) = (hash(), hash());
         assert_ne!(one, two);
@@ -432,8 +466,61 @@ mod tests {
         let confirmed = Sha256::new().chain_update(salt).chain_update("{}").finalize();
         assert_eq!(confirmed.as_slice(), digest);
         assert_eq!(recorder.arguments_hash(None), None);
-        let mut silent = Recorder::new(RecordedArguments::None, [3; 16]);
-        assert_eq!(silent.arguments_hash(Some("{}")), None);
+        assert_eq!(self::recorder(RecordedArguments::None).arguments_hash(Some("{}")), None);
+    }
+
+    #[test]
+    fn arguments_are_recorded_in_full_where_that_is_asked_for_and_they_are_short() {
+        let scene = Scene::new();
+        let mut recorder = recorder(RecordedArguments::Full);
+        let mut recorded = |arguments: String| {
+            let mut verdict = scene.verdict(Decision::Deny(Reason::ToolNotGranted.into()));
+            verdict.findings.arguments = Some(arguments);
+            let event = scene.event(&mut recorder, &verdict, None);
+            (String::from_utf8(event.arguments).unwrap(), event.arguments_hash.len())
+        };
+        let longest = format!("\"{}\"", "x".repeat(MAX_ARGUMENTS_BYTES - 2));
+        assert_eq!(recorded(longest.clone()), (longest.clone(), 0));
+        assert_eq!(recorded(longest + " "), (String::new(), SALT_BYTES + DIGEST_BYTES));
+    }
+
+    #[test]
+    fn a_chain_is_sent_as_it_was_presented_and_says_whose_it_is() {
+        let scene = Scene::new();
+        let sent = v1::PresentedChain::decode(Recorder::presented(&scene.chain, b"root~leaf").as_slice()).unwrap();
+        assert_eq!(sent.chain, b"root~leaf");
+        let principal = sent.principal.unwrap();
+        assert_eq!(
+            (principal.issuer.as_str(), principal.subject()),
+            (samples::ISSUER, "ada")
+        );
+    }
+
+    /// Neither do requests that are denied because they can not be recorded.
+    #[test]
+    fn of_many_denials_on_one_chain_the_first_of_a_second_are_events_and_the_rest_are_counted() {
+        let scene = Scene::new();
+        let mut recorder = recorder(RecordedArguments::None);
+        let mut events = |reason: Reason, count| {
+            let verdict = scene.verdict(Decision::Deny(reason.into()));
+            let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
+            let mut record = || recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count;
+            (0..count).filter(|_| record()).count()
+        };
+        assert_eq!(events(Reason::Expired, 3 * DENIALS), DENIALS);
+        assert_eq!(events(Reason::ToolNotGranted, 3), 3);
+        assert_eq!(events(Reason::AuditFull, 3), 0);
+    }
+
+    const DENIALS: usize = 5;
+
+    fn recorder(arguments: RecordedArguments) -> Recorder {
+        let settings = Audit {
+            arguments,
+            denials_per_second: DENIALS,
+            ..Scene::new().policy.audit
+        };
+        Recorder::new(&settings, [3; 16])
     }
 
     /// A policy, a chain, and a request.

@@ -73,10 +73,10 @@ impl<K: Ord + Copy, T> Holding<K, T> {
     }
 
     /// Gives up on all that wait: none of them goes on.
-    pub fn give_up(&mut self) -> Vec<T> {
+    pub fn give_up(&mut self) -> Vec<(K, T)> {
         let waiting = std::mem::take(&mut self.waiting);
         self.closed.extend(waiting.keys());
-        waiting.into_values().collect()
+        waiting.into_iter().collect()
     }
 
     /// A stream has ended. Returns what it waited with, if it was still held.
@@ -132,7 +132,7 @@ mod tests {
     fn nothing_of_a_request_goes_on_that_was_given_up() {
         let mut holding = Holding::new();
         holding.hold(1, "one");
-        assert_eq!(holding.give_up(), ["one"]);
+        assert_eq!(holding.give_up(), [(1, "one")]);
         assert!(holding.is_empty());
         assert_eq!(holding.piece(1, false), Piece::Stays);
         assert_eq!(holding.piece(1, true), Piece::Stays);

@@ -3,6 +3,7 @@
 import json
 import secrets
 import subprocess
+import urllib.request
 from pathlib import Path
 
 from .case import Case
@@ -28,11 +29,11 @@ class Tool:
         """Makes a key pair: the private key goes into the file, the public one is returned."""
         return json.loads(self._run("keygen", "--out", file))
 
-    def mint(self, issuer_key: Path, holder_key: Path) -> str:
-        """A delegation of TOOL to whoever has the holder's key, who may pass it on."""
+    def mint(self, issuer_key: Path, holder_key: Path, granted: str = TOOL) -> str:
+        """A delegation of one tool to whoever has the holder's key, who may pass it on."""
         return self._run(
             *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", "alice"),
-            *("--audience", AUDIENCE, "--tool", TOOL, "--max-depth", 1),
+            *("--audience", AUDIENCE, "--tool", granted, "--max-depth", 1),
         )
 
     def derive(self, parent: str, key: Path, holder_key: Path, count: int) -> list[str]:
@@ -62,7 +63,8 @@ class ControlPlane:
     def __enter__(self) -> "ControlPlane":
         token = self._scratch / "operator-token"
         token.touch(mode=0o600)
-        token.write_text(secrets.token_hex(32))
+        self._token = secrets.token_hex(32)
+        token.write_text(self._token)
         self._log = self._scratch / "control-plane.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -80,6 +82,7 @@ class ControlPlane:
             raise
         self.log_id = announced["log_id"]
         self.grpc_port = int(announced["grpc"].rsplit(":", 1)[1])
+        self._http = announced["http"].rsplit("/", 1)[-1]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,13 +94,19 @@ class ControlPlane:
             self._process.wait()
         self._process.stdout.close()
 
+    def get(self, target: str) -> dict:
+        """What the HTTP API answers the operator."""
+        request = urllib.request.Request(f"http://{self._http}{target}", headers={"authorization": f"Bearer {self._token}"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
+
     def _announced(self) -> dict[str, str]:
         """What `serve` prints once it serves; it ends without if it can not."""
         announced = {}
         for line in self._process.stdout:
             name, value = line.strip().split(": ", 1)
             announced[name] = value
-            if announced.keys() >= {"log_id", "grpc"}:
+            if announced.keys() >= {"log_id", "grpc", "http"}:
                 return announced
         raise SystemExit(f"error: the control plane did not start:\n{self._log.read_text(errors='replace')}")
 
@@ -153,7 +162,13 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
 
 
 def configuration(
-    issuer: dict, cluster: str, log_id: str, limits: dict, proof: str = "none", identity: str = "dictionary"
+    issuer: dict,
+    cluster: str,
+    log_id: str,
+    limits: dict,
+    proof: str = "none",
+    identity: str = "dictionary",
+    audit: dict | None = None,
 ) -> dict:
     """As docs/configuration.md describes it. The last of the rules is the one for the catalog in envoy-config/envoy.yaml."""
     others = [rule(f"other-{number}", f"/v1/other-{number}/{{item}}", f"other-{number}.read", proof) for number in range(RULES - 1)]
@@ -163,6 +178,7 @@ def configuration(
         "control_plane": {"cluster": cluster, "log_id": log_id},
         "identity": {"headers": identity},
         "limits": limits,
+        "audit": audit or {},
         "rules": [*others, rule("catalog", "/v1/catalog/{item}", TOOL, proof)],
     }
 

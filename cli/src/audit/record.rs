@@ -79,7 +79,7 @@ impl Record {
             Some("aggregate") => [
                 index,
                 cell("time"),
-                format!("deny x{}", cell("count")),
+                format!("{} x{}", cell("decision"), cell("count")),
                 cell("reason"),
                 cell("rule"),
                 none(),

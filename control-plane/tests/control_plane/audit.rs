@@ -106,15 +106,15 @@ async fn a_batch_over_the_announced_limits_is_refused() {
     let server = place
         .start_with(|config| {
             config.limits.max_batch_entries = 2;
-            config.limits.max_batch_bytes = 2048;
+            config.limits.max_batch_bytes = 65_536;
         })
         .await;
     let too_many = events(&["a", "b", "c"]);
-    let too_large = vec![event(&"x".repeat(3000))];
+    let too_large = vec![event(&"x".repeat(70_000))];
     let beyond_decoding = vec![event(&"x".repeat(200_000))];
     for batch in [too_many, too_large, beyond_decoding] {
         let (mut reporter, welcome) = server.report(None).await.unwrap();
-        assert_eq!((welcome.max_batch_entries, welcome.max_batch_bytes), (2, 2048));
+        assert_eq!((welcome.max_batch_entries, welcome.max_batch_bytes), (2, 65_536));
         reporter.batch(1, batch).await;
         assert_eq!(reporter.refusal().await.0, Code::ResourceExhausted);
     }

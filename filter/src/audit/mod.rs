@@ -3,10 +3,19 @@
 //! | file | its one job |
 //! |---|---|
 //! | `ring` | keeps entries, encoded, until the control plane has them on disk; counts what does not fit |
+//! | `counts` | decisions that are counted by kind and second |
+//! | `denials` | which denials on one chain are counted because there are too many of them |
+//! | `pending` | events that wait for the answer to their request |
 //! | `reporter` | the stream to the control plane: which entries to send, and which are settled |
 
+pub mod counts;
+pub mod denials;
+pub mod pending;
 pub mod reporter;
 pub mod ring;
 
+pub use counts::Kind;
+pub use denials::DenialCap;
+pub use pending::Pending;
 pub use reporter::{Action, Counters, Notice, Reporter, Settings, Violation};
-pub use ring::{Limits, Overflow, Pushed, Ring, RingError, Standing};
+pub use ring::{Limits, MAX_CHAIN_BYTES, Overflow, Pushed, Ring, RingError, Shed, Standing};

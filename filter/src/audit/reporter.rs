@@ -7,7 +7,7 @@ use credence_wire::v1::{self, report_request, report_response};
 use prost::Message as _;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-use super::ring::{MAX_ENTRY_BYTES, Peek, Ring, Skip, framed};
+use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, Skip, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 
@@ -32,6 +32,14 @@ pub struct Reporter {
     drain_until: Option<Monotonic>,
     backoff: Backoff,
     counters: Counters,
+    arrivals: Arrivals,
+}
+
+/// When entries were seen in the ring first, so that it is known how old the oldest is.
+#[derive(Debug, Default)]
+struct Arrivals {
+    /// The number of an entry, and when it and those before it were there at the latest: oldest first.
+    marks: VecDeque<(u64, Monotonic)>,
 }
 
 /// What a reporter is configured with.
@@ -41,6 +49,8 @@ pub struct Settings {
     pub node: String,
     /// The plugin's root id, for the operator's eyes.
     pub plugin: String,
+    /// What the plugin trusts: `TrustAnchors::digest` of all its anchors.
+    pub anchors_digest: [u8; 32],
 }
 
 /// What to do with the stream.
@@ -205,7 +215,7 @@ pub const MAX_BATCH_ENTRIES: usize = 1024;
 pub const MAX_BATCH_BYTES: usize = 256 * 1024;
 
 /// The least bytes of a batch a control plane must take: the largest entry and the batch's own fields.
-pub const MIN_BATCH_BYTES: usize = MAX_ENTRY_BYTES + BATCH_OVERHEAD;
+pub const MIN_BATCH_BYTES: usize = MAX_CHAIN_ENTRY_BYTES + BATCH_OVERHEAD;
 
 /// The largest message accepted; the contract has none of more than a few hundred bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024;
@@ -241,7 +251,13 @@ impl Reporter {
             drain_until: None,
             backoff: Backoff::default(),
             counters: Counters::default(),
+            arrivals: Arrivals::default(),
         }
+    }
+
+    /// For how long the oldest entry in the ring has waited for its acknowledgement, to a tick or two.
+    pub fn lag(&self, now: Monotonic) -> Duration {
+        self.arrivals.age(now)
     }
 
     /// How often things happened.
@@ -280,6 +296,8 @@ impl Reporter {
         } else {
             ring.on_tick(wall);
         }
+        self.arrivals
+            .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
         match &self.phase {
             Phase::Finished => Vec::new(),
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
@@ -315,7 +333,7 @@ impl Reporter {
             node: self.settings.node.clone(),
             plugin: self.settings.plugin.clone(),
             resume: self.ticket.clone(),
-            anchors_digest: Vec::new(),
+            anchors_digest: self.settings.anchors_digest.to_vec(),
         };
         vec![send(report_request::Message::Hello(hello))]
     }
@@ -378,23 +396,23 @@ impl Reporter {
         };
         let mut actions = Vec::new();
         while sending.may_send(ring, least) {
-            let peek = ring.peek(sending.skip, sending.max_batch_entries, sending.max_batch_bytes);
-            if peek.entries == 0 {
+            let next = ring.measure(sending.skip, sending.max_batch_entries, sending.max_batch_bytes);
+            if next.entries == 0 {
                 break;
             }
             let first = self
                 .acknowledged
                 .saturating_add(to_u64(sending.skip.entries))
                 .saturating_add(1);
-            let last = first.saturating_add(to_u64(peek.entries)).saturating_sub(1);
+            let last = first.saturating_add(to_u64(next.entries)).saturating_sub(1);
             if sending.in_flight.is_empty() {
                 sending.waiting_since = now;
             }
+            actions.push(Action::Send(batch(first, ring, sending.skip, next.bytes)));
             sending.in_flight.push_back(last);
-            sending.skip.entries = sending.skip.entries.saturating_add(peek.entries);
-            sending.skip.bytes = sending.skip.bytes.saturating_add(peek.bytes.len());
+            sending.skip.entries = sending.skip.entries.saturating_add(next.entries);
+            sending.skip.bytes = sending.skip.bytes.saturating_add(next.bytes);
             self.sent = self.sent.max(last);
-            actions.push(Action::Send(batch(first, &peek)));
         }
         actions
     }
@@ -488,6 +506,7 @@ impl Reporter {
         let entries = usize::try_from(settled).unwrap_or(usize::MAX);
         let bytes = ring.drop_oldest(entries);
         self.acknowledged = through;
+        self.arrivals.settle(through);
         self.counters.acknowledged = self.counters.acknowledged.saturating_add(settled);
         Ok(Skip { entries, bytes })
     }
@@ -545,22 +564,62 @@ impl Reporter {
     /// The entries in the ring will be numbered from 1 under a ticket yet to come.
     fn start_new_source(&mut self) {
         self.ticket = None;
+        self.arrivals.renumber(self.acknowledged);
         self.acknowledged = 0;
         self.sent = 0;
     }
 }
 
-/// A `ReportRequest` with one `Batch`, whose entries are encoded already.
-fn batch(first: u64, peek: &Peek) -> Vec<u8> {
-    let length = encoded_len_varint(first)
-        .saturating_add(1)
-        .saturating_add(peek.bytes.len());
+// === impl Arrivals ===
+
+impl Arrivals {
+    /// Entries up to this number are there.
+    fn note(&mut self, last: u64, now: Monotonic) {
+        if self.marks.back().map_or(0, |mark| mark.0) >= last {
+            return;
+        }
+        if self.marks.len() >= MAX_MARKS {
+            // Every other one will do: who waits that long is not in a hurry to know it to the tick.
+            let mut keep = false;
+            self.marks.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.marks.push_back((last, now));
+    }
+
+    /// Entries up to this number are gone.
+    fn settle(&mut self, through: u64) {
+        while self.marks.front().is_some_and(|mark| mark.0 <= through) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Entries are counted anew after the one of this number.
+    fn renumber(&mut self, before: u64) {
+        for mark in &mut self.marks {
+            mark.0 = mark.0.saturating_sub(before);
+        }
+    }
+
+    fn age(&self, now: Monotonic) -> Duration {
+        self.marks.front().map_or(Duration::ZERO, |mark| now.since(mark.1))
+    }
+}
+
+/// The most instants at which arrivals are remembered.
+const MAX_MARKS: usize = 128;
+
+/// A `ReportRequest` with one `Batch`: the ring's next bytes, which are its entries encoded.
+fn batch(first: u64, ring: &Ring, skip: Skip, bytes: usize) -> Vec<u8> {
+    let length = encoded_len_varint(first).saturating_add(1).saturating_add(bytes);
     let mut request = Vec::with_capacity(framed(length));
     request.push(REQUEST_BATCH_TAG);
     encode_varint(to_u64(length), &mut request);
     request.push(BATCH_FIRST_SEQUENCE_TAG);
     encode_varint(first, &mut request);
-    request.extend_from_slice(&peek.bytes);
+    ring.copy(skip, bytes, &mut request);
     request
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::audit::{Limits, Overflow, Standing};
+use crate::audit::{Kind, Limits, Overflow, Standing};
 
 const WALL: UnixNanos = UnixNanos::from_nanos(1_000_000_000);
 
@@ -24,6 +24,7 @@ impl Scene {
             reporter: Reporter::new(Settings {
                 node: "node".to_owned(),
                 plugin: "plugin".to_owned(),
+                anchors_digest: [7; 32],
             }),
             ring: Ring::new(limits).unwrap(),
             now: Monotonic::from_nanos(1),
@@ -155,6 +156,40 @@ fn a_new_source_asks_for_a_ticket() {
         (hello.node.as_str(), hello.plugin.as_str(), hello.resume),
         ("node", "plugin", None)
     );
+    assert_eq!(hello.anchors_digest, [7; 32], "what it trusts");
+}
+
+/// What the operator sees grow while the control plane is gone.
+#[test]
+fn the_lag_is_the_age_of_the_oldest_entry_that_is_not_acknowledged() {
+    let mut scene = Scene::welcomed();
+    let lag = |scene: &Scene| scene.reporter.lag(scene.now).as_millis();
+    assert_eq!(lag(&scene), 0);
+    scene.push(&["a", "b"]);
+    scene.tick();
+    scene.wait(300);
+    scene.push(&["c"]);
+    scene.tick();
+    scene.wait(100);
+    assert_eq!(lag(&scene), 400);
+    scene.hear(acknowledgement(1));
+    assert_eq!(lag(&scene), 400, "b is not acknowledged");
+    scene.hear(acknowledgement(2));
+    assert_eq!(lag(&scene), 100);
+    scene.hear(acknowledgement(3));
+    assert_eq!(lag(&scene), 0);
+}
+
+#[test]
+fn the_lag_is_known_however_long_it_gets() {
+    let mut scene = Scene::welcomed();
+    for _ in 0..3 * MAX_MARKS {
+        scene.push(&["a"]);
+        scene.tick();
+        scene.wait(10);
+    }
+    assert_eq!(scene.reporter.lag(scene.now).as_millis(), 30 * MAX_MARKS as u128);
+    assert!(scene.reporter.arrivals.marks.len() <= MAX_MARKS);
 }
 
 #[test]
@@ -208,7 +243,7 @@ fn batches_keep_the_control_planes_limits_and_four_are_in_flight() {
 fn a_batch_with_all_its_fields_keeps_the_limit_in_bytes() {
     let mut scene = Scene::new();
     let name = "x".repeat(1_000);
-    for _ in 0..100 {
+    for _ in 0..500 {
         scene.push(&[&name]);
     }
     scene.open();
@@ -423,7 +458,13 @@ fn an_idle_stream_may_be_silent() {
 fn a_drained_source_says_goodbye_when_everything_is_on_disk() {
     let mut scene = Scene::welcomed();
     scene.push(&["a"]);
-    scene.ring.count("charge", "malformed", WALL);
+    let kind = Kind {
+        rule: "charge",
+        reason: "malformed",
+        decision: v1::Decision::Deny,
+        mode: v1::Mode::Enforce,
+    };
+    scene.ring.count(&kind, WALL);
     scene.drain();
     assert_eq!(batches(&scene.tick())[0].1.len(), 2, "the open aggregate is part of it");
     assert_eq!(scene.tick(), []);

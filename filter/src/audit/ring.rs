@@ -6,6 +6,7 @@ use credence_wire::v1;
 use prost::Message as _;
 use prost::encoding::encoded_len_varint;
 
+use super::counts::{Counts, Kind};
 use crate::clock::UnixNanos;
 
 /// A bounded queue of audit entries, oldest first.
@@ -14,18 +15,22 @@ use crate::clock::UnixNanos;
 /// event once and allocates nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
 /// the reporter counts them from the oldest.
 ///
-/// The books balance: events stored, plus the counts of aggregates, plus the `shed` counts of gaps, are the requests
-/// that were recorded.
+/// The books balance: events stored, plus the counts of aggregates, plus the `shed` and `shed_counts` of gaps, are the
+/// requests that were recorded.
 #[derive(Debug)]
 pub struct Ring {
     limits: Limits,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
     bytes: VecDeque<u8>,
-    /// The length in `bytes` of each entry.
+    /// The length in `bytes` of each entry; with [`CHAIN`] set if it is a chain.
     lengths: VecDeque<u32>,
-    aggregates: Vec<OpenAggregate>,
+    /// What of these are chains.
+    chains: Room,
+    /// What is kept for events that are yet to be completed.
+    reserved: Room,
+    counts: Counts,
     gap: Option<v1::Gap>,
-    shed: u64,
+    shed: Shed,
 }
 
 /// The ring's bounds.
@@ -58,13 +63,31 @@ pub enum Standing {
     Unverified,
 }
 
-/// What became of an event.
+/// What became of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It waits for the reporter.
     Stored,
     /// There was no room; the next gap entry counts it.
     Shed,
+}
+
+/// What was shed since the ring exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shed {
+    /// Events.
+    pub events: u64,
+    /// Decisions that could not even be counted by kind.
+    pub counts: u64,
+    /// Chains.
+    pub chains: u64,
+}
+
+/// A part of the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Room {
+    entries: usize,
+    bytes: usize,
 }
 
 /// Why there is no ring.
@@ -84,27 +107,24 @@ pub enum RingError {
     },
 }
 
-/// The count of one kind of denial in one second.
-#[derive(Debug)]
-struct OpenAggregate {
-    second: i64,
-    rule: Box<str>,
-    reason: &'static str,
-    count: u64,
-}
-
-/// The most bytes of one entry, framing included; a larger event is shed. Whatever goes into an event must be bounded
-/// well below it.
+/// The most bytes of one entry other than a chain, framing included; a larger event is shed. Whatever goes into an event
+/// must be bounded well below it.
 pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
 
-/// The smallest ring: the quarter kept for verified decisions holds the largest entry.
+/// The most bytes of a chain as it was presented: what `PresentedChain` in audit.proto allows. A larger one is shed.
+pub const MAX_CHAIN_BYTES: usize = 60_000;
+
+/// The most bytes of an entry with a chain: framing, and the name of whose it is, included.
+pub const MAX_CHAIN_ENTRY_BYTES: usize = 62 * 1024;
+
+/// The smallest ring: the quarter kept for verified decisions holds the largest event.
 pub const MIN_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
-/// The most (rule, reason, second) that are counted apart at one time; further ones are counted in a gap.
-pub const MAX_OPEN_AGGREGATES: usize = 256;
+/// The largest encoding of a gap entry with its framing: five numbers.
+const MAX_GAP_BYTES: usize = 64;
 
-/// The largest encoding of a gap entry with its framing: three numbers.
-const MAX_GAP_BYTES: usize = 40;
+/// Marks the length of a chain: no entry is that long.
+const CHAIN: u32 = 1 << 31;
 
 /// Field `entries` of `Batch`, length-delimited.
 const BATCH_ENTRIES_TAG: u8 = 2 << 3 | 2;
@@ -117,6 +137,9 @@ const ENTRY_AGGREGATE_TAG: u8 = 2 << 3 | 2;
 
 /// Field `gap` of `Entry`, length-delimited.
 const ENTRY_GAP_TAG: u8 = 3 << 3 | 2;
+
+/// Field `chain` of `Entry`, length-delimited.
+const ENTRY_CHAIN_TAG: u8 = 4 << 3 | 2;
 
 // === impl Ring ===
 
@@ -137,9 +160,11 @@ impl Ring {
             limits,
             bytes,
             lengths,
-            aggregates: Vec::new(),
+            chains: Room::default(),
+            reserved: Room::default(),
+            counts: Counts::default(),
             gap: None,
-            shed: 0,
+            shed: Shed::default(),
         })
     }
 
@@ -148,43 +173,91 @@ impl Ring {
         if self.store_gap_before(event, standing) && self.store(ENTRY_EVENT_TAG, event, standing) {
             Pushed::Stored
         } else {
-            self.count_shed(1, now);
+            self.shed_event(now);
             Pushed::Shed
         }
     }
 
-    /// Counts a denial that was made before any signature had verified.
-    pub fn count(&mut self, rule: &str, reason: &'static str, now: UnixNanos) {
-        let second = now.second();
-        // The newest are last, and a flood is made of few kinds.
-        let mut newest_first = self.aggregates.iter_mut().rev();
-        if let Some(open) =
-            newest_first.find(|open| open.second == second && open.reason == reason && *open.rule == *rule)
-        {
-            open.count = open.count.saturating_add(1);
-        } else if self.aggregates.len() < MAX_OPEN_AGGREGATES {
-            self.aggregates.push(OpenAggregate {
-                second,
-                rule: rule.into(),
-                reason,
-                count: 1,
-            });
+    /// Adds a chain, an encoded `v1::PresentedChain`: before the first event that names it.
+    ///
+    /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
+    /// their room to them.
+    pub fn push_chain(&mut self, chain: &[u8], now: UnixNanos) -> Pushed {
+        let length = framed(framed(chain.len()));
+        if self.has_room_for_chain(length) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN) {
+            self.chains = self.chains.plus(length);
+            return Pushed::Stored;
+        }
+        self.shed.chains = self.shed.chains.saturating_add(1);
+        let gap = self.open_gap(now);
+        gap.shed_chains = gap.shed_chains.saturating_add(1);
+        Pushed::Shed
+    }
+
+    /// Whether a chain of so many bytes might be stored now; `false` is certain.
+    pub fn has_room_for_chain(&self, bytes: usize) -> bool {
+        bytes <= MAX_CHAIN_ENTRY_BYTES
+            && self.chains.plus(bytes).fits(self.share(CHAINS_SHARE))
+            && self.used().plus(bytes).fits(self.share(CHAINS_CEILING))
+    }
+
+    /// Keeps room for an event that is to be completed later, an encoded `v1::Event` of at most so many bytes: `true` if
+    /// there is room, which [`Ring::push_reserved`] then takes.
+    pub fn reserve(&mut self, event_bytes: usize, standing: Standing) -> bool {
+        let length = framed(framed(event_bytes));
+        let with_gap = length.saturating_add(MAX_GAP_BYTES);
+        let has_room = length <= MAX_ENTRY_BYTES && self.has_room(with_gap, 2, standing);
+        if has_room {
+            self.reserved = self.reserved.plus(length);
+        }
+        has_room
+    }
+
+    /// Adds an event for which room was kept: as much as for `reserved_bytes`, which it does not exceed.
+    pub fn push_reserved(&mut self, event: &[u8], reserved_bytes: usize, now: UnixNanos) -> Pushed {
+        self.reserved = self.reserved.minus(framed(framed(reserved_bytes)));
+        // An open gap that finds no room waits for the next event: this one has room of its own.
+        self.store_gap_before(event, Standing::Verified);
+        if event.len() <= reserved_bytes && self.store(ENTRY_EVENT_TAG, event, Standing::Verified) {
+            Pushed::Stored
         } else {
-            self.count_shed(1, now);
+            self.shed_event(now);
+            Pushed::Shed
         }
     }
 
-    /// Time has passed: aggregates of past seconds, and a gap, become entries as far as there is room.
+    /// An event found no room: the next gap entry counts it.
+    pub fn shed_event(&mut self, now: UnixNanos) {
+        self.shed.events = self.shed.events.saturating_add(1);
+        let gap = self.open_gap(now);
+        gap.shed = gap.shed.saturating_add(1);
+    }
+
+    /// Counts a decision that is not recorded by itself.
+    pub fn count(&mut self, kind: &Kind<'_>, now: UnixNanos) {
+        self.count_several(kind, 1, now);
+    }
+
+    /// Counts several decisions of one kind and second.
+    pub fn count_several(&mut self, kind: &Kind<'_>, count: u64, now: UnixNanos) {
+        if !self.counts.add(kind, now.second(), count) {
+            self.shed.counts = self.shed.counts.saturating_add(count);
+            let gap = self.open_gap(now);
+            gap.shed_counts = gap.shed_counts.saturating_add(count);
+        }
+    }
+
+    /// Time has passed: counts of past seconds, and a gap, become entries as far as there is room.
     pub fn on_tick(&mut self, now: UnixNanos) {
-        self.close_aggregates(|open| open.second < now.second());
+        self.close_counts(|second| second < now.second());
         self.store_gap(Standing::Unverified);
     }
 
     /// The source ends: everything open becomes an entry as far as there is room. True if nothing is left open.
     pub fn close(&mut self) -> bool {
-        self.close_aggregates(|_| true);
+        self.close_counts(|_| true);
         self.store_gap(Standing::Verified);
-        self.aggregates.is_empty() && self.gap.is_none()
+        self.counts.is_empty() && self.gap.is_none()
     }
 
     /// Whether an event of any permitted size, about a verified decision, would be stored now. Under `Overflow::Deny`
@@ -204,7 +277,7 @@ impl Ring {
         self.lengths.len()
     }
 
-    /// Whether no entry waits; an aggregate or a gap may still be open.
+    /// Whether no entry waits; a count or a gap may still be open.
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
     }
@@ -214,80 +287,69 @@ impl Ring {
         self.bytes.len()
     }
 
-    /// How many requests' evidence was shed since the ring exists.
-    pub fn shed(&self) -> u64 {
+    /// What was shed since the ring exists.
+    pub fn shed(&self) -> Shed {
         self.shed
     }
 
-    /// The bytes of the entries after the oldest `skip`, as fields of a `Batch`, and how many they are: as many as
-    /// fit into both limits.
-    pub(super) fn peek(&self, skip: Skip, max_entries: usize, max_bytes: usize) -> Peek {
-        let mut length = 0_usize;
-        let mut entries = 0_usize;
-        for entry in self.lengths.iter().skip(skip.entries).take(max_entries) {
-            let extended = length.saturating_add(to_usize(*entry));
-            if extended > max_bytes {
-                break;
-            }
-            length = extended;
-            entries = entries.saturating_add(1);
-        }
-        let mut bytes = Vec::with_capacity(length);
+    /// Appends to `batch` the bytes of the entries after the oldest `skip`, as fields of a `Batch`: as many as
+    /// [`Ring::measure`] has said.
+    pub(super) fn copy(&self, skip: Skip, bytes: usize, batch: &mut Vec<u8>) {
         let (front, back) = self.bytes.as_slices();
-        let end = skip.bytes.saturating_add(length);
+        let end = skip.bytes.saturating_add(bytes);
         for (slice, offset) in [(front, 0), (back, front.len())] {
             let from = skip.bytes.saturating_sub(offset).min(slice.len());
             let to = end.saturating_sub(offset).min(slice.len());
-            bytes.extend_from_slice(slice.get(from..to).unwrap_or_default());
+            batch.extend_from_slice(slice.get(from..to).unwrap_or_default());
         }
-        Peek { entries, bytes }
+    }
+
+    /// How many of the entries after the oldest `skip` fit into both limits, and how many bytes they have.
+    pub(super) fn measure(&self, skip: Skip, max_entries: usize, max_bytes: usize) -> Skip {
+        let mut found = Skip::default();
+        for length in self.lengths.iter().skip(skip.entries).take(max_entries) {
+            let extended = found.bytes.saturating_add(to_usize(*length & !CHAIN));
+            if extended > max_bytes {
+                break;
+            }
+            found.bytes = extended;
+            found.entries = found.entries.saturating_add(1);
+        }
+        found
     }
 
     /// The oldest `count` entries are on the control plane's disk. Returns how many bytes they had.
     pub(super) fn drop_oldest(&mut self, count: usize) -> usize {
         let count = count.min(self.lengths.len());
-        let bytes = self
-            .lengths
-            .drain(..count)
-            .map(to_usize)
-            .fold(0, usize::saturating_add)
-            .min(self.bytes.len());
+        let mut bytes = 0_usize;
+        for marked in self.lengths.drain(..count) {
+            let length = to_usize(marked & !CHAIN);
+            bytes = bytes.saturating_add(length);
+            if marked & CHAIN != 0 {
+                self.chains = self.chains.minus(length);
+            }
+        }
+        let bytes = bytes.min(self.bytes.len());
         self.bytes.drain(..bytes);
         bytes
     }
 
-    fn close_aggregates(&mut self, is_due: impl Fn(&OpenAggregate) -> bool) {
-        let mut remaining = std::mem::take(&mut self.aggregates);
-        remaining.retain(|open| {
-            let stored = is_due(open)
-                && self.store(
-                    ENTRY_AGGREGATE_TAG,
-                    &v1::Aggregate {
-                        second: open.second,
-                        rule: open.rule.to_string(),
-                        reason: open.reason.to_owned(),
-                        count: open.count,
-                        decision: v1::Decision::Unspecified.into(),
-                        mode: v1::Mode::Unspecified.into(),
-                    }
-                    .encode_to_vec(),
-                    Standing::Unverified,
-                );
-            !stored
+    fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.close(is_over, |aggregate| {
+            self.store(ENTRY_AGGREGATE_TAG, &aggregate.encode_to_vec(), Standing::Unverified)
         });
-        self.aggregates = remaining;
+        self.counts = counts;
     }
 
-    fn count_shed(&mut self, count: u64, now: UnixNanos) {
-        self.shed = self.shed.saturating_add(count);
+    fn open_gap(&mut self, now: UnixNanos) -> &mut v1::Gap {
         let gap = self.gap.get_or_insert(v1::Gap {
-            shed: 0,
             first_time_unix_nano: now.as_nanos(),
             last_time_unix_nano: now.as_nanos(),
             ..Default::default()
         });
-        gap.shed = gap.shed.saturating_add(count);
         gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.as_nanos());
+        gap
     }
 
     /// A gap goes before the event that ends it, and only together with it: gaps of their own would let a flood that
@@ -313,18 +375,19 @@ impl Ring {
     }
 
     fn store(&mut self, tag: u8, message: &[u8], standing: Standing) -> bool {
+        let length = framed(framed(message.len()));
+        length <= MAX_ENTRY_BYTES && self.has_room(length, 1, standing) && self.append(tag, message, 0)
+    }
+
+    fn append(&mut self, tag: u8, message: &[u8], mark: u32) -> bool {
         let entry_length = framed(message.len());
-        let length = framed(entry_length);
-        if length > MAX_ENTRY_BYTES || !self.has_room(length, 1, standing) {
-            return false;
-        }
-        let Ok(stored_length) = u32::try_from(length) else {
+        let Ok(stored_length) = u32::try_from(framed(entry_length)) else {
             return false;
         };
         self.put_tag(BATCH_ENTRIES_TAG, entry_length);
         self.put_tag(tag, message.len());
         self.bytes.extend(message);
-        self.lengths.push_back(stored_length);
+        self.lengths.push_back(stored_length | mark);
         true
     }
 
@@ -345,26 +408,67 @@ impl Ring {
             Standing::Verified => limit,
             Standing::Unverified => limit.saturating_sub(limit / RESERVED_SHARE),
         };
-        self.bytes.len().saturating_add(bytes) <= open_to(self.limits.max_bytes)
-            && self.lengths.len().saturating_add(entries) <= open_to(self.limits.max_entries)
+        let used = self.used();
+        used.bytes.saturating_add(bytes) <= open_to(self.limits.max_bytes)
+            && used.entries.saturating_add(entries) <= open_to(self.limits.max_entries)
+    }
+
+    /// What is taken, or kept for what is sure to come.
+    fn used(&self) -> Room {
+        Room {
+            entries: self.lengths.len().saturating_add(self.reserved.entries),
+            bytes: self.bytes.len().saturating_add(self.reserved.bytes),
+        }
+    }
+
+    /// One part in so many.
+    fn share(&self, divisor: usize) -> Room {
+        let of = |limit: usize| limit.checked_div(divisor).unwrap_or(limit);
+        Room {
+            entries: of(self.limits.max_entries),
+            bytes: of(self.limits.max_bytes),
+        }
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// With one more entry of so many bytes.
+    fn plus(self, bytes: usize) -> Self {
+        Self {
+            entries: self.entries.saturating_add(1),
+            bytes: self.bytes.saturating_add(bytes),
+        }
+    }
+
+    /// With one entry of so many bytes less.
+    fn minus(self, bytes: usize) -> Self {
+        Self {
+            entries: self.entries.saturating_sub(1),
+            bytes: self.bytes.saturating_sub(bytes),
+        }
+    }
+
+    fn fits(self, limit: Self) -> bool {
+        self.entries <= limit.entries && self.bytes <= limit.bytes
     }
 }
 
 /// One part in this many is kept for verified decisions.
 const RESERVED_SHARE: usize = 4;
 
-/// The oldest entries of a ring, passed over.
+/// Chains have at most one part in this many.
+const CHAINS_SHARE: usize = 4;
+
+/// No chain is stored beyond one part in this many of the ring.
+const CHAINS_CEILING: usize = 2;
+
+/// Neighbouring entries, from the oldest on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Skip {
     pub(super) entries: usize,
     pub(super) bytes: usize,
-}
-
-/// Neighbouring entries, as fields of a `Batch`.
-#[derive(Debug)]
-pub(super) struct Peek {
-    pub(super) entries: usize,
-    pub(super) bytes: Vec<u8>,
 }
 
 /// The length of a length-delimited field with a one-byte tag.
@@ -385,6 +489,7 @@ fn to_usize(length: impl TryInto<usize>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::counts::{MAX_OPEN_BY_REASON, MAX_OPEN_BY_RULE};
 
     const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
 
@@ -409,10 +514,27 @@ mod tests {
     }
 
     fn waiting(ring: &Ring) -> Vec<v1::entry::Entry> {
-        let peek = ring.peek(Skip::default(), usize::MAX, usize::MAX);
-        let batch = v1::Batch::decode(peek.bytes.as_slice()).unwrap();
-        assert_eq!(batch.entries.len(), peek.entries);
+        let (entries, bytes) = peek(ring, Skip::default(), usize::MAX, usize::MAX);
+        let batch = v1::Batch::decode(bytes.as_slice()).unwrap();
+        assert_eq!(batch.entries.len(), entries);
         batch.entries.into_iter().map(|entry| entry.entry.unwrap()).collect()
+    }
+
+    fn peek(ring: &Ring, skip: Skip, max_entries: usize, max_bytes: usize) -> (usize, Vec<u8>) {
+        let found = ring.measure(skip, max_entries, max_bytes);
+        let mut bytes = Vec::new();
+        ring.copy(skip, found.bytes, &mut bytes);
+        assert_eq!(bytes.len(), found.bytes);
+        (found.entries, bytes)
+    }
+
+    fn denied<'a>(rule: &'a str, reason: &'static str) -> Kind<'a> {
+        Kind {
+            rule,
+            reason,
+            decision: v1::Decision::Deny,
+            mode: v1::Mode::Enforce,
+        }
     }
 
     fn event_entry(request_id: &str) -> v1::entry::Entry {
@@ -480,16 +602,16 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             ring.push(&encoded(name), Standing::Verified, NOW);
         }
-        let one = ring.peek(Skip::default(), 1, usize::MAX);
-        assert_eq!(one.entries, 1);
-        let size = one.bytes.len();
+        let (entries, bytes) = peek(&ring, Skip::default(), 1, usize::MAX);
+        assert_eq!(entries, 1);
+        let size = bytes.len();
         let skip = Skip {
             entries: 1,
             bytes: size,
         };
-        let two = ring.peek(skip, usize::MAX, size * 3 - 1);
-        assert_eq!(two.entries, 2);
-        let batch = v1::Batch::decode(two.bytes.as_slice()).unwrap();
+        let (entries, bytes) = peek(&ring, skip, usize::MAX, size * 3 - 1);
+        assert_eq!(entries, 2);
+        let batch = v1::Batch::decode(bytes.as_slice()).unwrap();
         let entries: Vec<_> = batch.entries.into_iter().filter_map(|entry| entry.entry).collect();
         assert_eq!(entries, ["b", "c"].map(event_entry));
     }
@@ -517,7 +639,7 @@ mod tests {
             ..Default::default()
         });
         assert_eq!(waiting(&ring), [gap, event_entry("e")]);
-        assert_eq!(ring.shed(), 2);
+        assert_eq!(ring.shed().events, 2);
     }
 
     #[test]
@@ -578,7 +700,7 @@ mod tests {
             ("refund", "no_delegation", NOW),
             ("charge", "no_delegation", later),
         ] {
-            ring.count(rule, reason, now);
+            ring.count(&denied(rule, reason), now);
         }
         ring.on_tick(NOW);
         assert!(ring.is_empty(), "the second is not over");
@@ -589,7 +711,8 @@ mod tests {
                 rule: rule.to_owned(),
                 reason: reason.to_owned(),
                 count,
-                ..Default::default()
+                decision: v1::Decision::Deny.into(),
+                mode: v1::Mode::Enforce.into(),
             })
         };
         let expected = [
@@ -606,7 +729,7 @@ mod tests {
     fn aggregates_wait_while_there_is_no_room_and_lose_no_count() {
         let mut ring = ring(1);
         ring.push(&encoded("a"), Standing::Verified, NOW);
-        ring.count("charge", "malformed", NOW);
+        ring.count(&denied("charge", "malformed"), NOW);
         assert!(!ring.close());
         ring.drop_oldest(1);
         assert!(ring.close());
@@ -617,9 +740,9 @@ mod tests {
     fn the_books_balance_when_everything_overflows() {
         let mut ring = ring(2);
         let mut requests = 0;
-        for second in 0..(MAX_OPEN_AGGREGATES as u64 + 10) {
+        for second in 0..(MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as u64 + 10 {
             let now = UnixNanos::from_nanos(second * 1_000_000_000);
-            ring.count("charge", "malformed", now);
+            ring.count(&denied("charge", "malformed"), now);
             ring.push(&encoded("e"), Standing::Verified, now);
             requests += 2;
         }
@@ -629,13 +752,86 @@ mod tests {
                 recorded += match entry {
                     v1::entry::Entry::Event(_) => 1,
                     v1::entry::Entry::Aggregate(aggregate) => aggregate.count,
-                    v1::entry::Entry::Gap(gap) => gap.shed,
+                    v1::entry::Entry::Gap(gap) => gap.shed + gap.shed_counts,
                     v1::entry::Entry::Chain(_) => 0,
                 };
             }
             ring.drop_oldest(usize::MAX);
         }
         assert_eq!(recorded, requests);
+    }
+
+    fn chain(bytes: usize) -> Vec<u8> {
+        v1::PresentedChain {
+            chain: vec![b'a'; bytes],
+            principal: None,
+        }
+        .encode_to_vec()
+    }
+
+    fn roomy() -> Ring {
+        Ring::new(Limits {
+            max_entries: 1_000,
+            max_bytes: 1 << 20,
+            overflow: Overflow::Shed,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn the_longest_chain_goes_before_the_event_that_names_it() {
+        let mut ring = roomy();
+        assert_eq!(ring.push_chain(&chain(MAX_CHAIN_BYTES), NOW), Pushed::Stored);
+        ring.push(&encoded("a"), Standing::Verified, NOW);
+        let [v1::entry::Entry::Chain(stored), event] = &waiting(&ring)[..] else {
+            panic!("a chain and an event")
+        };
+        assert_eq!((stored.chain.len(), event), (MAX_CHAIN_BYTES, &event_entry("a")));
+    }
+
+    #[test]
+    fn chains_have_a_quarter_of_the_ring_and_what_is_beyond_is_counted() {
+        let mut ring = roomy();
+        let stored = |ring: &mut Ring| {
+            (0..10)
+                .filter(|_| ring.push_chain(&chain(50_000), NOW) == Pushed::Stored)
+                .count()
+        };
+        assert_eq!(stored(&mut ring), 5, "of 1 MiB, 256 KiB");
+        ring.drop_oldest(5);
+        ring.on_tick(NOW);
+        let gap = v1::entry::Entry::Gap(v1::Gap {
+            shed_chains: 5,
+            first_time_unix_nano: NOW.as_nanos(),
+            last_time_unix_nano: NOW.as_nanos(),
+            ..Default::default()
+        });
+        assert_eq!(waiting(&ring), [gap]);
+        assert_eq!(stored(&mut ring), 5, "what is on disk has given its room back");
+        assert_eq!(ring.shed().chains, 10);
+    }
+
+    #[test]
+    fn chains_stay_out_of_the_half_of_the_ring_that_fills_last() {
+        let mut ring = roomy();
+        for _ in 0..500 {
+            ring.push(&encoded("a"), Standing::Verified, NOW);
+        }
+        assert_eq!(ring.push_chain(&chain(1_000), NOW), Pushed::Shed);
+        assert_eq!(ring.push(&encoded("b"), Standing::Verified, NOW), Pushed::Stored);
+    }
+
+    #[test]
+    fn room_that_is_kept_is_there_when_the_ring_is_full() {
+        let mut ring = ring(10);
+        let event = encoded("later");
+        assert!(ring.reserve(event.len(), Standing::Verified));
+        while ring.push(&encoded("a"), Standing::Verified, NOW) == Pushed::Stored {}
+        assert_eq!((ring.len(), ring.shed().events), (9, 1));
+        assert!(!ring.reserve(event.len(), Standing::Verified));
+        // Even though the gap finds none.
+        assert_eq!(ring.push_reserved(&event, event.len(), NOW), Pushed::Stored);
+        assert_eq!(waiting(&ring).last(), Some(&event_entry("later")));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use super::arguments::arguments;
 use super::checks::{MAX_NAME_BYTES, at_most, count, header_name, seconds, time, visible};
 use super::error::Problems;
 use super::{
-    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Policy, ProofKind, Requirement, Rule, duration, file,
-    matching, trust,
+    Access, Audit, ConfigError, ControlPlane, Limits, Mode, Overflow, Policy, ProofKind, RecordedDecisions,
+    Requirement, Rule, duration, file, matching, trust,
 };
 use crate::identity::Part;
 use crate::replay::MAX_PROOF_WINDOW;
@@ -439,7 +439,14 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
 }
 
 fn audit(audit: file::Audit, problems: &mut Problems) -> Audit {
+    if audit.record == RecordedDecisions::None && audit.on_overflow == Overflow::Deny {
+        problems.report(
+            "audit.on_overflow",
+            "`deny` refuses what can not be recorded, and `record: none` records nothing; remove one",
+        );
+    }
     Audit {
+        record: audit.record,
         ring_entries: count(
             "audit.ring_entries",
             audit.ring_entries,
@@ -456,6 +463,14 @@ fn audit(audit: file::Audit, problems: &mut Problems) -> Audit {
         ),
         on_overflow: audit.on_overflow,
         arguments: audit.arguments,
+        response_status: audit.response_status,
+        denials_per_second: count(
+            "audit.denials_per_second",
+            audit.denials_per_second,
+            100,
+            1..=1_000_000,
+            problems,
+        ),
     }
 }
 

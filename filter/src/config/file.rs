@@ -383,6 +383,9 @@ pub(super) struct Limits {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Audit {
+    /// Whether decisions are recorded.
+    #[serde(default)]
+    pub(super) record: RecordedDecisions,
     /// Entries of each worker that wait for the control plane's acknowledgement.
     #[serde(default, deserialize_with = "present")]
     pub(super) ring_entries: Option<Count>,
@@ -395,6 +398,24 @@ pub(super) struct Audit {
     /// What is recorded of a request's arguments.
     #[serde(default)]
     pub(super) arguments: RecordedArguments,
+    /// Whether an event says what the client was answered: it is then recorded when that is known.
+    #[serde(default)]
+    pub(super) response_status: bool,
+    /// Denials on one delegation for one reason that are recorded one by one in a second; further ones are counted.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) denials_per_second: Option<Count>,
+}
+
+/// Which decisions are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RecordedDecisions {
+    /// All, as events or counts.
+    #[default]
+    All,
+    /// None: there is no evidence, only metrics.
+    None,
 }
 
 /// What happens when decisions are made faster than they can be recorded.
@@ -417,6 +438,8 @@ pub enum RecordedArguments {
     /// A salted SHA-256 of their canonical form.
     #[default]
     Hash,
+    /// Their canonical form itself, up to 4096 bytes, and of longer ones the hash.
+    Full,
     /// Nothing.
     None,
 }

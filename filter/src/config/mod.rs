@@ -34,7 +34,7 @@ pub use describe::{
 };
 pub use envelope::as_json;
 pub use error::{ConfigError, MAX_PROBLEMS, Problem};
-pub use file::{Mode, Overflow, ProofKind, RecordedArguments, Unmatched};
+pub use file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
 #[cfg(feature = "tools")]
 pub use schema::json_schema;
 
@@ -180,6 +180,8 @@ pub struct Limits {
 /// What is recorded, and what happens if it can not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
+    /// Whether decisions are recorded at all.
+    pub record: RecordedDecisions,
     /// Entries that wait for acknowledgement.
     pub ring_entries: usize,
     /// Bytes that they may take.
@@ -188,6 +190,17 @@ pub struct Audit {
     pub on_overflow: Overflow,
     /// What is recorded of arguments.
     pub arguments: RecordedArguments,
+    /// Whether events wait for the answer to their request.
+    pub response_status: bool,
+    /// Denials of one chain, for one reason, that are events of their own in a second.
+    pub denials_per_second: usize,
+}
+
+impl Audit {
+    /// Whether anything is recorded of a request's arguments.
+    pub fn keeps_arguments(&self) -> bool {
+        self.record == RecordedDecisions::All && self.arguments != RecordedArguments::None
+    }
 }
 
 /// Something about a configuration that is no mistake, but may not be what was meant.

@@ -175,6 +175,9 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("audit.ring_bytes", count(65_536, 256 << 20, 16 << 20)),
         ("audit.on_overflow", json_schema!({"default": "shed"})),
         ("audit.arguments", json_schema!({"default": "hash"})),
+        ("audit.record", json_schema!({"default": "all"})),
+        ("audit.response_status", json_schema!({"default": false})),
+        ("audit.denials_per_second", count(1, 1_000_000, 100)),
     ]
 }
 

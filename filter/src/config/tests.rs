@@ -86,10 +86,13 @@ fn what_is_left_out_has_its_documented_default() {
     };
     assert_eq!(policy.limits, limits);
     let audit = Audit {
+        record: RecordedDecisions::All,
         ring_entries: 16_384,
         ring_bytes: 16_777_216,
         on_overflow: Overflow::Shed,
         arguments: RecordedArguments::Hash,
+        response_status: false,
+        denials_per_second: 100,
     };
     assert_eq!(policy.audit, audit);
 }
@@ -106,7 +109,8 @@ fn every_setting_can_be_set() {
                    "identity": {"filter_state": ["subject", "id"]},
                    "limits": {"delegation_bytes": 4096, "proof_bytes": 1024, "delegation_depth": 2.0,
                               "cache_entries": 0.0, "cache_bytes": 1.0e6},
-                   "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "none"},
+                   "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "full",
+                             "response_status": true, "denials_per_second": 7},
                    "audience""#,
             ),
             (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms", "wait_for_snapshot": "0ms",
@@ -132,6 +136,11 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.limits.verification.token_lifetime, 3_600);
     assert_eq!((policy.limits.cache_entries, policy.limits.cache_bytes), (0, 1_000_000));
     assert_eq!(policy.audit.on_overflow, Overflow::Deny);
+    assert_eq!(policy.audit.arguments, RecordedArguments::Full);
+    assert_eq!(
+        (policy.audit.response_status, policy.audit.denials_per_second),
+        (true, 7)
+    );
     let rule = policy.routes.iter().nth(1).unwrap();
     let Access::Delegated(requirement) = &rule.access else {
         panic!("not public")
@@ -572,15 +581,27 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
         ),
         (
             r#""default": "deny""#,
-            r#""audit": {"arguments": "full"}"#,
+            r#""audit": {"arguments": "salted"}"#,
             "audit.arguments",
-            "unknown variant `full`",
+            "unknown variant `salted`",
         ),
         (
             r#""default": "deny""#,
             r#""audit": {"ring_entries": 1}"#,
             "audit.ring_entries",
             "1 is out of range",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audit": {"record": "none", "on_overflow": "deny"}"#,
+            "audit.on_overflow",
+            "`record: none` records nothing",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audit": {"denials_per_second": 0}"#,
+            "audit.denials_per_second",
+            "0 is out of range; write 1 to 1000000",
         ),
     ];
     for (found, written, path, message) in cases {
@@ -768,6 +789,9 @@ fn every_field_is_documented() {
         "ring_bytes",
         "on_overflow",
         "arguments",
+        "record",
+        "response_status",
+        "denials_per_second",
     ] {
         let documented = DOCUMENTATION.lines().any(|line| {
             line.starts_with("| `")

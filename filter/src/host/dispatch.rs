@@ -40,8 +40,17 @@ pub(crate) fn on_tick(root: u32) {
 
 /// See [`Plugin::on_request_headers`]. `None` if nobody could decide, and the request must be refused.
 pub(crate) fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Flow> {
-    let root = root_of(context)?;
-    with_plugin(|plugin| plugin.on_request_headers(root, StreamId(context), end_of_stream))
+    let decided = root_of(context)
+        .and_then(|root| with_plugin(|plugin| plugin.on_request_headers(root, StreamId(context), end_of_stream)));
+    if decided.is_none() {
+        UNDECIDED.set(UNDECIDED.get().saturating_add(1));
+    }
+    decided
+}
+
+/// How many requests nobody could decide about since this was last asked.
+pub(crate) fn take_undecided() -> u64 {
+    UNDECIDED.take()
 }
 
 /// See [`Plugin::on_request_body`]. `None` if nobody could decide, and the request must be refused.
@@ -91,6 +100,7 @@ enum Event {
 thread_local! {
     /// Empty while the plugin is in use.
     static PLUGIN: Cell<Option<Box<dyn Plugin>>> = const { Cell::new(None) };
+    static UNDECIDED: Cell<u64> = const { Cell::new(0) };
     static WAITING: Cell<VecDeque<Event>> = const { Cell::new(VecDeque::new()) };
     /// The root context of each request.
     static ROOTS: Cell<Roots> = Cell::default();
@@ -324,6 +334,11 @@ mod tests {
         });
         on_tick(1);
         assert_eq!(*calls.borrow(), ["tick begins", "tick ends"]);
+        assert_eq!(
+            (take_undecided(), take_undecided()),
+            (1, 0),
+            "and somebody writes it down"
+        );
     }
 
     #[test]

@@ -20,6 +20,9 @@ mod dispatch;
 mod exports;
 mod format;
 
+#[cfg(target_arch = "wasm32")]
+pub(crate) use dispatch::take_undecided;
+
 /// What Envoy's calls are turned into. One value serves all contexts of a VM.
 ///
 /// No method is called while another one runs: what Envoy has to say meanwhile follows right after.

@@ -1,16 +1,19 @@
 //! Carries out what was decided about a request, counts it and writes it down.
 
+use credence_wire::v1;
+
 use super::line::{Deed, Line, Speaker};
 use super::world::RequestWorld;
 use crate::answer::Answer;
-use crate::audit::{self, Reporter, Ring};
+use crate::audit::{self, Kind, Pending, Pushed, Reporter, Ring};
+use crate::cache::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos, WallClock};
 use crate::config::{Access, Mode};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::engine::{Findings, Lookup, Verdict};
 use crate::evidence::{Record, Recorder};
-use crate::host::Flow;
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
+use crate::host::{Flow, GrpcToken, StreamId};
 use crate::identity::Part;
 use crate::metrics::{self, Counter, DecisionCounters, Histogram, Metrics};
 use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
@@ -18,10 +21,8 @@ use crate::revocation::Watch;
 
 /// Whoever does what was decided.
 pub(super) struct Clerk {
-    pub(super) recorder: Recorder,
-    pub(super) evidence: Evidence,
-    /// The audit stream.
-    pub(super) line: Line,
+    /// What is recorded; `None` if nothing is to be.
+    pub(super) books: Option<Books>,
     pub(super) headers: HeaderNames,
     /// Whether decisions depend on the host.
     pub(super) host_counts: bool,
@@ -37,6 +38,16 @@ pub(super) struct Clerk {
     pub(super) wall_clock: WallClock,
     /// Decisions on remembered chains, which are too many to time them all.
     pub(super) hits: u64,
+}
+
+/// Everything about the record of decisions.
+pub(super) struct Books {
+    pub(super) recorder: Recorder,
+    pub(super) evidence: Evidence,
+    /// The audit stream.
+    pub(super) line: Line,
+    /// Events that wait for the answer to their request; `None` if none is to.
+    pub(super) pending: Option<Pending<StreamId>>,
 }
 
 /// When the decision of a request was begun.
@@ -69,12 +80,15 @@ impl Clerk {
 
     /// What a decision needs of the world.
     pub(super) fn world<'w>(&self, began: Began, watch: &'w Watch) -> RequestWorld<'w> {
-        let ring = &self.evidence.ring;
+        let can_record = self.books.as_ref().is_none_or(|books| {
+            let ring = &books.evidence.ring;
+            ring.overflow() == audit::Overflow::Shed || ring.has_room_for_event()
+        });
         RequestWorld {
             now: began.wall,
             freshness: watch.freshness(began.monotonic),
             watch,
-            can_record: ring.overflow() == audit::Overflow::Shed || ring.has_room_for_event(),
+            can_record,
         }
     }
 
@@ -84,6 +98,7 @@ impl Clerk {
         &mut self,
         mut verdict: Verdict<'_>,
         request: &Request<'_>,
+        stream: StreamId,
         began: Began,
         stripped: Result<(), HostError>,
         metrics: &mut Metrics,
@@ -98,7 +113,7 @@ impl Clerk {
             verdict.decision = Decision::Deny(Reason::HostFailure.into());
             verdict.mode = Mode::Enforce;
         }
-        self.record(&verdict, request, began, metrics);
+        self.record(&verdict, request, stream, began, metrics);
         let flow = match (&verdict.decision, verdict.mode) {
             (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => Flow::Continue,
             (Decision::Deny(denial), Mode::Enforce) => {
@@ -151,7 +166,14 @@ impl Clerk {
     }
 
     /// Counts and records a decision, exactly once. Nothing here fails the request.
-    pub(super) fn record(&mut self, verdict: &Verdict<'_>, request: &Request<'_>, began: Began, metrics: &mut Metrics) {
+    pub(super) fn record(
+        &mut self,
+        verdict: &Verdict<'_>,
+        request: &Request<'_>,
+        stream: StreamId,
+        began: Began,
+        metrics: &mut Metrics,
+    ) {
         let (way, reason) = match &verdict.decision {
             Decision::Allow(allowance) => (metrics::Verdict::Allow, allowance.code()),
             Decision::Deny(denial) => (metrics::Verdict::Deny, denial.reason.code()),
@@ -169,19 +191,17 @@ impl Clerk {
         if let (true, Some(nanos)) = (verdict.findings.verified, decision_ns) {
             metrics.observe(self.verification_us, nanos.div_ceil(1_000));
         }
-        let ring = &mut self.evidence.ring;
-        match self.recorder.record(verdict, request, began.wall, decision_ns) {
-            Record::Event(event, standing) => {
-                ring.push(event, standing, began.wall);
-            }
-            Record::Count => ring.count(verdict.rule.map_or(NO_RULE, |rule| &rule.name), reason, began.wall),
-            Record::Nothing => {}
+        if let Some(books) = &mut self.books {
+            books.record(verdict, request, stream, began, decision_ns);
         }
     }
 
     /// How long a decision took, if that is measured. To ask for the time costs more than to remember a chain, so that
     /// of the decisions on remembered chains for which no proof was verified either only one in `TIMED_HITS` is timed.
     fn decision_ns(&mut self, findings: &Findings, began: Began) -> Option<u64> {
+        if self.books.is_none() && !findings.verified {
+            return None;
+        }
         if findings.lookup == Some(Lookup::Hit) && !findings.verified {
             self.hits = self.hits.wrapping_add(1);
             if !self.hits.is_multiple_of(TIMED_HITS) {
@@ -194,11 +214,14 @@ impl Clerk {
 
     /// Refuses a request whose headers can not be read.
     pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) -> Flow {
-        let reason = denial.reason.code();
-        self.count(None, Mode::Enforce, metrics::Verdict::Deny, reason, metrics);
-        self.evidence.ring.count(NO_RULE, reason, began.wall);
+        self.note_unread(denial, began, metrics);
         answer_or_hold(denial, None, false);
         Flow::Pause
+    }
+
+    /// Records a request whose headers can not be read.
+    pub(super) fn note_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) {
+        self.count_denials(denial.reason, 1, began.wall, metrics);
     }
 
     /// Refuses a request that the host has left us without the means to decide.
@@ -210,11 +233,31 @@ impl Clerk {
     /// Records that a request could not be decided.
     pub(super) fn note_failure(&mut self, error: &HostError, metrics: &mut Metrics) {
         calls::log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
-        let reason = Reason::HostFailure.code();
-        self.count(None, Mode::Enforce, metrics::Verdict::Deny, reason, metrics);
-        // Without a clock it goes into the ledger's first second of all, but it does go there.
+        self.note_undecided(1, metrics);
+    }
+
+    /// Records requests that were answered without anybody's being able to decide about them.
+    pub(super) fn note_undecided(&mut self, requests: u64, metrics: &mut Metrics) {
+        // Without a clock they go into the ledger's first second of all, but they do go there.
         let wall = calls::unix_time().unwrap_or_default();
-        self.evidence.ring.count(NO_RULE, reason, wall);
+        self.count_denials(Reason::HostFailure, requests, wall, metrics);
+    }
+
+    /// Counts requests that were denied before it was known which rule covers them.
+    fn count_denials(&mut self, reason: Reason, requests: u64, wall: UnixNanos, metrics: &mut Metrics) {
+        let reason = reason.code();
+        for _ in 0..requests {
+            self.count(None, Mode::Enforce, metrics::Verdict::Deny, reason, metrics);
+        }
+        if let Some(books) = &mut self.books {
+            let kind = Kind {
+                rule: NO_RULE,
+                reason,
+                decision: v1::Decision::Deny,
+                mode: v1::Mode::Enforce,
+            };
+            books.evidence.ring.count_several(&kind, requests, wall);
+        }
     }
 
     fn count(
@@ -233,6 +276,85 @@ impl Clerk {
     }
 
     fn flush_if_due(&mut self, now: Monotonic) {
+        if let Some(books) = &mut self.books {
+            books.flush_if_due(now);
+        }
+    }
+
+    /// Time has passed. `true` once drained evidence has been handed over.
+    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
+        self.wall_clock.set(now, wall);
+        self.books.as_mut().is_none_or(|books| books.on_tick(now, wall, random))
+    }
+
+    /// A request has ended: if its event waits for that, it is recorded with what the client was answered.
+    pub(super) fn on_stream_end(&mut self, stream: StreamId) {
+        if let Some(books) = &mut self.books {
+            books.on_stream_end(stream, self.wall_clock.latest());
+        }
+    }
+
+    /// Events that wait for the answer to their request.
+    pub(super) fn unanswered(&self) -> usize {
+        let pending = self.books.as_ref().and_then(|books| books.pending.as_ref());
+        pending.map_or(0, Pending::len)
+    }
+
+    /// Whether this is the audit stream.
+    pub(super) fn is_line(&self, token: GrpcToken) -> bool {
+        self.books.as_ref().is_some_and(|books| books.line.is(token))
+    }
+
+    pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
+        if let Some(books) = &mut self.books {
+            books.on_message(message, now, random);
+        }
+    }
+
+    pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
+        if let Some(books) = &mut self.books {
+            books.on_close(status, now, random);
+        }
+    }
+
+    /// Nothing more is recorded: what is there is still sent, until `deadline`.
+    pub(super) fn drain(&mut self, deadline: Monotonic) {
+        if let Some(books) = &mut self.books {
+            books.drain(deadline, self.wall_clock.latest());
+        }
+    }
+}
+
+impl Books {
+    fn record(
+        &mut self,
+        verdict: &Verdict<'_>,
+        request: &Request<'_>,
+        stream: StreamId,
+        began: Began,
+        decision_ns: Option<u64>,
+    ) {
+        let ring = &mut self.evidence.ring;
+        match self.recorder.record(verdict, request, began.wall, decision_ns) {
+            Record::Event(event, standing) => {
+                if let Some(chain) = &verdict.findings.chain
+                    && chain.reported.get() != Reported::Sent
+                    && let Field::Once(presented) = request.delegation
+                {
+                    report_chain(ring, chain, presented, began.wall);
+                }
+                match &mut self.pending {
+                    Some(pending) => pending.hold(stream, event, standing, ring, began.monotonic, began.wall),
+                    None => {
+                        ring.push(event, standing, began.wall);
+                    }
+                }
+            }
+            Record::Count => ring.count(&kind(verdict), began.wall),
+        }
+    }
+
+    fn flush_if_due(&mut self, now: Monotonic) {
         let Evidence { ring, reporter } = &mut self.evidence;
         if reporter.is_flush_due(ring) {
             let actions = reporter.flush_full(ring, now);
@@ -240,29 +362,50 @@ impl Clerk {
         }
     }
 
-    /// Time has passed. `true` once drained evidence has been handed over.
-    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
-        self.wall_clock.set(now, wall);
+    fn on_stream_end(&mut self, stream: StreamId, wall: UnixNanos) {
+        let Some(pending) = &mut self.pending else { return };
+        if pending.is_waiting(stream) {
+            pending.complete(stream, response_status(), &mut self.evidence.ring, wall);
+        }
+    }
+
+    /// Events of requests that go on after they were answered, such as streams, are not kept until their end.
+    fn ask_after_answers(&mut self, now: Monotonic, wall: UnixNanos) {
+        let Some(pending) = &mut self.pending else { return };
+        for stream in pending.asked_after(now, MAX_ASKED_AFTER) {
+            match calls::in_stream(stream, response_status) {
+                Ok(0) => {}
+                Ok(status) => pending.complete(stream, status, &mut self.evidence.ring, wall),
+                // Its end was not seen.
+                Err(_) => pending.complete(stream, 0, &mut self.evidence.ring, wall),
+            }
+        }
+    }
+
+    fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
+        self.ask_after_answers(now, wall);
         let Evidence { ring, reporter } = &mut self.evidence;
         let actions = reporter.on_tick(ring, now, wall, random);
         self.line.carry_out(&mut self.evidence, actions, now, random);
         self.evidence.reporter.is_finished()
     }
 
-    pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
+    fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
         let Evidence { ring, reporter } = &mut self.evidence;
         let actions = reporter.on_message(ring, now, message, random);
         self.line.carry_out(&mut self.evidence, actions, now, random);
     }
 
-    pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
+    fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
         self.line.forget();
         let deeds = Speaker::on_close(&mut self.evidence, now, status, random);
         self.line.carry_out(&mut self.evidence, deeds, now, random);
     }
 
-    /// Nothing more is recorded: what is there is still sent, until `deadline`.
-    pub(super) fn drain(&mut self, deadline: Monotonic) {
+    fn drain(&mut self, deadline: Monotonic, wall: UnixNanos) {
+        if let Some(pending) = &mut self.pending {
+            pending.complete_all(&mut self.evidence.ring, wall);
+        }
         self.evidence.ring.close();
         self.evidence.reporter.drain(deadline);
     }
@@ -291,6 +434,45 @@ impl From<audit::Action> for Deed {
             audit::Action::Report(notice) => Self::Report(notice.to_string()),
         }
     }
+}
+
+/// Puts a chain before the first event that names it. One that finds no room is counted as missing, once, and goes before a
+/// later event.
+fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
+    let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len()) {
+        Pushed::Shed
+    } else {
+        ring.push_chain(&Recorder::presented(chain, presented), wall)
+    };
+    chain.reported.set(match reported {
+        Pushed::Stored => Reported::Sent,
+        Pushed::Shed => Reported::Shed,
+    });
+}
+
+/// What a decision is counted as.
+fn kind<'v>(verdict: &Verdict<'v>) -> Kind<'v> {
+    let (decision, reason) = match &verdict.decision {
+        Decision::Allow(allowance) => (v1::Decision::Allow, allowance.code()),
+        Decision::Deny(denial) => (v1::Decision::Deny, denial.reason.code()),
+    };
+    Kind {
+        rule: verdict.rule.map_or(NO_RULE, |rule| &rule.name),
+        reason,
+        decision,
+        mode: match verdict.mode {
+            Mode::Enforce => v1::Mode::Enforce,
+            Mode::Shadow => v1::Mode::Shadow,
+        },
+    }
+}
+
+/// What the client of the present request was answered; 0 if it was not, or not yet.
+fn response_status() -> u32 {
+    let status = calls::property(&["response", "code"]).ok().flatten();
+    // A number of eight bytes, the least significant first.
+    let status = status.and_then(|status| <[u8; 8]>::try_from(status).ok());
+    status.map_or(0, |status| u32::try_from(u64::from_le_bytes(status)).unwrap_or(0))
 }
 
 /// Refuses a request that nothing more can be done for.
@@ -350,6 +532,9 @@ fn answer(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Result<(), Hos
         grpc_status: answer.grpc_status.and_then(|status| u8::try_from(status).ok()),
     })
 }
+
+/// Requests that have gone on for a while, of which one tick asks whether they were answered.
+const MAX_ASKED_AFTER: usize = 256;
 
 /// One in this many decisions for which nothing had to be verified is timed.
 const TIMED_HITS: u64 = 16;

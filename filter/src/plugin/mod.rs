@@ -21,7 +21,7 @@ use crate::audit;
 use crate::clock::Monotonic;
 use crate::config::{self, ControlPlane, Policy};
 use crate::host::calls::{self, HostError, HostMetrics, LogLevel};
-use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId};
+use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId, take_undecided};
 use crate::metrics::Metrics;
 use crate::revocation::{Settings, Watch};
 
@@ -34,6 +34,8 @@ pub(crate) struct Vm {
     /// One for each cluster and log that a configuration names.
     watches: BTreeMap<WatchId, WatchLine>,
     next_watch: u32,
+    /// Requests that were refused because the configuration they came for is not there, since somebody last wrote them down.
+    undecided: u64,
     roots: BTreeMap<RootId, Root>,
     metrics: Metrics,
 }
@@ -85,7 +87,10 @@ impl Plugin for Vm {
         self.with_root(id, |root, watch, metrics| {
             root.on_request_headers(stream, !end_of_stream, watch, metrics)
         })
-        .unwrap_or_else(clerk::refuse)
+        .unwrap_or_else(|| {
+            self.undecided = self.undecided.saturating_add(1);
+            clerk::refuse()
+        })
     }
 
     fn on_request_body(&mut self, id: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
@@ -119,7 +124,7 @@ impl Plugin for Vm {
             for root in self.roots.values_mut().filter(|root| root.watch == *id) {
                 root.settle_unready(now, watch, &mut self.metrics);
             }
-        } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.line.is(token)) {
+        } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.is_line(token)) {
             root.clerk.on_message(message, now, random);
         }
     }
@@ -132,7 +137,7 @@ impl Plugin for Vm {
             line.forget();
             let actions = watch.on_close(now, status, random);
             line.carry_out(watch, actions, now, random);
-        } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.line.is(token)) {
+        } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.is_line(token)) {
             root.clerk.on_close(status, now, random);
         }
     }
@@ -172,7 +177,12 @@ impl Vm {
         let node = text_property(&["xds", "node", "id"])?;
         let plugin = text_property(&["plugin_root_id"])?;
         let watch = self.watch_for(&policy.control_plane, &node)?;
-        let root = Root::new(id, policy, watch, audit::Settings { node, plugin }, &mut self.metrics)?;
+        let settings = audit::Settings {
+            node,
+            plugin,
+            anchors_digest: policy.trust_anchors.digest(),
+        };
+        let root = Root::new(id, policy, watch, settings, &mut self.metrics)?;
         self.roots.insert(id, root);
         calls::set_tick_period(TICK_MS)?;
         Ok(())
@@ -209,6 +219,10 @@ impl Vm {
         let Some(root) = self.roots.get_mut(&id) else {
             return Ok(false);
         };
+        let undecided = std::mem::take(&mut self.undecided).saturating_add(take_undecided());
+        if undecided > 0 {
+            root.clerk.note_undecided(undecided, &mut self.metrics);
+        }
         if let Some(WatchLine { watch, line, .. }) = self.watches.get_mut(&root.watch) {
             if !root.is_draining() && line.is_free_for(id) {
                 line.belongs_to(id);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::clerk::{Began, Clerk, Evidence, strip};
+use super::clerk::{Began, Books, Clerk, Evidence, strip};
 use super::line::Line;
 use super::world::HostStore;
 use super::{StartError, WatchId};
-use crate::audit::{self, Limits, Reporter, Ring};
+use crate::audit::{self, Limits, Pending, Reporter, Ring};
 use crate::awaiting::Awaiting;
 use crate::clock::{Monotonic, UnixNanos, WallClock};
-use crate::config::{Overflow, Policy};
+use crate::config::{Overflow, Policy, RecordedDecisions};
 use crate::decision::Reason;
 use crate::engine::{Engine, Held, Outcome};
 use crate::evidence::Recorder;
@@ -70,9 +70,14 @@ struct Figures {
     shared_cache_stored: Total,
     shared_cache_dropped: Total,
     audit_shed: Total,
+    audit_shed_counts: Total,
+    audit_shed_chains: Total,
     audit_acknowledged: Total,
     audit_streams: Total,
     audit_waiting: Gauge,
+    audit_ring_bytes: Gauge,
+    audit_unanswered: Gauge,
+    audit_lag_ms: Gauge,
     revocation_streams: Total,
     revocation_violations: Total,
     revocation_forgotten: Total,
@@ -98,29 +103,18 @@ impl Root {
         let now = UnixTime(calls::unix_time()?.second());
         let replay = ReplayMemory::join(&mut HostStore, calls::random()?, now, policy.limits.proof_clock_skew)
             .map_err(|_| StartError::ReplayMemory)?;
-        let ring = Ring::new(Limits {
-            max_entries: policy.audit.ring_entries,
-            max_bytes: policy.audit.ring_bytes,
-            overflow: match policy.audit.on_overflow {
-                Overflow::Shed => audit::Overflow::Shed,
-                Overflow::Deny => audit::Overflow::Deny,
-            },
-        })?;
-        let mut line = Line::new(&policy.control_plane.cluster, "credence.v1.AuditService", "Report");
-        line.belongs_to(id);
+        let books = match policy.audit.record {
+            RecordedDecisions::All => Some(books(id, &policy, settings)?),
+            RecordedDecisions::None => None,
+        };
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Ok(Self {
             clerk: Clerk {
                 decisions: rules.chain([DecisionCounters::without_rule()]).collect(),
-                recorder: Recorder::new(policy.audit.arguments, calls::random()?),
-                evidence: Evidence {
-                    ring,
-                    reporter: Reporter::new(settings),
-                },
+                books,
                 headers: policy.headers.clone(),
                 host_counts: policy.host_counts,
                 filter_state: policy.filter_state.clone(),
-                line,
                 cache_hits: metrics.counter("credence_cache_hits"),
                 cache_beginnings: metrics.counter("credence_cache_beginnings"),
                 cache_misses: metrics.counter("credence_cache_misses"),
@@ -186,7 +180,7 @@ impl Root {
         // One byte more than is read tells a body of just that size from a larger one.
         let limit = self.engine.policy().limits.body_bytes;
         let flow = calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))
-            .and_then(|body| self.conclude(waiting, &body, watch, metrics))
+            .and_then(|body| self.conclude(stream, waiting, &body, watch, metrics))
             .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
         if flow == Flow::Continue {
             self.held.release(stream);
@@ -197,11 +191,12 @@ impl Root {
     /// A request has ended. If it was still held, it never got further, and the record says so.
     pub(super) fn on_stream_end(&mut self, stream: StreamId, metrics: &mut Metrics) {
         if let Some(waiting) = self.held.end(stream) {
-            self.give_up(waiting, metrics);
+            self.give_up(stream, waiting, metrics);
         }
         if let Some(unready) = self.unready.end(stream) {
-            self.give_up_unready(unready, metrics);
+            self.give_up_unready(stream, unready, metrics);
         }
+        self.clerk.on_stream_end(stream);
     }
 
     /// Decides the requests that wait for the VM's first snapshot, if it is there, and those that can wait no longer: some of
@@ -217,7 +212,7 @@ impl Root {
             };
             let settled = calls::in_stream(stream, || {
                 let flow = self
-                    .decide_unready(unready, watch, metrics)
+                    .decide_unready(stream, unready, watch, metrics)
                     .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
                 match flow {
                     Flow::Continue => calls::continue_request(),
@@ -237,7 +232,13 @@ impl Root {
         }
     }
 
-    fn decide_unready(&mut self, unready: Unready, watch: &Watch, metrics: &mut Metrics) -> Result<Flow, HostError> {
+    fn decide_unready(
+        &mut self,
+        stream: StreamId,
+        unready: Unready,
+        watch: &Watch,
+        metrics: &mut Metrics,
+    ) -> Result<Flow, HostError> {
         let Unready {
             serialized, has_body, ..
         } = unready;
@@ -253,29 +254,34 @@ impl Root {
             // A rule that reads the body does not hold a request this way.
             Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
         };
-        Ok(self.clerk.conclude(verdict, &request, began, Ok(()), metrics))
+        Ok(self.clerk.conclude(verdict, &request, stream, began, Ok(()), metrics))
     }
 
     /// Records a request that went away while it waited for the first snapshot.
-    fn give_up_unready(&mut self, unready: Unready, metrics: &mut Metrics) {
-        // It has been read before.
-        if let Ok(request) = Request::parse(&unready.serialized, &self.clerk.headers, unready.has_body) {
-            let verdict = self.engine.give_up_unready(unready.rule_index);
-            self.clerk.record(&verdict, &request, unready.began, metrics);
+    fn give_up_unready(&mut self, stream: StreamId, unready: Unready, metrics: &mut Metrics) {
+        match Request::parse(&unready.serialized, &self.clerk.headers, unready.has_body) {
+            Ok(request) => {
+                let verdict = self.engine.give_up_unready(unready.rule_index);
+                self.clerk.record(&verdict, &request, stream, unready.began, metrics);
+            }
+            // It has been read before; whatever this is, it is counted.
+            Err(error) => self.clerk.note_unread(&error.into(), unready.began, metrics),
         }
     }
 
     /// Records a held request that nobody can be answered for any more.
-    fn give_up(&mut self, waiting: Waiting, metrics: &mut Metrics) {
+    fn give_up(&mut self, stream: StreamId, waiting: Waiting, metrics: &mut Metrics) {
         let Waiting {
             held,
             began,
             serialized,
         } = waiting;
-        // It has been read before.
-        if let Ok(request) = Request::parse(&serialized, &self.clerk.headers, true) {
-            let verdict = self.engine.turn_away(held, Reason::BodyIncomplete);
-            self.clerk.record(&verdict, &request, began, metrics);
+        match Request::parse(&serialized, &self.clerk.headers, true) {
+            Ok(request) => {
+                let verdict = self.engine.turn_away(held, Reason::BodyIncomplete);
+                self.clerk.record(&verdict, &request, stream, began, metrics);
+            }
+            Err(error) => self.clerk.note_unread(&error.into(), began, metrics),
         }
     }
 
@@ -319,7 +325,7 @@ impl Root {
             Outcome::NeedsBody(held) => {
                 if self.held.len().saturating_add(self.unready.len()) >= MAX_HELD {
                     let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
-                    return Ok(self.clerk.conclude(verdict, &request, began, stripped, metrics));
+                    return Ok(self.clerk.conclude(verdict, &request, stream, began, stripped, metrics));
                 }
                 stripped?;
                 let waiting = Waiting {
@@ -331,13 +337,14 @@ impl Root {
                 return Ok(Flow::AwaitBody);
             }
         };
-        let flow = self.clerk.conclude(verdict, &request, began, stripped, metrics);
+        let flow = self.clerk.conclude(verdict, &request, stream, began, stripped, metrics);
         calls::recycle(serialized);
         Ok(flow)
     }
 
     fn conclude(
         &mut self,
+        stream: StreamId,
         waiting: Waiting,
         body: &[u8],
         watch: &Watch,
@@ -352,7 +359,7 @@ impl Root {
         };
         let mut world = self.clerk.world(now, watch);
         let verdict = self.engine.resume(held, &request, body, &mut world);
-        let flow = self.clerk.conclude(verdict, &request, now, Ok(()), metrics);
+        let flow = self.clerk.conclude(verdict, &request, stream, now, Ok(()), metrics);
         calls::recycle(serialized);
         Ok(flow)
     }
@@ -361,11 +368,12 @@ impl Root {
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64, metrics: &mut Metrics) -> bool {
         if let Some(since) = self.draining_since {
             if now.since(since) >= HELD_LIMIT {
-                for waiting in self.held.give_up() {
-                    self.give_up(waiting, metrics);
+                for (stream, waiting) in self.held.give_up() {
+                    self.give_up(stream, waiting, metrics);
                 }
             }
-            if self.held.is_empty() && self.unready.is_empty() {
+            let is_over = self.clerk.unanswered() == 0 || now.since(since) >= HELD_LIMIT;
+            if self.held.is_empty() && self.unready.is_empty() && is_over {
                 self.clerk.drain(now.plus(DRAIN_LIMIT));
             }
         }
@@ -387,10 +395,7 @@ impl Root {
     pub(super) fn report_figures(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
         let Self {
             figures,
-            clerk: Clerk {
-                evidence: Evidence { ring, reporter },
-                ..
-            },
+            clerk,
             engine,
             held,
             unready,
@@ -407,12 +412,21 @@ impl Root {
         figures.shared_cache_misses.follow(shared.misses, metrics);
         figures.shared_cache_stored.follow(shared.stored, metrics);
         figures.shared_cache_dropped.follow(shared.dropped, metrics);
-        figures.audit_shed.follow(ring.shed(), metrics);
-        figures
-            .audit_acknowledged
-            .follow(reporter.counters().acknowledged, metrics);
-        figures.audit_streams.follow(reporter.counters().opened, metrics);
-        metrics.set(figures.audit_waiting, ring.len() as u64);
+        metrics.set(figures.audit_unanswered, clerk.unanswered() as u64);
+        if let Some(books) = &clerk.books {
+            let Evidence { ring, reporter } = &books.evidence;
+            figures.audit_shed.follow(ring.shed().events, metrics);
+            figures.audit_shed_counts.follow(ring.shed().counts, metrics);
+            figures.audit_shed_chains.follow(ring.shed().chains, metrics);
+            figures
+                .audit_acknowledged
+                .follow(reporter.counters().acknowledged, metrics);
+            figures.audit_streams.follow(reporter.counters().opened, metrics);
+            metrics.set(figures.audit_waiting, ring.len() as u64);
+            metrics.set(figures.audit_ring_bytes, ring.bytes() as u64);
+            let lag = u64::try_from(reporter.lag(now).as_millis()).unwrap_or(u64::MAX);
+            metrics.set(figures.audit_lag_ms, lag);
+        }
         figures.revocation_streams.follow(watch.counters().opened, metrics);
         figures
             .revocation_violations
@@ -429,6 +443,29 @@ impl Root {
     }
 }
 
+/// What a configuration records its decisions with.
+fn books(id: RootId, policy: &Policy, settings: audit::Settings) -> Result<Books, StartError> {
+    let ring = Ring::new(Limits {
+        max_entries: policy.audit.ring_entries,
+        max_bytes: policy.audit.ring_bytes,
+        overflow: match policy.audit.on_overflow {
+            Overflow::Shed => audit::Overflow::Shed,
+            Overflow::Deny => audit::Overflow::Deny,
+        },
+    })?;
+    let mut line = Line::new(&policy.control_plane.cluster, "credence.v1.AuditService", "Report");
+    line.belongs_to(id);
+    Ok(Books {
+        recorder: Recorder::new(&policy.audit, calls::random()?),
+        evidence: Evidence {
+            ring,
+            reporter: Reporter::new(settings),
+        },
+        line,
+        pending: policy.audit.response_status.then(Pending::new),
+    })
+}
+
 impl Figures {
     fn new(metrics: &mut Metrics) -> Self {
         let mut total = |name| Total {
@@ -443,6 +480,8 @@ impl Figures {
             shared_cache_stored: total("credence_shared_cache_stored"),
             shared_cache_dropped: total("credence_shared_cache_dropped"),
             audit_shed: total("credence_audit_shed"),
+            audit_shed_counts: total("credence_audit_shed_counts"),
+            audit_shed_chains: total("credence_audit_shed_chains"),
             audit_acknowledged: total("credence_audit_acknowledged"),
             audit_streams: total("credence_audit_streams"),
             revocation_streams: total("credence_revocation_streams"),
@@ -453,6 +492,9 @@ impl Figures {
             memory_bytes: metrics.gauge("credence_memory_bytes"),
             held: metrics.gauge("credence_held"),
             audit_waiting: metrics.gauge("credence_audit_waiting"),
+            audit_ring_bytes: metrics.gauge("credence_audit_ring_bytes"),
+            audit_unanswered: metrics.gauge("credence_audit_unanswered"),
+            audit_lag_ms: metrics.gauge("credence_audit_lag_ms"),
             revocation_revision: metrics.gauge("credence_revocation_revision"),
             revocation_subjects: metrics.gauge("credence_revocation_subjects"),
             lease_age_ms: metrics.gauge("credence_lease_age_ms"),

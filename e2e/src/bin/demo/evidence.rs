@@ -111,7 +111,7 @@ fn print(records: &[Record], screen: &mut Screen<impl Write>) -> Result<(), Fail
         ];
         screen.say(line(cells, alike.len()))?;
     }
-    screen.say("  Denied before any signature had verified, and so counted only (the demo's own probing included):")?;
+    screen.say("  Open to all, or denied before any signature had verified, and so counted only (the demo's own probing included):")?;
     let counts = aggregates(records)
         .into_iter()
         .map(|(reason, count)| format!("{reason} {count}"));
