@@ -40,11 +40,9 @@ use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_ledger::view::EntryView;
-use credence_ledger::{
-    Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName,
-};
-use prost::Message as _;
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
 use credence_storage::frames::TornTail;
+use prost::Message as _;
 
 /// Starts control planes.
 #[derive(Debug)]

@@ -16,7 +16,10 @@ use prost::Message as _;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from).join("credence-append-example");
+    let folder = arguments
+        .next()
+        .map_or_else(std::env::temp_dir, PathBuf::from)
+        .join("credence-append-example");
     let mut number = |default| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (events, principals, batch): (u64, u64, u64) = (number(1_000_000), number(1000), number(500));
     std::fs::create_dir_all(&folder).expect("the folder can be made");
@@ -69,7 +72,10 @@ fn main() {
     println!("appending thread  {:6.3} us of CPU an event", each(spent.thread));
     println!("whole process     {:6.3} us of CPU an event", each(spent.process));
     println!("elapsed           {:6.3} us an event", each(spent.elapsed));
-    println!("on disk           {:6.1} bytes an event", ledger.bytes() as f64 / appended as f64);
+    println!(
+        "on disk           {:6.1} bytes an event",
+        ledger.bytes() as f64 / appended as f64
+    );
     drop(ledger);
     std::fs::remove_dir_all(&folder).expect("the folder can be removed");
 }
@@ -79,7 +85,11 @@ fn event(number: u64, principals: u64) -> v1::Entry {
     let principal = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % principals;
     let digest = |salt: u64| -> Vec<u8> {
         (0..4_u64)
-            .flat_map(|part| (principal + salt + part).wrapping_mul(0xd6e8_feb8_6659_fd93).to_le_bytes())
+            .flat_map(|part| {
+                (principal + salt + part)
+                    .wrapping_mul(0xd6e8_feb8_6659_fd93)
+                    .to_le_bytes()
+            })
             .collect()
     };
     v1::Entry {

@@ -65,7 +65,9 @@ impl Finisher {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("ledger-index".to_owned()).spawn(work)?;
+        let thread = std::thread::Builder::new()
+            .name("ledger-index".to_owned())
+            .spawn(work)?;
         Ok(Self {
             jobs: Some(jobs),
             waiting,
@@ -84,7 +86,11 @@ impl Finisher {
     pub(crate) fn make_room(&self) -> Result<(), IndexError> {
         let mut unfinished = self.waiting.lock();
         while unfinished.count >= MAX_UNFINISHED {
-            unfinished = self.waiting.fewer.wait(unfinished).unwrap_or_else(PoisonError::into_inner);
+            unfinished = self
+                .waiting
+                .fewer
+                .wait(unfinished)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         while let Some((segment, error)) = unfinished.failed.pop() {
             if let Err(again) = finish(&segment) {

@@ -100,7 +100,9 @@ impl<'a> Group<'a> {
             bundle,
             bundle_offset: payload.len() - bundle.len(),
         };
-        let whole = group.leaves().fold(0, |length, (_, leaf)| length + LEAF_LENGTH_BYTES + leaf.len());
+        let whole = group
+            .leaves()
+            .fold(0, |length, (_, leaf)| length + LEAF_LENGTH_BYTES + leaf.len());
         (group.leaves().count() == group.head.entries as usize && whole == bundle.len()).then_some(group)
     }
 
@@ -121,7 +123,10 @@ impl<'a> Group<'a> {
 
 const HEAD_LENGTH_BYTES: usize = 4;
 /// A mark takes at most 32 bytes: 2 and the name's 18, a number's 11 and a change's 1 or 2 (a known enumeration is small).
-const _: () = assert!(crate::sources::MAX_KNOWN_SOURCES * 34 < credence_storage::frames::MAX_PAYLOAD, "one frame holds all sources");
+const _: () = assert!(
+    crate::sources::MAX_KNOWN_SOURCES * 34 < credence_storage::frames::MAX_PAYLOAD,
+    "one frame holds all sources"
+);
 /// C2SP tlog-tiles: each leaf of a bundle follows its length, big-endian.
 pub(crate) const LEAF_LENGTH_BYTES: usize = 2;
 

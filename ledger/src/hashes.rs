@@ -64,7 +64,13 @@ impl HashFiles {
         let open = |level: u32| {
             let path = folder.join(level.to_string());
             let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+            let file = options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path);
             file.map_err(|error| HashError::Io { path, error })
         };
         Ok(Self {
@@ -195,7 +201,9 @@ mod tests {
         let mut writer = files.writer(0).unwrap();
         let mut frontier = Frontier::new();
         for index in 0..size {
-            frontier.push(leaf_hash(&index.to_be_bytes()), &mut |level, hash| writer.push(level, hash));
+            frontier.push(leaf_hash(&index.to_be_bytes()), &mut |level, hash| {
+                writer.push(level, hash)
+            });
             if index % 100 == 0 {
                 writer.flush().unwrap();
             }

@@ -52,6 +52,7 @@ pub(crate) struct KeyFile {
 
 /// What has become of a key.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every key is there, and none is kept like this")]
 pub(crate) enum KeyState {
     Live(LessSafeKey),
     Erased,
@@ -231,7 +232,9 @@ impl DataKeys {
     pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
         match self.slots.get(name as usize) {
             Some(Slot::Live { .. } | Slot::Erased) => self.used(name, segment),
-            Some(Slot::Free) | None => Err(self.file.damaged(name, "evidence was sealed with its key, which is not there")),
+            Some(Slot::Free) | None => Err(self
+                .file
+                .damaged(name, "evidence was sealed with its key, which is not there")),
         }
     }
 
@@ -303,7 +306,12 @@ impl DataKeys {
     pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, KeyError> {
         let held_from = first_held / UNIT;
         let is_unused = |slot: &Slot| matches!(slot, Slot::Live { last_use } if *last_use < held_from);
-        let unused: Vec<u32> = (0..).zip(&self.slots).skip(1).filter(|(_, slot)| is_unused(slot)).map(|(name, _)| name).collect();
+        let unused: Vec<u32> = (0..)
+            .zip(&self.slots)
+            .skip(1)
+            .filter(|(_, slot)| is_unused(slot))
+            .map(|(name, _)| name)
+            .collect();
         for name in &unused {
             self.overwrite(*name, FREE, 0)?;
             self.slots[*name as usize] = Slot::Free;
@@ -333,7 +341,8 @@ impl DataKeys {
         let key = random_key().map_err(|error| self.file.io_error(error))?;
         let name = self.free.last().copied().unwrap_or(self.slots.len() as u32);
         let last_use = segment / UNIT;
-        self.file.write(&encode(name, LIVE, &tag, &key, last_use)[..], slot_offset(name))?;
+        self.file
+            .write(&encode(name, LIVE, &tag, &key, last_use)[..], slot_offset(name))?;
         self.unsynced = true;
         let slot = Slot::Live { last_use };
         match self.free.pop() {
@@ -603,7 +612,14 @@ mod tests {
     fn every_principal_has_one_key_after_a_restart_too() {
         let scratch = scratch();
         let mut keys = scratch.open();
-        assert_eq!((name(&mut keys, "a", 0), name(&mut keys, "b", 0), name(&mut keys, "a", 0)), (1, 2, 1));
+        assert_eq!(
+            (
+                name(&mut keys, "a", 0),
+                name(&mut keys, "b", 0),
+                name(&mut keys, "a", 0)
+            ),
+            (1, 2, 1)
+        );
         assert_eq!(keys.name_for(None, 0).unwrap(), 0);
         let mut keys = scratch.open();
         assert_eq!((name(&mut keys, "b", 0), name(&mut keys, "c", 0)), (2, 3));
@@ -616,7 +632,8 @@ mod tests {
         for scratch in [&one, &other] {
             name(&mut scratch.open(), "alice", 0);
         }
-        let tags = [one, other].map(|scratch| std::fs::read(&scratch.path).unwrap()[SLOT_BYTES + TAG_AT..][..16].to_vec());
+        let tags =
+            [one, other].map(|scratch| std::fs::read(&scratch.path).unwrap()[SLOT_BYTES + TAG_AT..][..16].to_vec());
         assert_ne!(tags[0], tags[1]);
     }
 
@@ -629,7 +646,11 @@ mod tests {
         assert!(keys.erase(before).unwrap());
         assert!(!keys.erase(before).unwrap());
         let file = std::fs::read(&scratch.path).unwrap();
-        assert!(!file.windows(16).any(|window| secret.chunks(16).any(|part| part == window)));
+        assert!(
+            !file
+                .windows(16)
+                .any(|window| secret.chunks(16).any(|part| part == window))
+        );
         for mut keys in [keys, scratch.open()] {
             assert!(matches!(keys.file.state(before).unwrap(), KeyState::Erased));
             assert!(keys.key(before).is_err());

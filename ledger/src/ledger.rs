@@ -295,7 +295,10 @@ impl Ledger {
     /// that others know; without one it is the tree as it is now.
     pub fn prune(&mut self, first: u64, published: Option<(u64, Hash)>) -> Result<Pruned, LedgerAppendError> {
         let segments = self.shared.segments();
-        let kept = segments.iter().rposition(|segment| segment.first() <= first).unwrap_or(0);
+        let kept = segments
+            .iter()
+            .rposition(|segment| segment.first() <= first)
+            .unwrap_or(0);
         let (Some(kept_from), true) = (segments.get(kept).map(|segment| segment.first()), kept > 0) else {
             return Ok(Pruned {
                 first: self.shared.first(),
@@ -330,7 +333,9 @@ impl Ledger {
         let Retention { age, bytes } = self.options.retention;
         let segments = self.shared.segments();
         let mut excess = bytes.map_or(0, |limit| self.bytes().saturating_sub(limit));
-        let horizon = age.map_or(0, |age| now().saturating_sub(age.as_nanos().try_into().unwrap_or(u64::MAX)));
+        let horizon = age.map_or(0, |age| {
+            now().saturating_sub(age.as_nanos().try_into().unwrap_or(u64::MAX))
+        });
         let mut first = 0;
         for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
             // Nothing in a segment is newer than the beginning of the next.
@@ -340,7 +345,11 @@ impl Ledger {
             excess = excess.saturating_sub(segment.bytes());
             first = next.first();
         }
-        if first == 0 { Ok(None) } else { self.prune(first, published).map(Some) }
+        if first == 0 {
+            Ok(None)
+        } else {
+            self.prune(first, published).map(Some)
+        }
     }
 
     /// Reads it beside the one who appends.
@@ -430,7 +439,7 @@ impl Ledger {
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
     fn make_room(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
         let next = self.frontier.size() + u64::from(piece.head.entries);
-        if next % UNIT == 0 && self.segment_is_full(piece, next) {
+        if next.is_multiple_of(UNIT) && self.segment_is_full(piece, next) {
             self.write(piece)?;
             self.begin_segment()?;
         } else if piece.bundle.len() >= PIECE_BYTES || piece.leaves.len() >= PIECE_RECORDS {
@@ -444,8 +453,19 @@ impl Ledger {
         if records == 0 {
             return false;
         }
-        let age = self.options.retention.age.map(|age| age.as_nanos() / SEGMENTS_IN_RETENTION);
-        let is_old = age.is_some_and(|age| u128::from(piece.head.received_unix_nano.saturating_sub(self.segment.began_unix_nano())) > age);
+        let age = self
+            .options
+            .retention
+            .age
+            .map(|age| age.as_nanos() / SEGMENTS_IN_RETENTION);
+        let is_old = age.is_some_and(|age| {
+            u128::from(
+                piece
+                    .head
+                    .received_unix_nano
+                    .saturating_sub(self.segment.began_unix_nano()),
+            ) > age
+        });
         let bytes = self.current.end() + piece.bundle.len() as u64;
         let limit = self.options.bounds.segment.min(MAX_SEGMENT_BYTES);
         is_old || bytes >= limit || records + UNIT > u64::from(MAX_PLACES) || self.index_is_full()
@@ -509,7 +529,9 @@ impl Ledger {
             source: source.map_or(Bytes::new(), |source| Bytes::copy_from_slice(&source.0)),
             body: Some(body),
         };
-        self.seal(0, row, piece, |target| target.extend_from_slice(&record.encode_to_vec()))
+        self.seal(0, row, piece, |target| {
+            target.extend_from_slice(&record.encode_to_vec())
+        })
     }
 
     fn seal<'a>(
@@ -564,7 +586,8 @@ impl Ledger {
             }
         });
         for (_, hash, _) in piece.leaves.drain(..) {
-            self.frontier.push(hash, &mut |level, hash| self.hashes.push(level, hash));
+            self.frontier
+                .push(hash, &mut |level, hash| self.hashes.push(level, hash));
         }
         piece.bundle.clear();
         piece.head = GroupHead {
@@ -572,7 +595,8 @@ impl Ledger {
             ..GroupHead::default()
         };
         let size = self.frontier.size();
-        self.segment.grown((size - self.segment.first()) as u32, self.current.end());
+        self.segment
+            .grown((size - self.segment.first()) as u32, self.current.end());
         // What could not be written is durable all the same: it is written before the next group, or made again at the
         // next start.
         if self.hashes.flush().is_ok() {
@@ -666,7 +690,9 @@ impl Ledger {
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = formatter.debug_struct("Ledger");
-        debug.field("folder", &self.paths.0).field("size", &self.frontier.size());
+        debug
+            .field("folder", &self.paths.0)
+            .field("size", &self.frontier.size());
         debug.finish_non_exhaustive()
     }
 }

@@ -22,16 +22,13 @@
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
 mod chains;
-mod finisher;
-mod hashes;
-mod keys;
-mod recovery;
-mod rows;
-mod seal;
 pub mod checkpoint;
 pub mod cosignature;
+mod finisher;
 mod group;
+mod hashes;
 pub mod index;
+mod keys;
 pub mod leaf;
 pub mod ledger;
 pub mod note;
@@ -39,6 +36,9 @@ pub mod proof;
 pub mod query;
 pub mod reader;
 pub mod record;
+mod recovery;
+mod rows;
+mod seal;
 pub mod segment;
 pub mod sources;
 pub mod tree;
@@ -48,6 +48,6 @@ pub use leaf::SourceName;
 pub use ledger::{
     Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerOptions, NewItem, Opened, Pruned, Retention,
 };
-pub use reader::{LedgerReader, ReadError};
 pub use query::{Filter, Page, Query};
+pub use reader::{LedgerReader, ReadError};
 pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};

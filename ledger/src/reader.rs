@@ -49,7 +49,9 @@ pub enum ReadError {
         size: u64,
     },
     /// The bytes on disk are not those that were stored.
-    #[error("record {index} is not what the tree says it is: the ledger is damaged; check the disk and restore a backup")]
+    #[error(
+        "record {index} is not what the tree says it is: the ledger is damaged; check the disk and restore a backup"
+    )]
     Corrupt {
         /// The record's index.
         index: u64,
@@ -105,7 +107,9 @@ impl LedgerReader {
 
     /// What is held, newest first.
     pub fn segments(&self) -> Vec<Arc<Segment>> {
-        self.0.as_ref().map_or_else(|_| Vec::new(), |shared| shared.segments().into_iter().rev().collect())
+        self.0
+            .as_ref()
+            .map_or_else(|_| Vec::new(), |shared| shared.segments().into_iter().rev().collect())
     }
 
     /// The record of this index. Blocks on the disk, as everything below does.
@@ -155,7 +159,10 @@ impl LedgerReader {
     /// The leaf of this index, as the tree commits to it.
     pub fn leaf(&self, index: u64) -> Result<Vec<u8>, ReadError> {
         let bundle = self.bundle(index, 1)?;
-        Ok(bundle.get(crate::group::LEAF_LENGTH_BYTES..).unwrap_or_default().to_vec())
+        Ok(bundle
+            .get(crate::group::LEAF_LENGTH_BYTES..)
+            .unwrap_or_default()
+            .to_vec())
     }
 
     /// So many leaves from this index on, as an entry bundle of C2SP tlog-tiles. They are compared with the tree, so that
@@ -287,7 +294,10 @@ impl Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Shared").field("origin", &self.origin).finish_non_exhaustive()
+        formatter
+            .debug_struct("Shared")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
     }
 }
 

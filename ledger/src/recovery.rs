@@ -69,7 +69,11 @@ impl Ledger {
             let found = hash_files.size()?;
             if found > 0 {
                 let path = paths.segments();
-                return Err(LedgerError::Missing { expected: 0, found, path });
+                return Err(LedgerError::Missing {
+                    expected: 0,
+                    found,
+                    path,
+                });
             }
             return Self::begin(paths, options, keys, &origin, secret, shared).map(|ledger| (ledger, opened));
         };
@@ -278,7 +282,8 @@ impl Replay {
         });
         added?;
         let hashes = &mut self.hashes;
-        self.frontier.push(leaf_hash(leaf), &mut |level, hash| hashes.push(level, hash));
+        self.frontier
+            .push(leaf_hash(leaf), &mut |level, hash| hashes.push(level, hash));
         if self.hashes.pending() >= PENDING_HASHES {
             self.hashes.flush()?;
         }
@@ -355,7 +360,9 @@ fn index_again(
                 Ok(OpenedLeaf::Record(record)) => Some(record),
                 Ok(OpenedLeaf::Erased) | Err(_) => None,
             };
-            let received = record.as_ref().map_or(group.head.received_unix_nano, |record| record.received_unix_nano);
+            let received = record
+                .as_ref()
+                .map_or(group.head.received_unix_nano, |record| record.received_unix_nano);
             let row = match record.as_ref().and_then(|record| record.body.as_ref()) {
                 Some(StoredBody::Entry(stored)) => match EntryView::parse(&stored.entry) {
                     Ok(view) if stored.known_chain.is_empty() => Row::Entry(view),
@@ -455,7 +462,9 @@ fn first_frame(path: &Path, first: u64) -> Result<GroupHead, LedgerError> {
 
 /// A last segment without its first frame was begun when the machine stopped: nothing is in it.
 fn drop_empty_last(paths: &Paths, found: &mut Vec<u64>) -> Result<(), LedgerError> {
-    let Some(last) = found.last().copied() else { return Ok(()) };
+    let Some(last) = found.last().copied() else {
+        return Ok(());
+    };
     let path = paths.segment(last);
     let mut frames = 0;
     let scanned = FrameReader::open(&path, FrameKind::SealedLedger).and_then(|reader| {

@@ -7,7 +7,6 @@ use crate::view::{EntryKind, EntryView, MAX_DELEGATION_IDS, PrincipalView};
 
 /// A record that is to be indexed.
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::large_enum_variant, reason = "nearly every record is an entry")]
 pub(crate) enum Row<'a> {
     Entry(EntryView<'a>),
     /// A chain that the ledger already had: it is found where it is.
@@ -33,7 +32,10 @@ impl Row<'_> {
                     span = (event.time_unix_nano, event.time_unix_nano);
                     keys.push_principal(event.principal);
                     keys.push(IndexKey::Agent(event.agent));
-                    event.delegation_ids().iter().for_each(|id| keys.push(IndexKey::Delegation(id)));
+                    event
+                        .delegation_ids()
+                        .iter()
+                        .for_each(|id| keys.push(IndexKey::Delegation(id)));
                     keys.push(IndexKey::Tool(event.tool));
                     keys.push(IndexKey::Decision(event.decision));
                     keys.push(IndexKey::Reason(event.reason));

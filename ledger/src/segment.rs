@@ -169,7 +169,10 @@ impl Segment {
         let mut length = [0; LEAF_LENGTH_BYTES];
         file.read_exact_at(&mut length, u64::from(last)).map_err(io_error)?;
         let end = last as usize + LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(length));
-        let span = end.checked_sub(first as usize).filter(|span| *span <= MAX_SPAN).ok_or_else(mismatch)?;
+        let span = end
+            .checked_sub(first as usize)
+            .filter(|span| *span <= MAX_SPAN)
+            .ok_or_else(mismatch)?;
         let mut bytes = vec![0; span];
         file.read_exact_at(&mut bytes, u64::from(first)).map_err(io_error)?;
         let mut run = LeafRun::default();

@@ -69,7 +69,12 @@ impl KnownSources {
         let mark = |(source, (state, _)): (&SourceName, &(SourceState, Age))| SourceMark {
             name: source.0.to_vec(),
             last_sequence: state.last_sequence,
-            change: if state.lost { SourceChange::Lost } else { SourceChange::Started }.into(),
+            change: if state.lost {
+                SourceChange::Lost
+            } else {
+                SourceChange::Started
+            }
+            .into(),
         };
         by_birth.into_iter().map(mark).collect()
     }
@@ -153,6 +158,9 @@ mod tests {
             let name = SourceName([source; 16]);
             assert_eq!(again.get(&name), sources.get(&name));
         }
-        assert_eq!(again.by_age.values().collect::<Vec<_>>(), sources.by_age.values().collect::<Vec<_>>());
+        assert_eq!(
+            again.by_age.values().collect::<Vec<_>>(),
+            sources.by_age.values().collect::<Vec<_>>()
+        );
     }
 }

@@ -121,7 +121,9 @@ impl Sightings {
         if of_late.knows(event, last_seen) {
             return;
         }
-        let principal = event.principal.map(|principal| PrincipalName::try_from(principal.to_wire()));
+        let principal = event
+            .principal
+            .map(|principal| PrincipalName::try_from(principal.to_wire()));
         let Some(Ok(principal)) = principal else { return };
         let delegation = SeenDelegation {
             ids: event.delegation_ids().iter().map(|id| (*id).to_owned()).collect(),
@@ -150,7 +152,12 @@ impl SeenOfLate {
     /// Whether the same was said of that second already.
     fn knows(&mut self, event: &EventView<'_>, second: i64) -> bool {
         let same = match event.chain_digest {
-            [] => self.hasher.hash_one((event.principal.map(|principal| (principal.issuer, principal.subject)), event.delegation_ids(), event.agent, event.tool)),
+            [] => self.hasher.hash_one((
+                event.principal.map(|principal| (principal.issuer, principal.subject)),
+                event.delegation_ids(),
+                event.agent,
+                event.tool,
+            )),
             digest => self.hasher.hash_one((digest, event.agent, event.tool)),
         };
         let place = (same % PLACES as u64) as usize;
@@ -289,7 +296,11 @@ mod tests {
         };
         let again = vec![with_chain(1, "pay", NOW); 5];
         assert_eq!(note_of_late(&seen, again, of_late), 1);
-        let others = [with_chain(1, "read", NOW), with_chain(2, "read", NOW), with_chain(2, "read", NOW + 1)];
+        let others = [
+            with_chain(1, "read", NOW),
+            with_chain(2, "read", NOW),
+            with_chain(2, "read", NOW + 1),
+        ];
         for other in others {
             assert_eq!(note_of_late(&seen, vec![other], of_late), 1);
         }

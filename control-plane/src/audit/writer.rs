@@ -438,7 +438,13 @@ impl Writing {
         })) = self.settle(retained)
         {
             self.metrics.ledger_pruned_segments.inc_by(segments as u64);
-            tracing::info!(first, segments, keys, chains, "the oldest evidence was removed, as the retention says");
+            tracing::info!(
+                first,
+                segments,
+                keys,
+                chains,
+                "the oldest evidence was removed, as the retention says"
+            );
         }
     }
 
@@ -751,7 +757,9 @@ mod tests {
         };
         let batch = v1::Batch {
             first_sequence,
-            entries: (0..count).map(|place| entry(first_sequence.wrapping_add(place))).collect(),
+            entries: (0..count)
+                .map(|place| entry(first_sequence.wrapping_add(place)))
+                .collect(),
         };
         checked(&batch)
     }
@@ -805,7 +813,10 @@ mod tests {
         assert_eq!(running.handle.erase(erase()).await.unwrap(), None);
         let contents = running.contents();
         assert_eq!(contents[..2], ["Started", "Erased"]);
-        assert!(contents[2].contains("Erasure") && !contents[2].contains("alice"), "{contents:?}");
+        assert!(
+            contents[2].contains("Erasure") && !contents[2].contains("alice"),
+            "{contents:?}"
+        );
     }
 
     #[tokio::test]
@@ -937,10 +948,13 @@ mod tests {
             generation: back.generation,
         };
         running.handle.perform(close).await.unwrap();
-        let gone = running.handle.perform(Report::Resume {
+        let gone = running
+            .handle
+            .perform(Report::Resume {
                 source: source.source,
                 anchors_digest: Vec::new(),
-            }).await;
+            })
+            .await;
         assert!(matches!(gone, Err(ReportError::UnknownSource)));
         assert_eq!(running.contents(), ["Started", "1", "Lost", "Returned", "Ended"]);
     }

@@ -49,9 +49,15 @@ fn hashes_that_are_cut_anywhere_or_gone_are_made_again() {
     drop(ledger);
     let level_0 = std::fs::read(folder.path().join("hashes/0")).unwrap().len();
     let lengths = [0, 31, 32 * 300, level_0 - 64, level_0 - 33, level_0 - 1, level_0];
-    for (level, length) in lengths.map(|length| ("0", length)).into_iter().chain([("1", 0), ("1", 33), ("1", 64)]) {
+    for (level, length) in lengths
+        .map(|length| ("0", length))
+        .into_iter()
+        .chain([("1", 0), ("1", 33), ("1", 64)])
+    {
         let folder = copy(folder.path());
-        edit(&folder.path().join("hashes").join(level), |bytes| bytes.truncate(length));
+        edit(&folder.path().join("hashes").join(level), |bytes| {
+            bytes.truncate(length)
+        });
         let mut ledger = open(folder.path());
         assert_eq!(tree(&ledger.reader()), whole, "level {level} of {length} bytes");
         fill(&mut ledger, "a", 1);
@@ -75,17 +81,15 @@ fn a_segment_that_was_begun_and_no_more_is_begun_again() {
     let whole = tree(&ledger.reader());
     drop(ledger);
     let path = segment_files(folder.path()).pop().unwrap();
-    let header_and_more = std::fs::read(&path).unwrap();
-    let first = std::fs::read(&path).unwrap();
-    let beginning = 36 + 12 + u32::from_le_bytes(first[36..40].try_into().unwrap()) as usize;
+    let last = std::fs::read(&path).unwrap();
+    // Behind the file's header and the first frame.
+    let beginning = 36 + 12 + u32::from_le_bytes(last[36..40].try_into().unwrap()) as usize;
     for length in 36..beginning {
         let folder = copy(folder.path());
-        // As if the one before it were the last that has anything in it.
-        let last = segment_files(folder.path()).pop().unwrap();
-        std::fs::write(&last, &header_and_more[..length]).unwrap();
+        std::fs::write(segment_files(folder.path()).pop().unwrap(), &last[..length]).unwrap();
         let mut ledger = open(folder.path());
         let size = ledger.reader().size();
-        assert!(size % 256 == 0 && size < whole.0, "{size}");
+        assert!(size.is_multiple_of(256) && size < whole.0, "{size}");
         fill(&mut ledger, "a", 300);
         drop(ledger);
         assert_eq!(open(folder.path()).reader().size(), size + 300);
@@ -113,7 +117,9 @@ fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 700);
     let reader = ledger.reader();
-    let roots: Vec<_> = [100, 256, 600, 700].map(|size| (size, reader.root(size).unwrap())).to_vec();
+    let roots: Vec<_> = [100, 256, 600, 700]
+        .map(|size| (size, reader.root(size).unwrap()))
+        .to_vec();
     drop((ledger, reader));
     let with = |published| LedgerOptions {
         published: Some(published),
@@ -122,12 +128,25 @@ fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
     for (size, root) in &roots {
         try_open(folder.path(), with((*size, *root))).unwrap();
         let error = try_open(folder.path(), with((*size, roots[0].1))).err();
-        assert_eq!(matches!(error, Some(LedgerError::OtherRoot { .. })), *size != 100, "{size}: {error:?}");
+        assert_eq!(
+            matches!(error, Some(LedgerError::OtherRoot { .. })),
+            *size != 100,
+            "{size}: {error:?}"
+        );
     }
     let gone = try_open(folder.path(), with((701, roots[0].1))).unwrap_err();
-    assert!(matches!(gone, LedgerError::Gone { published: 701, size: 700 }));
+    assert!(matches!(
+        gone,
+        LedgerError::Gone {
+            published: 701,
+            size: 700
+        }
+    ));
     let empty = tempfile::tempdir().unwrap();
-    assert!(matches!(try_open(empty.path(), with(roots[0])), Err(LedgerError::Gone { .. })));
+    assert!(matches!(
+        try_open(empty.path(), with(roots[0])),
+        Err(LedgerError::Gone { .. })
+    ));
 }
 
 #[test]
@@ -177,7 +196,10 @@ fn records_that_are_gone_altogether_are_damage() {
     fill(&mut ledger, "a", 1);
     drop(ledger);
     std::fs::remove_dir_all(folder.path().join("segments")).unwrap();
-    assert!(matches!(try_open(folder.path(), options()), Err(LedgerError::Missing { .. })));
+    assert!(matches!(
+        try_open(folder.path(), options()),
+        Err(LedgerError::Missing { .. })
+    ));
 }
 
 #[test]

@@ -29,7 +29,10 @@ fn what_was_erased_reads_as_erased_and_every_proof_holds() {
     let Some(Note::Erasure(erasure)) = note.note else {
         panic!("{note:?}")
     };
-    assert_eq!((erasure.key, erasure.by.as_str(), erasure.reason.as_str()), (key, "dpo", "request 17"));
+    assert_eq!(
+        (erasure.key, erasure.by.as_str(), erasure.reason.as_str()),
+        (key, "dpo", "request 17")
+    );
     drop((ledger, reader));
     assert_eq!(subjects(&open(folder.path()).reader()), expected);
 }
@@ -72,7 +75,10 @@ fn the_index_does_not_find_what_was_erased() {
     let count = |subject| {
         let key = IndexKey::principal("https://id", Some(subject));
         let segments = ledger.reader().segments();
-        segments.iter().map(|segment| segment.lookup(&key).unwrap().len()).sum::<usize>()
+        segments
+            .iter()
+            .map(|segment| segment.lookup(&key).unwrap().len())
+            .sum::<usize>()
     };
     assert_eq!((count("a"), count("b")), (3, 600));
 }

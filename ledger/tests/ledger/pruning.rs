@@ -20,7 +20,10 @@ fn segments_are_removed_whole_and_the_tree_stays() {
     let leaf = leaf_hash(&reader.leaf(3).unwrap());
     let files = segment_files(folder.path()).len();
     let pruned = ledger.prune(800, Some((size, root))).unwrap();
-    assert!(pruned.first <= 800 && pruned.first > 0 && pruned.segments > 0, "{pruned:?}");
+    assert!(
+        pruned.first <= 800 && pruned.first > 0 && pruned.segments > 0,
+        "{pruned:?}"
+    );
     assert_eq!(segment_files(folder.path()).len(), files - pruned.segments);
     assert_eq!(reader.first(), pruned.first);
     assert!(matches!(reader.record(3), Err(ReadError::Pruned { index: 3, .. })));
@@ -36,7 +39,10 @@ fn segments_are_removed_whole_and_the_tree_stays() {
     let Some(Note::Pruning(pruning)) = note.note else {
         panic!("{note:?}")
     };
-    assert_eq!((pruning.first, pruning.tree_size, pruning.root), (pruned.first, size, root.0.to_vec()));
+    assert_eq!(
+        (pruning.first, pruning.tree_size, pruning.root),
+        (pruned.first, size, root.0.to_vec())
+    );
     let now = tree(&reader);
     drop((ledger, reader));
     let reader = open(folder.path()).reader();
@@ -141,7 +147,9 @@ fn a_retention_by_bytes_and_one_by_age_remove_the_oldest() {
     };
     for (retention, removes_all) in [(by_bytes, false), (by_age, true), (Retention::default(), false)] {
         let folder = tempfile::tempdir().unwrap();
-        let mut ledger = try_open(folder.path(), LedgerOptions { retention, ..options() }).unwrap().0;
+        let mut ledger = try_open(folder.path(), LedgerOptions { retention, ..options() })
+            .unwrap()
+            .0;
         fill(&mut ledger, "a", 3000);
         let segments = segment_files(folder.path()).len();
         let pruned = ledger.retain(None).unwrap();

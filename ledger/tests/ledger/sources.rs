@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use credence_ledger::index::IndexKey;
 use credence_ledger::proof;
 use credence_ledger::tree::{Frontier, leaf_hash};
-use credence_ledger::{LedgerAppendError, LedgerBounds, LedgerOptions, ReadError, RecordBody, SourceChange, SourceName};
+use credence_ledger::{
+    LedgerAppendError, LedgerBounds, LedgerOptions, ReadError, RecordBody, SourceChange, SourceName,
+};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
@@ -17,7 +19,9 @@ fn what_was_appended_is_read_back_at_once_and_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     ledger.append(&[change(SOURCE, SourceChange::Started, 0)]).unwrap();
-    ledger.append(&[batch(1, vec![event("a", "pay"), event("b", "read")])]).unwrap();
+    ledger
+        .append(&[batch(1, vec![event("a", "pay"), event("b", "read")])])
+        .unwrap();
     let before = ledger.reader().records(0..3).unwrap();
     assert_eq!(subjects(&ledger.reader()), ["source", "a", "b"]);
     assert!(matches!(&before[2].body, RecordBody::Entry { sequence: 2, entry } if *entry == event("b", "read")));
@@ -71,8 +75,16 @@ fn segments_begin_at_multiples_of_256_and_a_group_may_be_larger_than_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     ledger.append(&[batch(1, vec![event("a", "pay"); 2000])]).unwrap();
-    let firsts: Vec<u64> = ledger.reader().segments().iter().map(|segment| segment.first()).collect();
-    assert!(firsts.len() > 2 && firsts.iter().all(|first| first % 256 == 0), "{firsts:?}");
+    let firsts: Vec<u64> = ledger
+        .reader()
+        .segments()
+        .iter()
+        .map(|segment| segment.first())
+        .collect();
+    assert!(
+        firsts.len() > 2 && firsts.iter().all(|first| first.is_multiple_of(256)),
+        "{firsts:?}"
+    );
     drop(ledger);
     assert_eq!(subjects(&open(folder.path()).reader()), vec!["a"; 2000]);
 }
@@ -85,7 +97,12 @@ fn a_sources_numbers_survive_segments_and_restarts() {
     for source in [quiet, gone, lost] {
         ledger.append(&[change(source, SourceChange::Started, 0)]).unwrap();
     }
-    ledger.append(&[change(gone, SourceChange::Ended, 0), change(lost, SourceChange::Lost, 0)]).unwrap();
+    ledger
+        .append(&[
+            change(gone, SourceChange::Ended, 0),
+            change(lost, SourceChange::Lost, 0),
+        ])
+        .unwrap();
     fill(&mut ledger, "a", 1000);
     assert!(segment_files(folder.path()).len() > 1);
     drop(ledger);
@@ -111,7 +128,9 @@ fn a_chain_is_stored_once_however_often_it_is_presented() {
             principal: None,
         })),
     };
-    ledger.append(&[batch(1, vec![chain("a~b"), chain("a~b"), chain("a~c")])]).unwrap();
+    ledger
+        .append(&[batch(1, vec![chain("a~b"), chain("a~b"), chain("a~c")])])
+        .unwrap();
     ledger.append(&[batch(4, vec![chain("a~b")])]).unwrap();
     let kinds = ["chain", "known chain", "chain", "known chain"];
     assert_eq!(subjects(&ledger.reader()), kinds);
@@ -124,7 +143,10 @@ fn a_chain_is_stored_once_however_often_it_is_presented() {
         principal: None,
     }
     .digest();
-    assert_eq!(ledger.reader().segments()[0].lookup(&IndexKey::Chain(&digest)).unwrap(), [2]);
+    assert_eq!(
+        ledger.reader().segments()[0].lookup(&IndexKey::Chain(&digest)).unwrap(),
+        [2]
+    );
 }
 
 #[test]
@@ -139,16 +161,25 @@ fn events_are_found_by_the_index_of_full_and_of_growing_segments() {
         let segments = ledger.reader().segments();
         segments.iter().map(|segment| segment.lookup(&key).unwrap().len()).sum()
     };
-    assert_eq!(["a", "b", "c", "d"].map(|subject| count(&ledger, subject)), [400, 400, 400, 0]);
+    assert_eq!(
+        ["a", "b", "c", "d"].map(|subject| count(&ledger, subject)),
+        [400, 400, 400, 0]
+    );
     drop(ledger);
     // One is cut short, one is missing.
-    let mut indexes: Vec<_> = std::fs::read_dir(folder.path().join("index")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut indexes: Vec<_> = std::fs::read_dir(folder.path().join("index"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     indexes.sort();
     std::fs::remove_file(&indexes[0]).unwrap();
     std::fs::write(&indexes[1], "").unwrap();
     let (ledger, opened) = try_open(folder.path(), options()).unwrap();
     assert_eq!(opened.reindexed, 2);
-    assert_eq!(["a", "b", "c", "d"].map(|subject| count(&ledger, subject)), [400, 400, 400, 0]);
+    assert_eq!(
+        ["a", "b", "c", "d"].map(|subject| count(&ledger, subject)),
+        [400, 400, 400, 0]
+    );
 }
 
 #[test]
@@ -157,7 +188,9 @@ fn who_listens_learns_of_growth() {
     let mut ledger = open(folder.path());
     let heard = Arc::new(AtomicU64::new(0));
     let listener = Arc::clone(&heard);
-    ledger.reader().on_growth(move |size| listener.store(size, Ordering::SeqCst));
+    ledger
+        .reader()
+        .on_growth(move |size| listener.store(size, Ordering::SeqCst));
     fill(&mut ledger, "a", 3);
     assert_eq!(heard.load(Ordering::SeqCst), 3);
 }
@@ -196,7 +229,9 @@ fn evidence_about_more_principals_than_there_may_be_keys_is_refused() {
 fn no_name_and_no_tool_can_be_read_from_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
-    ledger.append(&[batch(1, vec![event("alice-liddell", "withdraw-everything")])]).unwrap();
+    ledger
+        .append(&[batch(1, vec![event("alice-liddell", "withdraw-everything")])])
+        .unwrap();
     fill(&mut ledger, "alice-liddell", 1000);
     drop(ledger);
     let mut pending = vec![folder.path().to_owned()];

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use credence_ledger::tree::Hash;
 use credence_ledger::view::PrincipalView;
 use credence_ledger::{
-    Ledger, LedgerBounds, LedgerError, LedgerOptions, LedgerReader, NewItem, Opened, RecordBody, Retention, SourceChange,
-    SourceName, StoredSourceChange,
+    Ledger, LedgerBounds, LedgerError, LedgerOptions, LedgerReader, NewItem, Opened, RecordBody, Retention,
+    SourceChange, SourceName, StoredSourceChange,
 };
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
