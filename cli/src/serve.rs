@@ -101,6 +101,19 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
     ledger_bytes: u64,
 
+    /// How many data keys the ledger may have: one for each principal that there is evidence of.
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().ledger_keys)]
+    ledger_keys: u32,
+
+    /// How long evidence is kept, 60s or more; its hashes stay. Forever, if it is not said.
+    #[arg(long, value_name = "SPAN")]
+    ledger_retention: Option<Span>,
+
+    /// The ledger's size, in bytes, beyond which the oldest evidence is removed; its hashes stay. Nothing is, if it is not
+    /// said.
+    #[arg(long, value_name = "BYTES")]
+    ledger_retention_bytes: Option<u64>,
+
     /// How many users the SCIM realms may hold together.
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().scim_users)]
     scim_users: u64,
@@ -156,6 +169,10 @@ impl Serve {
         config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;
         config.limits.ledger_bytes = self.ledger_bytes;
+        config.limits.ledger_keys = self.ledger_keys;
+        let retention = self.ledger_retention.as_ref();
+        config.limits.ledger_retention = retention.map(|span| Duration::from_secs(span.seconds));
+        config.limits.ledger_retention_bytes = self.ledger_retention_bytes;
         config.limits.scim_users = self.scim_users;
         config.limits.security_event_ids = self.security_event_ids;
         config.limits.history_kept = self.history_kept;

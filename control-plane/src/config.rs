@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::settings::{Settings, SettingsError};
+use credence_ledger::ledger::MAX_SEGMENT_BYTES;
 use credence_storage::frames::MAX_PAYLOAD;
 
 /// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
@@ -155,6 +156,9 @@ const MIN_BATCH_BYTES: u32 = 64 << 10;
 /// The longest [`Config::drain_promise`], from the contract with the filters.
 pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(60);
 
+/// What is removed sooner was hardly kept.
+const MIN_RETENTION: Duration = Duration::from_secs(60);
+
 /// The longest [`Config::cache_key_rotation`].
 pub const MAX_CACHE_KEY_ROTATION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -199,6 +203,13 @@ impl Config {
                 format!("{:?}", self.cache_key_rotation),
                 "1 second to 30 days",
             );
+        }
+        if let Some(retention) = limits.ledger_retention.filter(|retention| *retention < MIN_RETENTION) {
+            return refuse("ledger_retention", format!("{retention:?}"), "at least 60 seconds");
+        }
+        if limits.ledger_segment_bytes > MAX_SEGMENT_BYTES {
+            let found = limits.ledger_segment_bytes.to_string();
+            return refuse("ledger_segment_bytes", found, "at most 3 GiB");
         }
         let lifetimes = Duration::from_secs(60)..=MAX_TOKEN_LIFETIME;
         if !lifetimes.contains(&self.max_token_lifetime) {

@@ -225,6 +225,23 @@ async fn a_full_ledger_refuses_evidence_says_so_and_does_not_touch_revocations()
 }
 
 #[tokio::test]
+async fn a_damaged_ledger_refuses_evidence_says_so_and_does_not_touch_revocations() {
+    let place = Place::new();
+    let server = place.start().await;
+    let config = place.config();
+    server.running.shutdown().await;
+    std::fs::remove_file(config.data_folder.join("ledger/keys")).unwrap();
+    let server = place.start().await;
+    let ready = server.get("/readyz", &[]).await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.text.contains("ledger/keys"), "{}", ready.text);
+    let refused = server.report(None).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("damaged"), "{refused}");
+    server.revoke(raise("alice")).await;
+}
+
+#[tokio::test]
 async fn a_planned_stop_acknowledges_what_it_took() {
     let place = Place::new();
     let server = place.start().await;
