@@ -547,10 +547,8 @@ fn the_ledger_is_verified_offline_online_and_by_a_proof_and_damage_is_named() {
     assert_eq!(bench.run(&["audit", "key", "--data", "data"]).succeeded().trim(), key);
     let online = served.run(&["audit", "verify", "--key", &key]).succeeded();
     assert!(online.ends_with("verified"), "{online}");
-    bench.file(
-        "proof",
-        &served.run(&["audit", "prove", "1", "--key", &key]).succeeded(),
-    );
+    let proof = served.run(&["audit", "prove", "1", "--key", &key]).succeeded();
+    bench.file("proof", &format!("{proof}\n"));
     let proven = bench
         .run(&["audit", "verify", "--proof", "proof", "--key", &key])
         .succeeded();

@@ -43,10 +43,7 @@ impl Tile {
             TileContent::Hashes { level } => u32::from(level),
             TileContent::Entries => 0,
         };
-        let complete = match size.checked_shr(8 * level) {
-            Some(complete) => complete,
-            None => 0,
-        };
+        let complete = size.checked_shr(8 * level).unwrap_or(0);
         u128::from(self.index) * 256 + u128::from(self.width) <= u128::from(complete)
     }
 
