@@ -52,6 +52,7 @@ pub(crate) struct KeyFile {
 
 /// What has become of a key.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every key is there, and none is kept like this")]
 pub(crate) enum KeyState {
     Live(LessSafeKey),
     Erased,

@@ -439,7 +439,7 @@ impl Ledger {
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
     fn make_room(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
         let next = self.frontier.size() + u64::from(piece.head.entries);
-        if next % UNIT == 0 && self.segment_is_full(piece, next) {
+        if next.is_multiple_of(UNIT) && self.segment_is_full(piece, next) {
             self.write(piece)?;
             self.begin_segment()?;
         } else if piece.bundle.len() >= PIECE_BYTES || piece.leaves.len() >= PIECE_RECORDS {

@@ -7,7 +7,6 @@ use crate::view::{EntryKind, EntryView, MAX_DELEGATION_IDS, PrincipalView};
 
 /// A record that is to be indexed.
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::large_enum_variant, reason = "nearly every record is an entry")]
 pub(crate) enum Row<'a> {
     Entry(EntryView<'a>),
     /// A chain that the ledger already had: it is found where it is.

@@ -82,7 +82,7 @@ fn segments_begin_at_multiples_of_256_and_a_group_may_be_larger_than_one() {
         .map(|segment| segment.first())
         .collect();
     assert!(
-        firsts.len() > 2 && firsts.iter().all(|first| first % 256 == 0),
+        firsts.len() > 2 && firsts.iter().all(|first| first.is_multiple_of(256)),
         "{firsts:?}"
     );
     drop(ledger);
