@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-filter bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
+.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,9 +65,12 @@ lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, log, memory, revocation, rules, snapshot, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, log, memory, revocation, rules, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
+
+bench-needs-audit-query: rust
+	@cargo build --locked --release -p credence-ledger --example audit-query
 
 bench-needs-filter: build wasm envoy
 	@scripts/build-wasm.sh noop

@@ -354,8 +354,12 @@ async fn every_condition_narrows_the_answer() {
         count: 2,
         ..Default::default()
     };
-    let entries = [v1::entry::Entry::Event(decision), v1::entry::Entry::Aggregate(counted)]
-        .map(|entry| v1::Entry { entry: Some(entry) });
+    let entries = [
+        v1::entry::Entry::Event(decision),
+        v1::entry::Entry::Chain(chain),
+        v1::entry::Entry::Aggregate(counted),
+    ]
+    .map(|entry| v1::Entry { entry: Some(entry) });
     reporter.batch(1, entries.to_vec()).await;
     reporter.acknowledged().await;
     // A chain is shown to whoever asks for it.
