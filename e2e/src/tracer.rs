@@ -1,4 +1,5 @@
-//! Ends a program at a chosen step: `kill -9` as one of its threads enters a certain system call.
+//! Comes between a program and the system: ends it at a chosen step (`kill -9` as one of its threads enters a certain system
+//! call), or has calls fail or take their time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,25 +33,38 @@ impl Tracer {
         Self::start(process, thread, None, folder)
     }
 
+    /// As long as it watches, has the thread's system calls of these names (joined by commas) treated so, as `strace
+    /// --inject` has it: `error=EROFS`, `delay_enter=1s`.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub fn meddle(calls: &str, how: &str, process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
+        Self::start(process, thread, Some(format!("inject={calls}:{how}")), folder)
+    }
+
     /// The same, and kills the process when the thread takes that step: the call is not carried out any more.
     ///
     /// # Errors
     /// As [`watch`](Self::watch).
     pub fn kill_at(step: &Step, process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
-        Self::start(process, thread, Some(step), folder)
+        let Step { call, occurrence } = step;
+        Self::start(
+            process,
+            thread,
+            Some(format!("inject={call}:signal=KILL:when={occurrence}")),
+            folder,
+        )
     }
 
-    fn start(process: u32, thread: &str, step: Option<&Step>, folder: &Path) -> Result<Self, Failure> {
+    fn start(process: u32, thread: &str, expression: Option<String>, folder: &Path) -> Result<Self, Failure> {
         let thread = thread_named(process, thread)?;
         let calls = folder.join(format!("calls-{thread}"));
         // Of a tracer that was here before.
         let _ = fs::remove_file(&calls);
         let mut command = Command::new("strace");
         command.args(["-qq", "-p", &thread.to_string(), "-o"]).arg(&calls);
-        if let Some(Step { call, occurrence }) = step {
-            command
-                .arg("-e")
-                .arg(format!("inject={call}:signal=KILL:when={occurrence}"));
+        if let Some(expression) = expression {
+            command.args(["-e", &expression]);
         }
         let mut strace = Process::start("strace", &mut command, &folder.join("strace.log"))?;
         waiting::until("strace to watch the thread", || {
