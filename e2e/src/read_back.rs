@@ -41,7 +41,9 @@ impl Holdings {
         let mut this = Self::default();
         let mut before = None;
         loop {
-            let from = before.map(|before: u64| format!("&before={before}")).unwrap_or_default();
+            let from = before
+                .map(|before: u64| format!("&before={before}"))
+                .unwrap_or_default();
             let request = Request::get(&format!("/v1/audit/events?limit=1000{from}"))
                 .header("authorization", format!("Bearer {}", token.trim()));
             let reply = client.send(&request)?;

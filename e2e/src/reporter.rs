@@ -268,7 +268,10 @@ impl Shared {
             self.broke(format!("it was {}, and is now taken for {name}", before.0));
         }
         if acknowledged < before.1 {
-            self.broke(format!("{} had been acknowledged; now only {acknowledged} is known", before.1));
+            self.broke(format!(
+                "{} had been acknowledged; now only {acknowledged} is known",
+                before.1
+            ));
         }
     }
 
@@ -326,12 +329,29 @@ async fn next(from_server: &mut Messages) -> Result<Bytes, Ended> {
 }
 
 fn ended(trailers: &HeaderMap) -> Ended {
-    let text = |name| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = |name| {
+        trailers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
     match text("grpc-status").parse() {
         Ok(0) => Ended::Finished,
-        Ok(status) => Ended::Refused(status, text("grpc-message").to_owned()),
+        Ok(status) => Ended::Refused(status, percent_decoded(text("grpc-message"))),
         Err(_) => Ended::Broken,
     }
+}
+
+/// As gRPC writes its messages.
+fn percent_decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut decoded = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        decoded.extend(u8::from_str_radix(digits, 16));
+        decoded.extend(rest.as_bytes());
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 fn broken() -> Failure {

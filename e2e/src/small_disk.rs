@@ -33,7 +33,10 @@ impl SmallDisk {
             .stderr(Stdio::null())
             .status();
         if !allowed.is_ok_and(|status| status.success()) {
-            eprintln!("SKIPPED: this system lets us have no mount namespace (unshare {})", UNSHARE.join(" "));
+            eprintln!(
+                "SKIPPED: this system lets us have no mount namespace (unshare {})",
+                UNSHARE.join(" ")
+            );
             return Ok(None);
         }
         let ready = folder.join("small-disk-is-ready");

@@ -180,7 +180,11 @@ impl EntryWriter {
         }
         if entries >= 2 {
             put_entry(&mut batch, &v1::entry::Entry::Aggregate(refusals(now)));
-            let last = if std::env::var_os("LOAD_WITHOUT_CHAINS").is_some() { v1::entry::Entry::Aggregate(refusals(now)) } else { v1::entry::Entry::Chain(self.presented()) };
+            let last = if std::env::var_os("LOAD_WITHOUT_CHAINS").is_some() {
+                v1::entry::Entry::Aggregate(refusals(now))
+            } else {
+                v1::entry::Entry::Chain(self.presented())
+            };
             put_entry(&mut batch, &last);
         }
         let first_sequence = self.next_sequence;
@@ -344,7 +348,12 @@ const OPERATIONS: [(&str, &str, &str, &str); 8] = [
     ("place-order", "orders.place", "POST", "/v1/orders"),
     ("cancel-order", "orders.cancel", "DELETE", "/v1/orders/{order}"),
     ("pay", "payments.transfer", "POST", "/v1/accounts/{account}/transfers"),
-    ("read-mail", "mail.read", "GET", "/v1/mailboxes/{mailbox}/messages/{message}"),
+    (
+        "read-mail",
+        "mail.read",
+        "GET",
+        "/v1/mailboxes/{mailbox}/messages/{message}",
+    ),
     ("send-mail", "mail.send", "POST", "/v1/mailboxes/{mailbox}/messages"),
 ];
 const DENIED_IN_100: u64 = 3;

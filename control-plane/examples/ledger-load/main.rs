@@ -75,7 +75,10 @@ async fn send(
         })
         .collect();
     tasks.spawn_local(async move {
-        for (instant, word) in [(schedule.measured_from, "measuring"), (schedule.measured_until, "measured")] {
+        for (instant, word) in [
+            (schedule.measured_from, "measuring"),
+            (schedule.measured_until, "measured"),
+        ] {
             tokio::time::sleep_until(instant.into()).await;
             println!("{word}");
         }

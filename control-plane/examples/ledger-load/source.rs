@@ -135,7 +135,8 @@ impl Source {
                 }
             }
         }
-        self.to_server.send_data(grpc_message(Outgoing::Bye(v1::Bye {}))?, false)?;
+        self.to_server
+            .send_data(grpc_message(Outgoing::Bye(v1::Bye {}))?, false)?;
         while self.from_server.next().await?.is_some() {}
         Ok(sent)
     }

@@ -15,8 +15,8 @@ fn delays_no_request_and_the_evidence_comes_later() {
     let slow = Tracer::meddle(
         "fdatasync,fsync",
         "delay_enter=1s",
-        stack.control_plane.id(),
-        "ledger",
+        (stack.control_plane.id(), "ledger"),
+        &stack.control_plane.data_folder().join("ledger"),
         stack.folder(),
     )
     .unwrap();
@@ -29,7 +29,10 @@ fn delays_no_request_and_the_evidence_comes_later() {
 #[test]
 fn that_stops_the_control_plane_for_a_while_delays_no_request() {
     let stack = Stack::start(&StackOptions::quick()).unwrap();
-    let process = i32::try_from(stack.control_plane.id()).ok().and_then(Pid::from_raw).unwrap();
+    let process = i32::try_from(stack.control_plane.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .unwrap();
     kill_process(process, Signal::STOP).unwrap();
     let slowest = slowest_of_many_requests(&stack);
     kill_process(process, Signal::CONT).unwrap();
@@ -53,7 +56,10 @@ fn slowest_of_many_requests(stack: &Stack) -> Duration {
         slowest
     };
     thread::scope(|scope| {
-        let asking: Vec<_> = workers.into_iter().map(|client| scope.spawn(|| slowest(client))).collect();
+        let asking: Vec<_> = workers
+            .into_iter()
+            .map(|client| scope.spawn(|| slowest(client)))
+            .collect();
         asking.into_iter().map(|worker| worker.join().unwrap()).max().unwrap()
     })
 }
