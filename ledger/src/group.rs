@@ -1,87 +1,165 @@
-//! How records are encoded on disk: a group of them is one frame.
+//! How a group of records is written: one frame, a head that says what follows, and the leaves.
 
-use credence_wire::v1;
+use prost::Message;
 
-use crate::record::{LedgerRecord, RecordBody, StoredSourceChange};
+use crate::leaf::SourceName;
+use crate::record::SourceChange;
 
-/// The payload of one frame: what became durable together.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct StoredGroup {
+/// What a group is, in the clear: enough to go on after a restart without opening a leaf.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GroupHead {
     /// Index of the first record.
     #[prost(uint64, tag = "1")]
-    pub first_index: u64,
-    /// When it became durable.
-    #[prost(fixed64, tag = "2")]
-    pub received_unix_nano: u64,
-    /// What it consists of.
+    pub(crate) first_index: u64,
+    /// How many records there are.
+    #[prost(uint32, tag = "2")]
+    pub(crate) entries: u32,
+    /// When they were taken in, nanoseconds since the Unix epoch.
+    #[prost(fixed64, tag = "3")]
+    pub(crate) received_unix_nano: u64,
+    /// What became of the sources.
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) sources: Vec<SourceMark>,
+    /// Places, in the group, of the records that hold a chain.
+    #[prost(uint32, repeated, tag = "5")]
+    pub(crate) chains: Vec<u32>,
+    /// In a segment's first frame, which has nothing else.
+    #[prost(message, optional, tag = "6")]
+    pub(crate) beginning: Option<Beginning>,
+}
+
+/// What was so when a segment began: a start reads the last one only.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Beginning {
+    /// The root of the tree of all records before the segment, 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) root: Vec<u8>,
+    /// The lowest index that was still held.
+    #[prost(uint64, tag = "2")]
+    pub(crate) first_held: u64,
+    /// Every source that was known, those that were known for longer first.
     #[prost(message, repeated, tag = "3")]
-    pub items: Vec<StoredItem>,
+    pub(crate) sources: Vec<SourceMark>,
 }
 
-/// One part of a group.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct StoredItem {
-    /// Who reported it.
-    #[prost(string, tag = "1")]
-    pub source: String,
-    /// What was reported.
-    #[prost(oneof = "StoredBody", tags = "2, 3")]
-    pub body: Option<StoredBody>,
+/// What a source is after the group.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SourceMark {
+    /// 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) name: Vec<u8>,
+    /// The last sequence number that is stored.
+    #[prost(uint64, tag = "2")]
+    pub(crate) last_sequence: u64,
+    /// What happened to it, unspecified if only its number moved.
+    #[prost(enumeration = "SourceChange", tag = "3")]
+    pub(crate) change: i32,
 }
 
-/// What a part of a group is.
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub enum StoredBody {
-    /// As many records as entries.
-    #[prost(message, tag = "2")]
-    Batch(v1::Batch),
-    /// One record.
-    #[prost(message, tag = "3")]
-    Change(StoredSourceChange),
+/// A frame's payload, taken apart.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    pub(crate) head: GroupHead,
+    /// The leaves, each behind its length.
+    pub(crate) bundle: &'a [u8],
+    /// Where the bundle begins in the payload.
+    pub(crate) bundle_offset: usize,
 }
 
-// === impl StoredGroup ===
+// === impl GroupHead ===
 
-impl StoredGroup {
-    /// How many records the group holds.
-    pub fn records(&self) -> u64 {
-        self.items.iter().map(StoredItem::records).sum()
-    }
-
-    /// The group's records in order.
-    pub fn into_records(self) -> Vec<LedgerRecord> {
-        let mut records = Vec::new();
-        for StoredItem { source, body } in self.items {
-            let bodies: Vec<RecordBody> = match body {
-                Some(StoredBody::Batch(batch)) => (batch.first_sequence..)
-                    .zip(batch.entries)
-                    .map(|(sequence, entry)| RecordBody::Entry { sequence, entry })
-                    .collect(),
-                Some(StoredBody::Change(change)) => vec![RecordBody::Source(change)],
-                None => Vec::new(),
-            };
-            for body in bodies {
-                records.push(LedgerRecord {
-                    index: self.first_index + records.len() as u64,
-                    received_unix_nano: self.received_unix_nano,
-                    source: source.clone(),
-                    body,
-                });
-            }
-        }
-        records
+impl GroupHead {
+    /// The head as a frame has it in front of the bundle.
+    pub(crate) fn to_payload(&self) -> Vec<u8> {
+        let length = self.encoded_len();
+        let mut payload = Vec::with_capacity(HEAD_LENGTH_BYTES + length);
+        payload.extend_from_slice(&(length as u32).to_le_bytes());
+        // A vector has room for everything.
+        let _ = self.encode(&mut payload);
+        payload
     }
 }
 
-// === impl StoredItem ===
+// === impl SourceMark ===
 
-impl StoredItem {
-    /// How many records the part holds.
-    pub fn records(&self) -> u64 {
-        match &self.body {
-            Some(StoredBody::Batch(batch)) => batch.entries.len() as u64,
-            Some(StoredBody::Change(_)) => 1,
-            None => 0,
+impl SourceMark {
+    pub(crate) fn name(&self) -> Option<SourceName> {
+        Some(SourceName(self.name.as_slice().try_into().ok()?))
+    }
+}
+
+// === impl Group ===
+
+impl<'a> Group<'a> {
+    /// Takes a frame's payload apart; `None` if it is no group.
+    pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
+        let (length, rest) = payload.split_first_chunk::<HEAD_LENGTH_BYTES>()?;
+        let (head, bundle) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let group = Self {
+            head: GroupHead::decode(head).ok()?,
+            bundle,
+            bundle_offset: payload.len() - bundle.len(),
+        };
+        let whole = group.leaves().fold(0, |length, (_, leaf)| length + LEAF_LENGTH_BYTES + leaf.len());
+        (group.leaves().count() == group.head.entries as usize && whole == bundle.len()).then_some(group)
+    }
+
+    /// The leaves, and where each begins in the payload (its length first).
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+        let mut rest = self.bundle;
+        let mut offset = self.bundle_offset;
+        std::iter::from_fn(move || {
+            let (length, behind) = rest.split_first_chunk::<LEAF_LENGTH_BYTES>()?;
+            let (leaf, behind) = behind.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+            let at = offset;
+            offset += LEAF_LENGTH_BYTES + leaf.len();
+            rest = behind;
+            Some((at, leaf))
+        })
+    }
+}
+
+const HEAD_LENGTH_BYTES: usize = 4;
+/// A mark takes at most 32 bytes: 2 and the name's 18, a number's 11 and a change's 1 or 2 (a known enumeration is small).
+const _: () = assert!(crate::sources::MAX_KNOWN_SOURCES * 34 < credence_storage::frames::MAX_PAYLOAD, "one frame holds all sources");
+/// C2SP tlog-tiles: each leaf of a bundle follows its length, big-endian.
+pub(crate) const LEAF_LENGTH_BYTES: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(leaves: &[&[u8]]) -> Vec<u8> {
+        let head = GroupHead {
+            first_index: 256,
+            entries: leaves.len() as u32,
+            ..Default::default()
+        };
+        let mut payload = head.to_payload();
+        for leaf in leaves {
+            payload.extend_from_slice(&(leaf.len() as u16).to_be_bytes());
+            payload.extend_from_slice(leaf);
         }
+        payload
+    }
+
+    #[test]
+    fn leaves_are_found_where_they_lie() {
+        let payload = payload(&[b"one", b"", b"three"]);
+        let group = Group::parse(&payload).unwrap();
+        let found: Vec<&[u8]> = group.leaves().map(|(_, leaf)| leaf).collect();
+        assert_eq!(found, [&b"one"[..], b"", b"three"]);
+        for (offset, leaf) in group.leaves() {
+            assert_eq!(&payload[offset + LEAF_LENGTH_BYTES..][..leaf.len()], leaf);
+        }
+    }
+
+    #[test]
+    fn a_group_is_whole_or_none() {
+        let whole = payload(&[b"one", b"two"]);
+        for length in 0..whole.len() {
+            assert!(Group::parse(&whole[..length]).is_none(), "{length}");
+        }
+        assert!(Group::parse(&[whole, vec![0]].concat()).is_none());
     }
 }

@@ -1,44 +1,136 @@
-//! The ledger's files: segments of frames, each named by the index of its first record.
+//! Appends to the ledger: groups of records, each durable when `append` returns.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use credence_storage::frames::{AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, TornTail};
 use prost::Message as _;
+use prost::bytes::Bytes;
 
-use crate::group::{StoredGroup, StoredItem};
-use crate::record::LedgerRecord;
-use credence_storage::frames::{
-    AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, TornTail,
-};
+use crate::chains::{KnownChains, expires_at};
+use crate::finisher::{ErasedRows, Finisher};
+use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, SourceMark};
+use crate::hashes::{HashError, HashFiles, HashWriter};
+use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES};
+use crate::keys::{DataKeys, KeyError, UNIT};
+use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
+use crate::reader::{LedgerReader, Shared};
+use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
+use crate::rows::Row;
+use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
+use crate::segment::{Paths, Segment, SegmentIndex};
+use crate::sources::{KnownSources, SourceState};
+use crate::tree::{Frontier, Hash, leaf_hash};
+use crate::view::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
 
 /// The open ledger. Its owner is the only one who appends.
-#[derive(Debug)]
 pub struct Ledger {
-    folder: PathBuf,
-    current: FrameFile,
-    /// Records in the current segment.
-    current_records: u64,
-    next_index: u64,
-    /// Of all segments but the current one.
-    sealed_bytes: u64,
-    bounds: LedgerBounds,
-    index: Arc<RwLock<Index>>,
+    pub(crate) paths: Paths,
+    pub(crate) options: LedgerOptions,
+    pub(crate) sealer: Sealer,
+    pub(crate) keys: DataKeys,
+    pub(crate) current: FrameFile,
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) sources: KnownSources,
+    pub(crate) chains: KnownChains,
+    pub(crate) frontier: Frontier,
+    pub(crate) hashes: HashWriter,
+    pub(crate) secret: IndexSecret,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) finisher: Finisher,
+    /// Kept between groups, so that their memory is.
+    pub(crate) bundle: Vec<u8>,
+    /// Bytes that had been used when it was last counted, without the segment that is being appended to.
+    pub(crate) settled_bytes: u64,
 }
 
-/// How much disk the ledger may use, in bytes.
+/// How a ledger is kept.
+#[derive(Debug, Clone)]
+pub struct LedgerOptions {
+    /// The log's origin, if the ledger is new; one that is there keeps its own.
+    pub origin: String,
+    /// What it may use.
+    pub bounds: LedgerBounds,
+    /// What is removed when.
+    pub retention: Retention,
+    /// The latest tree that was published: size and root. What is on disk has to begin with it.
+    pub published: Option<(u64, Hash)>,
+}
+
+/// What the ledger may use.
 #[derive(Debug, Clone, Copy)]
 pub struct LedgerBounds {
-    /// Of the whole ledger.
+    /// Bytes of all its files.
     pub total: u64,
-    /// After which a new segment begins.
+    /// Bytes after which a new segment begins, as soon as the index allows it; at most [`MAX_SEGMENT_BYTES`].
     pub segment: u64,
+    /// Data keys, those that were erased included.
+    pub keys: u32,
 }
 
-/// Reads the durable part of the ledger while it is being appended to. Cheap to clone.
+/// What is removed when. The hashes are kept, and what is proven by them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Retention {
+    /// Segments whose every record is older are removed.
+    pub age: Option<Duration>,
+    /// The oldest segments are removed while the ledger is larger.
+    pub bytes: Option<u64>,
+}
+
+/// What opening the ledger came upon.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// A write that a crash interrupted.
+    pub torn: Option<TornTail>,
+    /// Where a ledger of a version before entries were sealed was moved to.
+    pub unsealed: Option<PathBuf>,
+    /// Segments whose index was made anew.
+    pub reindexed: usize,
+    /// Whether the tree's hashes were made anew from all segments.
+    pub rehashed: bool,
+}
+
+/// Something to append.
 #[derive(Debug, Clone)]
-pub struct LedgerReader(Arc<RwLock<Index>>);
+pub enum NewItem {
+    /// What a source reported.
+    Entries {
+        /// Who.
+        source: SourceName,
+        /// An encoded `credence.v1.Batch` whose every entry is within bounds.
+        batch: Bytes,
+        /// How many of its entries are in the ledger already.
+        skip: usize,
+        /// The sequence number of the first one that is not.
+        first_sequence: u64,
+    },
+    /// What happened to a source.
+    Change {
+        /// To which.
+        source: SourceName,
+        /// What.
+        change: StoredSourceChange,
+    },
+    /// What the control plane has to say.
+    Note(StoredNote),
+    /// A chain whose leaf is about to be pruned: an encoded `credence.v1.Entry`.
+    Chain(Bytes),
+}
+
+/// What pruning came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// The lowest index that is still held.
+    pub first: u64,
+    /// Segments that were removed.
+    pub segments: usize,
+    /// Data keys that were destroyed, since nothing is left that was sealed with them.
+    pub keys: usize,
+    /// Chains that had not expired and were stored again.
+    pub chains: usize,
+}
 
 /// Why the ledger can not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,9 +165,48 @@ pub enum LedgerError {
         /// The file.
         path: PathBuf,
     },
+    /// What a checkpoint committed to is not there.
+    #[error(
+        "a checkpoint of {published} records was published, but the ledger has {size}: records that others rely on are \
+         gone. Restore the data folder from a backup that has them"
+    )]
+    Gone {
+        /// Records that were published.
+        published: u64,
+        /// Records that there are.
+        size: u64,
+    },
+    /// What a checkpoint committed to is not as it was.
+    #[error(
+        "the first {size} records have the root {found}, but a checkpoint was published that says {expected}: they were \
+         changed. Restore the data folder from a backup"
+    )]
+    OtherRoot {
+        /// Records that were published.
+        size: u64,
+        /// Their root.
+        expected: Hash,
+        /// What it is now.
+        found: Hash,
+    },
+    /// The hashes of what was pruned can not be made again.
+    #[error("the hashes in {path} are damaged, and the records that they were made from are pruned. Restore the data folder from a backup", path = path.display())]
+    HashesLost {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The keys can not be read.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The hashes can not be read.
+    #[error(transparent)]
+    Hashes(#[from] HashError),
+    /// The index can not be made.
+    #[error(transparent)]
+    Index(#[from] IndexError),
 }
 
-/// Why a group was not appended. None of it will be read back as if it had been acknowledged.
+/// Why something was not appended, or not all of it: what was is durable, and the sources' states say how far it goes.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerAppendError {
     /// The file can not be written.
@@ -83,8 +214,8 @@ pub enum LedgerAppendError {
     Append(#[from] AppendError),
     /// There is no room left.
     #[error(
-        "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes; until then the \
-         filters keep the evidence while they have room"
+        "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes, or with a \
+         --ledger-retention; until then the filters keep the evidence while they have room"
     )]
     Full {
         /// How many bytes it may have.
@@ -93,379 +224,553 @@ pub enum LedgerAppendError {
     /// The next file can not be made.
     #[error("a new segment could not be created: {0}")]
     NewSegment(io::Error),
-}
-
-/// Where records are on disk.
-#[derive(Debug, Default)]
-struct Index {
-    segments: Vec<Segment>,
-    /// Runs of whole frames, oldest first: sparse, so that memory stays small beside the disk.
-    blocks: Vec<Block>,
-    next_index: u64,
-}
-
-#[derive(Debug)]
-struct Segment {
-    path: PathBuf,
-    /// Behind its last durable frame.
-    end: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    segment: usize,
-    offset: u64,
-    first_index: u64,
+    /// The index of a full segment can not be written.
+    #[error("the index of a full segment could not be written: {0}")]
+    Index(#[from] IndexError),
+    /// There is no data key to seal with.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The tree's hashes can not be written.
+    #[error(transparent)]
+    Hashes(#[from] HashError),
+    /// No randomness for a session.
+    #[error("no randomness: {0}")]
+    Random(io::Error),
+    /// What is to be pruned can not be read.
+    #[error("what is to be pruned can not be read: {0}")]
+    Prune(FrameError),
+    /// An entry out of bounds.
+    #[error("an entry {0}")]
+    Entry(#[from] EntryError),
+    /// Nothing can be sealed that is this large.
+    #[error("a record is too large to be sealed")]
+    TooLarge,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// Opens the ledger in `folder` and hands every item to `visit`, oldest first.
-    pub fn open(
-        folder: &Path,
-        bounds: LedgerBounds,
-        mut visit: impl FnMut(&StoredItem),
-    ) -> Result<(Self, Option<TornTail>), LedgerError> {
-        let mut paths = segments(folder)?;
-        let mut index = Index::default();
-        let last = match paths.pop() {
-            Some(last) => last,
-            None => {
-                let path = folder.join(segment_name(0));
-                FrameFile::create(&path, FrameKind::Ledger).map_err(|error| LedgerError::Io {
-                    path: path.clone(),
-                    error,
-                })?;
-                (0, path)
-            }
-        };
-        let mut sealed_bytes = 0;
-        for (first_index, path) in paths {
-            index.begin_segment(first_index, &path)?;
-            let end = FrameReader::open(&path, FrameKind::Ledger)?.scan(|frame| index.take(frame, &mut visit))?;
-            index.extend(end);
-            sealed_bytes += end;
-        }
-        let (first_index, path) = last;
-        index.begin_segment(first_index, &path)?;
-        let (current, torn) = FrameFile::open(
-            &path,
-            FrameKind::Ledger,
-            || Ok(()),
-            |frame| index.take(frame, &mut visit),
-        )?;
-        index.extend(current.end());
-        let ledger = Self {
-            folder: folder.to_owned(),
-            current,
-            current_records: index.next_index - first_index,
-            next_index: index.next_index,
-            sealed_bytes,
-            bounds,
-            index: Arc::new(RwLock::new(index)),
-        };
-        Ok((ledger, torn))
-    }
-
-    /// Appends items as one group. They are durable and readable on return.
-    pub fn append(&mut self, items: Vec<StoredItem>) -> Result<(), LedgerAppendError> {
-        let received = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let group = StoredGroup {
-            first_index: self.next_index,
-            received_unix_nano: u64::try_from(received.as_nanos()).unwrap_or(u64::MAX),
-            items,
-        };
-        let payload = group.encode_to_vec();
-        let needed = HEAD_LEN + payload.len() as u64;
-        if self.bytes() + needed > self.bounds.total {
+    /// Appends items in their order. They are durable and readable on return.
+    pub fn append(&mut self, items: &[NewItem]) -> Result<(), LedgerAppendError> {
+        let needed = items.iter().map(NewItem::bytes).sum::<u64>();
+        if self.bytes().saturating_add(needed) > self.options.bounds.total {
             return Err(LedgerAppendError::Full {
-                limit: self.bounds.total,
+                limit: self.options.bounds.total,
             });
         }
-        if self.current_records > 0 && self.current.end() + needed > self.bounds.segment && !self.current.is_broken() {
-            self.begin_segment().map_err(LedgerAppendError::NewSegment)?;
+        self.append_always(items)
+    }
+
+    /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof
+    /// holds. Returns the key's name; `None` if nothing is known of the principal.
+    pub fn erase(
+        &mut self,
+        principal: PrincipalView<'_>,
+        by: &str,
+        reason: &str,
+    ) -> Result<Option<u64>, LedgerAppendError> {
+        let Some(name) = self.keys.known_name(principal) else {
+            return Ok(None);
+        };
+        // The note first: an erasure that a crash interrupts is completed at the next start.
+        let note = Note::Erasure(Erasure {
+            key: name.into(),
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+        });
+        self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
+        self.keys.erase(name)?;
+        self.chains.forget_key(name);
+        let rows = ErasedRows {
+            issuer: principal.issuer.to_owned(),
+            subject: principal.subject.map(str::to_owned),
+            key: name,
+        };
+        self.finisher.forget(self.shared.segments(), rows);
+        Ok(Some(name.into()))
+    }
+
+    /// Removes the segments that lie before index `first` as a whole, except the last one. `published` is the latest tree
+    /// that others know; without one it is the tree as it is now.
+    pub fn prune(&mut self, first: u64, published: Option<(u64, Hash)>) -> Result<Pruned, LedgerAppendError> {
+        let segments = self.shared.segments();
+        let kept = segments.iter().rposition(|segment| segment.first() <= first).unwrap_or(0);
+        let (Some(kept_from), true) = (segments.get(kept).map(|segment| segment.first()), kept > 0) else {
+            return Ok(Pruned {
+                first: self.shared.first(),
+                ..Pruned::default()
+            });
+        };
+        let mut items = Vec::new();
+        for segment in segments.iter().take(kept) {
+            items.extend(self.living_chains(segment)?.into_iter().map(NewItem::Chain));
         }
-        let offset = self.current.append(&payload)?;
-        let first_index = self.next_index;
-        self.next_index += group.records();
-        self.current_records += group.records();
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.add_frame(offset, first_index);
-        index.extend(self.current.end());
-        index.next_index = self.next_index;
-        Ok(())
+        let chains = items.len();
+        self.chains.forget_before(kept_from);
+        let (tree_size, root) = published.unwrap_or_else(|| (self.frontier.size(), self.frontier.root()));
+        let note = Note::Pruning(Pruning {
+            first: kept_from,
+            tree_size,
+            root: root.0.to_vec(),
+        });
+        items.push(NewItem::Note(StoredNote { note: Some(note) }));
+        self.append_always(&items)?;
+        let (segments, keys) = self.remove_before(kept_from)?;
+        Ok(Pruned {
+            first: kept_from,
+            segments,
+            keys,
+            chains,
+        })
+    }
+
+    /// Removes what the retention does not ask for any more.
+    pub fn retain(&mut self, published: Option<(u64, Hash)>) -> Result<Option<Pruned>, LedgerAppendError> {
+        let Retention { age, bytes } = self.options.retention;
+        let segments = self.shared.segments();
+        let mut excess = bytes.map_or(0, |limit| self.bytes().saturating_sub(limit));
+        let horizon = age.map_or(0, |age| now().saturating_sub(age.as_nanos().try_into().unwrap_or(u64::MAX)));
+        let mut first = 0;
+        for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
+            // Nothing in a segment is newer than the beginning of the next.
+            if excess == 0 && next.began_unix_nano() >= horizon {
+                break;
+            }
+            excess = excess.saturating_sub(segment.bytes());
+            first = next.first();
+        }
+        if first == 0 { Ok(None) } else { self.prune(first, published).map(Some) }
     }
 
     /// Reads it beside the one who appends.
     pub fn reader(&self) -> LedgerReader {
-        LedgerReader(Arc::clone(&self.index))
+        LedgerReader::new(Arc::clone(&self.shared))
     }
 
-    /// Size of all segments.
+    /// What is known of a source.
+    pub fn source(&self, source: &SourceName) -> Option<SourceState> {
+        self.sources.get(source)
+    }
+
+    /// The sources that may still come back and have not been given up.
+    pub fn awaited(&self) -> Vec<SourceName> {
+        self.sources.awaited()
+    }
+
+    /// Size of all its files, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.sealed_bytes + self.current.end()
+        let hashes = HashFiles::bytes(self.frontier.size());
+        self.settled_bytes + self.current.end() + self.keys.bytes() + hashes
     }
 
-    fn begin_segment(&mut self) -> io::Result<()> {
-        let path = self.folder.join(segment_name(self.next_index));
-        let next = FrameFile::create(&path, FrameKind::Ledger)?;
-        self.sealed_bytes += self.current.end();
-        self.current = next;
-        self.current_records = 0;
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.segments.push(Segment { path, end: HEADER_LEN });
-        Ok(())
+    /// Data keys that there are, those that were erased included.
+    pub fn data_keys(&self) -> usize {
+        self.keys.count()
     }
-}
 
-// === impl LedgerReader ===
-
-impl LedgerReader {
-    /// The run of records that ends just before index `before` (or before the ledger's end, if that comes first), in
-    /// order; empty at the ledger's beginning. Reads from the disk.
-    pub fn block_before(&self, before: u64) -> Result<Vec<LedgerRecord>, FrameError> {
-        let (path, from, until) = {
-            let index = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            let behind = index.blocks.partition_point(|block| block.first_index < before);
-            let Some(block) = behind.checked_sub(1).and_then(|at| index.blocks.get(at)) else {
-                return Ok(Vec::new());
-            };
-            let Some(segment) = index.segments.get(block.segment) else {
-                return Ok(Vec::new());
-            };
-            let next = index.blocks.get(behind).filter(|next| next.segment == block.segment);
-            (
-                segment.path.clone(),
-                block.offset,
-                next.map_or(segment.end, |next| next.offset),
-            )
-        };
-        let mut records = Vec::new();
-        for frame in FrameReader::open(&path, FrameKind::Ledger)?.frames(from, until)? {
-            let group = StoredGroup::decode(frame.payload.as_slice()).map_err(|_| FrameError::Corrupt {
-                path: path.clone(),
-                offset: frame.offset,
-                found: UNREADABLE,
-            })?;
-            records.extend(group.into_records());
+    /// Within the room that is kept for what must not fail for want of it.
+    fn append_always(&mut self, items: &[NewItem]) -> Result<(), LedgerAppendError> {
+        // What an earlier group left in memory; nothing is taken in while it can not be written.
+        if self.hashes.pending() > 0 {
+            self.hashes.flush()?;
+            self.shared.grown(self.frontier.size());
         }
-        records.retain(|record| record.index < before);
-        Ok(records)
-    }
-}
-
-// === impl Index ===
-
-impl Index {
-    fn begin_segment(&mut self, first_index: u64, path: &Path) -> Result<(), LedgerError> {
-        if first_index != self.next_index {
-            let (expected, found) = (self.next_index, first_index);
-            return Err(LedgerError::Missing {
-                expected,
-                found,
-                path: path.to_owned(),
-            });
+        let mut piece = Piece::begin(std::mem::take(&mut self.bundle));
+        let appended = items
+            .iter()
+            .try_for_each(|item| self.add(item, &mut piece))
+            .and_then(|()| self.write(&mut piece));
+        self.bundle = piece.bundle;
+        self.bundle.clear();
+        self.bundle.shrink_to(KEPT_BUNDLE);
+        if appended.is_err() {
+            // Indexes that were sealed under this session may be used again.
+            self.sealer.renew().map_err(LedgerAppendError::Random)?;
         }
-        self.segments.push(Segment {
-            path: path.to_owned(),
-            end: HEADER_LEN,
-        });
+        appended
+    }
+
+    fn add<'a>(&mut self, item: &'a NewItem, piece: &mut Piece<'a>) -> Result<(), LedgerAppendError> {
+        match item {
+            NewItem::Entries {
+                source,
+                batch,
+                skip,
+                first_sequence,
+            } => {
+                let fresh = BatchView::of(batch).entries().skip(*skip);
+                for (sequence, entry) in (*first_sequence..).zip(fresh) {
+                    self.make_room(piece)?;
+                    self.add_entry(Some(*source), sequence, EntryView::parse(entry?)?, piece)?;
+                    piece.mark(*source, sequence);
+                }
+            }
+            NewItem::Chain(entry) => {
+                self.make_room(piece)?;
+                self.add_entry(None, 0, EntryView::parse(entry)?, piece)?;
+            }
+            NewItem::Change { source, change } => {
+                self.make_room(piece)?;
+                self.add_record(Some(*source), StoredBody::Change(change.clone()), Row::Change, piece)?;
+                piece.head.sources.push(SourceMark {
+                    name: source.0.to_vec(),
+                    last_sequence: change.last_sequence,
+                    change: change.change,
+                });
+            }
+            NewItem::Note(note) => {
+                self.make_room(piece)?;
+                self.add_record(None, StoredBody::Note(note.clone()), Row::Note, piece)?;
+            }
+        }
         Ok(())
     }
 
-    /// Takes in a frame that was read from the last segment.
-    fn take(
+    /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
+    fn make_room(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
+        let next = self.frontier.size() + u64::from(piece.head.entries);
+        if next % UNIT == 0 && self.segment_is_full(piece, next) {
+            self.write(piece)?;
+            self.begin_segment()?;
+        } else if piece.bundle.len() >= PIECE_BYTES {
+            self.write(piece)?;
+        }
+        Ok(())
+    }
+
+    fn segment_is_full(&self, piece: &Piece<'_>, next: u64) -> bool {
+        let records = next - self.segment.first();
+        if records == 0 {
+            return false;
+        }
+        let age = self.options.retention.age.map(|age| age.as_nanos() / SEGMENTS_IN_RETENTION);
+        let is_old = age.is_some_and(|age| u128::from(piece.head.received_unix_nano.saturating_sub(self.segment.began_unix_nano())) > age);
+        let bytes = self.current.end() + piece.bundle.len() as u64;
+        let limit = self.options.bounds.segment.min(MAX_SEGMENT_BYTES);
+        is_old || bytes >= limit || records + UNIT > u64::from(MAX_PLACES) || self.index_is_full()
+    }
+
+    fn index_is_full(&self) -> bool {
+        match &*self.segment.index() {
+            SegmentIndex::Growing(builder) => builder.is_full(),
+            SegmentIndex::File(_) => true,
+        }
+    }
+
+    fn add_entry<'a>(
         &mut self,
-        frame: credence_storage::frames::Frame,
-        visit: &mut impl FnMut(&StoredItem),
-    ) -> Result<(), &'static str> {
-        let group = StoredGroup::decode(frame.payload.as_slice()).map_err(|_| UNREADABLE)?;
-        if group.first_index != self.next_index {
-            return Err("its records do not follow the ones before them");
+        source: Option<SourceName>,
+        sequence: u64,
+        entry: EntryView<'a>,
+        piece: &mut Piece<'a>,
+    ) -> Result<(), LedgerAppendError> {
+        let name = self.keys.name_for(entry.principal(), self.segment.first())?;
+        let mut stored = EncodedEntry {
+            sequence,
+            entry: entry.encoded,
+            known_chain: &[],
+        };
+        let mut row = Row::Entry(entry);
+        let reference;
+        let digest;
+        if let EntryKind::Chain(chain) = &entry.kind {
+            digest = chain.digest();
+            let is_new = |(known, _, key): &([u8; 32], u64, u32)| *known == digest && *key == name;
+            if self.chains.contains(&digest, name) || piece.chains.iter().any(is_new) {
+                if source.is_none() {
+                    return Ok(());
+                }
+                reference = chain.reference();
+                stored.entry = &reference;
+                stored.known_chain = &digest;
+                row = Row::KnownChain(entry);
+            } else {
+                let index = self.frontier.size() + u64::from(piece.head.entries);
+                piece.chains.push((digest, index, name));
+                piece.head.chains.push(piece.head.entries);
+            }
         }
-        self.add_frame(frame.offset, group.first_index);
-        self.next_index += group.records();
-        group.items.iter().for_each(visit);
+        let received = piece.head.received_unix_nano;
+        self.seal(name, row, piece, |target| {
+            StoredRecord::write_entry(received, source, &stored, target);
+        })
+    }
+
+    fn add_record<'a>(
+        &mut self,
+        source: Option<SourceName>,
+        body: StoredBody,
+        row: Row<'a>,
+        piece: &mut Piece<'a>,
+    ) -> Result<(), LedgerAppendError> {
+        let record = StoredRecord {
+            received_unix_nano: piece.head.received_unix_nano,
+            source: source.map_or(Bytes::new(), |source| Bytes::copy_from_slice(&source.0)),
+            body: Some(body),
+        };
+        self.seal(0, row, piece, |target| target.extend_from_slice(&record.encode_to_vec()))
+    }
+
+    fn seal<'a>(
+        &mut self,
+        name: u32,
+        row: Row<'a>,
+        piece: &mut Piece<'a>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), LedgerAppendError> {
+        let index = self.frontier.size() + u64::from(piece.head.entries);
+        let begin = piece.bundle.len();
+        piece.bundle.extend_from_slice(&[0; LEAF_LENGTH_BYTES]);
+        let sealed = self
+            .sealer
+            .seal(name, self.keys.key(name)?, index, &mut piece.bundle, write);
+        let at = begin + LEAF_LENGTH_BYTES;
+        let length = piece.bundle.len() - at;
+        if sealed.is_err() || length > MAX_LEAF_BYTES {
+            piece.bundle.truncate(begin);
+            return Err(LedgerAppendError::TooLarge);
+        }
+        piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
+        let hash = leaf_hash(&piece.bundle[at..]);
+        piece.leaves.push((begin as u32, hash, row));
+        piece.head.entries += 1;
         Ok(())
     }
 
-    fn add_frame(&mut self, offset: u64, first_index: u64) {
-        let segment = self.segments.len().saturating_sub(1);
-        let begins_block = self
-            .blocks
-            .last()
-            .is_none_or(|block| block.segment != segment || offset - block.offset >= BLOCK_BYTES);
-        if begins_block {
-            self.blocks.push(Block {
-                segment,
-                offset,
-                first_index,
-            });
+    /// Makes a piece durable and readable, and empties it.
+    fn write(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
+        if piece.head.entries == 0 {
+            return Ok(());
         }
-    }
-
-    fn extend(&mut self, end: u64) {
-        if let Some(segment) = self.segments.last_mut() {
-            segment.end = end;
+        piece.head.first_index = self.frontier.size();
+        // A key is on disk before anything is that only it opens.
+        self.keys.sync()?;
+        let head = piece.head.to_payload();
+        let offset = self.current.append_parts([&head, &piece.bundle])?;
+        let bundle_offset = (offset + HEAD_LEN) as u32 + head.len() as u32;
+        piece.head.sources.iter().for_each(|mark| self.sources.apply(mark));
+        for (digest, index, key) in piece.chains.drain(..) {
+            self.chains.add(digest, index, key);
         }
-    }
-}
-
-/// The segments in `folder`, oldest first, and the index that each begins with.
-fn segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LedgerError> {
-    let io_error = |error| LedgerError::Io {
-        path: folder.to_owned(),
-        error,
-    };
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(io_error)? {
-        let path = entry.map_err(io_error)?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.ends_with(".new") || name == "lost+found" {
-            // The first is a segment whose creation was interrupted; its name will be used again.
-            continue;
+        let received = piece.head.received_unix_nano;
+        self.segment.with_index(|index| {
+            if let SegmentIndex::Growing(builder) = index {
+                for (begin, _, row) in &piece.leaves {
+                    // Places follow one another, and the segment ends before they are used up.
+                    let added = row.add(builder, bundle_offset + begin, received);
+                    debug_assert!(added.is_ok(), "{added:?}");
+                }
+            }
+        });
+        for (_, hash, _) in piece.leaves.drain(..) {
+            self.frontier.push(hash, &mut |level, hash| self.hashes.push(level, hash));
         }
-        let index = name.parse().ok().filter(|index| segment_name(*index) == name);
-        found.push((index.ok_or_else(|| LedgerError::Stranger { path: path.clone() })?, path));
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn segment_name(first_index: u64) -> String {
-    format!("{first_index:020}")
-}
-
-const UNREADABLE: &str = "the frame does not hold records that this version can read";
-/// Frames are read back in runs of about this size.
-const BLOCK_BYTES: u64 = 256 << 10;
-
-#[cfg(test)]
-mod tests {
-    use credence_wire::v1;
-    use credence_wire::v1::entry::Entry as Kind;
-
-    use super::*;
-    use crate::group::StoredBody;
-
-    const ROOMY: LedgerBounds = LedgerBounds {
-        total: 1 << 30,
-        segment: 1 << 30,
-    };
-
-    fn batch(first_sequence: u64, entries: usize) -> StoredItem {
-        let aggregate = v1::Aggregate {
-            rule: "r".repeat(1000),
-            count: 1,
-            ..Default::default()
+        piece.bundle.clear();
+        piece.head = GroupHead {
+            received_unix_nano: received,
+            ..GroupHead::default()
         };
-        let entry = v1::Entry {
-            entry: Some(Kind::Aggregate(aggregate)),
-        };
-        let batch = v1::Batch {
-            first_sequence,
-            entries: vec![entry; entries],
-        };
-        StoredItem {
-            source: "s".to_owned(),
-            body: Some(StoredBody::Batch(batch)),
+        let size = self.frontier.size();
+        self.segment.grown((size - self.segment.first()) as u32, self.current.end());
+        // What could not be written is durable all the same: it is written before the next group, or made again at the
+        // next start.
+        if self.hashes.flush().is_ok() {
+            self.shared.grown(size);
+        }
+        Ok(())
+    }
+
+    /// Begins the segment of the next record.
+    fn begin_segment(&mut self) -> Result<(), LedgerAppendError> {
+        self.finisher.make_room()?;
+        // A start takes for granted what lies before the last segment.
+        self.keys.sync_always()?;
+        self.hashes.flush()?;
+        self.hashes.sync()?;
+        let first = self.frontier.size();
+        let (file, segment) = create_segment(&self.paths, first, self.beginning(), &self.secret)?;
+        let full = std::mem::replace(&mut self.segment, segment);
+        self.current = file;
+        self.shared.begin(Arc::clone(&self.segment));
+        self.finisher.finish(full);
+        self.settle_bytes();
+        Ok(())
+    }
+
+    fn beginning(&self) -> Beginning {
+        Beginning {
+            root: self.frontier.root().0.to_vec(),
+            first_held: self.shared.first(),
+            sources: self.sources.marks(),
         }
     }
 
-    fn open(folder: &Path, bounds: LedgerBounds) -> Result<(Ledger, usize), LedgerError> {
-        let mut items = 0;
-        let (ledger, _) = Ledger::open(folder, bounds, |_| items += 1)?;
-        Ok((ledger, items))
+    pub(crate) fn settle_bytes(&mut self) {
+        let current = self.segment.first();
+        let segments = self.shared.segments();
+        let full = segments.iter().filter(|segment| segment.first() != current);
+        self.settled_bytes = full.map(|segment| segment.bytes()).sum();
     }
 
-    /// Every index from the newest to the oldest, block by block.
-    fn indexes(reader: &LedgerReader) -> Vec<u64> {
-        let mut indexes = Vec::new();
-        let mut before = u64::MAX;
-        loop {
-            let block = reader.block_before(before).unwrap();
-            let Some(first) = block.first() else { return indexes };
-            before = first.index;
-            indexes.extend(block.iter().rev().map(|record| record.index));
-        }
-    }
-
-    #[test]
-    fn records_are_read_back_block_by_block_before_and_after_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut ledger, _) = open(folder.path(), ROOMY).unwrap();
-        for round in 0..10 {
-            ledger.append(vec![batch(round * 100 + 1, 100)]).unwrap();
-        }
-        let expected: Vec<u64> = (0..1000).rev().collect();
-        assert_eq!(indexes(&ledger.reader()), expected);
-        assert!(ledger.reader().0.read().unwrap().blocks.len() > 1);
-        drop(ledger);
-        let (ledger, items) = open(folder.path(), ROOMY).unwrap();
-        assert_eq!(items, 10);
-        assert_eq!(indexes(&ledger.reader()), expected);
-    }
-
-    #[test]
-    fn a_full_segment_is_followed_by_another() {
-        let folder = tempfile::tempdir().unwrap();
-        let bounds = LedgerBounds {
-            segment: 5_000,
-            ..ROOMY
-        };
-        let (mut ledger, _) = open(folder.path(), bounds).unwrap();
-        for round in 0..10 {
-            ledger.append(vec![batch(round * 2 + 1, 2)]).unwrap();
-        }
-        assert_eq!(indexes(&ledger.reader()), (0..20).rev().collect::<Vec<u64>>());
-        let bytes = ledger.bytes();
-        drop(ledger);
-        assert_eq!(segments(folder.path()).unwrap().len(), 5);
-        let (ledger, _) = open(folder.path(), bounds).unwrap();
-        assert_eq!(ledger.bytes(), bytes);
-        assert_eq!(indexes(&ledger.reader()), (0..20).rev().collect::<Vec<u64>>());
-    }
-
-    #[test]
-    fn a_ledger_at_its_limit_refuses_and_says_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let bounds = LedgerBounds {
-            total: 3_000,
-            segment: 1 << 20,
-        };
-        let (mut ledger, _) = open(folder.path(), bounds).unwrap();
-        ledger.append(vec![batch(1, 2)]).unwrap();
-        let error = ledger.append(vec![batch(3, 2)]).unwrap_err();
-        assert!(matches!(error, LedgerAppendError::Full { limit: 3_000 }));
-        assert_eq!(indexes(&ledger.reader()), [1, 0]);
-    }
-
-    #[test]
-    fn a_missing_segment_is_noticed() {
-        let folder = tempfile::tempdir().unwrap();
-        let bounds = LedgerBounds { segment: 100, ..ROOMY };
-        let (mut ledger, _) = open(folder.path(), bounds).unwrap();
-        for sequence in 1..=3 {
-            ledger.append(vec![batch(sequence, 1)]).unwrap();
-        }
-        drop(ledger);
-        std::fs::remove_file(folder.path().join(segment_name(1))).unwrap();
-        assert!(matches!(
-            open(folder.path(), bounds),
-            Err(LedgerError::Missing {
-                expected: 1,
-                found: 2,
-                ..
+    /// What of the chains that were stored in a segment has not expired.
+    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, LedgerAppendError> {
+        let now = (now() / 1_000_000_000) as i64;
+        let mut opener = self.shared.opener();
+        let mut living = Vec::new();
+        let scanned = FrameReader::open(segment.path(), FrameKind::SealedLedger).and_then(|reader| {
+            reader.scan(|frame| {
+                let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
+                if group.head.chains.is_empty() {
+                    return Ok(());
+                }
+                let chains = group.leaves().enumerate();
+                for (place, (_, leaf)) in chains.filter(|(place, _)| group.head.chains.contains(&(*place as u32))) {
+                    // One that was erased, or that does not open, is not carried on.
+                    if let Ok(OpenedLeaf::Record(record)) = opener.open(group.head.first_index + place as u64, leaf)
+                        && let Some(StoredBody::Entry(stored)) = record.body
+                        && let Ok(view) = EntryView::parse(&stored.entry)
+                        && let EntryKind::Chain(chain) = view.kind
+                        && expires_at(chain.chain).is_some_and(|expires_at| expires_at > now)
+                    {
+                        living.push(stored.entry.clone());
+                    }
+                }
+                Ok(())
             })
-        ));
+        });
+        scanned.map_err(LedgerAppendError::Prune)?;
+        Ok(living)
     }
 
-    #[test]
-    fn an_interrupted_new_segment_is_no_obstacle() {
-        let folder = tempfile::tempdir().unwrap();
-        drop(open(folder.path(), ROOMY).unwrap());
-        std::fs::write(folder.path().join(format!("{}.new", segment_name(5))), "CRED").unwrap();
-        open(folder.path(), ROOMY).unwrap();
+    /// Removes segments that a note says are pruned. Returns how many there were, and how many keys were destroyed.
+    pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerAppendError> {
+        let removed = self.shared.prune(first);
+        for segment in &removed {
+            for path in [segment.index_path(), segment.path()] {
+                match std::fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(LedgerAppendError::NewSegment(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        credence_storage::durable::sync_folder(&self.paths.segments()).map_err(LedgerAppendError::NewSegment)?;
+        let keys = self.keys.destroy_unused(first)?;
+        self.settle_bytes();
+        Ok((removed.len(), keys))
     }
 }
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = formatter.debug_struct("Ledger");
+        debug.field("folder", &self.paths.0).field("size", &self.frontier.size());
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Makes the file of the segment that begins with this index; what it begins with is durable on return.
+pub(crate) fn create_segment(
+    paths: &Paths,
+    first: u64,
+    beginning: Beginning,
+    secret: &IndexSecret,
+) -> Result<(FrameFile, Arc<Segment>), LedgerAppendError> {
+    let path = paths.segment(first);
+    // An earlier attempt may have left one, which holds nothing.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(LedgerAppendError::NewSegment(error)),
+        _ => {}
+    }
+    let mut file = FrameFile::create(&path, FrameKind::SealedLedger).map_err(LedgerAppendError::NewSegment)?;
+    let head = GroupHead {
+        first_index: first,
+        received_unix_nano: now(),
+        beginning: Some(beginning),
+        ..GroupHead::default()
+    };
+    let index = SegmentIndex::Growing(IndexBuilder::new(secret, first));
+    let segment = Segment::new(first, paths, head.received_unix_nano, index);
+    file.append(&head.to_payload())?;
+    segment.grown(0, file.end());
+    Ok((file, Arc::new(segment)))
+}
+
+/// What will be one frame.
+struct Piece<'a> {
+    head: GroupHead,
+    bundle: Vec<u8>,
+    /// Where each begins in the bundle, its hash, and by what it can be found.
+    leaves: Vec<(u32, Hash, Row<'a>)>,
+    /// Chains that are not in the ledger yet, their records' indexes and keys.
+    chains: Vec<([u8; 32], u64, u32)>,
+}
+
+// === impl Piece ===
+
+impl Piece<'_> {
+    fn begin(bundle: Vec<u8>) -> Self {
+        Self {
+            head: GroupHead {
+                received_unix_nano: now(),
+                ..GroupHead::default()
+            },
+            bundle,
+            leaves: Vec::new(),
+            chains: Vec::new(),
+        }
+    }
+
+    /// The source has come this far.
+    fn mark(&mut self, source: SourceName, last_sequence: u64) {
+        match self.head.sources.last_mut() {
+            Some(mark) if mark.name == source.0 && mark.change() == SourceChange::Unspecified => {
+                mark.last_sequence = last_sequence;
+            }
+            _ => self.head.sources.push(SourceMark {
+                name: source.0.to_vec(),
+                last_sequence,
+                change: SourceChange::Unspecified.into(),
+            }),
+        }
+    }
+}
+
+// === impl NewItem ===
+
+impl NewItem {
+    /// How many records it becomes, at most.
+    pub fn records(&self) -> u64 {
+        match self {
+            Self::Entries { batch, skip, .. } => BatchView::of(batch).entries().skip(*skip).count() as u64,
+            Self::Change { .. } | Self::Note(_) | Self::Chain(_) => 1,
+        }
+    }
+
+    /// Bytes that it takes on disk, at most.
+    pub fn bytes(&self) -> u64 {
+        let overhead = (LEAF_LENGTH_BYTES + SEAL_OVERHEAD + RECORD_OVERHEAD) as u64;
+        match self {
+            Self::Entries { batch, .. } => batch.len() as u64 + self.records() * overhead,
+            Self::Change { change, .. } => change.encoded_len() as u64 + overhead,
+            Self::Note(note) => note.encoded_len() as u64 + overhead,
+            Self::Chain(entry) => entry.len() as u64 + overhead,
+        }
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) const UNREADABLE: &str = "the frame does not hold records that this version can read";
+/// Places in a file have 32 bits, and a segment ends up to 255 records late.
+pub const MAX_SEGMENT_BYTES: u64 = 3 << 30;
+/// A frame is written once it has as much; with the largest leaf it still fits one.
+const PIECE_BYTES: usize = 4 << 20;
+/// What a group may leave allocated for the next.
+const KEPT_BUNDLE: usize = 8 << 20;
+/// With a retention by age, a segment ends after this part of it, so that what is kept is at most as much too long.
+const SEGMENTS_IN_RETENTION: u128 = 16;

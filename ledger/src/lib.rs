@@ -3,15 +3,51 @@
 //! | file | its one job |
 //! |---|---|
 //! | `record` | what the ledger holds |
-//! | `group` | how records are encoded on disk |
-//! | `ledger` | the files: appending to them, and reading what is durable |
+//! | `group` | how a group of records is written |
+//! | `segment`, `reader` | reading what is durable |
+//! | `recovery` | opening the files, after a crash too |
+//! | `keys`, `seal` | the principals' keys, and leaves that are sealed with them |
+//! | `hashes` | the tree's hashes on disk |
+//! | `chains`, `sources` | what the one who appends knows of chains and sources |
+//! | `finisher`, `rows` | writing the index |
+//! | `leaf` | what is sealed in a leaf, and the record that it is read back as |
+//! | `index` | where in a segment what is asked for can be found |
+//! | `ledger` | appending, erasing and pruning |
 //! | `query` | what to look for, newest first |
+//! | `view` | an encoded entry, read where it lies |
+//! | `note` | signed notes and the keys of those who sign them |
+//! | `checkpoint` | what commits the log to its first leaves |
+//! | `cosignature` | a witness's word for a checkpoint |
+//! | `tree` | the Merkle tree over the leaves |
+//! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
-pub mod group;
+mod chains;
+mod finisher;
+mod hashes;
+mod keys;
+mod recovery;
+mod rows;
+mod seal;
+pub mod checkpoint;
+pub mod cosignature;
+mod group;
+pub mod index;
+pub mod leaf;
 pub mod ledger;
+pub mod note;
+pub mod proof;
 pub mod query;
+pub mod reader;
 pub mod record;
+pub mod segment;
+pub mod sources;
+pub mod tree;
+pub mod view;
 
-pub use ledger::{Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerReader};
+pub use leaf::SourceName;
+pub use ledger::{
+    Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerOptions, NewItem, Opened, Pruned, Retention,
+};
+pub use reader::{LedgerReader, ReadError};
 pub use query::{Filter, Page, Query};
 pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};

@@ -3,9 +3,8 @@
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
-use crate::ledger::LedgerReader;
+use crate::reader::{LedgerReader, ReadError};
 use crate::record::{LedgerRecord, RecordBody};
-use credence_storage::frames::FrameError;
 
 /// What to look for, and where to go on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +55,7 @@ pub struct Page {
 
 /// Reads a page. Looks at a bounded number of records, so a page may hold fewer than it could, and still have a
 /// `next`. Blocks on the disk.
-pub fn read(reader: &LedgerReader, query: &Query) -> Result<Page, FrameError> {
+pub fn read(reader: &LedgerReader, query: &Query) -> Result<Page, ReadError> {
     let mut records = Vec::new();
     let mut before = query.before.unwrap_or(u64::MAX);
     let mut looked_at = 0;
@@ -170,10 +169,11 @@ const MAX_LOOKED_AT: usize = 200_000;
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
-    use crate::group::{StoredBody, StoredItem};
     use crate::record::{SourceChange, StoredSourceChange};
-    use crate::{Ledger, LedgerBounds};
+    use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceName};
 
     fn event(subject: &str, tool: &str, decision: v1::Decision) -> Kind {
         let principal = v1::Principal {
@@ -192,15 +192,18 @@ mod tests {
     /// Index 0 is a source's start, 1 to 3 events, 4 an aggregate, 5 a gap.
     fn ledger() -> (tempfile::TempDir, LedgerReader) {
         let folder = tempfile::tempdir().unwrap();
-        let (mut ledger, _) = Ledger::open(
-            folder.path(),
-            LedgerBounds {
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds: LedgerBounds {
                 total: 1 << 30,
                 segment: 1 << 30,
+                keys: 100,
             },
-            |_| {},
-        )
-        .unwrap();
+            retention: Retention::default(),
+            published: None,
+        };
+        let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
+        let source = SourceName([7; 16]);
         let started = StoredSourceChange {
             change: SourceChange::Started.into(),
             ..Default::default()
@@ -219,17 +222,22 @@ mod tests {
             }),
         ];
         let entries = kinds.map(|kind| v1::Entry { entry: Some(kind) }).to_vec();
-        let item = |body| StoredItem {
-            source: "s".to_owned(),
-            body: Some(body),
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries,
         };
-        ledger.append(vec![item(StoredBody::Change(started))]).unwrap();
-        ledger
-            .append(vec![item(StoredBody::Batch(v1::Batch {
-                first_sequence: 1,
-                entries,
-            }))])
-            .unwrap();
+        let entries = NewItem::Entries {
+            source,
+            batch: batch.encode_to_vec().into(),
+            skip: 0,
+            first_sequence: 1,
+        };
+        let change = NewItem::Change {
+            source,
+            change: started,
+        };
+        ledger.append(&[change]).unwrap();
+        ledger.append(&[entries]).unwrap();
         (folder, ledger.reader())
     }
 

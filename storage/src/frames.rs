@@ -27,8 +27,10 @@ pub enum FrameKind {
     Revocations,
     /// The revocation log, with its beginning compacted: a version that does not know of that can not read it.
     CompactedRevocations,
-    /// One segment of the ledger.
+    /// One segment of a ledger from before its entries were sealed.
     Ledger,
+    /// One segment of the ledger.
+    SealedLedger,
 }
 
 /// An append-only file of frames, open for writing.
@@ -244,17 +246,26 @@ impl FrameFile {
 
     /// Appends one frame and returns its offset, after it is durable.
     pub fn append(&mut self, payload: &[u8]) -> Result<u64, AppendError> {
+        self.append_parts([&[], payload])
+    }
+
+    /// As [`FrameFile::append`], of a payload in two parts: a large one need not be copied behind what precedes it.
+    pub fn append_parts(&mut self, parts: [&[u8]; 2]) -> Result<u64, AppendError> {
         if self.broken {
             return Err(AppendError::Broken {
                 path: self.path.clone(),
             });
         }
-        if payload.is_empty() || payload.len() > MAX_PAYLOAD {
-            return Err(AppendError::TooLarge { bytes: payload.len() });
+        let [first, second] = parts;
+        let bytes = first.len() + second.len();
+        if bytes == 0 || bytes > MAX_PAYLOAD {
+            return Err(AppendError::TooLarge { bytes });
         }
         let offset = self.end;
-        let frame = self.salt.frame(offset, payload);
-        if let Err(error) = self.write_at(offset, &frame) {
+        let mut begin = self.salt.head(offset, parts).to_vec();
+        begin.extend_from_slice(first);
+        let written = self.write_at(offset, &begin).and_then(|()| self.file.write_all(second));
+        if let Err(error) = written {
             // What was written in part must not lie in front of the next attempt.
             if self.file.set_len(offset).is_err() {
                 self.broken = true;
@@ -271,7 +282,7 @@ impl FrameFile {
                 error,
             });
         }
-        self.end = offset + frame.len() as u64;
+        self.end = offset + HEAD_LEN + bytes as u64;
         Ok(offset)
     }
 
@@ -598,11 +609,19 @@ impl Salt {
 
     fn frame(self, offset: u64, payload: &[u8]) -> Vec<u8> {
         let mut frame = Vec::with_capacity(HEAD_LEN as usize + payload.len());
-        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        frame.extend_from_slice(&self.checksum(offset, payload).to_le_bytes());
-        frame.extend_from_slice(&self.checksum(offset, &frame).to_le_bytes());
+        frame.extend_from_slice(&self.head(offset, [&[], payload]));
         frame.extend_from_slice(payload);
         frame
+    }
+
+    fn head(self, offset: u64, [first, second]: [&[u8]; 2]) -> [u8; HEAD_LEN as usize] {
+        let mut head = [0; HEAD_LEN as usize];
+        head[..4].copy_from_slice(&((first.len() + second.len()) as u32).to_le_bytes());
+        let checksum = crc32c::crc32c_append(self.checksum(offset, first), second);
+        head[4..8].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = self.checksum(offset, &head[..8]);
+        head[8..].copy_from_slice(&checksum.to_le_bytes());
+        head
     }
 
     fn parse_head(self, offset: u64, head: [u8; HEAD_LEN as usize]) -> Option<Head> {
@@ -630,13 +649,15 @@ impl FrameKind {
             Self::Revocations => b"REVOKED1",
             Self::CompactedRevocations => b"REVOKED2",
             Self::Ledger => b"LEDGER_1",
+            Self::SealedLedger => b"LEDGER_2",
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Revocations | Self::CompactedRevocations => "revocation log",
-            Self::Ledger => "ledger segment",
+            Self::Ledger => "unsealed ledger segment",
+            Self::SealedLedger => "ledger segment",
         }
     }
 }
@@ -702,6 +723,16 @@ mod tests {
         file.append(b"three").unwrap();
         drop(file);
         assert_eq!(scratch.reopen().unwrap().0.len(), 3);
+    }
+
+    #[test]
+    fn a_payload_in_two_parts_is_read_back_as_one() {
+        let scratch = file_with(&[b"onetwo"]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        file.append_parts([b"one", b"two"]).unwrap();
+        file.append_parts([b"onetwo", b""]).unwrap();
+        drop(file);
+        assert_eq!(scratch.reopen().unwrap().0, [b"onetwo"; 3]);
     }
 
     #[test]

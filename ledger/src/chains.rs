@@ -1,0 +1,118 @@
+//! The chains that the ledger has, as far as memory goes: each is stored once, however many clients present it.
+
+use std::collections::{HashMap, VecDeque};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+
+/// The chains of late, by what they are known by.
+#[derive(Debug, Default)]
+pub(crate) struct KnownChains {
+    by_digest: HashMap<[u8; 32], Stored>,
+    /// The longest known first.
+    order: VecDeque<[u8; 32]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    index: u64,
+    key: u32,
+}
+
+// === impl KnownChains ===
+
+impl KnownChains {
+    /// Whether the chain was stored, sealed with this key.
+    pub(crate) fn contains(&self, digest: &[u8; 32], key: u32) -> bool {
+        self.by_digest.get(digest).is_some_and(|stored| stored.key == key)
+    }
+
+    /// The record of this index holds the chain. Beyond the limit the one that is known for the longest is forgotten: if it
+    /// is presented again, it is stored again.
+    pub(crate) fn add(&mut self, digest: [u8; 32], index: u64, key: u32) {
+        if self.by_digest.insert(digest, Stored { index, key }).is_none() {
+            self.order.push_back(digest);
+        }
+        if self.order.len() > MAX_KNOWN_CHAINS
+            && let Some(forgotten) = self.order.pop_front()
+        {
+            self.by_digest.remove(&forgotten);
+        }
+    }
+
+    /// Forgets what was stored before this index.
+    pub(crate) fn forget_before(&mut self, first: u64) {
+        self.retain(|stored| stored.index >= first);
+    }
+
+    /// Forgets what was sealed with this key.
+    pub(crate) fn forget_key(&mut self, key: u32) {
+        self.retain(|stored| stored.key != key);
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Stored) -> bool) {
+        self.by_digest.retain(|_, stored| keeps(stored));
+        self.order.retain(|digest| self.by_digest.contains_key(digest));
+    }
+}
+
+/// When a chain expires, in seconds since the Unix epoch: the earliest `exp` of its tokens; `None` if it is no chain.
+pub(crate) fn expires_at(chain: &[u8]) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Claims {
+        exp: i64,
+    }
+    let mut earliest = i64::MAX;
+    for token in chain.split(|byte| *byte == b'~') {
+        let payload = token.split(|byte| *byte == b'.').nth(1)?;
+        let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        earliest = earliest.min(claims.exp);
+    }
+    Some(earliest)
+}
+
+/// Chains that are remembered, at about 130 bytes each.
+const MAX_KNOWN_CHAINS: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(claims: &str) -> String {
+        format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn a_chain_expires_with_its_first_token() {
+        let chain = [token(r#"{"exp":30,"sub":"a"}"#), token(r#"{"iat":1,"exp":20}"#)].join("~");
+        assert_eq!(expires_at(chain.as_bytes()), Some(20));
+        for wrong in ["", "a.b.c", &token("{}"), &format!("{chain}~")] {
+            assert_eq!(expires_at(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_chain_is_known_until_its_key_or_its_place_is_gone() {
+        let mut chains = KnownChains::default();
+        chains.add([1; 32], 5, 1);
+        chains.add([2; 32], 6, 2);
+        assert!(chains.contains(&[1; 32], 1) && !chains.contains(&[1; 32], 2));
+        chains.forget_key(1);
+        assert!(!chains.contains(&[1; 32], 1));
+        chains.forget_before(7);
+        assert!(!chains.contains(&[2; 32], 2) && chains.order.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_known_chains_is_bounded() {
+        let mut chains = KnownChains::default();
+        for number in 0..=MAX_KNOWN_CHAINS as u64 {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&number.to_be_bytes());
+            chains.add(digest, number, 0);
+        }
+        assert_eq!(chains.by_digest.len(), MAX_KNOWN_CHAINS);
+        assert!(!chains.contains(&[0; 32], 0));
+    }
+}

@@ -1,0 +1,246 @@
+//! The hashes of complete subtrees, a file for each level. They follow from the leaves: they are written after the leaves
+//! are durable, synced when a segment is full, and made again from the last segment at every start.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::tree::{Hash, Hashes};
+
+/// The files. Whoever reads has to know how many leaves there are.
+#[derive(Debug)]
+pub(crate) struct HashFiles {
+    folder: PathBuf,
+    levels: Vec<File>,
+}
+
+/// Appends to the files.
+#[derive(Debug)]
+pub(crate) struct HashWriter {
+    files: Arc<HashFiles>,
+    /// Leaves whose hashes are in the files.
+    size: u64,
+    /// Hashes that are not written yet, of each level.
+    pending: Vec<Vec<u8>>,
+    pending_leaves: u64,
+}
+
+/// The hashes as far as `size` leaves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HashesAt<'a> {
+    pub(crate) files: &'a HashFiles,
+    pub(crate) size: u64,
+}
+
+/// Why a hash can not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum HashError {
+    /// The system did not let us.
+    #[error("{path}: {error}", path = path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The tree is not that large.
+    #[error("the tree has {size} leaves, and no complete subtree of 256^{level} leaves has the number {number}")]
+    NotThere {
+        /// Of the tree.
+        size: u64,
+        /// The level that was asked for.
+        level: u8,
+        /// The subtree that was asked for.
+        number: u64,
+    },
+}
+
+// === impl HashFiles ===
+
+impl HashFiles {
+    pub(crate) fn open(folder: &Path) -> Result<Self, HashError> {
+        let open = |level: u32| {
+            let path = folder.join(level.to_string());
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+            file.map_err(|error| HashError::Io { path, error })
+        };
+        Ok(Self {
+            levels: (0..LEVELS).map(open).collect::<Result<_, _>>()?,
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Leaves whose hashes, and those of all subtrees that they complete, are in the files as far as their lengths say.
+    pub(crate) fn size(&self) -> Result<u64, HashError> {
+        let mut size = u64::MAX;
+        for (level, file) in (0..LEVELS).zip(&self.levels) {
+            let length = file.metadata().map_err(|error| self.io_error(level, error))?.len();
+            let complete = length / HASH_BYTES;
+            // Leaves beyond the last subtree of this level do not have to be whole.
+            let leaves = match level {
+                0 => complete,
+                _ => ((complete + 1) << (8 * level)) - 1,
+            };
+            size = size.min(leaves);
+        }
+        Ok(size)
+    }
+
+    /// Forgets every hash that needs more than `size` leaves, and writes on from there.
+    pub(crate) fn writer(self: &Arc<Self>, size: u64) -> Result<HashWriter, HashError> {
+        for (level, file) in (0..LEVELS).zip(&self.levels) {
+            let length = (size >> (8 * level)) * HASH_BYTES;
+            file.set_len(length).map_err(|error| self.io_error(level, error))?;
+        }
+        Ok(HashWriter {
+            files: Arc::clone(self),
+            size,
+            pending: vec![Vec::new(); LEVELS as usize],
+            pending_leaves: 0,
+        })
+    }
+
+    /// Bytes of all levels together, of a tree of `size` leaves.
+    pub(crate) fn bytes(size: u64) -> u64 {
+        (0..LEVELS).map(|level| (size >> (8 * level)) * HASH_BYTES).sum()
+    }
+
+    fn io_error(&self, level: u32, error: io::Error) -> HashError {
+        HashError::Io {
+            path: self.folder.join(level.to_string()),
+            error,
+        }
+    }
+}
+
+// === impl HashWriter ===
+
+impl HashWriter {
+    /// Takes in the hash of another subtree: that which is the next of its level.
+    pub(crate) fn push(&mut self, level: u8, hash: Hash) {
+        if let Some(pending) = self.pending.get_mut(usize::from(level)) {
+            pending.extend_from_slice(&hash.0);
+        }
+        self.pending_leaves += u64::from(level == 0);
+    }
+
+    /// Leaves whose hashes wait in memory.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending_leaves
+    }
+
+    /// Writes what was taken in; what could not be written is kept for the next time.
+    pub(crate) fn flush(&mut self) -> Result<(), HashError> {
+        let files = Arc::clone(&self.files);
+        for (level, (file, pending)) in (0..LEVELS).zip(files.levels.iter().zip(&self.pending)) {
+            if !pending.is_empty() {
+                let offset = (self.size >> (8 * level)) * HASH_BYTES;
+                file.write_all_at(pending, offset)
+                    .map_err(|error| files.io_error(level, error))?;
+            }
+        }
+        self.pending.iter_mut().for_each(Vec::clear);
+        self.size += std::mem::take(&mut self.pending_leaves);
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn sync(&self) -> Result<(), HashError> {
+        for (level, file) in (0..LEVELS).zip(&self.files.levels) {
+            file.sync_data().map_err(|error| self.files.io_error(level, error))?;
+        }
+        Ok(())
+    }
+}
+
+// === impl HashesAt ===
+
+impl Hashes for HashesAt<'_> {
+    type Error = HashError;
+
+    fn read(&self, level: u8, first: u64, count: usize) -> Result<Vec<Hash>, HashError> {
+        let end = first.saturating_add(count as u64);
+        let complete = self.size.checked_shr(8 * u32::from(level)).unwrap_or(0);
+        let file = self.files.levels.get(usize::from(level)).filter(|_| end <= complete);
+        let Some(file) = file else {
+            return Err(HashError::NotThere {
+                size: self.size,
+                level,
+                number: end.saturating_sub(1),
+            });
+        };
+        let mut bytes = vec![0; count * HASH_BYTES as usize];
+        file.read_exact_at(&mut bytes, first * HASH_BYTES)
+            .map_err(|error| self.files.io_error(u32::from(level), error))?;
+        let (hashes, _) = bytes.as_chunks();
+        Ok(hashes.iter().copied().map(Hash).collect())
+    }
+}
+
+const HASH_BYTES: u64 = 32;
+/// The last is that of 2^48 leaves.
+const LEVELS: u32 = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Frontier, leaf_hash};
+
+    /// The root of so many leaves, each the hash of its number, and their hashes in files.
+    fn grown(folder: &Path, size: u64) -> Frontier {
+        let files = Arc::new(HashFiles::open(folder).unwrap());
+        let mut writer = files.writer(0).unwrap();
+        let mut frontier = Frontier::new();
+        for index in 0..size {
+            frontier.push(leaf_hash(&index.to_be_bytes()), &mut |level, hash| writer.push(level, hash));
+            if index % 100 == 0 {
+                writer.flush().unwrap();
+            }
+        }
+        writer.flush().unwrap();
+        frontier
+    }
+
+    #[test]
+    fn the_tree_is_restored_from_the_files_at_any_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = grown(folder.path(), 66_000);
+        let files = HashFiles::open(folder.path()).unwrap();
+        for size in [0, 1, 255, 256, 257, 65_535, 65_536, 65_999, 66_000] {
+            let restored = Frontier::restore(size, &HashesAt { files: &files, size }).unwrap();
+            let expected = tempfile::tempdir().unwrap();
+            assert_eq!(restored, grown(expected.path(), size), "{size}");
+        }
+        assert_eq!(whole.size(), 66_000);
+    }
+
+    #[test]
+    fn files_that_were_cut_short_say_how_far_they_go() {
+        let folder = tempfile::tempdir().unwrap();
+        grown(folder.path(), 1000);
+        let files = HashFiles::open(folder.path()).unwrap();
+        assert_eq!(files.size().unwrap(), 1000);
+        files.levels[0].set_len(900 * HASH_BYTES - 1).unwrap();
+        assert_eq!(files.size().unwrap(), 899);
+        files.levels[1].set_len(HASH_BYTES).unwrap();
+        assert_eq!(files.size().unwrap(), 511);
+    }
+
+    #[test]
+    fn what_is_not_complete_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        grown(folder.path(), 300);
+        let files = HashFiles::open(folder.path()).unwrap();
+        let hashes = HashesAt {
+            files: &files,
+            size: 299,
+        };
+        assert_eq!(hashes.read(0, 290, 9).unwrap().len(), 9);
+        for (level, first, count) in [(0, 290, 10), (1, 0, 2), (2, 0, 1), (9, 0, 1)] {
+            assert!(hashes.read(level, first, count).is_err());
+        }
+    }
+}

@@ -1,0 +1,724 @@
+//! The data keys, one for each principal: a file of slots that are overwritten in place, so that what was sealed with a
+//! key is erased by destroying it.
+//!
+//! ```text
+//! slot     = state (1 byte) | 0 0 0 | tag (16 bytes) | key (32 bytes) | checksum (u32 LE) | last use (6 bytes LE) | its
+//!            checksum (u16 LE)
+//! checksum = CRC-32C of the slot's number (u32 LE) and what precedes; of the last use, its lower half
+//! ```
+//!
+//! A slot's number is its key's name. Slot 0 is for what is about no principal; its tag says what the file is. The other
+//! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0: no name is in the
+//! file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::hash::Hasher as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use credence_storage::durable;
+use ring::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
+use ring::hmac;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use zeroize::Zeroizing;
+
+use crate::view::PrincipalView;
+
+/// The keys, for the one who appends.
+#[derive(Debug)]
+pub(crate) struct DataKeys {
+    file: Arc<KeyFile>,
+    tags: TagHasher,
+    by_tag: HashMap<Tag, u32>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    limit: u32,
+    prepared: PreparedKeys,
+    /// Whether a slot was written that is not known to be on disk.
+    unsynced: bool,
+    /// Set for good once a sync failed: what the disk holds is not known any more.
+    broken: bool,
+}
+
+/// The file, for whoever opens leaves.
+#[derive(Debug)]
+pub(crate) struct KeyFile {
+    path: PathBuf,
+    file: File,
+}
+
+/// What has become of a key.
+#[derive(Debug)]
+pub(crate) enum KeyState {
+    Live(LessSafeKey),
+    Erased,
+    /// No such key was ever made, or the slot can not be read.
+    Missing,
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The system did not let us.
+    #[error("{path}: {error}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Somebody's evidence could not be opened any more.
+    #[error(
+        "{path} is damaged in slot {slot}: {found}. Nothing was changed. Check the disk, keep a copy of the file, and \
+         restore the data folder from a backup", path = path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The slot's number.
+        slot: u32,
+        /// What is wrong there.
+        found: &'static str,
+    },
+    /// There are as many as there may be.
+    #[error(
+        "the ledger has {limit} data keys, which is the limit, and evidence is about another principal. Start the control \
+         plane with a larger --ledger-keys, or with a --ledger-retention; until then the filters keep the evidence while \
+         they have room"
+    )]
+    TooMany {
+        /// How many there may be.
+        limit: u32,
+    },
+    /// A sync failed: the kernel may have dropped what was written.
+    #[error("{path} is read-only since an earlier failure to sync it to disk; mend the volume, then restart", path = path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+type Tag = [u8; 16];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Free,
+    Live { last_use: u64 },
+    Erased,
+}
+
+#[derive(Clone)]
+struct TagHasher(SipHasher24);
+
+/// Keys that are expanded, ready to seal. A key's place follows from its name: another one takes it over.
+struct PreparedKeys(Vec<Option<(u32, LessSafeKey)>>);
+
+// === impl DataKeys ===
+
+impl DataKeys {
+    /// Makes the file, with the key for what is about nobody. Durable on return.
+    pub(crate) fn create(path: &Path) -> Result<(), KeyError> {
+        let io_error = |error| KeyError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Err(io_error(io::ErrorKind::InvalidInput.into()));
+        };
+        let key = random_key().map_err(io_error)?;
+        let slot = encode(0, LIVE, FILE_TAG, &key, 0);
+        durable::write_file(folder, name, &slot[..]).map_err(io_error)
+    }
+
+    /// Reads the file. A slot at its end that a crash has cut short was never used.
+    pub(crate) fn open(path: &Path, limit: u32) -> Result<Self, KeyError> {
+        let file = Arc::new(KeyFile::open(path)?);
+        let damaged = |slot, found| KeyError::Damaged {
+            path: path.to_owned(),
+            slot,
+            found,
+        };
+        let first = file.read(0)?.ok_or_else(|| damaged(0, "the file is empty"))?;
+        let first = decode(0, &first).ok_or_else(|| damaged(0, "the checksum does not match"))?;
+        let key = match first {
+            Decoded::Live { tag, key, .. } if tag == *FILE_TAG => key,
+            _ => return Err(damaged(0, "the file does not begin as a file of data keys does")),
+        };
+        let mut this = Self {
+            tags: TagHasher::new(&key),
+            by_tag: HashMap::new(),
+            slots: vec![Slot::Live { last_use: UNKNOWN_USE }],
+            free: Vec::new(),
+            limit,
+            prepared: PreparedKeys::new(),
+            unsynced: false,
+            broken: false,
+            file,
+        };
+        // A slot that can not be read was never used if no other follows it: slots are written in their order.
+        let mut unreadable = None;
+        let mut source = io::BufReader::with_capacity(READ_AHEAD, &this.file.file);
+        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
+        let io_error = |error| KeyError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        for number in 0.. {
+            match source.read_exact(&mut slot[..]) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                other => other.map_err(io_error)?,
+            }
+            if number == 0 {
+                continue;
+            }
+            let read = match decode(number, &slot) {
+                Some(Decoded::Free) => {
+                    this.free.push(number);
+                    Slot::Free
+                }
+                Some(Decoded::Live { tag, last_use, .. }) => {
+                    this.by_tag.insert(tag, number);
+                    Slot::Live { last_use }
+                }
+                Some(Decoded::Erased) => Slot::Erased,
+                None => {
+                    if let Some(unreadable) = unreadable.replace(number) {
+                        return Err(damaged(unreadable, "the checksum does not match"));
+                    }
+                    this.free.push(number);
+                    Slot::Free
+                }
+            };
+            if let Some(unreadable) = unreadable.filter(|unreadable| *unreadable != number && read != Slot::Free) {
+                return Err(damaged(unreadable, "the checksum does not match"));
+            }
+            this.slots.push(read);
+        }
+        // Those with low numbers first, so that the file stays dense.
+        this.free.reverse();
+        Ok(this)
+    }
+
+    /// For whoever opens leaves.
+    pub(crate) fn file(&self) -> Arc<KeyFile> {
+        Arc::clone(&self.file)
+    }
+
+    /// The name of the key that is the principal's; makes one if there is none. [`DataKeys::sync`] makes it durable.
+    pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, KeyError> {
+        let Some(principal) = principal else { return Ok(0) };
+        let tag = self.tags.tag(principal);
+        match self.by_tag.get(&tag) {
+            Some(name) => {
+                let name = *name;
+                self.used(name, segment)?;
+                Ok(name)
+            }
+            None => self.make(tag, segment),
+        }
+    }
+
+    /// The name of the principal's key, if it has one.
+    pub(crate) fn known_name(&self, principal: PrincipalView<'_>) -> Option<u32> {
+        self.by_tag.get(&self.tags.tag(principal)).copied()
+    }
+
+    /// Notes that the segment with this first index has a leaf that is sealed with the key; an error if there is no key of
+    /// this name, and never was.
+    pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
+        match self.slots.get(name as usize) {
+            Some(Slot::Live { .. } | Slot::Erased) => self.used(name, segment),
+            Some(Slot::Free) | None => Err(self.file.damaged(name, "evidence was sealed with its key, which is not there")),
+        }
+    }
+
+    fn used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
+        let segment = segment / UNIT;
+        if let Some(Slot::Live { last_use }) = self.slots.get_mut(name as usize)
+            && *last_use != segment
+            && name != 0
+        {
+            // Durable before the next segment begins, and until then made good by the start, which reads the last one.
+            let at = slot_offset(name) + LAST_USE_AT as u64;
+            self.file.write(&encode_use(name, segment), at)?;
+            *last_use = segment;
+        }
+        Ok(())
+    }
+
+    /// The key of this name, ready to seal.
+    pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, KeyError> {
+        let missing = || self.file.damaged(name, "the key is not there");
+        let place = self.prepared.0.get_mut(name as usize % PREPARED_KEYS);
+        let place = place.ok_or_else(missing)?;
+        if place.as_ref().is_none_or(|(known, _)| *known != name) {
+            match self.file.state(name)? {
+                KeyState::Live(key) => *place = Some((name, key)),
+                KeyState::Erased | KeyState::Missing => return Err(missing()),
+            }
+        }
+        place.as_ref().map(|(_, key)| key).ok_or_else(missing)
+    }
+
+    /// Makes every key that was made durable, before anything is that is sealed with it.
+    pub(crate) fn sync(&mut self) -> Result<(), KeyError> {
+        if self.unsynced {
+            self.sync_always()?;
+        }
+        Ok(())
+    }
+
+    /// As [`DataKeys::sync`], and the last uses with them.
+    pub(crate) fn sync_always(&mut self) -> Result<(), KeyError> {
+        if self.broken {
+            return Err(KeyError::Broken {
+                path: self.file.path.clone(),
+            });
+        }
+        if let Err(error) = self.file.file.sync_data() {
+            self.broken = true;
+            return Err(self.file.io_error(error));
+        }
+        self.unsynced = false;
+        Ok(())
+    }
+
+    /// Destroys a key, durably. Whether it was still there.
+    pub(crate) fn erase(&mut self, name: u32) -> Result<bool, KeyError> {
+        let Some(Slot::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
+            return Ok(false);
+        };
+        self.overwrite(name, ERASED, last_use)?;
+        self.slots[name as usize] = Slot::Erased;
+        self.forget_destroyed();
+        self.sync_always()?;
+        Ok(true)
+    }
+
+    /// Destroys the keys of which every leaf lay before `first_held`, durably. Their slots are used again. Returns how
+    /// many there were.
+    pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, KeyError> {
+        let held_from = first_held / UNIT;
+        let is_unused = |slot: &Slot| matches!(slot, Slot::Live { last_use } if *last_use < held_from);
+        let unused: Vec<u32> = (0..).zip(&self.slots).skip(1).filter(|(_, slot)| is_unused(slot)).map(|(name, _)| name).collect();
+        for name in &unused {
+            self.overwrite(*name, FREE, 0)?;
+            self.slots[*name as usize] = Slot::Free;
+            self.free.push(*name);
+        }
+        if !unused.is_empty() {
+            self.forget_destroyed();
+            self.sync_always()?;
+        }
+        Ok(unused.len())
+    }
+
+    /// Keys that there are, destroyed ones that are remembered included.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Size of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        slot_offset(self.slots.len() as u32)
+    }
+
+    fn make(&mut self, tag: Tag, segment: u64) -> Result<u32, KeyError> {
+        if self.count() >= self.limit as usize {
+            return Err(KeyError::TooMany { limit: self.limit });
+        }
+        let key = random_key().map_err(|error| self.file.io_error(error))?;
+        let name = self.free.last().copied().unwrap_or(self.slots.len() as u32);
+        let last_use = segment / UNIT;
+        self.file.write(&encode(name, LIVE, &tag, &key, last_use)[..], slot_offset(name))?;
+        self.unsynced = true;
+        let slot = Slot::Live { last_use };
+        match self.free.pop() {
+            Some(_) => self.slots[name as usize] = slot,
+            None => self.slots.push(slot),
+        }
+        self.by_tag.insert(tag, name);
+        Ok(name)
+    }
+
+    fn overwrite(&self, name: u32, state: u8, last_use: u64) -> Result<(), KeyError> {
+        let slot = match state {
+            FREE => Zeroizing::new([0; SLOT_BYTES]),
+            _ => encode(name, state, &[0; 16], &[0; 32], last_use),
+        };
+        self.file.write(&slot[..], slot_offset(name))
+    }
+
+    fn forget_destroyed(&mut self) {
+        let slots = &self.slots;
+        let is_live = |name: u32| matches!(slots.get(name as usize), Some(Slot::Live { .. }));
+        self.by_tag.retain(|_, name| is_live(*name));
+        for place in &mut self.prepared.0 {
+            if place.as_ref().is_some_and(|(name, _)| !is_live(*name)) {
+                *place = None;
+            }
+        }
+    }
+}
+
+// === impl KeyFile ===
+
+impl KeyFile {
+    fn open(path: &Path) -> Result<Self, KeyError> {
+        let file = OpenOptions::new().read(true).write(true).mode(0o600).open(path);
+        Ok(Self {
+            file: file.map_err(|error| KeyError::Io {
+                path: path.to_owned(),
+                error,
+            })?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The key of this name, as it is at this moment.
+    pub(crate) fn state(&self, name: u32) -> Result<KeyState, KeyError> {
+        let slot = self.read(name)?;
+        Ok(match slot.as_ref().and_then(|slot| decode(name, slot)) {
+            Some(Decoded::Live { key, .. }) => match UnboundKey::new(&AES_256_GCM, &key[..]) {
+                Ok(key) => KeyState::Live(LessSafeKey::new(key)),
+                Err(ring::error::Unspecified) => KeyState::Missing,
+            },
+            Some(Decoded::Erased) => KeyState::Erased,
+            Some(Decoded::Free) | None => KeyState::Missing,
+        })
+    }
+
+    fn read(&self, name: u32) -> Result<Option<Zeroizing<[u8; SLOT_BYTES]>>, KeyError> {
+        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
+        match self.file.read_exact_at(&mut slot[..], slot_offset(name)) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(self.io_error(error)),
+            Ok(()) => Ok(Some(slot)),
+        }
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<(), KeyError> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|error| self.io_error(error))
+    }
+
+    fn io_error(&self, error: io::Error) -> KeyError {
+        KeyError::Io {
+            path: self.path.clone(),
+            error,
+        }
+    }
+
+    fn damaged(&self, slot: u32, found: &'static str) -> KeyError {
+        KeyError::Damaged {
+            path: self.path.clone(),
+            slot,
+            found,
+        }
+    }
+}
+
+// === impl TagHasher ===
+
+impl TagHasher {
+    fn new(key: &[u8; 32]) -> Self {
+        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), TAG_CONTEXT);
+        let mut short = Zeroizing::new([0; 16]);
+        short.copy_from_slice(&derived.as_ref()[..16]);
+        Self(SipHasher24::new_with_key(&short))
+    }
+
+    fn tag(&self, principal: PrincipalView<'_>) -> Tag {
+        let mut hasher = self.0;
+        hasher.write(&(principal.issuer.len() as u32).to_le_bytes());
+        hasher.write(principal.issuer.as_bytes());
+        if let Some(subject) = principal.subject {
+            hasher.write(&[1]);
+            hasher.write(subject.as_bytes());
+        }
+        hasher.finish128().as_bytes()
+    }
+}
+
+impl std::fmt::Debug for TagHasher {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("TagHasher(..)")
+    }
+}
+
+// === impl PreparedKeys ===
+
+impl PreparedKeys {
+    fn new() -> Self {
+        let mut places = Vec::new();
+        places.resize_with(PREPARED_KEYS, || None);
+        Self(places)
+    }
+}
+
+impl std::fmt::Debug for PreparedKeys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("PreparedKeys(..)")
+    }
+}
+
+enum Decoded {
+    Free,
+    Live {
+        tag: Tag,
+        key: Zeroizing<[u8; 32]>,
+        last_use: u64,
+    },
+    Erased,
+}
+
+fn encode(name: u32, state: u8, tag: &Tag, key: &[u8; 32], last_use: u64) -> Zeroizing<[u8; SLOT_BYTES]> {
+    let mut slot = Zeroizing::new([0; SLOT_BYTES]);
+    slot[0] = state;
+    slot[TAG_AT..KEY_AT].copy_from_slice(tag);
+    slot[KEY_AT..CHECKSUM_AT].copy_from_slice(key);
+    let checksum = checksum(name, &slot[..CHECKSUM_AT]).to_le_bytes();
+    slot[CHECKSUM_AT..LAST_USE_AT].copy_from_slice(&checksum);
+    slot[LAST_USE_AT..].copy_from_slice(&encode_use(name, last_use));
+    slot
+}
+
+/// Apart from the key, which is not written again when it is only used.
+fn encode_use(name: u32, last_use: u64) -> [u8; SLOT_BYTES - LAST_USE_AT] {
+    let mut encoded = last_use.to_le_bytes();
+    let checksum = checksum(name, &encoded[..6]).to_le_bytes();
+    encoded[6..].copy_from_slice(&checksum[..2]);
+    encoded
+}
+
+fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Decoded> {
+    if slot.iter().all(|byte| *byte == 0) {
+        return Some(Decoded::Free);
+    }
+    let expected = checksum(name, &slot[..CHECKSUM_AT]).to_le_bytes();
+    if slot[CHECKSUM_AT..LAST_USE_AT] != expected {
+        return None;
+    }
+    match slot[0] {
+        LIVE => {
+            let mut last_use = [0; 8];
+            last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
+            let last_use = u64::from_le_bytes(last_use);
+            let is_whole = slot[LAST_USE_AT..] == encode_use(name, last_use);
+            let mut key = Zeroizing::new([0; 32]);
+            key.copy_from_slice(&slot[KEY_AT..CHECKSUM_AT]);
+            Some(Decoded::Live {
+                tag: slot[TAG_AT..KEY_AT].try_into().ok()?,
+                key,
+                last_use: if is_whole { last_use } else { UNKNOWN_USE },
+            })
+        }
+        ERASED => Some(Decoded::Erased),
+        _ => None,
+    }
+}
+
+fn checksum(name: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&name.to_le_bytes()), bytes)
+}
+
+fn random_key() -> io::Result<Zeroizing<[u8; 32]>> {
+    let mut key = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut key[..]).map_err(io::Error::other)?;
+    Ok(key)
+}
+
+fn slot_offset(name: u32) -> u64 {
+    u64::from(name) * SLOT_BYTES as u64
+}
+
+const SLOT_BYTES: usize = 64;
+const TAG_AT: usize = 4;
+const KEY_AT: usize = TAG_AT + 16;
+const CHECKSUM_AT: usize = KEY_AT + 32;
+const LAST_USE_AT: usize = CHECKSUM_AT + 4;
+const FREE: u8 = 0;
+const LIVE: u8 = 1;
+const ERASED: u8 = 2;
+const FILE_TAG: &Tag = b"credence keys v1";
+const TAG_CONTEXT: &[u8] = b"credence ledger principal tag v1";
+/// Segments begin at multiples of it.
+pub(crate) const UNIT: u64 = 256;
+/// Never before what is held: such a key is not destroyed for want of use.
+const UNKNOWN_USE: u64 = u64::MAX;
+/// Expanded keys that are kept, at about 600 bytes each.
+const PREPARED_KEYS: usize = 8192;
+const READ_AHEAD: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch {
+        _folder: tempfile::TempDir,
+        path: PathBuf,
+    }
+
+    fn scratch() -> Scratch {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        DataKeys::create(&path).unwrap();
+        Scratch { _folder: folder, path }
+    }
+
+    impl Scratch {
+        fn open(&self) -> DataKeys {
+            DataKeys::open(&self.path, 100).unwrap()
+        }
+
+        fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) {
+            let mut bytes = std::fs::read(&self.path).unwrap();
+            change(&mut bytes);
+            std::fs::write(&self.path, bytes).unwrap();
+        }
+    }
+
+    fn principal(subject: &str) -> PrincipalView<'_> {
+        PrincipalView {
+            issuer: "https://id",
+            subject: Some(subject),
+        }
+    }
+
+    fn name(keys: &mut DataKeys, subject: &str, segment: u64) -> u32 {
+        let name = keys.name_for(Some(principal(subject)), segment).unwrap();
+        keys.sync().unwrap();
+        name
+    }
+
+    fn is_live(keys: &DataKeys, name: u32) -> bool {
+        matches!(keys.file.state(name).unwrap(), KeyState::Live(_))
+    }
+
+    #[test]
+    fn every_principal_has_one_key_after_a_restart_too() {
+        let scratch = scratch();
+        let mut keys = scratch.open();
+        assert_eq!((name(&mut keys, "a", 0), name(&mut keys, "b", 0), name(&mut keys, "a", 0)), (1, 2, 1));
+        assert_eq!(keys.name_for(None, 0).unwrap(), 0);
+        let mut keys = scratch.open();
+        assert_eq!((name(&mut keys, "b", 0), name(&mut keys, "c", 0)), (2, 3));
+        assert!((0..4).all(|name| is_live(&keys, name)));
+    }
+
+    #[test]
+    fn neither_a_name_nor_its_plain_hash_is_in_the_file() {
+        let (one, other) = (scratch(), scratch());
+        for scratch in [&one, &other] {
+            name(&mut scratch.open(), "alice", 0);
+        }
+        let tags = [one, other].map(|scratch| std::fs::read(&scratch.path).unwrap()[SLOT_BYTES + TAG_AT..][..16].to_vec());
+        assert_ne!(tags[0], tags[1]);
+    }
+
+    #[test]
+    fn an_erased_key_is_gone_from_the_file_and_its_name_is_never_used_again() {
+        let scratch = scratch();
+        let mut keys = scratch.open();
+        let before = name(&mut keys, "a", 0);
+        let secret = std::fs::read(&scratch.path).unwrap()[SLOT_BYTES + TAG_AT..SLOT_BYTES + CHECKSUM_AT].to_vec();
+        assert!(keys.erase(before).unwrap());
+        assert!(!keys.erase(before).unwrap());
+        let file = std::fs::read(&scratch.path).unwrap();
+        assert!(!file.windows(16).any(|window| secret.chunks(16).any(|part| part == window)));
+        for mut keys in [keys, scratch.open()] {
+            assert!(matches!(keys.file.state(before).unwrap(), KeyState::Erased));
+            assert!(keys.key(before).is_err());
+            assert_eq!(name(&mut keys, "a", 0), 2);
+        }
+    }
+
+    #[test]
+    fn a_key_is_destroyed_once_everything_sealed_with_it_is_pruned() {
+        let scratch = scratch();
+        let mut keys = scratch.open();
+        for (subject, segment) in [("old", 0), ("new", 0), ("new", 512)] {
+            name(&mut keys, subject, segment);
+        }
+        let mut keys = scratch.open();
+        assert_eq!(keys.destroy_unused(512).unwrap(), 1);
+        assert!(is_live(&keys, 0) && !is_live(&keys, 1) && is_live(&keys, 2));
+        assert_eq!(keys.count(), 2);
+        // The place is used again: nothing is left that was sealed with the former key.
+        assert_eq!(name(&mut keys, "another", 512), 1);
+        assert_eq!(name(&mut scratch.open(), "another", 512), 1);
+    }
+
+    #[test]
+    fn a_last_use_that_can_not_be_read_keeps_the_key() {
+        let scratch = scratch();
+        name(&mut scratch.open(), "a", 0);
+        scratch.edit(|file| file[SLOT_BYTES + LAST_USE_AT] ^= 1);
+        assert_eq!(scratch.open().destroy_unused(1 << 40).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_number_of_keys_is_bounded() {
+        let scratch = scratch();
+        let mut keys = DataKeys::open(&scratch.path, 2).unwrap();
+        name(&mut keys, "a", 0);
+        let refused = keys.name_for(Some(principal("b")), 0).unwrap_err();
+        assert!(refused.to_string().contains("--ledger-keys"), "{refused}");
+        assert_eq!(name(&mut keys, "a", 0), 1);
+    }
+
+    #[test]
+    fn a_slot_that_a_crash_cut_short_anywhere_was_never_used() {
+        let scratch = scratch();
+        name(&mut scratch.open(), "a", 0);
+        let whole = std::fs::read(&scratch.path).unwrap();
+        name(&mut scratch.open(), "b", 0);
+        let longer = std::fs::read(&scratch.path).unwrap();
+        for length in whole.len()..longer.len() {
+            for zeros in [false, true] {
+                scratch.edit(|file| {
+                    file.clone_from(&longer);
+                    file.truncate(length);
+                    if zeros {
+                        file.resize(longer.len(), 0);
+                    }
+                });
+                let mut keys = scratch.open();
+                assert!(is_live(&keys, 1), "{length}");
+                let next = name(&mut keys, "c", 0);
+                assert!(is_live(&scratch.open(), next), "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_evidence_was_sealed_with_is_missed() {
+        let scratch = scratch();
+        let mut keys = scratch.open();
+        assert!(keys.was_used(1, 0).is_err());
+        name(&mut keys, "a", 0);
+        keys.was_used(1, 0).unwrap();
+        keys.erase(1).unwrap();
+        keys.was_used(1, 0).unwrap();
+        scratch.edit(|file| file[SLOT_BYTES] ^= 8);
+        assert!(scratch.open().was_used(1, 0).is_err());
+    }
+
+    #[test]
+    fn a_key_that_is_followed_by_another_and_can_not_be_read_is_damage() {
+        let scratch = scratch();
+        let mut keys = scratch.open();
+        name(&mut keys, "a", 0);
+        name(&mut keys, "b", 0);
+        for byte in 0..LAST_USE_AT {
+            scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
+            let error = DataKeys::open(&scratch.path, 100).unwrap_err();
+            assert!(error.to_string().contains("slot 1"), "byte {byte}: {error}");
+            scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Reads what is durable, beside the one who appends.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::hashes::{HashError, HashFiles, HashesAt};
+use crate::keys::KeyFile;
+use crate::record::LedgerRecord;
+use crate::seal::{OpenError, Opener};
+use crate::segment::{LeafRun, Segment, SegmentError};
+use crate::tree::{Hash, Hashes, leaf_hash, root_of};
+
+/// The ledger as readers see it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LedgerReader(Result<Arc<Shared>, Arc<str>>);
+
+/// What the one who appends shares with those who read.
+pub(crate) struct Shared {
+    pub(crate) origin: String,
+    pub(crate) keys: Arc<KeyFile>,
+    pub(crate) hashes: Arc<HashFiles>,
+    /// Oldest first.
+    pub(crate) segments: RwLock<Vec<Arc<Segment>>>,
+    first: AtomicU64,
+    size: AtomicU64,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+type Listener = Box<dyn Fn(u64) + Send + Sync>;
+
+/// Why something can not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It was pruned.
+    #[error("record {index} is not held any more: the oldest one that is has index {first}")]
+    Pruned {
+        /// What was asked for.
+        index: u64,
+        /// The oldest that is held.
+        first: u64,
+    },
+    /// It is not there yet.
+    #[error("there is no record {index}: the ledger has {size}")]
+    NotThere {
+        /// What was asked for.
+        index: u64,
+        /// Records that there are.
+        size: u64,
+    },
+    /// The bytes on disk are not those that were stored.
+    #[error("record {index} is not what the tree says it is: the ledger is damaged; check the disk and restore a backup")]
+    Corrupt {
+        /// The record's index.
+        index: u64,
+    },
+    /// The ledger could not be opened.
+    #[error("the ledger is damaged: {0}")]
+    Damaged(Arc<str>),
+    /// The segment can not be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The tree can not be read.
+    #[error(transparent)]
+    Hashes(#[from] HashError),
+    /// It can not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+// === impl LedgerReader ===
+
+impl LedgerReader {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self(Ok(shared))
+    }
+
+    /// Of a ledger that could not be opened: it has nothing, and every question is answered with this text.
+    pub fn damaged(reason: &str) -> Self {
+        Self(Err(reason.into()))
+    }
+
+    /// The log's origin: the first line of every checkpoint. Empty if the ledger could not be opened.
+    pub fn origin(&self) -> &str {
+        self.0.as_ref().map_or("", |shared| &shared.origin)
+    }
+
+    /// Records that are durable and in the tree, those that were pruned included.
+    pub fn size(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.size.load(Ordering::Acquire))
+    }
+
+    /// The lowest index that is still held; the size, if none is.
+    pub fn first(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.first.load(Ordering::Acquire))
+    }
+
+    /// Calls `listener` with the new size whenever the ledger has grown, on the thread that appends: it must be quick.
+    pub fn on_growth(&self, listener: impl Fn(u64) + Send + Sync + 'static) {
+        if let Ok(shared) = &self.0 {
+            let mut listeners = shared.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.push(Box::new(listener));
+        }
+    }
+
+    /// What is held, newest first.
+    pub fn segments(&self) -> Vec<Arc<Segment>> {
+        self.0.as_ref().map_or_else(|_| Vec::new(), |shared| shared.segments().into_iter().rev().collect())
+    }
+
+    /// The record of this index. Blocks on the disk, as everything below does.
+    pub fn record(&self, index: u64) -> Result<LedgerRecord, ReadError> {
+        let mut records = self.records(index..index + 1)?;
+        let size = self.size();
+        records.pop().ok_or(ReadError::NotThere { index, size })
+    }
+
+    /// The records of these indexes, in order. What is asked for is held in memory: ask for no more than a page.
+    pub fn records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
+        let shared = self.shared()?;
+        let mut opener = shared.opener();
+        let mut records = Vec::new();
+        self.runs(range, |first, run| {
+            for (index, leaf) in (first..).zip(&run.leaves) {
+                let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
+                records.push(opener.record(index, leaf)?);
+            }
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// The records of these places of a segment, in the order in which they are asked for. Leaves that lie side by side
+    /// are best read with [`LedgerReader::records`].
+    pub fn records_at(&self, segment: &Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
+        let mut opener = self.shared()?.opener();
+        let mut records = Vec::with_capacity(places.len());
+        for place in places {
+            let run = segment.read(*place..place + 1)?;
+            let leaf = run.leaves.first().and_then(|leaf| run.bundle.get(leaf.clone()));
+            records.push(opener.record(segment.first() + u64::from(*place), leaf.unwrap_or_default())?);
+        }
+        Ok(records)
+    }
+
+    /// Up to [`BLOCK`] records that end just before index `before` (or before the ledger's end, if that comes first), in
+    /// order; empty if none is held.
+    pub fn block_before(&self, before: u64) -> Result<Vec<LedgerRecord>, ReadError> {
+        self.shared()?;
+        let end = before.min(self.size());
+        let first = end.saturating_sub(BLOCK).max(self.first());
+        self.records(first.min(end)..end)
+    }
+
+    /// The leaf of this index, as the tree commits to it.
+    pub fn leaf(&self, index: u64) -> Result<Vec<u8>, ReadError> {
+        let bundle = self.bundle(index, 1)?;
+        Ok(bundle.get(crate::group::LEAF_LENGTH_BYTES..).unwrap_or_default().to_vec())
+    }
+
+    /// So many leaves from this index on, as an entry bundle of C2SP tlog-tiles. They are compared with the tree, so that
+    /// what a disk has changed is never given out.
+    pub fn bundle(&self, first: u64, count: u64) -> Result<Vec<u8>, ReadError> {
+        let mut bundle = Vec::new();
+        self.runs(first..first.saturating_add(count), |first, run| {
+            let hashes = self.read(0, first, run.leaves.len())?;
+            for ((index, leaf), hash) in (first..).zip(&run.leaves).zip(hashes) {
+                if leaf_hash(run.bundle.get(leaf.clone()).unwrap_or_default()) != hash {
+                    return Err(ReadError::Corrupt { index });
+                }
+            }
+            bundle.extend_from_slice(&run.bundle);
+            Ok(())
+        })?;
+        Ok(bundle)
+    }
+
+    /// The root of the tree of the first `size` records.
+    pub fn root(&self, size: u64) -> Result<Hash, ReadError> {
+        root_of(size, self)
+    }
+
+    /// Reads leaves in runs of at most 256.
+    fn runs(
+        &self,
+        range: Range<u64>,
+        mut visit: impl FnMut(u64, LeafRun) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        let shared = self.shared()?;
+        let (first, size) = (self.first(), self.size());
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.start < first {
+            let index = range.start;
+            return Err(ReadError::Pruned { index, first });
+        }
+        if range.end > size {
+            let index = range.end - 1;
+            return Err(ReadError::NotThere { index, size });
+        }
+        let segments = shared.segments();
+        let mut next = range.start;
+        while next < range.end {
+            let behind = segments.partition_point(|segment| segment.first() <= next);
+            let held = behind.checked_sub(1).and_then(|at| segments.get(at));
+            // It may have been pruned since.
+            let segment = held.ok_or(ReadError::Pruned { index: next, first })?;
+            let end = range.end.min(segment.end()).min(next + MAX_RUN);
+            if end <= next {
+                return Err(ReadError::NotThere { index: next, size });
+            }
+            let place = |index: u64| (index - segment.first()) as u32;
+            visit(next, segment.read(place(next)..place(end))?)?;
+            next = end;
+        }
+        Ok(())
+    }
+
+    fn shared(&self) -> Result<&Arc<Shared>, ReadError> {
+        self.0.as_ref().map_err(|reason| ReadError::Damaged(Arc::clone(reason)))
+    }
+}
+
+impl Hashes for LedgerReader {
+    type Error = ReadError;
+
+    fn read(&self, level: u8, first: u64, count: usize) -> Result<Vec<Hash>, ReadError> {
+        let hashes = HashesAt {
+            files: &self.shared()?.hashes,
+            size: self.size(),
+        };
+        Ok(hashes.read(level, first, count)?)
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn new(origin: String, keys: Arc<KeyFile>, hashes: Arc<HashFiles>) -> Self {
+        Self {
+            origin,
+            keys,
+            hashes,
+            segments: RwLock::default(),
+            first: AtomicU64::new(0),
+            size: AtomicU64::new(0),
+            listeners: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn opener(&self) -> Opener {
+        Opener::new(&self.origin, Arc::clone(&self.keys))
+    }
+
+    /// Oldest first.
+    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn begin(&self, segment: Arc<Segment>) {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        if segments.is_empty() {
+            self.first.store(segment.first(), Ordering::Release);
+        }
+        segments.push(segment);
+    }
+
+    /// Nobody finds what is before this index any more. Returns the segments that are to be removed.
+    pub(crate) fn prune(&self, first: u64) -> Vec<Arc<Segment>> {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        self.first.store(first, Ordering::Release);
+        let kept = segments.partition_point(|segment| segment.first() < first);
+        segments.drain(..kept).collect()
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn grown(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.iter().for_each(|listener| listener(size));
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+/// Records that [`LedgerReader::block_before`] reads at most.
+pub const BLOCK: u64 = 1024;
+/// Leaves that are read at once.
+const MAX_RUN: u64 = 256;

@@ -1,0 +1,266 @@
+//! One segment: a file of leaves, and where in it each of them is.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use crate::group::LEAF_LENGTH_BYTES;
+use crate::index::{IndexBuilder, IndexError, IndexFile, IndexKey, RUN_PLACES};
+
+/// A segment that is held, for whoever reads; it may be the one that is being appended to.
+#[derive(Debug)]
+pub struct Segment {
+    first: u64,
+    path: PathBuf,
+    index_path: PathBuf,
+    /// When its first frame was written, nanoseconds since the Unix epoch.
+    began_unix_nano: u64,
+    records: AtomicU32,
+    bytes: AtomicU64,
+    index: RwLock<SegmentIndex>,
+}
+
+/// Where in a segment something is.
+#[derive(Debug)]
+pub enum SegmentIndex {
+    /// In memory, until the segment is full and its index is on disk.
+    Growing(IndexBuilder),
+    /// On disk.
+    File(IndexFile),
+}
+
+/// Leaves that follow one another, as C2SP tlog-tiles has them in a bundle.
+#[derive(Debug, Default)]
+pub(crate) struct LeafRun {
+    pub(crate) bundle: Vec<u8>,
+    /// Where in it the leaves are, without their lengths.
+    pub(crate) leaves: Vec<Range<usize>>,
+}
+
+/// Why a segment can not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The system did not let us.
+    #[error("{path}: {error}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The index and the segment do not belong together.
+    #[error(
+        "{path} and its index do not fit together; stop the control plane, remove the file of the same name in \
+         ledger/index, and start again: the index is made anew", path = path.display()
+    )]
+    Mismatch {
+        /// The segment.
+        path: PathBuf,
+    },
+    /// The index can not be read.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+// === impl Segment ===
+
+impl Segment {
+    pub(crate) fn new(first: u64, paths: &Paths, began_unix_nano: u64, index: SegmentIndex) -> Self {
+        Self {
+            first,
+            path: paths.segment(first),
+            index_path: paths.index(first),
+            began_unix_nano,
+            records: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            index: RwLock::new(index),
+        }
+    }
+
+    /// Index of its first record.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// How many records it has by now.
+    pub fn records(&self) -> u32 {
+        self.records.load(Ordering::Acquire)
+    }
+
+    /// The index of the record behind its last one.
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.records())
+    }
+
+    /// The places of all records that may have the key, newest first. Blocks on the disk.
+    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, IndexError> {
+        let records = self.records();
+        let mut places = match &*self.index() {
+            SegmentIndex::Growing(builder) => builder.lookup(key),
+            SegmentIndex::File(file) => file.lookup(key)?,
+        };
+        places.retain(|place| *place < records);
+        Ok(places)
+    }
+
+    /// The earliest and the latest instant that its records are about, nanoseconds since the Unix epoch.
+    pub fn times(&self) -> Option<(u64, u64)> {
+        match &*self.index() {
+            SegmentIndex::Growing(builder) => builder.times(),
+            SegmentIndex::File(file) => file.times(),
+        }
+    }
+
+    /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
+    pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn began_unix_nano(&self) -> u64 {
+        self.began_unix_nano
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn index_path(&self) -> &Path {
+        &self.index_path
+    }
+
+    /// Size of the file and of the index's.
+    pub(crate) fn bytes(&self) -> u64 {
+        let index = match &*self.index() {
+            SegmentIndex::Growing(_) => 0,
+            SegmentIndex::File(file) => file.bytes(),
+        };
+        self.bytes.load(Ordering::Relaxed) + index
+    }
+
+    /// What was appended is durable, and in the index.
+    pub(crate) fn grown(&self, records: u32, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.records.store(records, Ordering::Release);
+    }
+
+    /// Changes the index.
+    pub(crate) fn with_index<T>(&self, change: impl FnOnce(&mut SegmentIndex) -> T) -> T {
+        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads.
+    pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, SegmentError> {
+        let offsets = self.offsets(places)?;
+        let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
+            return Ok(LeafRun::default());
+        };
+        let io_error = |error| SegmentError::Io {
+            path: self.path.clone(),
+            error,
+        };
+        let mismatch = || SegmentError::Mismatch {
+            path: self.path.clone(),
+        };
+        let file = File::open(&self.path).map_err(io_error)?;
+        let mut length = [0; LEAF_LENGTH_BYTES];
+        file.read_exact_at(&mut length, u64::from(last)).map_err(io_error)?;
+        let end = last as usize + LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(length));
+        let span = end.checked_sub(first as usize).filter(|span| *span <= MAX_SPAN).ok_or_else(mismatch)?;
+        let mut bytes = vec![0; span];
+        file.read_exact_at(&mut bytes, u64::from(first)).map_err(io_error)?;
+        let mut run = LeafRun::default();
+        for offset in offsets {
+            let rest = offset.checked_sub(first).and_then(|at| bytes.get(at as usize..));
+            let leaf = rest.and_then(|rest| {
+                let length = rest.first_chunk::<LEAF_LENGTH_BYTES>()?;
+                rest.get(..LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(*length)))
+            });
+            let leaf = leaf.ok_or_else(mismatch)?;
+            let begin = run.bundle.len() + LEAF_LENGTH_BYTES;
+            run.bundle.extend_from_slice(leaf);
+            run.leaves.push(begin..run.bundle.len());
+        }
+        Ok(run)
+    }
+
+    /// Where leaves begin in the file.
+    fn offsets(&self, places: Range<u32>) -> Result<Vec<u32>, SegmentError> {
+        let mismatch = || SegmentError::Mismatch {
+            path: self.path.clone(),
+        };
+        let index = self.index();
+        let mut offsets = Vec::with_capacity(places.len());
+        match &*index {
+            SegmentIndex::Growing(builder) => {
+                for place in places {
+                    offsets.push(builder.offset(place).ok_or_else(mismatch)?);
+                }
+            }
+            SegmentIndex::File(file) => {
+                let mut known: Option<(u32, Vec<u32>)> = None;
+                for place in places {
+                    let run = place / RUN_PLACES;
+                    let of_run = match known.take().filter(|(known, _)| *known == run) {
+                        Some((_, of_run)) => of_run,
+                        None => file.offsets(run)?,
+                    };
+                    offsets.push(*of_run.get((place % RUN_PLACES) as usize).ok_or_else(mismatch)?);
+                    known = Some((run, of_run));
+                }
+            }
+        }
+        Ok(offsets)
+    }
+}
+
+/// Where the ledger's files are.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths(pub(crate) PathBuf);
+
+// === impl Paths ===
+
+impl Paths {
+    pub(crate) fn segments(&self) -> PathBuf {
+        self.0.join("segments")
+    }
+
+    pub(crate) fn indexes(&self) -> PathBuf {
+        self.0.join("index")
+    }
+
+    pub(crate) fn hashes(&self) -> PathBuf {
+        self.0.join("hashes")
+    }
+
+    pub(crate) fn unsealed(&self) -> PathBuf {
+        self.0.join("unsealed")
+    }
+
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.0.join("keys")
+    }
+
+    pub(crate) fn segment(&self, first: u64) -> PathBuf {
+        self.segments().join(segment_name(first))
+    }
+
+    pub(crate) fn index(&self, first: u64) -> PathBuf {
+        self.indexes().join(segment_name(first))
+    }
+}
+
+pub(crate) fn segment_name(first: u64) -> String {
+    format!("{first:020}")
+}
+
+/// The index that a segment's name says it begins with.
+pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
+    name.parse().ok().filter(|first| segment_name(*first) == name)
+}
+
+/// Of 256 of the largest leaves, and groups' heads between them.
+const MAX_SPAN: usize = 64 << 20;

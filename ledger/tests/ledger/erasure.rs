@@ -1,0 +1,92 @@
+//! Erasing a principal: nothing of it can be read any more, and every proof holds.
+
+use credence_ledger::index::IndexKey;
+use credence_ledger::{Note, RecordBody, proof, tree};
+
+use crate::support::*;
+
+#[test]
+fn what_was_erased_reads_as_erased_and_every_proof_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    for subject in ["a", "b", "a"] {
+        fill(&mut ledger, subject, 300);
+    }
+    let reader = ledger.reader();
+    let (size, root) = tree(&reader);
+    let leaf = reader.leaf(5).unwrap();
+    let key = ledger.erase(principal("a"), "dpo", "request 17").unwrap().unwrap();
+    let expected = [vec!["erased"; 300], vec!["b"; 300], vec!["erased"; 300], vec!["note"]].concat();
+    assert_eq!(subjects(&reader), expected);
+    assert_eq!(reader.leaf(5).unwrap(), leaf);
+    assert_eq!(reader.root(size).unwrap(), root);
+    let path = proof::inclusion(5, size, &reader).unwrap();
+    proof::verify_inclusion(&tree::leaf_hash(&leaf), 5, size, &root, &path).unwrap();
+    let note = reader.record(900).unwrap();
+    let RecordBody::Note(note) = note.body else {
+        panic!("{note:?}")
+    };
+    let Some(Note::Erasure(erasure)) = note.note else {
+        panic!("{note:?}")
+    };
+    assert_eq!((erasure.key, erasure.by.as_str(), erasure.reason.as_str()), (key, "dpo", "request 17"));
+    drop((ledger, reader));
+    assert_eq!(subjects(&open(folder.path()).reader()), expected);
+}
+
+#[test]
+fn later_events_of_the_principal_are_kept_under_another_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 2);
+    ledger.erase(principal("a"), "", "").unwrap().unwrap();
+    fill(&mut ledger, "a", 1);
+    for ledger in [ledger, open(folder.path())] {
+        assert_eq!(subjects(&ledger.reader()), ["erased", "erased", "note", "a"]);
+        drop(ledger);
+    }
+}
+
+#[test]
+fn who_is_not_known_can_not_be_erased() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 1);
+    assert_eq!(ledger.erase(principal("b"), "", "").unwrap(), None);
+    ledger.erase(principal("a"), "", "").unwrap().unwrap();
+    assert_eq!(ledger.erase(principal("a"), "", "").unwrap(), None);
+    assert_eq!(subjects(&ledger.reader()), ["erased", "note"]);
+}
+
+#[test]
+fn the_index_does_not_find_what_was_erased() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 600);
+    fill(&mut ledger, "b", 600);
+    ledger.erase(principal("a"), "", "").unwrap().unwrap();
+    fill(&mut ledger, "a", 3);
+    // With it ends the thread that drops rows.
+    drop(ledger);
+    let ledger = open(folder.path());
+    let count = |subject| {
+        let key = IndexKey::principal("https://id", Some(subject));
+        let segments = ledger.reader().segments();
+        segments.iter().map(|segment| segment.lookup(&key).unwrap().len()).sum::<usize>()
+    };
+    assert_eq!((count("a"), count("b")), (3, 600));
+}
+
+#[test]
+fn an_erasure_that_a_crash_interrupted_is_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 2);
+    let keys = std::fs::read(folder.path().join("keys")).unwrap();
+    ledger.erase(principal("a"), "", "").unwrap().unwrap();
+    drop(ledger);
+    // The note is on disk, and the key still is there.
+    std::fs::write(folder.path().join("keys"), keys).unwrap();
+    let ledger = open(folder.path());
+    assert_eq!(subjects(&ledger.reader()), ["erased", "erased", "note"]);
+}

@@ -1,0 +1,7 @@
+//! The ledger as its owner and its readers see it: what is kept, erased, pruned, and what survives a crash.
+
+mod crash;
+mod erasure;
+mod pruning;
+mod sources;
+mod support;
