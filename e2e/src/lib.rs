@@ -8,6 +8,7 @@ pub mod artefacts;
 pub mod assertions;
 pub mod at_scale;
 pub mod audit;
+pub mod checkpoints;
 pub mod client;
 pub mod command;
 pub mod configuration;

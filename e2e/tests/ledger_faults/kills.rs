@@ -1,9 +1,11 @@
 //! A control plane that is killed (`kill -9`) at random instants under load, again and again.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{env, thread};
+use std::{env, fs, thread};
 
+use credence_e2e::checkpoints::Collector;
 use credence_e2e::control_plane::ControlPlane;
+use credence_e2e::waiting;
 
 use super::{BUSY, Reporters, assert_complete, program};
 
@@ -23,6 +25,7 @@ fn survive(kills: usize) {
     let folder = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(&program(), folder.path(), &[]).unwrap();
     let reporters = Reporters::start(&control_plane, SOURCES, BUSY);
+    let checkpoints = Collector::start(control_plane.http());
     reporters.until_acknowledged_again();
     for kill in 0..kills {
         thread::sleep(random.below(UNDER_LOAD));
@@ -46,6 +49,19 @@ fn survive(kills: usize) {
     control_plane.kill().unwrap();
     control_plane.restart().unwrap();
     assert_complete(&control_plane, &sources);
+    // A checkpoint that covers all is published within a second.
+    let entries: u64 = sources.iter().map(|(_, told)| told.acknowledged).sum();
+    waiting::until("a checkpoint of everything", || {
+        Ok((checkpoints.latest_size() > entries).then_some(()))
+    })
+    .unwrap();
+    let checkpoints = checkpoints.finish().unwrap();
+    let token = fs::read_to_string(control_plane.token_file()).unwrap();
+    let leaves = checkpoints.check(control_plane.http(), token.trim()).unwrap();
+    println!(
+        "{kills} kills, {entries} entries, {leaves} leaves, {} checkpoints",
+        checkpoints.count()
+    );
 }
 
 /// SplitMix64. `CREDENCE_SEED` repeats a run, as far as two runs are alike.
