@@ -1,10 +1,10 @@
-//! Whether what was acknowledged is in the ledger, exactly once.
+//! Whether what was acknowledged is in the ledger, exactly once, and in the tree that was published.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
 
-use credence_ledger::group::StoredBody;
-use credence_ledger::ledger::{Ledger, LedgerBounds};
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, RecordBody, Retention};
 
 use super::Failure;
 
@@ -24,25 +24,46 @@ pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure>
         let acknowledged: u64 = acknowledged.parse()?;
         seen.insert(name.to_owned(), Seen::up_to(acknowledged));
     }
-    let unbounded = LedgerBounds {
-        total: u64::MAX,
-        segment: u64::MAX,
+    let folder = data_folder.join("ledger");
+    let options = LedgerOptions {
+        origin: String::new(),
+        bounds: LedgerBounds {
+            total: u64::MAX,
+            segment: 1 << 30,
+            keys: u32::MAX,
+        },
+        retention: Retention::default(),
+        published: None,
     };
-    Ledger::open(&data_folder.join("ledger"), unbounded, |item| {
-        if let (Some(seen), Some(StoredBody::Batch(batch))) = (seen.get_mut(&item.source), &item.body) {
-            for number in (batch.first_sequence..).take(batch.entries.len()) {
-                seen.note(number);
+    let (ledger, _) = Ledger::open(&folder, options)?;
+    let reader = ledger.reader();
+    // What no checkpoint covers is not in the tree as far as anybody else is concerned.
+    let size = checkpoint_size(&folder)?.min(reader.size());
+    let mut first = 0;
+    while first < size {
+        let end = (first + AT_ONCE).min(size);
+        for record in reader.records(first..end)? {
+            if let (Some(seen), RecordBody::Entry { sequence, .. }) = (seen.get_mut(&record.source), record.body) {
+                seen.note(sequence);
             }
         }
-    })?;
+        first = end;
+    }
     let acknowledged: u64 = seen.values().map(|seen| seen.acknowledged).sum();
     let lost: u64 = seen.values().map(Seen::lost).sum();
     let doubled: u64 = seen.values().map(|seen| seen.doubled).sum();
     println!(
         "{}",
-        serde_json::json!({"acknowledged": acknowledged, "lost": lost, "doubled": doubled})
+        serde_json::json!({"acknowledged": acknowledged, "lost": lost, "doubled": doubled, "tree_size": size})
     );
     Ok(())
+}
+
+/// Of a checkpoint (C2SP tlog-checkpoint) the second line says how many leaves it covers.
+fn checkpoint_size(folder: &Path) -> Result<u64, Failure> {
+    let checkpoint = fs::read_to_string(folder.join("checkpoint"))?;
+    let size = checkpoint.lines().nth(1).ok_or("the checkpoint has no size")?;
+    Ok(size.parse()?)
 }
 
 // === impl Seen ===
@@ -72,3 +93,6 @@ impl Seen {
         acknowledged.filter(|is_there| !**is_there).count() as u64
     }
 }
+
+/// Records that are held in memory.
+const AT_ONCE: u64 = 4096;

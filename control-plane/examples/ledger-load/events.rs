@@ -30,6 +30,8 @@ pub(crate) struct EntryWriter {
     next_event: usize,
     /// The next principal whose delegation is presented.
     next_chain: usize,
+    /// Memory of batches that have been acknowledged.
+    spare: Vec<BytesMut>,
 }
 
 /// What the events of a principal's delegation share.
@@ -165,6 +167,7 @@ impl EntryWriter {
             next_sequence: 1,
             next_event: part(traffic.order.len()),
             next_chain: part(traffic.principals.len()),
+            spare: Vec::new(),
             traffic,
         }
     }
@@ -172,7 +175,9 @@ impl EntryWriter {
     /// The next batch, as a gRPC message with its prefix: `ReportRequest` with so many entries. The last two are a
     /// count and a delegation that was presented.
     pub(crate) fn batch(&mut self, entries: u32) -> Bytes {
-        let mut batch = BytesMut::with_capacity(HEAD_BYTES + entries as usize * EVENT_BYTES + PRESENTED_BYTES);
+        let mut batch = self.spare.pop().unwrap_or_default();
+        batch.clear();
+        batch.reserve(HEAD_BYTES + entries as usize * EVENT_BYTES + PRESENTED_BYTES);
         batch.put_bytes(0, HEAD_BYTES);
         let now = since_epoch_ns();
         for place in 0..entries.saturating_sub(2) {
@@ -180,16 +185,16 @@ impl EntryWriter {
         }
         if entries >= 2 {
             put_entry(&mut batch, &v1::entry::Entry::Aggregate(refusals(now)));
-            let last = if std::env::var_os("LOAD_WITHOUT_CHAINS").is_some() {
-                v1::entry::Entry::Aggregate(refusals(now))
-            } else {
-                v1::entry::Entry::Chain(self.presented())
-            };
-            put_entry(&mut batch, &last);
+            put_entry(&mut batch, &v1::entry::Entry::Chain(self.presented()));
         }
         let first_sequence = self.next_sequence;
         self.next_sequence += u64::from(entries);
         with_head(batch, first_sequence)
+    }
+
+    /// Writes another batch where this one is.
+    pub(crate) fn reuse(&mut self, batch: Bytes) {
+        self.spare.extend(batch.try_into_mut());
     }
 
     /// Of an encoded event; checks that it is one.

@@ -55,6 +55,7 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 struct Unacknowledged {
     last_sequence: u64,
+    encoded: Bytes,
     sent: Instant,
 }
 
@@ -121,13 +122,16 @@ impl Source {
                     let Some(Incoming::Acknowledgement(acknowledgement)) = answer? else {
                         return Err("the control plane ended the stream, or said something else than acknowledgements".into());
                     };
-                    sent.acknowledge(acknowledgement.through, &mut in_flight, schedule);
+                    for batch in sent.acknowledge(acknowledgement.through, &mut in_flight, schedule) {
+                        entries.reuse(batch);
+                    }
                 }
                 () = tokio::time::sleep_until(due.into()), if in_flight.len() < MAX_IN_FLIGHT && !has_ended => {
                     let now = Instant::now();
-                    self.to_server.send_data(entries.batch(batch_entries), false)?;
+                    let encoded = entries.batch(batch_entries);
+                    self.to_server.send_data(encoded.clone(), false)?;
                     last_sequence += u64::from(batch_entries);
-                    in_flight.push_back(Unacknowledged { last_sequence, sent: now });
+                    in_flight.push_back(Unacknowledged { last_sequence, encoded, sent: now });
                     if schedule.is_measured(now) {
                         sent.delays.push(now.saturating_duration_since(due));
                     }
@@ -145,17 +149,26 @@ impl Source {
 // === impl Sent ===
 
 impl Sent {
-    fn acknowledge(&mut self, through: u64, in_flight: &mut VecDeque<Unacknowledged>, schedule: Schedule) {
+    /// Returns the batches that are done with.
+    fn acknowledge(
+        &mut self,
+        through: u64,
+        in_flight: &mut VecDeque<Unacknowledged>,
+        schedule: Schedule,
+    ) -> Vec<Bytes> {
         let now = Instant::now();
+        let mut done = Vec::new();
         while let Some(batch) = in_flight.pop_front_if(|batch| batch.last_sequence <= through) {
             if schedule.is_measured(batch.sent) {
                 self.latencies.push(now - batch.sent);
             }
+            done.push(batch.encoded);
         }
         if schedule.is_measured(now) {
             self.acknowledged_while_measured += through.saturating_sub(self.acknowledged);
         }
         self.acknowledged = self.acknowledged.max(through);
+        done
     }
 }
 
