@@ -93,8 +93,15 @@ pub struct Limits {
     /// Bytes of the whole ledger on disk. When they are used up, evidence is refused (UNAVAILABLE) and `/readyz`
     /// says so; revocations are not affected.
     pub ledger_bytes: u64,
-    /// Bytes after which the ledger begins a new segment file.
+    /// Bytes after which the ledger begins a new segment file. At most 3 GiB.
     pub ledger_segment_bytes: u64,
+    /// Data keys that entries are sealed with: one for each principal that there is evidence of, erased ones included.
+    /// When there are as many, evidence about another principal is refused, and `/readyz` says so.
+    pub ledger_keys: u32,
+    /// How long evidence is kept; what is older is removed, and its hashes stay. Forever, if absent.
+    pub ledger_retention: Option<Duration>,
+    /// Bytes of the ledger beyond which the oldest evidence is removed. Nothing is, if absent.
+    pub ledger_retention_bytes: Option<u64>,
     /// Users of all SCIM realms together; creating another gets 507.
     pub scim_users: u64,
     /// Bytes that one SCIM user takes on disk; more gets 413.
@@ -259,6 +266,9 @@ impl Default for Limits {
             source_grace: Duration::from_secs(60),
             ledger_bytes: 64 << 30,
             ledger_segment_bytes: 256 << 20,
+            ledger_keys: 1_000_000,
+            ledger_retention: None,
+            ledger_retention_bytes: None,
             scim_users: 200_000,
             scim_user_bytes: 32 << 10,
             security_event_ids: 1_000_000,

@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
-use crate::audit::seen::{Seen, Sightings};
+use crate::audit::seen::{Seen, SeenOfLate, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
 use crate::audit::sources::Sources;
 use crate::audit::ticket::TicketKey;
-use crate::audit::writer::{self as ledger_writer, KnownSources, LedgerWriter};
+use crate::audit::writer::{self as ledger_writer, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
 use crate::data_folder::{DataFolder, DataFolderError, FolderLock, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
@@ -39,7 +39,11 @@ use crate::settings::{Settings, anchors};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
-use credence_ledger::ledger::{Ledger, LedgerBounds};
+use credence_ledger::view::EntryView;
+use credence_ledger::{
+    Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName,
+};
+use prost::Message as _;
 use credence_storage::frames::TornTail;
 
 /// Starts control planes.
@@ -87,9 +91,6 @@ pub enum StartError {
     /// The revocation log can not be read.
     #[error("the revocation log: {0}")]
     RevocationLog(String),
-    /// The ledger can not be read.
-    #[error("the ledger: {0}")]
-    Ledger(String),
     /// Something of identity providers can not be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -159,7 +160,6 @@ impl ControlPlane {
             view,
             forgetting,
             ledger,
-            sources: known,
             seen,
             promise_file,
             inherited,
@@ -169,8 +169,12 @@ impl ControlPlane {
         let alarm = Alarm::new();
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
-        let reader = ledger.reader();
-        let sources = Arc::new(Sources::new(limits.max_sources, known.awaited(), Instant::now()));
+        let (reader, awaited) = match &ledger {
+            Ok(ledger) => (ledger.reader(), ledger.awaited()),
+            Err(damage) => (LedgerReader::damaged(damage), Vec::new()),
+        };
+        let awaited = awaited.iter().map(SourceName::to_string);
+        let sources = Arc::new(Sources::new(limits.max_sources, awaited, Instant::now()));
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
@@ -184,9 +188,14 @@ impl ControlPlane {
         };
         let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
-        let (ledger, ledger_writer) =
-            ledger_writer::start(ledger, known, Arc::clone(&seen), Arc::clone(&metrics), &alarm)
-                .map_err(|error| system("starting the ledger's thread", error))?;
+        let (ledger, ledger_writer) = match ledger {
+            Ok(ledger) => {
+                let (handle, writer) = ledger_writer::start(ledger, Arc::clone(&seen), Arc::clone(&metrics), &alarm)
+                    .map_err(|error| system("starting the ledger's thread", error))?;
+                (handle, Some(writer))
+            }
+            Err(damage) => (ledger_writer::damaged(&damage, &metrics), None),
+        };
 
         let identity = Identity::open(&folder.identity(), &config.settings, limits, &log, &metrics).await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
@@ -247,6 +256,7 @@ impl ControlPlane {
         let serving = grpc::serve(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
+        chores.spawn(ledger.clone().keep_retention(RETENTION_TICK));
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
@@ -278,7 +288,7 @@ impl ControlPlane {
             servers,
             chores,
             log_writer: Some(log_writer),
-            ledger_writer: Some(ledger_writer),
+            ledger_writer,
             _folder: folder,
         })
     }
@@ -414,8 +424,8 @@ struct Opened {
     storage: Storage,
     view: View,
     forgetting: Forgetting,
-    ledger: Ledger,
-    sources: KnownSources,
+    /// Or what is wrong with it: revocations go on without it.
+    ledger: Result<Ledger, String>,
     seen: Arc<Seen>,
     promise_file: PromiseFile,
     inherited: Inherited,
@@ -452,18 +462,15 @@ impl Opened {
             max_token_lifetime: config.max_token_lifetime.as_secs(),
             forgotten,
         };
-        let mut sources = KnownSources::default();
         let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
-        let bounds = LedgerBounds {
-            total: limits.ledger_bytes,
-            segment: limits.ledger_segment_bytes,
-        };
-        let (ledger, torn) = Ledger::open(&folder.ledger(), bounds, |item| {
-            sources.replay(item);
-            seen.note(Sightings::in_items(std::slice::from_ref(item)));
-        })
-        .map_err(|error| StartError::Ledger(error.to_string()))?;
-        report_torn_tail("ledger", torn);
+        let ledger = open_ledger(&folder, limits);
+        match &ledger {
+            Ok(ledger) => see_again(&ledger.reader(), &seen),
+            Err(damage) => tracing::error!(
+                damage,
+                "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
+            ),
+        }
         let promise_file = folder
             .promise()
             .map_err(|error| system("preparing the promise to the filters", error))?;
@@ -485,11 +492,71 @@ impl Opened {
             view,
             forgetting,
             ledger,
-            sources,
             seen,
             promise_file,
             inherited,
         })
+    }
+}
+
+fn open_ledger(folder: &DataFolder, limits: &Limits) -> Result<Ledger, String> {
+    let options = LedgerOptions {
+        // A new log's name: nobody else has this one.
+        origin: format!("credence/{}", folder.log_id()),
+        bounds: LedgerBounds {
+            total: limits.ledger_bytes,
+            segment: limits.ledger_segment_bytes,
+            keys: limits.ledger_keys,
+        },
+        retention: Retention {
+            age: limits.ledger_retention,
+            bytes: limits.ledger_retention_bytes,
+        },
+        published: None,
+    };
+    let (ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
+    report_torn_tail("ledger", opened.torn);
+    if let Some(target) = opened.unsealed {
+        tracing::warn!(
+            folder = %target.display(),
+            "the ledger of an earlier version, whose entries are not sealed, was moved away; a new ledger was begun"
+        );
+    }
+    if opened.reindexed > 0 || opened.rehashed {
+        tracing::warn!(
+            indexes = opened.reindexed,
+            hashes = opened.rehashed,
+            "files of the ledger that follow from its segments were missing and were made again"
+        );
+    }
+    Ok(ledger)
+}
+
+/// Notes what principals' agents were seen to use, from the newest records.
+fn see_again(reader: &LedgerReader, seen: &Seen) {
+    let size = reader.size();
+    let mut next = size.saturating_sub(SEEN_AGAIN).max(reader.first());
+    let mut of_late = SeenOfLate::default();
+    while next < size {
+        let end = size.min(next + SEEN_AT_ONCE);
+        let records = match reader.records(next..end) {
+            Ok(records) => records,
+            Err(error) => {
+                tracing::error!(%error, "the ledger's newest records can not be read: delegations in use are not known");
+                return;
+            }
+        };
+        let mut sightings = Sightings::default();
+        for record in records {
+            if let RecordBody::Entry { entry, .. } = record.body {
+                let encoded = entry.encode_to_vec();
+                if let Ok(entry) = EntryView::parse(&encoded) {
+                    sightings.add(&entry, &mut of_late);
+                }
+            }
+        }
+        seen.note(sightings);
+        next = end;
     }
 }
 
@@ -587,3 +654,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const REMINDER: Duration = Duration::from_secs(60);
 /// Hellos, pings, pulls and the like.
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
+/// How often evidence is looked at that is older than the retention.
+const RETENTION_TICK: Duration = Duration::from_secs(60);
+/// Records that are read at the start, to know again which delegations are in use.
+const SEEN_AGAIN: u64 = 200_000;
+const SEEN_AT_ONCE: u64 = 4096;

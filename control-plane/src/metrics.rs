@@ -37,6 +37,8 @@ pub(crate) struct Metrics {
     pub(crate) ledger_duplicates: Counter,
     pub(crate) ledger_lost_sources: Counter,
     pub(crate) ledger_bytes: Gauge,
+    pub(crate) ledger_keys: Gauge,
+    pub(crate) ledger_pruned_segments: Counter,
     pub(crate) ledger_writable: Gauge,
     pub(crate) ledger_sync_seconds: Histogram,
     pub(crate) report_streams: Gauge,
@@ -151,6 +153,8 @@ impl Metrics {
             ledger_duplicates: Counter::default(),
             ledger_lost_sources: Counter::default(),
             ledger_bytes: Gauge::default(),
+            ledger_keys: Gauge::default(),
+            ledger_pruned_segments: Counter::default(),
             ledger_writable: Gauge::default(),
             ledger_sync_seconds: sync_histogram(),
             report_streams: Gauge::default(),
@@ -289,6 +293,16 @@ impl Metrics {
             "lost_sources",
             "Sources that ended with their tail unknown",
             self.ledger_lost_sources.clone(),
+        );
+        ledger.register(
+            "data_keys",
+            "Data keys that entries are sealed with, erased ones included",
+            self.ledger_keys.clone(),
+        );
+        ledger.register(
+            "pruned_segments",
+            "Segments that the retention removed",
+            self.ledger_pruned_segments.clone(),
         );
         ledger.register_with_unit(
             "size",

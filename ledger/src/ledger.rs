@@ -16,7 +16,8 @@ use crate::hashes::{HashError, HashFiles, HashWriter};
 use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES};
 use crate::keys::{DataKeys, KeyError, UNIT};
 use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
-use crate::reader::{LedgerReader, Shared};
+pub use crate::reader::LedgerReader;
+use crate::reader::Shared;
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
 use crate::rows::Row;
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
@@ -446,7 +447,7 @@ impl Ledger {
         if next % UNIT == 0 && self.segment_is_full(piece, next) {
             self.write(piece)?;
             self.begin_segment()?;
-        } else if piece.bundle.len() >= PIECE_BYTES {
+        } else if piece.bundle.len() >= PIECE_BYTES || piece.leaves.len() >= PIECE_RECORDS {
             self.write(piece)?;
         }
         Ok(())
@@ -793,6 +794,8 @@ pub(crate) const UNREADABLE: &str = "the frame does not hold records that this v
 pub const MAX_SEGMENT_BYTES: u64 = 3 << 30;
 /// A frame is written once it has as much; with the largest leaf it still fits one.
 const PIECE_BYTES: usize = 4 << 20;
+/// About 500 bytes of memory each, until they are indexed.
+const PIECE_RECORDS: usize = 1 << 14;
 /// What a group may leave allocated for the next.
 const KEPT_BUNDLE: usize = 8 << 20;
 /// With a retention by age, a segment ends after this part of it, so that what is kept is at most as much too long.

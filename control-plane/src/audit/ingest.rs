@@ -1,14 +1,13 @@
-//! Bounds evidence before it is decoded.
+//! Bounds evidence on its way in.
 //!
-//! Decoding multiplies: an entry of two bytes becomes a structure of several hundred. So a batch arrives as bytes,
-//! is walked once without allocating, and is decoded only if its parts are within bounds.
+//! Decoding multiplies: an entry of two bytes becomes a structure of several hundred. So a batch arrives as bytes, is read
+//! once where it lies, and goes to the ledger as the bytes that it came as.
 
-use std::ops::ControlFlow;
-
+use credence_ledger::view::{BatchView, EntryError, EntryView};
 use credence_wire::v1;
-use prost::bytes::{Buf, Bytes};
-use prost::encoding::{WireType, decode_key, decode_varint};
-use prost::{DecodeError, Message as _};
+use prost::bytes::Bytes;
+
+use super::seen::{SeenOfLate, Sightings};
 
 /// `credence.v1.ReportRequest` with the batch left encoded: on the wire a message and bytes are the same.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -36,11 +35,13 @@ pub(crate) struct BatchBounds {
     pub(crate) bytes: usize,
 }
 
-/// A batch whose every part is known to be within bounds.
+/// A batch whose every part is known to be within bounds. It is never decoded: the ledger keeps its bytes.
 #[derive(Debug)]
 pub(crate) struct BoundedBatch {
     encoded: Bytes,
     entries: usize,
+    first_sequence: u64,
+    sightings: Sightings,
 }
 
 /// Why a batch is not taken.
@@ -59,16 +60,16 @@ pub(crate) enum IngestError {
 #[error("not a message of the contract")]
 pub(crate) struct Malformed;
 
-impl From<DecodeError> for Malformed {
-    fn from(_: DecodeError) -> Self {
-        Self
-    }
-}
-
 // === impl BoundedBatch ===
 
 impl BoundedBatch {
+    #[cfg(test)]
     pub(crate) fn check(encoded: Bytes, bounds: BatchBounds) -> Result<Self, IngestError> {
+        Self::check_seen(encoded, bounds, &mut SeenOfLate::default())
+    }
+
+    /// `seen` is what the same client's batches said of late: what they said again need not be noted again.
+    pub(crate) fn check_seen(encoded: Bytes, bounds: BatchBounds, seen: &mut SeenOfLate) -> Result<Self, IngestError> {
         let too_large = || IngestError::TooLarge {
             entries: bounds.entries,
             bytes: bounds.bytes,
@@ -76,159 +77,58 @@ impl BoundedBatch {
         if encoded.len() > bounds.bytes {
             return Err(too_large());
         }
+        let batch = BatchView::of(&encoded);
+        let first_sequence = batch.first_sequence().map_err(|_| Malformed)?;
         let mut entries = 0;
-        let found = walk(&encoded, |tag, value| {
-            if tag != BATCH_ENTRIES {
-                return ControlFlow::Continue(());
-            }
+        let mut sightings = Sightings::default();
+        for entry in batch.entries() {
             entries += 1;
             if entries > bounds.entries {
-                return ControlFlow::Break(too_large());
+                return Err(too_large());
             }
-            match check_entry(value) {
-                Ok(None) => ControlFlow::Continue(()),
-                Ok(Some(reason)) => ControlFlow::Break(IngestError::Entry { index: entries, reason }),
-                Err(error) => ControlFlow::Break(error.into()),
+            match EntryView::parse(entry.map_err(|_| Malformed)?) {
+                Ok(entry) => sightings.add(&entry, seen),
+                Err(EntryError::Malformed) => return Err(Malformed.into()),
+                Err(EntryError::Refused(reason)) => return Err(IngestError::Entry { index: entries, reason }),
             }
-        })?;
-        match found {
-            Some(refused) => Err(refused),
-            None => Ok(Self { encoded, entries }),
         }
+        Ok(Self {
+            encoded,
+            entries,
+            first_sequence,
+            sightings,
+        })
     }
 
-    /// Memory that the batch takes once it is decoded, in bytes: an upper bound.
+    /// Memory that the batch takes until it is on disk, in bytes: an upper bound. What is noted of it is a part of it, once
+    /// more.
     pub(crate) fn cost(&self) -> usize {
-        self.encoded.len() + self.entries * DECODED_ENTRY_BYTES
+        2 * self.encoded.len() + self.sightings.cost()
     }
 
-    pub(crate) fn decode(self) -> Result<v1::Batch, IngestError> {
-        v1::Batch::decode(self.encoded).map_err(|_| Malformed.into())
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries as u64
+    }
+
+    /// The sequence number of the first entry.
+    pub(crate) fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+
+    /// What is to be noted once it is durable.
+    pub(crate) fn take_sightings(&mut self) -> Sightings {
+        std::mem::take(&mut self.sightings)
+    }
+
+    pub(crate) fn into_encoded(self) -> Bytes {
+        self.encoded
     }
 }
-
-/// What is wrong with an encoded entry, if anything is.
-fn check_entry(entry: &[u8]) -> Result<Option<&'static str>, Malformed> {
-    if entry.len() > MAX_ENTRY_BYTES {
-        return Ok(Some("is larger than 16384 bytes"));
-    }
-    let mut kinds = 0;
-    let refused = walk(entry, |tag, value| {
-        if !(ENTRY_EVENT..=ENTRY_GAP).contains(&tag) {
-            return ControlFlow::Continue(());
-        }
-        kinds += 1;
-        let checked = match tag {
-            ENTRY_EVENT => check_event(value),
-            _ => check_texts(value),
-        };
-        stop_at(checked)
-    })?;
-    match refused {
-        Some(refused) => refused.map(Some),
-        None if kinds == 0 => Ok(Some(
-            "is of a kind that this control plane does not know; upgrade it before the filters",
-        )),
-        None if kinds > 1 => Ok(Some("says more than one thing")),
-        None => Ok(None),
-    }
-}
-
-fn check_event(event: &[u8]) -> Result<Option<&'static str>, Malformed> {
-    let mut ids = 0;
-    let refused = walk(event, |tag, value| match tag {
-        EVENT_DELEGATION_IDS => {
-            ids += 1;
-            stop_at(Ok(if ids > MAX_DELEGATION_IDS {
-                Some("names more than 9 delegations; a chain has at most 9 tokens")
-            } else if value.len() > MAX_NAME_BYTES {
-                Some("has a delegation id of more than 256 bytes")
-            } else {
-                None
-            }))
-        }
-        EVENT_PRINCIPAL => stop_at(check_principal(value)),
-        _ => stop_at(Ok(too_long(value))),
-    })?;
-    refused.transpose()
-}
-
-fn check_principal(principal: &[u8]) -> Result<Option<&'static str>, Malformed> {
-    let refused = walk(principal, |tag, value| {
-        stop_at(Ok(match tag {
-            PRINCIPAL_SUBJECT if value.len() > MAX_NAME_BYTES => Some("has a subject of more than 256 bytes"),
-            _ => too_long(value),
-        }))
-    })?;
-    refused.transpose()
-}
-
-fn check_texts(message: &[u8]) -> Result<Option<&'static str>, Malformed> {
-    walk(message, |_, value| stop_at(Ok(too_long(value))))?.transpose()
-}
-
-fn too_long(text: &[u8]) -> Option<&'static str> {
-    (text.len() > MAX_TEXT_BYTES).then_some("has a text of more than 1024 bytes")
-}
-
-/// The walk ends at the first thing that is wrong.
-fn stop_at(checked: Result<Option<&'static str>, Malformed>) -> ControlFlow<Result<&'static str, Malformed>> {
-    match checked.transpose() {
-        Some(wrong) => ControlFlow::Break(wrong),
-        None => ControlFlow::Continue(()),
-    }
-}
-
-/// Calls `visit` for every length-delimited field of an encoded message, until it breaks.
-fn walk<B>(mut message: &[u8], mut visit: impl FnMut(u32, &[u8]) -> ControlFlow<B>) -> Result<Option<B>, Malformed> {
-    while message.has_remaining() {
-        let (tag, wire_type) = decode_key(&mut message)?;
-        let skipped = match wire_type {
-            WireType::Varint => {
-                decode_varint(&mut message)?;
-                0
-            }
-            WireType::ThirtyTwoBit => 4,
-            WireType::SixtyFourBit => 8,
-            WireType::LengthDelimited => decode_varint(&mut message)?,
-            // No message of ours has groups.
-            WireType::StartGroup | WireType::EndGroup => u64::MAX,
-        };
-        let length = usize::try_from(skipped).unwrap_or(usize::MAX);
-        let Some((value, rest)) = message.split_at_checked(length) else {
-            return Err(Malformed);
-        };
-        message = rest;
-        if wire_type == WireType::LengthDelimited
-            && let ControlFlow::Break(found) = visit(tag, value)
-        {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
-}
-
-// Field numbers of audit.proto and revocation.proto.
-const BATCH_ENTRIES: u32 = 2;
-const ENTRY_EVENT: u32 = 1;
-const ENTRY_GAP: u32 = 3;
-const EVENT_PRINCIPAL: u32 = 9;
-const EVENT_DELEGATION_IDS: u32 = 12;
-const PRINCIPAL_SUBJECT: u32 = 2;
-
-/// Filters keep every entry below this; sealed, it has to fit a leaf of less than 65,535 bytes.
-const MAX_ENTRY_BYTES: usize = 16 << 10;
-/// A root and eight derivations.
-const MAX_DELEGATION_IDS: usize = 9;
-/// Delegation ids and subjects, as tokens bound them.
-const MAX_NAME_BYTES: usize = 256;
-const MAX_TEXT_BYTES: usize = 1 << 10;
-/// A decoded entry with its nine ids and a dozen short texts, beyond the bytes of their contents.
-const DECODED_ENTRY_BYTES: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests {
     use credence_wire::v1::entry::Entry as Kind;
+    use prost::Message as _;
 
     use super::*;
 
@@ -265,20 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn what_filters_send_is_decoded_unchanged() {
-        let aggregate = v1::Entry {
-            entry: Some(Kind::Aggregate(v1::Aggregate {
-                second: -1,
-                reason: "expired".to_owned(),
-                ..Default::default()
-            })),
+    fn a_batch_stays_the_bytes_that_it_came_as() {
+        let entries = vec![event(|_| {}); 2];
+        let batch = v1::Batch {
+            first_sequence: 7,
+            entries: entries.clone(),
         };
-        let gap = v1::Entry {
-            entry: Some(Kind::Gap(v1::Gap::default())),
-        };
-        let entries = vec![event(|_| {}), aggregate, gap];
-        let batch = check(entries.clone()).unwrap().decode().unwrap();
-        assert_eq!((batch.first_sequence, batch.entries), (7, entries));
+        let checked = check(entries).unwrap();
+        assert_eq!((checked.first_sequence(), checked.entries()), (7, 2));
+        assert_eq!(checked.into_encoded(), batch.encode_to_vec());
     }
 
     #[test]
@@ -306,31 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_an_event_is_bounded() {
-        let cases: [(v1::Entry, &str); 6] = [
-            (event(|event| event.delegation_ids.push(String::new())), "more than 9"),
-            (event(|event| event.delegation_ids[8].push('d')), "delegation id"),
-            (event(|event| event.tool = "t".repeat(1025)), "a text"),
-            (
-                event(|event| event.principal.get_or_insert_default().subject = Some("s".repeat(257))),
-                "a subject",
-            ),
-            (
-                event(|event| event.principal.get_or_insert_default().issuer = "i".repeat(1025)),
-                "a text",
-            ),
-            (v1::Entry { entry: None }, "does not know"),
-        ];
-        for (entry, reason) in cases {
-            let refused = check(vec![event(|_| {}), entry]).unwrap_err().to_string();
-            assert!(refused.contains("entry 2") && refused.contains(reason), "{refused}");
-        }
-    }
-
-    #[test]
-    fn an_entry_of_two_kinds_is_refused() {
-        let twice = [event(|_| {}).encode_to_vec(), event(|_| {}).encode_to_vec()].concat();
-        assert_eq!(check_entry(&twice).unwrap(), Some("says more than one thing"));
+    fn what_is_out_of_bounds_is_named_by_its_place() {
+        let long = event(|event| event.tool = "t".repeat(1025));
+        let refused = check(vec![event(|_| {}), long]).unwrap_err().to_string();
+        assert!(refused.contains("entry 2") && refused.contains("a text"), "{refused}");
     }
 
     #[test]
@@ -342,8 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_covers_what_a_decoded_entry_takes() {
-        let beyond_contents = size_of::<v1::Entry>() + MAX_DELEGATION_IDS * (size_of::<String>() + 16);
-        assert!(beyond_contents <= DECODED_ENTRY_BYTES, "{beyond_contents}");
+    fn the_cost_covers_the_bytes_and_what_is_noted_of_them() {
+        let seen = event(|event| {
+            event.decision = v1::Decision::Allow.into();
+            event.expires_at = 1;
+        });
+        let bytes = seen.encoded_len();
+        assert!(check(vec![seen]).unwrap().cost() > 2 * bytes);
     }
 }

@@ -1,14 +1,14 @@
 //! The delegations that principals' agents have been seen to use, for as long as they live: what somebody looks at who
-//! wonders what to revoke. In memory only, bounded, and rebuilt from the ledger at the start.
+//! wonders what to revoke. In memory only, bounded, and rebuilt from the ledger's newest records at the start.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 
+use credence_ledger::view::{EntryKind, EntryView, EventView};
 use credence_wire::v1;
-use credence_wire::v1::entry::Entry;
 
 use crate::revocation::subject::PrincipalName;
-use credence_ledger::group::{StoredBody, StoredItem};
 
 /// What has been seen of every principal.
 #[derive(Debug)]
@@ -34,6 +34,14 @@ pub(crate) struct SeenDelegation {
 /// What a group of reports has to say, to be noted once it is durable.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings(Vec<(PrincipalName, SeenDelegation)>);
+
+/// What one client's events said of late, so that only the first of a second is noted: what a delegation is known by and
+/// used for, and when.
+#[derive(Debug)]
+pub(crate) struct SeenOfLate {
+    hasher: RandomState,
+    places: Vec<(u64, i64)>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -78,6 +86,15 @@ impl Seen {
         }
     }
 
+    /// Forgets the principal.
+    pub(crate) fn forget(&self, principal: &PrincipalName) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(forgotten) = known.by_principal.remove(principal) {
+            known.order.remove(&forgotten.noted);
+            known.delegations -= forgotten.seen.len();
+        }
+    }
+
     /// The principal's delegations that have not expired, the most recently seen first.
     pub(crate) fn live(&self, principal: &PrincipalName, now: i64) -> Vec<SeenDelegation> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,32 +110,64 @@ impl Seen {
 // === impl Sightings ===
 
 impl Sightings {
-    pub(crate) fn in_items(items: &[StoredItem]) -> Self {
-        let entries = items.iter().flat_map(|item| match &item.body {
-            Some(StoredBody::Batch(batch)) => batch.entries.as_slice(),
-            Some(StoredBody::Change(_)) | None => &[],
-        });
-        Self(entries.filter_map(sighting).collect())
+    /// Takes in what an entry has to say: an allowed request under a delegation of which is known when it ends (filters of
+    /// an older version do not say).
+    pub(crate) fn add(&mut self, entry: &EntryView<'_>, of_late: &mut SeenOfLate) {
+        let EntryKind::Event(event) = &entry.kind else { return };
+        if event.decision() != v1::Decision::Allow || event.delegation_ids().is_empty() || event.expires_at == 0 {
+            return;
+        }
+        let last_seen = i64::try_from(event.time_unix_nano / 1_000_000_000).unwrap_or(i64::MAX);
+        if of_late.knows(event, last_seen) {
+            return;
+        }
+        let principal = event.principal.map(|principal| PrincipalName::try_from(principal.to_wire()));
+        let Some(Ok(principal)) = principal else { return };
+        let delegation = SeenDelegation {
+            ids: event.delegation_ids().iter().map(|id| (*id).to_owned()).collect(),
+            agent: event.agent.to_owned(),
+            tool: event.tool.to_owned(),
+            last_seen,
+            expires_at: event.expires_at,
+        };
+        self.0.push((principal, delegation));
+    }
+
+    pub(crate) fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
+    /// Bytes of memory beside the texts'.
+    pub(crate) fn cost(&self) -> usize {
+        let ids = |(_, delegation): &(_, SeenDelegation)| delegation.ids.len() * size_of::<String>();
+        self.0.capacity() * size_of::<(PrincipalName, SeenDelegation)>() + self.0.iter().map(ids).sum::<usize>()
     }
 }
 
-/// An allowed request under a delegation of which is known when it ends; filters of an older version do not say.
-fn sighting(entry: &v1::Entry) -> Option<(PrincipalName, SeenDelegation)> {
-    let Some(Entry::Event(event)) = &entry.entry else {
-        return None;
-    };
-    if event.decision() != v1::Decision::Allow || event.delegation_ids.is_empty() || event.expires_at == 0 {
-        return None;
+// === impl SeenOfLate ===
+
+impl SeenOfLate {
+    /// Whether the same was said of that second already.
+    fn knows(&mut self, event: &EventView<'_>, second: i64) -> bool {
+        let same = match event.chain_digest {
+            [] => self.hasher.hash_one((event.principal.map(|principal| (principal.issuer, principal.subject)), event.delegation_ids(), event.agent, event.tool)),
+            digest => self.hasher.hash_one((digest, event.agent, event.tool)),
+        };
+        let place = (same % PLACES as u64) as usize;
+        match self.places.get_mut(place) {
+            Some(place) => std::mem::replace(place, (same, second)) == (same, second),
+            None => false,
+        }
     }
-    let principal = PrincipalName::try_from(event.principal.clone()?).ok()?;
-    let delegation = SeenDelegation {
-        ids: event.delegation_ids.clone(),
-        agent: event.agent.clone(),
-        tool: event.tool.clone(),
-        last_seen: i64::try_from(event.time_unix_nano / 1_000_000_000).unwrap_or(i64::MAX),
-        expires_at: event.expires_at,
-    };
-    Some((principal, delegation))
+}
+
+impl Default for SeenOfLate {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            places: vec![(0, 0); PLACES],
+        }
+    }
 }
 
 // === impl Known ===
@@ -158,9 +207,13 @@ impl Known {
 }
 
 const MAX_DELEGATIONS_PER_PRINCIPAL: usize = 32;
+/// Of a client, 16 bytes each.
+const PLACES: usize = 512;
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
@@ -183,17 +236,20 @@ mod tests {
     }
 
     fn note(seen: &Seen, events: Vec<v1::Event>) {
-        let entries = events.into_iter().map(|event| v1::Entry {
-            entry: Some(Entry::Event(event)),
-        });
-        let batch = v1::Batch {
-            first_sequence: 1,
-            entries: entries.collect(),
-        };
-        seen.note(Sightings::in_items(&[StoredItem {
-            source: "source".to_owned(),
-            body: Some(StoredBody::Batch(batch)),
-        }]));
+        note_of_late(seen, events, &mut SeenOfLate::default());
+    }
+
+    fn note_of_late(seen: &Seen, events: Vec<v1::Event>, of_late: &mut SeenOfLate) -> usize {
+        let mut sightings = Sightings::default();
+        for event in events {
+            let entry = v1::Entry {
+                entry: Some(v1::entry::Entry::Event(event)),
+            };
+            sightings.add(&EntryView::parse(&entry.encode_to_vec()).unwrap(), of_late);
+        }
+        let count = sightings.0.len();
+        seen.note(sightings);
+        count
     }
 
     fn live(seen: &Seen, subject: &str, now: i64) -> Vec<String> {
@@ -220,6 +276,25 @@ mod tests {
             (again.ids[1].as_str(), again.last_seen, again.tool.as_str()),
             ("a", NOW + 5, "pay")
         );
+    }
+
+    #[test]
+    fn what_is_said_again_in_the_same_second_costs_no_second_note() {
+        let seen = Seen::new(10, 100);
+        let of_late = &mut SeenOfLate::default();
+        let with_chain = |digest: u8, tool: &str, at| v1::Event {
+            chain_digest: vec![digest; 32],
+            tool: tool.to_owned(),
+            ..event("alice", "a", at, NOW + 10)
+        };
+        let again = vec![with_chain(1, "pay", NOW); 5];
+        assert_eq!(note_of_late(&seen, again, of_late), 1);
+        let others = [with_chain(1, "read", NOW), with_chain(2, "read", NOW), with_chain(2, "read", NOW + 1)];
+        for other in others {
+            assert_eq!(note_of_late(&seen, vec![other], of_late), 1);
+        }
+        let known = &seen.live(&name("alice"), NOW)[0];
+        assert_eq!((known.tool.as_str(), known.last_seen), ("read", NOW + 1));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
+use super::seen::SeenOfLate;
 use super::sources::{Place, Sources, TooManySources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
@@ -115,6 +116,7 @@ impl ReportService {
             phase: self.phase.clone(),
             inbound: request.into_inner(),
             outbox,
+            seen: SeenOfLate::default(),
         };
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
@@ -177,6 +179,7 @@ struct ReportStream {
     phase: PhaseWatch,
     inbound: Streaming<IngestRequest>,
     outbox: Outbox<v1::ReportResponse>,
+    seen: SeenOfLate,
 }
 
 /// Batches that are on their way to the disk, oldest first.
@@ -228,12 +231,20 @@ impl ReportStream {
                 "there are as many audit sources as this control plane takes; try again when some have ended",
             ))
         })?;
+        // Anything else is none; what it would be compared with has this length.
+        let anchors_digest = Some(hello.anchors_digest)
+            .filter(|digest| digest.len() == 32)
+            .unwrap_or_default();
         let report = match hello.resume {
-            Some(ticket) => Report::Resume { source: ticket.source },
+            Some(ticket) => Report::Resume {
+                source: ticket.source,
+                anchors_digest,
+            },
             None => Report::Open {
                 node: shorten(hello.node),
                 plugin: shorten(hello.plugin),
                 peer: peer.to_owned(),
+                anchors_digest,
             },
         };
         Ok((self.ledger.perform(report).await?, place))
@@ -282,12 +293,12 @@ impl ReportStream {
                     entries: self.options.max_batch_entries as usize,
                     bytes: self.options.max_batch_bytes as usize,
                 };
-                let batch = BoundedBatch::check(encoded, bounds)?;
+                let batch = BoundedBatch::check_seen(encoded, bounds, &mut self.seen)?;
                 let room = self.budget.take(batch.cost()).await?;
                 let report = Report::Store {
                     source: name,
                     generation,
-                    batch: batch.decode()?,
+                    batch,
                     room: Some(room),
                 };
                 in_flight.0.push_back(self.ledger.submit(report).await?);
@@ -370,9 +381,11 @@ impl From<ReportError> for Ended {
     fn from(error: ReportError) -> Self {
         let text = error.to_string();
         Self::With(match error {
-            ReportError::Stopping | ReportError::Died | ReportError::Storage(_) | ReportError::Random(_) => {
-                Status::unavailable(text)
-            }
+            ReportError::Stopping
+            | ReportError::Died
+            | ReportError::Damaged(_)
+            | ReportError::Storage(_)
+            | ReportError::Random(_) => Status::unavailable(text),
             ReportError::UnknownSource => Status::unauthenticated(text),
             ReportError::Superseded => Status::aborted(text),
             ReportError::SequenceGap { .. } | ReportError::Malformed => Status::invalid_argument(text),

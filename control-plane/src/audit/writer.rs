@@ -4,23 +4,24 @@
 //! sequence number, writes the group as one frame, syncs it, and only then answers. Since this thread alone knows the
 //! sources, no race between two streams of one source can store an entry twice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use credence_wire::v1;
-use prost::Message as _;
+use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
+use credence_ledger::view::PrincipalView;
+use credence_ledger::{
+    Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
+};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::ingest::BoundedBatch;
 use super::seen::{Seen, Sightings};
-use crate::data_folder::random_hex;
 use crate::metrics::Metrics;
+use crate::revocation::subject::PrincipalName;
 use crate::supervision::{Alarm, Guard};
-use credence_ledger::group::{StoredBody, StoredItem};
-use credence_ledger::ledger::{Ledger, LedgerAppendError};
-use credence_ledger::record::{SourceChange, StoredSourceChange};
 
 /// The ledger as the streams see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -33,14 +34,19 @@ pub(crate) struct LedgerHandle {
 #[derive(Debug)]
 pub(crate) enum Report {
     /// Name a new source.
-    Open { node: String, plugin: String, peer: String },
+    Open {
+        node: String,
+        plugin: String,
+        peer: String,
+        anchors_digest: Vec<u8>,
+    },
     /// Let a source continue, on a new stream.
-    Resume { source: String },
+    Resume { source: String, anchors_digest: Vec<u8> },
     /// Store a batch.
     Store {
         source: String,
         generation: u64,
-        batch: v1::Batch,
+        batch: BoundedBatch,
         /// Its share of the memory for evidence, freed once the batch is on disk or refused.
         room: Option<OwnedSemaphorePermit>,
     },
@@ -60,13 +66,15 @@ pub(crate) struct Receipt {
     pub(crate) last_sequence: u64,
 }
 
-/// Why a report was refused. Nothing of it is stored.
+/// Why a report was refused. If a part of it is stored all the same, the source's last sequence number says so.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     #[error("the control plane is stopping; reconnect and resume")]
     Stopping,
     #[error("the part that writes the ledger has ended; reconnect and resume once the control plane is back")]
     Died,
+    #[error("the ledger is damaged, nothing is taken in: {0}")]
+    Damaged(Arc<str>),
     #[error("the ledger can not be written, nothing was acknowledged; send it again later. {0}")]
     Storage(Arc<LedgerAppendError>),
     #[error("no randomness to name a source: {0}")]
@@ -88,26 +96,9 @@ pub(crate) struct LedgerWriter {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the ledger knows of the sources that have not ended.
-#[derive(Debug, Default)]
-pub(crate) struct KnownSources {
-    by_name: HashMap<String, (Known, Age)>,
-    /// The same sources, those first that can be forgotten first: lost ones, then the oldest.
-    by_age: BTreeMap<Age, String>,
-    next: u64,
-}
-
-/// In the order in which sources are forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Age {
-    awaited: bool,
-    born: u64,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
-    last_sequence: u64,
-    lost: bool,
+    state: SourceState,
     generation: u64,
 }
 
@@ -115,6 +106,8 @@ struct Known {
 struct Shared {
     fault: Mutex<Option<String>>,
     stopping: AtomicBool,
+    /// Why the ledger could not even be opened, if so.
+    damaged: Option<Arc<str>>,
 }
 
 type Answer = oneshot::Sender<Result<Receipt, ReportError>>;
@@ -122,14 +115,41 @@ type Answer = oneshot::Sender<Result<Receipt, ReportError>>;
 #[derive(Debug)]
 enum Message {
     Report(Report, Answer),
+    /// Something that the control plane itself has to say.
+    Note(StoredNote, oneshot::Sender<Result<(), ReportError>>),
+    Erase(Erase, oneshot::Sender<Result<Option<u64>, ReportError>>),
+    /// Remove what the retention does not ask for any more.
+    Retain,
     /// Wakes the writer up so that it sees that it is to stop.
     Stop,
+}
+
+/// Whose evidence is to be erased.
+#[derive(Debug)]
+pub(crate) struct Erase {
+    pub(crate) principal: PrincipalName,
+    /// Who asks for it, and why: for the note in the ledger.
+    pub(crate) by: String,
+    pub(crate) reason: String,
+}
+
+/// What there is in place of a writer if the ledger is damaged: everything is refused for this reason.
+pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
+    metrics.ledger_writable.set(0);
+    let (reports, _) = mpsc::channel(1);
+    LedgerHandle {
+        shared: Arc::new(Shared {
+            fault: Mutex::new(Some(format!("the ledger is damaged: {reason}"))),
+            stopping: AtomicBool::new(false),
+            damaged: Some(reason.into()),
+        }),
+        reports,
+    }
 }
 
 /// Starts the writer thread over an opened ledger.
 pub(crate) fn start(
     ledger: Ledger,
-    sources: KnownSources,
     seen: Arc<Seen>,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
@@ -138,6 +158,7 @@ pub(crate) fn start(
     let shared = Arc::new(Shared {
         fault: Mutex::new(None),
         stopping: AtomicBool::new(false),
+        damaged: None,
     });
     let handle = LedgerHandle {
         shared: Arc::clone(&shared),
@@ -145,6 +166,7 @@ pub(crate) fn start(
     };
     metrics.ledger_writable.set(1);
     metrics.ledger_bytes.set(ledger.bytes() as i64);
+    metrics.ledger_keys.set(ledger.data_keys() as i64);
     let mut ending = Ending {
         shared: Arc::clone(&shared),
         metrics: Arc::clone(&metrics),
@@ -152,7 +174,7 @@ pub(crate) fn start(
     };
     let mut writing = Writing {
         ledger,
-        sources,
+        generations: HashMap::new(),
         seen,
         shared,
         metrics,
@@ -170,81 +192,6 @@ pub(crate) fn start(
     ))
 }
 
-// === impl KnownSources ===
-
-impl KnownSources {
-    /// Takes in what the ledger holds, oldest first.
-    pub(crate) fn replay(&mut self, item: &StoredItem) {
-        match &item.body {
-            Some(StoredBody::Batch(batch)) => {
-                let known = self.get(&item.source).unwrap_or(Known::new());
-                let last_sequence = batch.first_sequence + (batch.entries.len() as u64).saturating_sub(1);
-                self.set(&item.source, Known { last_sequence, ..known });
-            }
-            Some(StoredBody::Change(change)) => match change.change() {
-                SourceChange::Started => {
-                    self.set(&item.source, Known::new());
-                }
-                SourceChange::Ended => {
-                    self.remove(&item.source);
-                }
-                SourceChange::Lost => self.set_lost(&item.source, true),
-                SourceChange::Returned => self.set_lost(&item.source, false),
-                SourceChange::Unspecified => {}
-            },
-            None => {}
-        }
-    }
-
-    /// The sources that may still come back and have not been given up.
-    pub(crate) fn awaited(&self) -> Vec<String> {
-        self.by_name
-            .iter()
-            .filter(|(_, (known, _))| !known.lost)
-            .map(|(source, _)| source.clone())
-            .collect()
-    }
-
-    fn set_lost(&mut self, source: &str, lost: bool) {
-        if let Some(known) = self.get(source) {
-            self.set(source, Known { lost, ..known });
-        }
-    }
-
-    fn get(&self, source: &str) -> Option<Known> {
-        self.by_name.get(source).map(|(known, _)| *known)
-    }
-
-    /// Bounds what is remembered: one that is forgotten and does come back is told to open a new source.
-    fn set(&mut self, source: &str, known: Known) {
-        let born = match self.by_name.get(source) {
-            Some((_, age)) => age.born,
-            None => {
-                self.next += 1;
-                self.next
-            }
-        };
-        self.remove(source);
-        let age = Age {
-            awaited: !known.lost,
-            born,
-        };
-        self.by_age.insert(age, source.to_owned());
-        self.by_name.insert(source.to_owned(), (known, age));
-        if self.by_name.len() > MAX_KNOWN_SOURCES
-            && let Some((_, forgotten)) = self.by_age.pop_first()
-        {
-            self.by_name.remove(&forgotten);
-        }
-    }
-
-    fn remove(&mut self, source: &str) {
-        if let Some((_, age)) = self.by_name.remove(source) {
-            self.by_age.remove(&age);
-        }
-    }
-}
-
 // === impl LedgerHandle ===
 
 impl LedgerHandle {
@@ -253,15 +200,47 @@ impl LedgerHandle {
         &self,
         report: Report,
     ) -> Result<oneshot::Receiver<Result<Receipt, ReportError>>, ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Message::Report(report, answer)).await?;
+        Ok(answered)
+    }
+
+    /// Stores what the control plane itself has to say.
+    #[allow(dead_code, reason = "for re-verification")]
+    pub(crate) async fn note(&self, note: StoredNote) -> Result<(), ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Message::Note(note, answer)).await?;
+        answered.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Erases what is known of a principal. Returns the name of the key that was destroyed, if anything was known.
+    #[allow(dead_code, reason = "for the erasing endpoint")]
+    pub(crate) async fn erase(&self, erase: Erase) -> Result<Option<u64>, ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Message::Erase(erase, answer)).await?;
+        answered.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Has what is older than the retention removed, now and from time to time, for as long as it is polled.
+    pub(crate) async fn keep_retention(self, every: Duration) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.send(Message::Retain).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn send(&self, message: Message) -> Result<(), ReportError> {
+        if let Some(damaged) = &self.shared.damaged {
+            return Err(ReportError::Damaged(Arc::clone(damaged)));
+        }
         if self.shared.stopping.load(Ordering::Acquire) {
             return Err(ReportError::Stopping);
         }
-        let (answer, answered) = oneshot::channel();
-        self.reports
-            .send(Message::Report(report, answer))
-            .await
-            .map_err(|_| self.gone())?;
-        Ok(answered)
+        self.reports.send(message).await.map_err(|_| self.gone())
     }
 
     /// Queues a report and waits until it is durable.
@@ -333,7 +312,8 @@ impl Drop for Ending {
 #[derive(Debug)]
 struct Writing {
     ledger: Ledger,
-    sources: KnownSources,
+    /// How many streams each source has had since the start, if any; reports of an earlier one are refused.
+    generations: HashMap<SourceName, u64>,
     seen: Arc<Seen>,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
@@ -342,10 +322,14 @@ struct Writing {
 /// What will become durable together, and what the sources will then be.
 #[derive(Debug, Default)]
 struct Group {
-    items: Vec<StoredItem>,
-    bytes: usize,
+    items: Vec<NewItem>,
+    bytes: u64,
+    entries: u64,
+    batches: u64,
+    lost: u64,
+    sightings: Sightings,
     /// The sources that the group changes; `None` for one that ends.
-    sources: HashMap<String, Option<Known>>,
+    sources: HashMap<SourceName, Option<Known>>,
     answers: Vec<(Answer, Receipt)>,
     duplicates: u64,
     /// Held until the group is on disk or refused.
@@ -360,17 +344,22 @@ impl Writing {
             && !self.shared.stopping.load(Ordering::Acquire)
         {
             let mut group = Group::default();
+            let mut alone = None;
             let mut next = Some(message);
             while let Some(message) = next.take() {
                 match message {
-                    Message::Stop => break,
-                    Message::Report(report, answer) => match group.add(&self.sources, report) {
+                    Message::Report(report, answer) => match group.add(self, report) {
                         Ok(receipt) => group.answers.push((answer, receipt)),
                         Err(error) => {
                             // The stream may have gone; it is told nothing then.
                             let _ = answer.send(Err(error));
                         }
                     },
+                    // What is no report waits for the group that precedes it.
+                    other => {
+                        alone = Some(other);
+                        break;
+                    }
                 }
                 if group.bytes < GROUP_BYTES && group.answers.len() < GROUP_REPORTS {
                     next = queue.try_recv().ok();
@@ -381,53 +370,118 @@ impl Writing {
             if self.shared.stopping.load(Ordering::Acquire) {
                 return;
             }
+            match alone {
+                Some(Message::Note(note, answer)) => {
+                    let noted = self.ledger.append(&[NewItem::Note(note)]);
+                    let _ = answer.send(self.settle(noted));
+                }
+                Some(Message::Erase(erase, answer)) => {
+                    let _ = answer.send(self.erase(&erase));
+                }
+                Some(Message::Retain) => self.retain(),
+                Some(Message::Stop | Message::Report(..)) | None => {}
+            }
         }
     }
 
     fn commit(&mut self, group: Group) {
         if !group.items.is_empty() {
-            let entries: u64 = group.items.iter().map(StoredItem::records).sum();
-            let is_batch = |item: &&StoredItem| matches!(item.body, Some(StoredBody::Batch(_)));
-            let batches = group.items.iter().filter(is_batch).count();
-            let lost = group.items.iter().filter(|item| is_loss(item)).count();
-            let sightings = Sightings::in_items(&group.items);
             let begun = Instant::now();
-            let appended = self.ledger.append(group.items);
+            let appended = self.ledger.append(&group.items);
             self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
-            if let Err(error) = appended {
-                self.refuse(group.answers, error);
+            if let Err(error) = self.settle(appended) {
+                for (answer, _) in group.answers {
+                    let _ = answer.send(Err(error.again()));
+                }
                 return;
             }
-            self.seen.note(sightings);
-            self.metrics.ledger_entries.inc_by(entries);
-            self.metrics.ledger_batches.inc_by(batches as u64);
-            self.metrics.ledger_lost_sources.inc_by(lost as u64);
-            self.metrics.ledger_bytes.set(self.ledger.bytes() as i64);
-            self.metrics.ledger_writable.set(1);
-            *lock(&self.shared.fault) = None;
+            self.seen.note(group.sightings);
+            self.metrics.ledger_entries.inc_by(group.entries);
+            self.metrics.ledger_batches.inc_by(group.batches);
+            self.metrics.ledger_lost_sources.inc_by(group.lost);
         }
         self.metrics.ledger_duplicates.inc_by(group.duplicates);
         for (source, known) in group.sources {
             match known {
-                Some(known) => self.sources.set(&source, known),
-                None => self.sources.remove(&source),
-            }
+                Some(known) => self.generations.insert(source, known.generation),
+                None => self.generations.remove(&source),
+            };
+        }
+        if self.generations.len() > MAX_KNOWN_SOURCES {
+            let ledger = &self.ledger;
+            self.generations.retain(|source, _| ledger.source(source).is_some());
         }
         for (answer, receipt) in group.answers {
             let _ = answer.send(Ok(receipt));
         }
     }
 
-    fn refuse(&self, answers: Vec<(Answer, Receipt)>, error: LedgerAppendError) {
+    fn erase(&mut self, erase: &Erase) -> Result<Option<u64>, ReportError> {
+        let principal = erase.principal.to_wire();
+        let view = PrincipalView {
+            issuer: &principal.issuer,
+            subject: principal.subject.as_deref(),
+        };
+        let erased = self.ledger.erase(view, &erase.by, &erase.reason);
+        let erased = self.settle(erased)?;
+        self.seen.forget(&erase.principal);
+        Ok(erased)
+    }
+
+    fn retain(&mut self) {
+        let retained = self.ledger.retain(None);
+        if let Ok(Some(Pruned {
+            first,
+            segments,
+            keys,
+            chains,
+        })) = self.settle(retained)
+        {
+            self.metrics.ledger_pruned_segments.inc_by(segments as u64);
+            tracing::info!(first, segments, keys, chains, "the oldest evidence was removed, as the retention says");
+        }
+    }
+
+    /// Says how the ledger is after something was done to it.
+    fn settle<T>(&self, done: Result<T, LedgerAppendError>) -> Result<T, ReportError> {
+        self.metrics.ledger_bytes.set(self.ledger.bytes() as i64);
+        self.metrics.ledger_keys.set(self.ledger.data_keys() as i64);
+        match done {
+            Ok(done) => {
+                self.metrics.ledger_writable.set(1);
+                *lock(&self.shared.fault) = None;
+                Ok(done)
+            }
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    fn refuse(&self, error: LedgerAppendError) -> ReportError {
         let text = error.to_string();
         let known = lock(&self.shared.fault).replace(text.clone());
         self.metrics.ledger_writable.set(0);
-        let error = Arc::new(error);
-        for (answer, _) in answers {
-            let _ = answer.send(Err(ReportError::Storage(Arc::clone(&error))));
-        }
         if known.as_ref() != Some(&text) {
             tracing::error!(%error, "evidence was NOT acknowledged because the ledger can not be written; filters keep it while they can");
+        }
+        ReportError::Storage(Arc::new(error))
+    }
+
+    fn known(&self, source: &SourceName) -> Option<Known> {
+        Some(Known {
+            state: self.ledger.source(source)?,
+            generation: self.generations.get(source).copied().unwrap_or(0),
+        })
+    }
+}
+
+// === impl ReportError ===
+
+impl ReportError {
+    /// The same once more, for another one who waits for the same group.
+    fn again(&self) -> Self {
+        match self {
+            Self::Storage(error) => Self::Storage(Arc::clone(error)),
+            _ => Self::Died,
         }
     }
 }
@@ -436,94 +490,116 @@ impl Writing {
 
 impl Group {
     /// Adds what a report comes to. The receipt holds once the group is durable.
-    fn add(&mut self, sources: &KnownSources, report: Report) -> Result<Receipt, ReportError> {
+    fn add(&mut self, writing: &Writing, report: Report) -> Result<Receipt, ReportError> {
         match report {
-            Report::Open { node, plugin, peer } => {
-                let source = random_hex().map_err(ReportError::Random)?;
+            Report::Open {
+                node,
+                plugin,
+                peer,
+                anchors_digest,
+            } => {
+                let mut name = [0; 16];
+                getrandom::fill(&mut name).map_err(|error| ReportError::Random(std::io::Error::other(error)))?;
                 let known = Known {
+                    state: SourceState::default(),
                     generation: 1,
-                    ..Known::new()
                 };
                 let change = StoredSourceChange {
                     node,
                     plugin,
                     peer,
-                    ..Known::new().change(SourceChange::Started)
+                    anchors_digest,
+                    ..known.change(SourceChange::Started)
                 };
-                self.push(&source, StoredBody::Change(change));
-                Ok(self.settle(source, known))
+                self.push_change(SourceName(name), change);
+                Ok(self.settle(SourceName(name), known))
             }
-            Report::Resume { source } => {
-                let known = self.known(sources, &source).ok_or(ReportError::UnknownSource)?;
-                if known.lost {
-                    self.push(&source, StoredBody::Change(known.change(SourceChange::Returned)));
+            Report::Resume { source, anchors_digest } => {
+                let (source, mut known) = self.known(writing, &source)?;
+                if known.state.lost {
+                    let change = StoredSourceChange {
+                        anchors_digest,
+                        ..known.change(SourceChange::Returned)
+                    };
+                    self.push_change(source, change);
                 }
-                let known = Known {
-                    lost: false,
-                    generation: known.generation + 1,
-                    ..known
-                };
+                known.state.lost = false;
+                known.generation += 1;
                 Ok(self.settle(source, known))
             }
             Report::Store {
                 source,
                 generation,
-                batch,
+                mut batch,
                 room,
             } => {
                 self.rooms.extend(room);
-                let known = self.current(sources, &source, generation)?;
-                let (fresh, known) = known.continue_with(batch, &mut self.duplicates)?;
-                if let Some(fresh) = fresh {
-                    self.push(&source, StoredBody::Batch(fresh));
+                let (source, mut known) = self.current(writing, &source, generation)?;
+                let (skip, fresh) = known.continue_with(&batch)?;
+                self.duplicates += skip;
+                if fresh > 0 {
+                    self.sightings.append(batch.take_sightings());
+                    self.entries += fresh;
+                    self.batches += 1;
+                    self.push(NewItem::Entries {
+                        source,
+                        batch: batch.into_encoded(),
+                        skip: skip as usize,
+                        first_sequence: known.state.last_sequence + 1,
+                    });
+                    known.state.last_sequence += fresh;
                 }
                 Ok(self.settle(source, known))
             }
             Report::Close { source, generation } => {
-                let known = self.current(sources, &source, generation)?;
-                self.push(&source, StoredBody::Change(known.change(SourceChange::Ended)));
-                let receipt = known.receipt(source.clone());
+                let (source, known) = self.current(writing, &source, generation)?;
+                self.push_change(source, known.change(SourceChange::Ended));
                 self.sources.insert(source, None);
-                Ok(receipt)
+                Ok(known.receipt(source))
             }
             Report::Lose { source, generation } => {
-                let known = self.current(sources, &source, generation)?;
-                if !known.lost {
-                    self.push(&source, StoredBody::Change(known.change(SourceChange::Lost)));
+                let (source, mut known) = self.current(writing, &source, generation)?;
+                if !known.state.lost {
+                    self.push_change(source, known.change(SourceChange::Lost));
+                    self.lost += 1;
                 }
-                Ok(self.settle(source, Known { lost: true, ..known }))
+                known.state.lost = true;
+                Ok(self.settle(source, known))
             }
         }
     }
 
-    fn known(&self, sources: &KnownSources, source: &str) -> Option<Known> {
-        match self.sources.get(source) {
+    fn known(&self, writing: &Writing, source: &str) -> Result<(SourceName, Known), ReportError> {
+        let name = SourceName::parse(source).ok_or(ReportError::UnknownSource)?;
+        let known = match self.sources.get(&name) {
             Some(changed) => *changed,
-            None => sources.get(source),
-        }
+            None => writing.known(&name),
+        };
+        Ok((name, known.ok_or(ReportError::UnknownSource)?))
     }
 
     /// The source, if the report comes from its newest stream.
-    fn current(&self, sources: &KnownSources, source: &str, generation: u64) -> Result<Known, ReportError> {
-        let known = self.known(sources, source).ok_or(ReportError::UnknownSource)?;
+    fn current(&self, writing: &Writing, source: &str, generation: u64) -> Result<(SourceName, Known), ReportError> {
+        let (name, known) = self.known(writing, source)?;
         if known.generation == generation {
-            Ok(known)
+            Ok((name, known))
         } else {
             Err(ReportError::Superseded)
         }
     }
 
-    fn push(&mut self, source: &str, body: StoredBody) {
-        let item = StoredItem {
-            source: source.to_owned(),
-            body: Some(body),
-        };
-        self.bytes += item.encoded_len();
+    fn push_change(&mut self, source: SourceName, change: StoredSourceChange) {
+        self.entries += 1;
+        self.push(NewItem::Change { source, change });
+    }
+
+    fn push(&mut self, item: NewItem) {
+        self.bytes += item.bytes();
         self.items.push(item);
     }
 
-    fn settle(&mut self, source: String, known: Known) -> Receipt {
-        self.sources.insert(source.clone(), Some(known));
+    fn settle(&mut self, source: SourceName, known: Known) -> Receipt {
+        self.sources.insert(source, Some(known));
         known.receipt(source)
     }
 }
@@ -531,61 +607,36 @@ impl Group {
 // === impl Known ===
 
 impl Known {
-    fn new() -> Self {
-        Self {
-            last_sequence: 0,
-            lost: false,
-            generation: 0,
-        }
-    }
-
-    /// What of the batch is not stored yet, and the source once it is.
-    fn continue_with(
-        self,
-        mut batch: v1::Batch,
-        duplicates: &mut u64,
-    ) -> Result<(Option<v1::Batch>, Self), ReportError> {
-        let count = batch.entries.len() as u64;
-        let plausible = batch.first_sequence > 0 && batch.first_sequence <= 1 << 63 && count > 0;
+    /// How many of the batch's entries are stored already, and how many are not.
+    fn continue_with(&self, batch: &BoundedBatch) -> Result<(u64, u64), ReportError> {
+        let (first, count) = (batch.first_sequence(), batch.entries());
+        let plausible = first > 0 && first <= 1 << 63 && count > 0;
         if !plausible {
             return Err(ReportError::Malformed);
         }
-        let expected = self.last_sequence + 1;
-        let Some(stored) = expected.checked_sub(batch.first_sequence) else {
-            return Err(ReportError::SequenceGap {
-                first: batch.first_sequence,
-                expected,
-            });
-        };
-        *duplicates += stored.min(count);
-        if stored >= count {
-            return Ok((None, self));
-        }
-        batch.entries.drain(..stored as usize);
-        batch.first_sequence = expected;
-        let last_sequence = self.last_sequence + count - stored;
-        Ok((Some(batch), Self { last_sequence, ..self }))
+        let expected = self.state.last_sequence + 1;
+        let stored = expected
+            .checked_sub(first)
+            .ok_or(ReportError::SequenceGap { first, expected })?
+            .min(count);
+        Ok((stored, count - stored))
     }
 
-    fn change(self, change: SourceChange) -> StoredSourceChange {
+    fn change(&self, change: SourceChange) -> StoredSourceChange {
         StoredSourceChange {
             change: change.into(),
-            last_sequence: self.last_sequence,
+            last_sequence: self.state.last_sequence,
             ..Default::default()
         }
     }
 
-    fn receipt(self, source: String) -> Receipt {
+    fn receipt(&self, source: SourceName) -> Receipt {
         Receipt {
-            source,
+            source: source.to_string(),
             generation: self.generation,
-            last_sequence: self.last_sequence,
+            last_sequence: self.state.last_sequence,
         }
     }
-}
-
-fn is_loss(item: &StoredItem) -> bool {
-    matches!(&item.body, Some(StoredBody::Change(change)) if change.change() == SourceChange::Lost)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -594,11 +645,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Reports that may wait for the disk; then the streams wait, and with them their clients.
 const QUEUE: usize = 1024;
-/// A group is closed once it has as much as this; with the largest batch it still fits one frame.
-const GROUP_BYTES: usize = 2 << 20;
+/// A group is closed once it has as much as this.
+const GROUP_BYTES: u64 = 2 << 20;
 const GROUP_REPORTS: usize = 512;
-/// Sources that are remembered, at about 100 bytes each.
-const MAX_KNOWN_SOURCES: usize = 200_000;
 
 #[cfg(test)]
 mod tests {
@@ -606,9 +655,12 @@ mod tests {
 
     use credence_wire::v1::entry::Entry as Kind;
 
+    use credence_ledger::{LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention};
+    use credence_wire::v1;
+    use prost::Message as _;
+
     use super::*;
-    use credence_ledger::ledger::{LedgerBounds, LedgerReader};
-    use credence_ledger::record::RecordBody;
+    use crate::audit::ingest::BatchBounds;
 
     struct Running {
         handle: LedgerHandle,
@@ -623,17 +675,23 @@ mod tests {
             LedgerBounds {
                 total: 1 << 30,
                 segment: 1 << 30,
+                keys: 100,
             },
         )
     }
 
     fn run_with(folder: &Path, bounds: LedgerBounds) -> Running {
-        let mut sources = KnownSources::default();
-        let (ledger, _) = Ledger::open(folder, bounds, |item| sources.replay(item)).unwrap();
-        let (reader, awaited) = (ledger.reader(), sources.awaited());
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds,
+            retention: Retention::default(),
+            published: None,
+        };
+        let (ledger, _) = Ledger::open(folder, options).unwrap();
+        let awaited = ledger.awaited().iter().map(SourceName::to_string).collect();
+        let reader = ledger.reader();
         let (handle, writer) = start(
             ledger,
-            sources,
             Arc::new(Seen::new(1, 1)),
             Arc::new(Metrics::new()),
             &Alarm::new(),
@@ -653,6 +711,7 @@ mod tests {
                 node: "node".to_owned(),
                 plugin: "plugin".to_owned(),
                 peer: "peer".to_owned(),
+                anchors_digest: vec![7; 32],
             };
             self.handle.perform(report).await.unwrap()
         }
@@ -683,31 +742,85 @@ mod tests {
     }
 
     /// Entries that carry their own sequence number as a count.
-    fn batch(first_sequence: u64, count: u64) -> v1::Batch {
+    fn batch(first_sequence: u64, count: u64) -> BoundedBatch {
         let entry = |count| v1::Entry {
             entry: Some(Kind::Aggregate(v1::Aggregate {
                 count,
                 ..Default::default()
             })),
         };
-        v1::Batch {
+        let batch = v1::Batch {
             first_sequence,
-            entries: (first_sequence..first_sequence + count).map(entry).collect(),
-        }
+            entries: (0..count).map(|place| entry(first_sequence.wrapping_add(place))).collect(),
+        };
+        checked(&batch)
     }
 
-    #[test]
-    fn lost_sources_are_forgotten_first_then_the_oldest() {
-        let mut sources = KnownSources::default();
-        for source in 0..MAX_KNOWN_SOURCES {
-            sources.set(&source.to_string(), Known::new());
-        }
-        sources.set_lost("7", true);
-        sources.set("one more", Known::new());
-        assert_eq!((sources.get("7"), sources.by_name.len()), (None, MAX_KNOWN_SOURCES));
-        sources.set("another", Known::new());
-        assert_eq!((sources.get("0"), sources.by_age.len()), (None, MAX_KNOWN_SOURCES));
-        assert!(sources.get("another").is_some());
+    fn checked(batch: &v1::Batch) -> BoundedBatch {
+        let bounds = BatchBounds {
+            entries: 1000,
+            bytes: 1 << 20,
+        };
+        BoundedBatch::check(batch.encode_to_vec().into(), bounds).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_a_source_trusts_is_stored_with_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        running.open().await;
+        let records = running.reader.block_before(u64::MAX).unwrap();
+        assert!(matches!(&records[0].body, RecordBody::Source(change) if change.anchors_digest == [7; 32]));
+    }
+
+    #[tokio::test]
+    async fn who_is_erased_can_not_be_read_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        let alice = PrincipalName::parse("https://id".to_owned(), Some("alice".to_owned())).unwrap();
+        let event = v1::Entry {
+            entry: Some(Kind::Event(v1::Event {
+                principal: Some(alice.to_wire()),
+                ..Default::default()
+            })),
+        };
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries: vec![event],
+        };
+        let report = Report::Store {
+            source: source.source.clone(),
+            generation: source.generation,
+            batch: checked(&batch),
+            room: None,
+        };
+        running.handle.perform(report).await.unwrap();
+        let erase = || Erase {
+            principal: alice.clone(),
+            by: "dpo".to_owned(),
+            reason: "request".to_owned(),
+        };
+        assert!(running.handle.erase(erase()).await.unwrap().is_some());
+        assert_eq!(running.handle.erase(erase()).await.unwrap(), None);
+        let contents = running.contents();
+        assert_eq!(contents[..2], ["Started", "Erased"]);
+        assert!(contents[2].contains("Erasure") && !contents[2].contains("alice"), "{contents:?}");
+    }
+
+    #[tokio::test]
+    async fn a_damaged_ledger_refuses_everything_and_says_why() {
+        let metrics = Metrics::new();
+        let handle = damaged("segment 3 is missing", &metrics);
+        let report = Report::Open {
+            node: String::new(),
+            plugin: String::new(),
+            peer: String::new(),
+            anchors_digest: Vec::new(),
+        };
+        let refused = handle.perform(report).await.unwrap_err().to_string();
+        assert!(refused.contains("segment 3 is missing"), "{refused}");
+        assert!(handle.fault().unwrap().contains("segment 3 is missing"));
     }
 
     #[tokio::test]
@@ -768,7 +881,10 @@ mod tests {
         assert_eq!(running.awaited, std::slice::from_ref(&source.source));
         let resumed = running
             .handle
-            .perform(Report::Resume { source: source.source })
+            .perform(Report::Resume {
+                source: source.source,
+                anchors_digest: Vec::new(),
+            })
             .await
             .unwrap();
         assert_eq!(resumed.last_sequence, 3);
@@ -785,6 +901,7 @@ mod tests {
             .handle
             .perform(Report::Resume {
                 source: old.source.clone(),
+                anchors_digest: Vec::new(),
             })
             .await
             .unwrap();
@@ -810,6 +927,7 @@ mod tests {
             .handle
             .perform(Report::Resume {
                 source: source.source.clone(),
+                anchors_digest: Vec::new(),
             })
             .await
             .unwrap();
@@ -819,7 +937,10 @@ mod tests {
             generation: back.generation,
         };
         running.handle.perform(close).await.unwrap();
-        let gone = running.handle.perform(Report::Resume { source: source.source }).await;
+        let gone = running.handle.perform(Report::Resume {
+                source: source.source,
+                anchors_digest: Vec::new(),
+            }).await;
         assert!(matches!(gone, Err(ReportError::UnknownSource)));
         assert_eq!(running.contents(), ["Started", "1", "Lost", "Returned", "Ended"]);
     }
@@ -830,8 +951,9 @@ mod tests {
         let running = run_with(
             folder.path(),
             LedgerBounds {
-                total: 600,
-                segment: 600,
+                total: 4000,
+                segment: 4000,
+                keys: 100,
             },
         );
         let source = running.open().await;
