@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
+.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,7 +65,7 @@ lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, log, memory, revocation, rules, snapshot, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
 
@@ -79,6 +79,9 @@ bench-needs-filter: build wasm envoy
 
 bench-needs-audit: build wasm envoy
 	@scripts/setup-bench.sh
+
+bench-needs-ledger: build
+	@cargo build --locked --release -p credence-control-plane --example ledger-load
 
 bench-needs-log: build
 	@cargo build --locked --release -p credence-control-plane --example log-load

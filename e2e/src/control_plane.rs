@@ -162,7 +162,15 @@ impl ControlPlane {
         self.relaunch(&[])
     }
 
-    /// The same, as a new log (`--init`) in a folder that must be empty.
+    /// The same without waiting until it is ready.
+    ///
+    /// # Errors
+    /// If it can not be started.
+    pub fn restart_and_not_wait(&mut self) -> Result<(), Failure> {
+        self.launch_again(&[])
+    }
+
+    /// The same as [`restart`](Self::restart), as a new log (`--init`) in a folder that must be empty.
     ///
     /// # Errors
     /// If it does not become ready, with its last words.
@@ -212,10 +220,20 @@ impl ControlPlane {
         Ok(value.and_then(|value| value.parse().ok()).unwrap_or_default())
     }
 
+    /// What it has printed.
+    pub fn log(&self) -> String {
+        self.process.output()
+    }
+
     fn relaunch(&mut self, more: &[&str]) -> Result<(), Failure> {
+        self.launch_again(more)?;
+        self.wait_until_ready()
+    }
+
+    fn launch_again(&mut self, more: &[&str]) -> Result<(), Failure> {
         let settings = (&self.options[..], &self.environment[..]);
         self.process = launch(&self.program, &self.folder, self.http, self.grpc, settings, more)?;
-        self.wait_until_ready()
+        Ok(())
     }
 
     fn learn_log_id(&mut self) -> Result<(), Failure> {
@@ -227,7 +245,11 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), Failure> {
+    /// Waits until it says that it can do its work.
+    ///
+    /// # Errors
+    /// If it does not become ready, with its last words.
+    pub fn wait_until_ready(&mut self) -> Result<(), Failure> {
         waiting::until("the control plane to be ready", || {
             self.process.check_running()?;
             let reply = self.send(&Request::get("/readyz"));

@@ -29,6 +29,12 @@ impl Message {
         self
     }
 
+    /// A number of eight bytes.
+    pub(crate) fn fixed(mut self, field: u32, value: u64) -> Self {
+        self.varint(u64::from(field) << 3 | EIGHT_BYTES);
+        self.and_encoded(&value.to_le_bytes())
+    }
+
     pub(crate) fn bytes(mut self, field: u32, value: &[u8]) -> Self {
         self.varint(u64::from(field) << 3 | LENGTH_DELIMITED);
         self.varint(value.len() as u64);
@@ -116,6 +122,7 @@ fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
+const EIGHT_BYTES: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Ends a program at a chosen step: `kill -9` as one of its threads enters a certain system call.
+//! Comes between a program and the system: ends it at a chosen step (`kill -9` as one of its threads enters a certain system
+//! call), or has calls fail or take their time.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
 use crate::process::Process;
 use crate::{Failure, waiting};
@@ -29,7 +30,25 @@ impl Tracer {
     /// # Errors
     /// If there is no such thread, or strace is not installed or not permitted.
     pub fn watch(process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
-        Self::start(process, thread, None, folder)
+        Self::start(process, thread, &[], folder)
+    }
+
+    /// As long as it watches, has the thread's system calls of these names (joined by commas) treated so, as `strace
+    /// --inject` has it: `error=EROFS`, `delay_enter=1s`. Only those that concern what is below `place` now.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub fn meddle(
+        calls: &str,
+        how: &str,
+        (process, thread): (u32, &str),
+        place: &Path,
+        folder: &Path,
+    ) -> Result<Self, Failure> {
+        let mut options = vec![format!("--inject={calls}:{how}")];
+        let paths = all_below(place).map_err(Failure::of(place.display()))?;
+        options.extend(paths.iter().map(|path| format!("--trace-path={}", path.display())));
+        Self::attach(thread_named(process, thread)?, &options, folder)
     }
 
     /// The same, and kills the process when the thread takes that step: the call is not carried out any more.
@@ -37,27 +56,34 @@ impl Tracer {
     /// # Errors
     /// As [`watch`](Self::watch).
     pub fn kill_at(step: &Step, process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
-        Self::start(process, thread, Some(step), folder)
+        let Step { call, occurrence } = step;
+        let kill = format!("--inject={call}:signal=KILL:when={occurrence}");
+        Self::start(process, thread, &[kill], folder)
     }
 
-    fn start(process: u32, thread: &str, step: Option<&Step>, folder: &Path) -> Result<Self, Failure> {
-        let thread = thread_named(process, thread)?;
+    fn start(process: u32, thread: &str, options: &[String], folder: &Path) -> Result<Self, Failure> {
+        let this = Self::attach(thread_named(process, thread)?, options, folder)?;
+        waiting::until("strace to watch the thread", || {
+            let calls = fs::read_to_string(&this.calls).unwrap_or_default();
+            // The call that it waits in is entered anew when the tracer comes.
+            Ok((!calls.is_empty()).then_some(()))
+        })?;
+        Ok(this)
+    }
+
+    fn attach(thread: u32, options: &[String], folder: &Path) -> Result<Self, Failure> {
         let calls = folder.join(format!("calls-{thread}"));
         // Of a tracer that was here before.
         let _ = fs::remove_file(&calls);
         let mut command = Command::new("strace");
         command.args(["-qq", "-p", &thread.to_string(), "-o"]).arg(&calls);
-        if let Some(Step { call, occurrence }) = step {
-            command
-                .arg("-e")
-                .arg(format!("inject={call}:signal=KILL:when={occurrence}"));
-        }
+        command.args(options);
         let mut strace = Process::start("strace", &mut command, &folder.join("strace.log"))?;
-        waiting::until("strace to watch the thread", || {
+        waiting::until("strace to come", || {
             strace.check_running()?;
-            let calls = fs::read_to_string(&calls).unwrap_or_default();
-            // The call that it waits in is entered anew when the tracer comes.
-            Ok((!calls.is_empty()).then_some(()))
+            let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+            let is_traced = !status.contains("TracerPid:\t0\n");
+            Ok(is_traced.then_some(()))
         })?;
         Ok(Self { _strace: strace, calls })
     }
@@ -79,6 +105,17 @@ impl Tracer {
         }
         steps
     }
+}
+
+/// Files and folders, that one too.
+fn all_below(place: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = vec![place.to_owned()];
+    if place.is_dir() {
+        for entry in fs::read_dir(place)? {
+            found.extend(all_below(&entry?.path())?);
+        }
+    }
+    Ok(found)
 }
 
 fn thread_named(process: u32, name: &str) -> Result<u32, Failure> {

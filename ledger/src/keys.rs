@@ -37,9 +37,9 @@ pub(crate) struct DataKeys {
     free: Vec<u32>,
     limit: u32,
     prepared: PreparedKeys,
-    /// Whether a slot was written that is not known to be on disk.
-    unsynced: bool,
-    /// Set for good once a sync failed: what the disk holds is not known any more.
+    /// Keys that were made and are not known to be on disk.
+    unsynced: Vec<u32>,
+    /// Set once a sync failed, until [`DataKeys::mend`]: what the disk holds is not known any more.
     broken: bool,
 }
 
@@ -52,7 +52,10 @@ pub(crate) struct KeyFile {
 
 /// What has become of a key.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every key is there, and none is kept like this")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every key is there, and none is kept like this"
+)]
 pub(crate) enum KeyState {
     Live(LessSafeKey),
     Erased,
@@ -95,7 +98,7 @@ pub enum KeyError {
         limit: u32,
     },
     /// A sync failed: the kernel may have dropped what was written.
-    #[error("{path} is read-only since an earlier failure to sync it to disk; mend the volume, then restart", path = path.display())]
+    #[error("{path} could not be synced to disk, and can not be mended yet; look after the volume", path = path.display())]
     Broken {
         /// The file.
         path: PathBuf,
@@ -155,7 +158,7 @@ impl DataKeys {
             free: Vec::new(),
             limit,
             prepared: PreparedKeys::new(),
-            unsynced: false,
+            unsynced: Vec::new(),
             broken: false,
             file,
         };
@@ -268,7 +271,7 @@ impl DataKeys {
 
     /// Makes every key that was made durable, before anything is that is sealed with it.
     pub(crate) fn sync(&mut self) -> Result<(), KeyError> {
-        if self.unsynced {
+        if !self.unsynced.is_empty() {
             self.sync_always()?;
         }
         Ok(())
@@ -285,8 +288,33 @@ impl DataKeys {
             self.broken = true;
             return Err(self.file.io_error(error));
         }
-        self.unsynced = false;
+        self.unsynced.clear();
         Ok(())
+    }
+
+    /// After a sync that failed, as soon as the disk lets us: no leaf is sealed with the keys that were made since the one
+    /// before, so they are taken back; whatever else may have been dropped is written again.
+    pub(crate) fn mend(&mut self) -> Result<(), KeyError> {
+        if !self.broken {
+            return Ok(());
+        }
+        for name in std::mem::take(&mut self.unsynced) {
+            self.slots[name as usize] = Slot::Free;
+            self.free.push(name);
+        }
+        self.forget_destroyed();
+        for (name, slot) in (0..).zip(&self.slots).skip(1) {
+            match *slot {
+                Slot::Live { last_use } => {
+                    let at = slot_offset(name) + LAST_USE_AT as u64;
+                    self.file.write(&encode_use(name, last_use), at)?;
+                }
+                Slot::Erased => self.overwrite(name, ERASED, 0)?,
+                Slot::Free => self.overwrite(name, FREE, 0)?,
+            }
+        }
+        self.broken = false;
+        self.sync_always()
     }
 
     /// Destroys a key, durably. Whether it was still there.
@@ -343,7 +371,7 @@ impl DataKeys {
         let last_use = segment / UNIT;
         self.file
             .write(&encode(name, LIVE, &tag, &key, last_use)[..], slot_offset(name))?;
-        self.unsynced = true;
+        self.unsynced.push(name);
         let slot = Slot::Live { last_use };
         match self.free.pop() {
             Some(_) => self.slots[name as usize] = slot,
@@ -644,6 +672,26 @@ mod tests {
         let name = keys.name_for(Some(principal(subject)), segment).unwrap();
         keys.sync().unwrap();
         name
+    }
+
+    #[test]
+    fn after_a_failed_sync_keys_are_taken_back_that_nothing_is_sealed_with() {
+        let scratch = scratch();
+        let mut keys = scratch.open();
+        let (kept, erased) = (name(&mut keys, "kept", 256), name(&mut keys, "erased", 0));
+        keys.erase(erased).unwrap();
+        let lost = keys.name_for(Some(principal("lost")), 0).unwrap();
+        keys.broken = true;
+        assert!(matches!(keys.sync(), Err(KeyError::Broken { .. })));
+        // As if the kernel had dropped what was written.
+        scratch.edit(|bytes| bytes[SLOT_BYTES * lost as usize..].fill(0));
+        keys.mend().unwrap();
+        assert_eq!(keys.known_name(principal("lost")), None);
+        let made_anew = name(&mut keys, "lost", 0);
+        for keys in [keys, scratch.open()] {
+            assert!(is_live(&keys, kept) && is_live(&keys, made_anew) && !is_live(&keys, erased));
+            assert_eq!(keys.known_name(principal("lost")), Some(made_anew));
+        }
     }
 
     fn is_live(keys: &DataKeys, name: u32) -> bool {

@@ -213,7 +213,18 @@ pub enum LedgerError {
 pub enum LedgerAppendError {
     /// The file can not be written.
     #[error(transparent)]
-    Append(#[from] AppendError),
+    Append(AppendError),
+    /// What was written is not known to be on disk.
+    #[error(
+        "syncing {path} to disk failed: {error}. What was written is taken back, and it is tried again with the next report: \
+         look after the volume", path = path.display()
+    )]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
     /// There is no room left.
     #[error(
         "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes, or with a \
@@ -381,6 +392,9 @@ impl Ledger {
 
     /// Within the room that is kept for what must not fail for want of it.
     fn append_always(&mut self, items: &[NewItem]) -> Result<(), LedgerAppendError> {
+        // After a write or a sync that failed, as soon as the disk lets us.
+        self.keys.mend()?;
+        self.current.mend()?;
         // What an earlier group left in memory; nothing is taken in while it can not be written.
         if self.hashes.pending() > 0 {
             self.hashes.flush()?;
@@ -685,6 +699,15 @@ impl Ledger {
         let keys = self.keys.destroy_unused(first)?;
         self.settle_bytes();
         Ok((removed.len(), keys))
+    }
+}
+
+impl From<AppendError> for LedgerAppendError {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::SyncFailed { path, error } => Self::Sync { path, error },
+            error => Self::Append(error),
+        }
     }
 }
 

@@ -39,9 +39,11 @@ pub struct FrameFile {
     file: File,
     path: PathBuf,
     salt: Salt,
-    /// Offset behind the last durable frame.
+    /// Offset of the last durable frame.
+    last: Option<u64>,
+    /// Offset behind it.
     end: u64,
-    /// Set for good once an `fdatasync` failed; see [`AppendError::SyncFailed`].
+    /// Set once an `fdatasync` failed, until [`FrameFile::mend`]; see [`AppendError::SyncFailed`].
     broken: bool,
 }
 
@@ -171,6 +173,7 @@ impl FrameFile {
             file,
             path: path.to_owned(),
             salt,
+            last: None,
             end: HEADER_LEN,
             broken: false,
         })
@@ -237,6 +240,7 @@ impl FrameFile {
             file,
             path: path.to_owned(),
             salt: reader.salt,
+            last: last.as_ref().map(|(last, _)| *last),
             end: offset,
             broken: false,
         };
@@ -282,6 +286,7 @@ impl FrameFile {
                 error,
             });
         }
+        self.last = Some(offset);
         self.end = offset + HEAD_LEN + bytes as u64;
         Ok(offset)
     }
@@ -294,6 +299,7 @@ impl FrameFile {
         }
         let frame = self.salt.frame(self.end, payload);
         self.write_at(self.end, &frame)?;
+        self.last = Some(self.end);
         self.end += frame.len() as u64;
         Ok(())
     }
@@ -315,6 +321,35 @@ impl FrameFile {
         &self.path
     }
 
+    /// Makes a file fit for appending again after an append has failed, if the disk lets us: what was written of it is cut
+    /// off, as if it had never been tried.
+    ///
+    /// The page in which the last durable frame ends may be among those that the kernel has dropped, so that frame is
+    /// written once more; see [`FrameFile::open`], which has the same doubt.
+    pub fn mend(&mut self) -> Result<(), AppendError> {
+        if !self.broken {
+            return Ok(());
+        }
+        self.settle_anew().map_err(|error| AppendError::WriteFailed {
+            path: self.path.clone(),
+            error,
+        })?;
+        self.broken = false;
+        Ok(())
+    }
+
+    fn settle_anew(&mut self) -> io::Result<()> {
+        let last = match self.last {
+            Some(offset) => {
+                let mut payload = vec![0; (self.end - offset - HEAD_LEN) as usize];
+                self.file.read_exact_at(&mut payload, offset + HEAD_LEN)?;
+                Some((offset, payload))
+            }
+            None => None,
+        };
+        self.settle(last, true)
+    }
+
     /// Nothing more is written, since what the disk holds is no longer known.
     pub fn give_up(&mut self) {
         self.broken = true;
@@ -325,7 +360,7 @@ impl FrameFile {
         self.end
     }
 
-    /// Whether every later append will fail until the process restarts.
+    /// Whether every later append will fail until the file is mended, or the process restarts.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
@@ -863,6 +898,37 @@ mod tests {
         file.file = device("/dev/full");
         assert!(matches!(file.append(b"two"), Err(AppendError::WriteFailed { .. })));
         assert!(file.is_broken());
+    }
+
+    #[test]
+    fn a_file_that_was_mended_is_as_if_what_failed_had_never_been_tried() {
+        let scratch = file_with(&[b"one"]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        // Written, and then not synced.
+        let mut elsewhere = FrameFile {
+            file: file.file.try_clone().unwrap(),
+            path: file.path.clone(),
+            ..file
+        };
+        elsewhere.append(b"two").unwrap();
+        file.give_up();
+        file.mend().unwrap();
+        assert_eq!(file.append(b"three").unwrap(), elsewhere.last.unwrap());
+        assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec(), b"three".to_vec()]);
+    }
+
+    #[test]
+    fn a_file_that_still_can_not_be_written_is_not_mended() {
+        let scratch = file_with(&[b"one"]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        let real = std::mem::replace(&mut file.file, device("/dev/full"));
+        assert!(file.append(b"two").is_err());
+        assert!(matches!(file.mend(), Err(AppendError::WriteFailed { .. })));
+        assert!(matches!(file.append(b"two"), Err(AppendError::Broken { .. })));
+        file.file = real;
+        file.mend().unwrap();
+        file.append(b"two").unwrap();
+        assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec(), b"two".to_vec()]);
     }
 
     /// /dev/null can not be synced and /dev/full can not be written.

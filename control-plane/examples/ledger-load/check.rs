@@ -1,0 +1,98 @@
+//! Whether what was acknowledged is in the ledger, exactly once, and in the tree that was published.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, RecordBody, Retention};
+
+use super::Failure;
+
+/// Which of a source's sequence numbers were seen.
+#[derive(Debug, Default)]
+struct Seen {
+    acknowledged: u64,
+    numbers: Vec<bool>,
+    doubled: u64,
+}
+
+/// `sources` are of the form `name=last acknowledged sequence number`.
+pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure> {
+    let mut seen = HashMap::new();
+    for source in sources {
+        let (name, acknowledged) = source.split_once('=').ok_or("a source is NAME=THROUGH")?;
+        let acknowledged: u64 = acknowledged.parse()?;
+        seen.insert(name.to_owned(), Seen::up_to(acknowledged));
+    }
+    let folder = data_folder.join("ledger");
+    let options = LedgerOptions {
+        origin: String::new(),
+        bounds: LedgerBounds {
+            total: u64::MAX,
+            segment: 1 << 30,
+            keys: u32::MAX,
+        },
+        retention: Retention::default(),
+        published: None,
+    };
+    let (ledger, _) = Ledger::open(&folder, options)?;
+    let reader = ledger.reader();
+    // What no checkpoint covers is not in the tree as far as anybody else is concerned.
+    let size = checkpoint_size(&folder)?.min(reader.size());
+    let mut first = 0;
+    while first < size {
+        let end = (first + AT_ONCE).min(size);
+        for record in reader.records(first..end)? {
+            if let (Some(seen), RecordBody::Entry { sequence, .. }) = (seen.get_mut(&record.source), record.body) {
+                seen.note(sequence);
+            }
+        }
+        first = end;
+    }
+    let acknowledged: u64 = seen.values().map(|seen| seen.acknowledged).sum();
+    let lost: u64 = seen.values().map(Seen::lost).sum();
+    let doubled: u64 = seen.values().map(|seen| seen.doubled).sum();
+    println!(
+        "{}",
+        serde_json::json!({"acknowledged": acknowledged, "lost": lost, "doubled": doubled, "tree_size": size})
+    );
+    Ok(())
+}
+
+/// Of a checkpoint (C2SP tlog-checkpoint) the second line says how many leaves it covers.
+fn checkpoint_size(folder: &Path) -> Result<u64, Failure> {
+    let checkpoint = fs::read_to_string(folder.join("checkpoint"))?;
+    let size = checkpoint.lines().nth(1).ok_or("the checkpoint has no size")?;
+    Ok(size.parse()?)
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn up_to(acknowledged: u64) -> Self {
+        Self {
+            acknowledged,
+            numbers: vec![false; acknowledged as usize + 1],
+            doubled: 0,
+        }
+    }
+
+    fn note(&mut self, number: u64) {
+        let number = number as usize;
+        if self.numbers.len() <= number {
+            self.numbers.resize(number + 1, false);
+        }
+        if std::mem::replace(&mut self.numbers[number], true) {
+            self.doubled += 1;
+        }
+    }
+
+    /// Sequence numbers begin with 1.
+    fn lost(&self) -> u64 {
+        let acknowledged = self.numbers.iter().skip(1).take(self.acknowledged as usize);
+        acknowledged.filter(|is_there| !**is_there).count() as u64
+    }
+}
+
+/// Records that are held in memory.
+const AT_ONCE: u64 = 4096;

@@ -1,0 +1,135 @@
+//! What `loadtest/bench-ledger` needs beside a control plane: sources of evidence, and a look at what became of it.
+//!
+//! ```text
+//! ledger-load send ADDRESS SOURCES RATE WARM_UP SECONDS   so many sources report so many events a second together (0: as
+//!                                                         many as are taken), first to warm up, then measured
+//! ledger-load check DATA_FOLDER SOURCE=THROUGH...         whether a ledger that nobody uses has each of these sources'
+//!                                                         entries up to there, once
+//! ```
+//!
+//! `send` says `measuring` and `measured` when it begins and ends to; the last line of both is one JSON object.
+
+#![allow(clippy::print_stdout, reason = "its output is for the benchmark")]
+
+mod check;
+mod events;
+mod source;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use events::{EntryWriter, Traffic};
+use source::{Pace, Schedule, Sent, Source};
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["send", address, sources, rate, warm_up, seconds] => send(
+            address.parse()?,
+            sources.parse()?,
+            rate.parse()?,
+            Duration::from_secs(warm_up.parse()?),
+            Duration::from_secs(seconds.parse()?),
+        ),
+        ["check", folder, sources @ ..] => check::check(folder.as_ref(), sources),
+        _ => Err("ledger-load send ADDRESS SOURCES RATE WARM_UP SECONDS, or \
+                  ledger-load check DATA_FOLDER SOURCE=THROUGH..."
+            .into()),
+    }
+}
+
+/// One thread serves all sources: what it takes is missing to the server that is measured.
+#[tokio::main(flavor = "current_thread")]
+async fn send(
+    address: SocketAddr,
+    sources: u32,
+    rate: u32,
+    warm_up: Duration,
+    measured: Duration,
+) -> Result<(), Failure> {
+    let traffic = Rc::new(Traffic::new(PRINCIPALS));
+    let bytes_per_event = EntryWriter::new(Rc::clone(&traffic), 0, 1).mean_event_bytes()?;
+    let begin = Instant::now();
+    let schedule = Schedule {
+        measured_from: begin + warm_up,
+        measured_until: begin + warm_up + measured,
+    };
+    let between = (rate > 0).then(|| Duration::from_secs(1) * sources * BATCH_ENTRIES / rate);
+    let tasks = tokio::task::LocalSet::new();
+    let sending: Vec<_> = (0..sources)
+        .map(|number| {
+            let entries = EntryWriter::new(Rc::clone(&traffic), number, sources);
+            // Filters do not report in step.
+            let pace = between.map(|between| Pace {
+                first: begin + between * number / sources,
+                between,
+            });
+            tasks.spawn_local(async move {
+                let source = Source::open(address, number).await?;
+                source.send(entries, BATCH_ENTRIES, pace, schedule).await
+            })
+        })
+        .collect();
+    tasks.spawn_local(async move {
+        for (instant, word) in [
+            (schedule.measured_from, "measuring"),
+            (schedule.measured_until, "measured"),
+        ] {
+            tokio::time::sleep_until(instant.into()).await;
+            println!("{word}");
+        }
+    });
+    let sent = tasks
+        .run_until(async {
+            let mut sent = Vec::new();
+            for source in sending {
+                sent.push(source.await??);
+            }
+            Ok::<_, Failure>(sent)
+        })
+        .await?;
+    println!("{}", summary(sent, measured, bytes_per_event));
+    Ok(())
+}
+
+fn summary(sent: Vec<Sent>, measured: Duration, encoded_bytes: f64) -> serde_json::Value {
+    let acknowledged: u64 = sent.iter().map(|source| source.acknowledged_while_measured).sum();
+    let each_worst = sent.iter().map(|source| percentile(&source.latencies, 0.99));
+    let worst_source = each_worst.max().unwrap_or_default();
+    let through: serde_json::Map<_, _> = sent
+        .iter()
+        .map(|source| (source.name.clone(), source.acknowledged.into()))
+        .collect();
+    let (mut latencies, mut delays) = (Vec::new(), Vec::new());
+    for source in sent {
+        latencies.extend(source.latencies);
+        delays.extend(source.delays);
+    }
+    let ms = |time: Duration| (time.as_secs_f64() * 10_000.0).round() / 10.0;
+    serde_json::json!({
+        "events_per_s": (acknowledged as f64 / measured.as_secs_f64()).round(),
+        "seconds": measured.as_secs(),
+        "ack_p50_ms": ms(percentile(&latencies, 0.5)),
+        "ack_p99_ms": ms(percentile(&latencies, 0.99)),
+        "ack_max_ms": ms(percentile(&latencies, 1.0)),
+        "ack_p99_ms_of_the_worst_source": ms(worst_source),
+        "send_delay_p99_ms": ms(percentile(&delays, 0.99)),
+        "encoded_bytes_per_event": (encoded_bytes * 10.0).round() / 10.0,
+        "sources": through,
+    })
+}
+
+fn percentile(times: &[Duration], part: f64) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let at = (times.len() as f64 * part) as usize;
+    times.get(at).or(times.last()).copied().unwrap_or_default()
+}
+
+/// What a control plane takes at once, unless it is told otherwise.
+const BATCH_ENTRIES: u32 = 1_000;
+const PRINCIPALS: u32 = 100_000;

@@ -1,0 +1,70 @@
+//! Whatever happens to the control plane and to the disk below its ledger: evidence that was acknowledged is there, in its
+//! order and once; trouble shows; revocations and requests go on; and nobody has to do anything when it is over.
+
+mod disk;
+mod kills;
+mod slow_disk;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use credence_e2e::artefacts::Artefacts;
+use credence_e2e::control_plane::ControlPlane;
+use credence_e2e::read_back::Holdings;
+use credence_e2e::reporter::{Reporter, Told, Volume};
+
+fn program() -> PathBuf {
+    Artefacts::from_environment().unwrap().credence
+}
+
+/// Sources that report side by side.
+struct Reporters(Vec<(String, Reporter)>);
+
+impl Reporters {
+    fn start(control_plane: &ControlPlane, count: usize, volume: Volume) -> Self {
+        let start = |number| {
+            let label = format!("source-{number}");
+            let reporter = Reporter::start(control_plane.grpc(), &label, volume);
+            (label, reporter)
+        };
+        Self((0..count).map(start).collect())
+    }
+
+    fn until_acknowledged_again(&self) {
+        for (_, reporter) in &self.0 {
+            reporter.until_acknowledged_again().unwrap();
+        }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.0.iter().map(|(_, reporter)| reporter.told().acknowledged).sum()
+    }
+
+    /// What each was told of, once all that it had to say was acknowledged and no promise was broken.
+    fn finish(self) -> Vec<(String, Told)> {
+        let finish = |(label, reporter): (String, Reporter)| {
+            let told = reporter.finish().unwrap();
+            assert_eq!(told.broken, None, "{label}");
+            (label, told)
+        };
+        self.0.into_iter().map(finish).collect()
+    }
+}
+
+fn assert_complete(control_plane: &ControlPlane, sources: &[(String, Told)]) {
+    let holdings = Holdings::of(control_plane).unwrap();
+    for (label, told) in sources {
+        holdings.assert_complete(label, told);
+    }
+}
+
+/// A few thousand entries a second of each source.
+const BUSY: Volume = Volume {
+    entries: 5,
+    pause: Duration::from_millis(5),
+};
+/// So few that it takes minutes to fill a few MiB.
+const SLOW: Volume = Volume {
+    entries: 2,
+    pause: Duration::from_millis(50),
+};

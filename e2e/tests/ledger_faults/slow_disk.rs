@@ -1,0 +1,79 @@
+//! A disk that takes its time, and a control plane that does.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use credence_e2e::audit::Record;
+use credence_e2e::grants::READ;
+use credence_e2e::tracer::Tracer;
+use credence_e2e::{Request, Stack, StackOptions, waiting};
+use rustix::process::{Pid, Signal, kill_process};
+
+#[test]
+fn delays_no_request_and_the_evidence_comes_later() {
+    let stack = Stack::start(&StackOptions::quick()).unwrap();
+    let slow = Tracer::meddle(
+        "fdatasync,fsync",
+        "delay_enter=1s",
+        (stack.control_plane.id(), "ledger"),
+        &stack.control_plane.data_folder().join("ledger"),
+        stack.folder(),
+    )
+    .unwrap();
+    let slowest = slowest_of_many_requests(&stack);
+    assert!(slowest < DELAY / 2, "a request took {slowest:?}, a sync {DELAY:?}");
+    drop(slow);
+    until_all_is_recorded(&stack);
+}
+
+#[test]
+fn that_stops_the_control_plane_for_a_while_delays_no_request() {
+    let stack = Stack::start(&StackOptions::quick()).unwrap();
+    let process = i32::try_from(stack.control_plane.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let slowest = slowest_of_many_requests(&stack);
+    kill_process(process, Signal::CONT).unwrap();
+    assert!(slowest < DELAY / 2, "a request took {slowest:?}");
+    until_all_is_recorded(&stack);
+}
+
+/// For about as long as one sync takes, on every worker.
+fn slowest_of_many_requests(stack: &Stack) -> Duration {
+    let chain = stack.mint("alice", &["--tool", READ]).unwrap();
+    let request = Request::get("/v1/catalog/book").delegation(&chain);
+    let workers = stack.envoy.connection_to_every_worker().unwrap();
+    let begun = Instant::now();
+    let slowest = |mut client: credence_e2e::Client| {
+        let mut slowest = Duration::ZERO;
+        while begun.elapsed() < DELAY {
+            let reply = client.send(&request).unwrap();
+            assert_eq!(reply.status, 200);
+            slowest = slowest.max(reply.latency);
+        }
+        slowest
+    };
+    thread::scope(|scope| {
+        let asking: Vec<_> = workers
+            .into_iter()
+            .map(|client| scope.spawn(|| slowest(client)))
+            .collect();
+        asking.into_iter().map(|worker| worker.join().unwrap()).max().unwrap()
+    })
+}
+
+fn until_all_is_recorded(stack: &Stack) {
+    waiting::until("every request to be accounted for", || {
+        let recorded: u64 = stack.records()?.iter().map(Record::decisions).sum();
+        // Public paths are not recorded, only counted.
+        let public = "wasmcustom.credence_decision.rule.health.decision.allow.reason.public";
+        let public = stack.envoy.stat(public)?;
+        let requests = stack.envoy.stat("http.ingress.downstream_rq_completed")?;
+        Ok((recorded + public == requests).then_some(()))
+    })
+    .unwrap();
+}
+
+const DELAY: Duration = Duration::from_secs(1);
