@@ -339,9 +339,12 @@ mod tests {
         }
     }
 
+    /// Where the witness's route is; none of the control plane's.
+    const ADD_CHECKPOINT: &str = "/w/add-checkpoint";
+
     async fn serve(witness: Arc<RealWitness>, listener: TcpListener) {
         let router = Router::new()
-            .route("/w/add-checkpoint", post(add_checkpoint))
+            .route(ADD_CHECKPOINT, post(add_checkpoint))
             .with_state(witness);
         axum::serve(listener, router).await.unwrap();
     }
