@@ -71,7 +71,7 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     };
     let key = checking.key(against);
     // Before the leaves: those of a running control plane only become more.
-    checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key));
+    checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key, against.key.is_some()));
     checking.tree(against);
     checking.keys();
     checking.indexes();
@@ -146,7 +146,7 @@ impl Checking<'_> {
         Some(key.clone())
     }
 
-    fn checkpoint(&mut self, key: &VerifierKey) -> Option<Checkpoint> {
+    fn checkpoint(&mut self, key: &VerifierKey, is_trusted: bool) -> Option<Checkpoint> {
         let path = self.path("checkpoint");
         let opened = durable::read_small_file(&path, MAX_CHECKPOINT_LEN)
             .map_err(|error| error.to_string())
@@ -155,6 +155,10 @@ impl Checking<'_> {
             Ok(signed) => Some(signed.checkpoint().clone()),
             Err(error) => {
                 self.problem(path, Some(0), error);
+                if !is_trusted {
+                    let found = "or this is not the key that signed the checkpoint: name the right one to know";
+                    self.problem(self.path("log-key"), Some(0), found);
+                }
                 None
             }
         }

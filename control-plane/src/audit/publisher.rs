@@ -213,8 +213,7 @@ where
     /// Of the checkpoints of the last minute or so, the one with the most cosignatures, and the latest of those.
     pub(crate) fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
         let recent = self.recent();
-        let best = recent.best().filter(|best| best.cosignatures > 0)?;
-        Some(Arc::clone(&best.checkpoint))
+        recent.best().map(|best| Arc::clone(&best.checkpoint))
     }
 
     /// Learns of every later checkpoint, and of cosignatures.

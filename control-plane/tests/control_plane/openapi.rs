@@ -17,6 +17,8 @@ fn the_routes_of_the_sources_are_those_of_the_description() {
     routes_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut routed);
     let document: Value = serde_json::from_str(include_str!("../../openapi/openapi.json")).unwrap();
     let described: BTreeSet<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
+    // What may have slashes in it is a parameter like any other to the description.
+    let routed: BTreeSet<_> = routed.iter().map(|route| route.replace("{*", "{")).collect();
     assert_eq!(routed, described);
 }
 
