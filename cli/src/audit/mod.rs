@@ -1,0 +1,35 @@
+//! `credence audit`: the evidence of decisions. Each subcommand is a file of its name.
+
+mod conditions;
+mod query;
+mod record;
+mod show;
+mod tail;
+
+use std::io::Write;
+
+use crate::failure::{Failure, Outcome};
+
+/// Read the evidence of decisions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    command: AuditCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum AuditCommand {
+    Query(query::Query),
+    Tail(tail::Tail),
+    Show(show::Show),
+}
+
+impl Audit {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        match &self.command {
+            AuditCommand::Query(query) => query.run(out),
+            AuditCommand::Tail(tail) => tail.run(out),
+            AuditCommand::Show(show) => show.run(out),
+        }
+    }
+}

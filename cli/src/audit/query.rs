@@ -1,0 +1,89 @@
+//! `credence audit query`
+
+use std::io::Write;
+
+use serde_json::value::RawValue;
+
+use super::conditions::Conditions;
+use super::record::{Heading, Record, print, unreadable};
+use crate::control_plane::{Client, ControlPlaneOptions};
+use crate::failure::{Failure, Outcome};
+
+/// Print what was recorded, newest first.
+#[derive(Debug, clap::Args)]
+pub(super) struct Query {
+    #[command(flatten)]
+    control_plane: ControlPlaneOptions,
+
+    #[command(flatten)]
+    conditions: Conditions,
+
+    /// Records to print at most.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+
+    /// Only records before this index.
+    #[arg(long, value_name = "INDEX")]
+    before: Option<u64>,
+
+    /// Print each record as a line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Query {
+    pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let records = newest(
+            &self.control_plane.client()?,
+            &self.conditions,
+            self.before,
+            None,
+            self.limit,
+        )?;
+        print(&records, self.json, Heading::Printed, out)?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// An answer of the control plane.
+#[derive(serde::Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    events: Vec<&'a RawValue>,
+    /// Where the next page begins, if there is one.
+    next: Option<u64>,
+}
+
+/// The newest records that are before `before` and after `after`, newest first, at most `limit`.
+pub(super) fn newest(
+    client: &Client,
+    conditions: &Conditions,
+    mut before: Option<u64>,
+    after: Option<u64>,
+    limit: usize,
+) -> Result<Vec<Record>, Failure> {
+    let mut records = Vec::new();
+    while records.len() < limit {
+        let mut parameters = conditions.parameters();
+        parameters.push(("limit", (limit - records.len()).min(MAX_PAGE).to_string()));
+        parameters.extend(before.map(|before| ("before", before.to_string())));
+        let text = client.get("/v1/audit/events", &parameters)?;
+        let page: Page<'_> = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
+        for event in page.events {
+            let record = Record::read(event.get())?;
+            if after.is_some_and(|after| record.index <= after) {
+                return Ok(records);
+            }
+            records.push(record);
+        }
+        match page.next {
+            // A page may be short, or even empty, and still not be the last.
+            Some(next) if after.is_none_or(|after| next > after + 1) => before = Some(next),
+            Some(_) | None => break,
+        }
+    }
+    Ok(records)
+}
+
+/// Records that the control plane puts on one page at most.
+const MAX_PAGE: usize = 1_000;

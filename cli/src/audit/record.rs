@@ -1,0 +1,195 @@
+//! A record of the ledger, as the control plane shows it and as people read it.
+
+use std::io::Write;
+
+use credence_delegation::json::{Json, Object};
+
+use crate::failure::Failure;
+use crate::{table, words};
+
+/// One record: its place in the ledger, and its JSON text.
+pub(super) struct Record {
+    pub(super) index: u64,
+    pub(super) text: String,
+}
+
+impl Record {
+    pub(super) fn read(text: &str) -> Result<Self, Failure> {
+        #[derive(serde::Deserialize)]
+        struct Place {
+            index: u64,
+        }
+        let Place { index } = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+        Ok(Self {
+            index,
+            text: text.to_owned(),
+        })
+    }
+
+    /// Every member and its value in words.
+    pub(super) fn members(&self) -> Result<Vec<(String, String)>, Failure> {
+        let json = Json::parse(self.text.as_bytes()).map_err(|error| unreadable(&error))?;
+        let empty = Object::default();
+        let members = json.as_object().unwrap_or(&empty);
+        Ok(members
+            .iter()
+            .map(|(name, value)| {
+                let value = match value {
+                    Json::String(text) => words::printable(text),
+                    other => words::value(other),
+                };
+                (words::printable(name), value)
+            })
+            .collect())
+    }
+
+    /// The record's cells under [`HEADING`].
+    fn row(&self) -> Result<[String; HEADING.len()], Failure> {
+        let json = Json::parse(self.text.as_bytes()).map_err(|error| unreadable(&error))?;
+        let empty = Object::default();
+        let event = json.as_object().unwrap_or(&empty);
+        let cell = |name: &str| match event.member(name) {
+            None | Some(Json::Null) => "-".to_owned(),
+            Some(Json::String(text)) if text.is_empty() => "-".to_owned(),
+            Some(Json::String(text)) => words::printable(text),
+            Some(other) => words::value(other),
+        };
+        let none = || "-".to_owned();
+        let index = self.index.to_string();
+        Ok(match event.member("kind").and_then(Json::as_str) {
+            Some("decision") => {
+                let microseconds = event
+                    .member("decision_ns")
+                    .and_then(Json::as_integer)
+                    .unwrap_or_default()
+                    / 1_000;
+                [
+                    index,
+                    cell("time"),
+                    cell("decision"),
+                    cell("reason"),
+                    cell("rule"),
+                    cell("tool"),
+                    principal(event),
+                    cell("proof"),
+                    cell("cache"),
+                    microseconds.to_string(),
+                ]
+            }
+            Some("aggregate") => [
+                index,
+                cell("time"),
+                format!("deny x{}", cell("count")),
+                cell("reason"),
+                cell("rule"),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+            ],
+            Some("gap") => {
+                let shed = format!("{} events shed until {}", cell("shed"), cell("last_time"));
+                [
+                    index,
+                    cell("first_time"),
+                    "gap".to_owned(),
+                    shed,
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                ]
+            }
+            Some("source") => {
+                let node = format!("{} {}", cell("node"), cell("plugin"));
+                let change = cell("change");
+                [
+                    index,
+                    cell("received"),
+                    "source".to_owned(),
+                    change,
+                    node,
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                ]
+            }
+            _ => {
+                let kind = cell("kind");
+                [
+                    index,
+                    cell("received"),
+                    kind,
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                ]
+            }
+        })
+    }
+}
+
+const HEADING: [&str; 10] = [
+    "INDEX",
+    "TIME",
+    "DECISION",
+    "REASON",
+    "RULE",
+    "TOOL",
+    "PRINCIPAL",
+    "PROOF",
+    "CACHE",
+    "US",
+];
+
+fn principal(event: &Object<'_>) -> String {
+    let Some(principal) = event.member("principal").and_then(Json::as_object) else {
+        return "-".to_owned();
+    };
+    let part = |name: &str| principal.member(name).and_then(Json::as_str).map(words::printable);
+    match (part("issuer"), part("subject")) {
+        (Some(issuer), Some(subject)) => format!("{subject} at {issuer}"),
+        (Some(issuer), None) => issuer,
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// Whether a table begins with the names of its columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heading {
+    Printed,
+    Omitted,
+}
+
+pub(super) fn print(records: &[Record], json: bool, heading: Heading, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        for record in records {
+            writeln!(out, "{}", record.text)?;
+        }
+        return Ok(());
+    }
+    let mut rows = match heading {
+        Heading::Printed => vec![HEADING.map(str::to_owned)],
+        Heading::Omitted => Vec::new(),
+    };
+    for record in records {
+        rows.push(record.row()?);
+    }
+    table::print(&rows, out)?;
+    Ok(())
+}
+
+pub(super) fn unreadable(error: &impl std::fmt::Display) -> Failure {
+    Failure::operation(format!(
+        "the control plane's answer can not be read: {error}; is it of the same version?"
+    ))
+}
