@@ -4,7 +4,9 @@ mod conditions;
 mod query;
 mod record;
 mod show;
+mod signatures;
 mod tail;
+mod verify;
 
 use std::io::Write;
 
@@ -22,6 +24,7 @@ enum AuditCommand {
     Query(query::Query),
     Tail(tail::Tail),
     Show(show::Show),
+    Verify(verify::Verify),
 }
 
 impl Audit {
@@ -30,6 +33,7 @@ impl Audit {
             AuditCommand::Query(query) => query.run(out),
             AuditCommand::Tail(tail) => tail.run(out),
             AuditCommand::Show(show) => show.run(out),
+            AuditCommand::Verify(verify) => verify.run(out),
         }
     }
 }

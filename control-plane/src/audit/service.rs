@@ -228,12 +228,20 @@ impl ReportStream {
                 "there are as many audit sources as this control plane takes; try again when some have ended",
             ))
         })?;
+        // Anything else is none; what it would be compared with has this length.
+        let anchors_digest = Some(hello.anchors_digest)
+            .filter(|digest| digest.len() == 32)
+            .unwrap_or_default();
         let report = match hello.resume {
-            Some(ticket) => Report::Resume { source: ticket.source },
+            Some(ticket) => Report::Resume {
+                source: ticket.source,
+                anchors_digest,
+            },
             None => Report::Open {
                 node: shorten(hello.node),
                 plugin: shorten(hello.plugin),
                 peer: peer.to_owned(),
+                anchors_digest,
             },
         };
         Ok((self.ledger.perform(report).await?, place))

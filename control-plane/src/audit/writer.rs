@@ -33,9 +33,15 @@ pub(crate) struct LedgerHandle {
 #[derive(Debug)]
 pub(crate) enum Report {
     /// Name a new source.
-    Open { node: String, plugin: String, peer: String },
+    Open {
+        node: String,
+        plugin: String,
+        peer: String,
+        /// What it trusts, 32 bytes; empty if it did not say.
+        anchors_digest: Vec<u8>,
+    },
     /// Let a source continue, on a new stream.
-    Resume { source: String },
+    Resume { source: String, anchors_digest: Vec<u8> },
     /// Store a batch.
     Store {
         source: String,
@@ -438,7 +444,12 @@ impl Group {
     /// Adds what a report comes to. The receipt holds once the group is durable.
     fn add(&mut self, sources: &KnownSources, report: Report) -> Result<Receipt, ReportError> {
         match report {
-            Report::Open { node, plugin, peer } => {
+            Report::Open {
+                node,
+                plugin,
+                peer,
+                anchors_digest,
+            } => {
                 let source = random_hex().map_err(ReportError::Random)?;
                 let known = Known {
                     generation: 1,
@@ -448,15 +459,20 @@ impl Group {
                     node,
                     plugin,
                     peer,
+                    anchors_digest,
                     ..Known::new().change(SourceChange::Started)
                 };
                 self.push(&source, StoredBody::Change(change));
                 Ok(self.settle(source, known))
             }
-            Report::Resume { source } => {
+            Report::Resume { source, anchors_digest } => {
                 let known = self.known(sources, &source).ok_or(ReportError::UnknownSource)?;
                 if known.lost {
-                    self.push(&source, StoredBody::Change(known.change(SourceChange::Returned)));
+                    let change = StoredSourceChange {
+                        anchors_digest,
+                        ..known.change(SourceChange::Returned)
+                    };
+                    self.push(&source, StoredBody::Change(change));
                 }
                 let known = Known {
                     lost: false,
@@ -653,6 +669,7 @@ mod tests {
                 node: "node".to_owned(),
                 plugin: "plugin".to_owned(),
                 peer: "peer".to_owned(),
+                anchors_digest: vec![7; 32],
             };
             self.handle.perform(report).await.unwrap()
         }
@@ -721,6 +738,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_source_trusts_is_stored_with_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        running.open().await;
+        let records = running.reader.block_before(u64::MAX).unwrap();
+        assert!(matches!(&records[0].body, RecordBody::Source(change) if change.anchors_digest == [7; 32]));
+    }
+
+    #[tokio::test]
     async fn what_is_sent_again_is_stored_once() {
         let folder = tempfile::tempdir().unwrap();
         let running = run(folder.path());
@@ -768,7 +794,10 @@ mod tests {
         assert_eq!(running.awaited, std::slice::from_ref(&source.source));
         let resumed = running
             .handle
-            .perform(Report::Resume { source: source.source })
+            .perform(Report::Resume {
+                source: source.source,
+                anchors_digest: Vec::new(),
+            })
             .await
             .unwrap();
         assert_eq!(resumed.last_sequence, 3);
@@ -810,6 +839,7 @@ mod tests {
             .handle
             .perform(Report::Resume {
                 source: source.source.clone(),
+                anchors_digest: Vec::new(),
             })
             .await
             .unwrap();
@@ -819,7 +849,13 @@ mod tests {
             generation: back.generation,
         };
         running.handle.perform(close).await.unwrap();
-        let gone = running.handle.perform(Report::Resume { source: source.source }).await;
+        let gone = running
+            .handle
+            .perform(Report::Resume {
+                source: source.source,
+                anchors_digest: Vec::new(),
+            })
+            .await;
         assert!(matches!(gone, Err(ReportError::UnknownSource)));
         assert_eq!(running.contents(), ["Started", "1", "Lost", "Returned", "Ended"]);
     }
