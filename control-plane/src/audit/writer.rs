@@ -814,6 +814,7 @@ mod tests {
             .handle
             .perform(Report::Resume {
                 source: old.source.clone(),
+                anchors_digest: Vec::new(),
             })
             .await
             .unwrap();

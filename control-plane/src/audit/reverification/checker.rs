@@ -31,7 +31,7 @@ pub(crate) trait Chains {
 }
 
 /// What came of a block.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Chains that verified, and that did not.
     pub(crate) verified: u64,
