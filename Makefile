@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
+.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,7 +65,7 @@ lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, snapshot, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
 
@@ -96,6 +96,9 @@ bench-needs-revocation: build wasm envoy
 
 bench-needs-rules: build wasm envoy
 	@scripts/setup-bench.sh
+
+bench-needs-signatures: build
+	@cargo build --locked --release -p credence-control-plane --example record-chains
 
 bench-needs-snapshot: build wasm envoy
 	@cargo build --locked --release -p credence-e2e --bin load-snapshot

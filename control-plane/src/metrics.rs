@@ -46,6 +46,11 @@ pub(crate) struct Metrics {
     pub(crate) ledger_publish_failures: Counter,
     pub(crate) ledger_witness_requests: Family<WitnessRequest, Counter>,
     pub(crate) ledger_witnessed: Family<WitnessName, Gauge>,
+    pub(crate) chains_verified: Family<ChainVerified, Counter>,
+    pub(crate) allows_checked: Family<AllowChecked, Counter>,
+    pub(crate) mismatches: Family<Mismatched, Counter>,
+    pub(crate) sources_with_other_anchors: Counter,
+    pub(crate) unchecked_records: Gauge,
     pub(crate) report_streams: Gauge,
     pub(crate) report_ended: Family<Outcome, Counter>,
     pub(crate) http_requests: Family<HttpRequest, Counter>,
@@ -65,6 +70,24 @@ pub(crate) struct Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Outcome {
     pub(crate) code: &'static str,
+}
+
+/// A recorded chain that was verified again: `verified` or `refused`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ChainVerified {
+    pub(crate) outcome: &'static str,
+}
+
+/// An allow that was compared with its chain: `matched`, `mismatched`, `other_anchors` or `unchecked`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct AllowChecked {
+    pub(crate) outcome: &'static str,
+}
+
+/// How an allow differs from its chain.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Mismatched {
+    pub(crate) kind: &'static str,
 }
 
 /// What came of a request to revoke.
@@ -182,6 +205,11 @@ impl Metrics {
             ledger_publish_failures: Counter::default(),
             ledger_witness_requests: Family::default(),
             ledger_witnessed: Family::default(),
+            chains_verified: Family::default(),
+            allows_checked: Family::default(),
+            mismatches: Family::default(),
+            sources_with_other_anchors: Counter::default(),
+            unchecked_records: Gauge::default(),
             report_streams: Gauge::default(),
             report_ended: Family::default(),
             http_requests: Family::default(),
@@ -371,6 +399,31 @@ impl Metrics {
             "witnessed_entries",
             "Entries that the last checkpoint commits to which a witness cosigned",
             self.ledger_witnessed.clone(),
+        );
+        ledger.register(
+            "chains_verified",
+            "Recorded chains verified again under the control plane's trust anchors",
+            self.chains_verified.clone(),
+        );
+        ledger.register(
+            "allows_checked",
+            "Allows compared with the chain that they name",
+            self.allows_checked.clone(),
+        );
+        ledger.register(
+            "mismatches",
+            "Allows that are not what their chain says, by how",
+            self.mismatches.clone(),
+        );
+        ledger.register(
+            "sources_with_other_anchors",
+            "Sources that were found to trust other anchors and to allow by them",
+            self.sources_with_other_anchors.clone(),
+        );
+        ledger.register(
+            "unchecked_records",
+            "Records that are durable and not yet verified again",
+            self.unchecked_records.clone(),
         );
         ledger.register(
             "report_streams",

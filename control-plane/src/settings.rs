@@ -9,6 +9,7 @@ mod trust;
 
 use std::path::PathBuf;
 
+use credence_delegation::TrustAnchors;
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,14 @@ pub struct SettingsError {
 // === impl Settings ===
 
 impl Settings {
+    /// Whom `trust_anchors` trusts.
+    ///
+    /// # Errors
+    /// The first anchor that is wrong.
+    pub fn anchors(&self) -> Result<TrustAnchors, SettingsError> {
+        anchors(&self.trust_anchors)
+    }
+
     /// Checks what the types alone do not rule out.
     ///
     /// # Errors

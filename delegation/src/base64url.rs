@@ -19,6 +19,13 @@ pub(crate) fn decode_array<const N: usize>(text: &str) -> Option<[u8; N]> {
     decode(text)?.try_into().ok()
 }
 
+/// Decodes exactly as many bytes as there is room for, without allocating.
+pub(crate) fn decode_into(text: &str, bytes: &mut [u8]) -> bool {
+    // The encoding of n bytes has this length and no other.
+    let length = bytes.len().saturating_mul(4).div_ceil(3);
+    text.len() == length && URL_SAFE_NO_PAD.decode_slice(text, bytes) == Ok(bytes.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

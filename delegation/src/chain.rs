@@ -7,7 +7,7 @@ use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
 use crate::jws::{self, Header, Jws};
-use crate::key::{Algorithms, HotKeys, Thumbprint};
+use crate::key::{Algorithms, HotKeys, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
@@ -53,6 +53,26 @@ struct Vouched {
     tokens: usize,
     /// The key of the trust anchor that signed the root.
     anchor: Thumbprint,
+}
+
+/// Who answers for the signatures of the tokens that no known chain vouches for.
+enum Signatures<'s> {
+    /// Nobody: each is verified as soon as its key is known.
+    Verified,
+    /// Somebody for the first ones.
+    Vouched(Vouched),
+    /// Whoever verifies this batch. What comes of the chain counts only if all of its signatures verify.
+    #[cfg_attr(
+        not(feature = "batch"),
+        expect(dead_code, reason = "only evidence is verified in batches")
+    )]
+    Deferred(&'s mut dyn Defers),
+}
+
+/// Takes signatures in, to verify them together later.
+pub(crate) trait Defers {
+    /// False if the signature is bad whatever stands beside it.
+    fn defer(&mut self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool;
 }
 
 /// How a chain begins.
@@ -170,7 +190,34 @@ impl<'a> Chain<'a> {
     /// The step that failed.
     pub fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
         self.check_before_signatures(context)?;
-        self.verify_signatures(None, context)
+        self.verify_signatures(Signatures::Verified, context)
+    }
+
+    /// What [`Chain::verify`] would say if every signature verified that goes into the batch. Those that could be of several
+    /// keys of an issuer are verified at once, to know of which.
+    ///
+    /// # Errors
+    /// The step that failed; one whose signature [`Chain::verify`] looks at earlier may be the first that does.
+    #[cfg(feature = "batch")]
+    pub(crate) fn verify_deferring_signatures(
+        &self,
+        context: &VerificationContext<'_>,
+        batch: &mut dyn Defers,
+    ) -> Result<VerifiedChain, Denial> {
+        self.check_before_signatures(context)?;
+        self.verify_signatures(Signatures::Deferred(batch), context)
+    }
+
+    /// The last second in which no token has expired, as far as the unsigned claims say when they expire.
+    #[cfg(feature = "batch")]
+    pub(crate) fn last_second(&self) -> Option<UnixTime> {
+        let root = match &self.head {
+            Head::Root(root) => Some(root.as_ref()),
+            Head::Known(_) => None,
+        };
+        let tokens = root.into_iter().chain(&self.derived);
+        let earliest = tokens.filter_map(|token| token.glance.expires_at()).min()?;
+        earliest.0.checked_sub(1).map(UnixTime)
     }
 
     /// What of [`Chain::verify`] comes before the first signature. A chain that fails it is worth no look-up either.
@@ -233,17 +280,16 @@ impl<'a> Chain<'a> {
     /// The rest of [`Chain::verify`].
     fn verify_signatures(
         &self,
-        vouched: Option<Vouched>,
+        mut signatures: Signatures<'_>,
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedChain, Denial> {
         let mut chain = match &self.head {
-            Head::Root(root) => root.verify_root(vouched.map(|vouched| vouched.anchor), context)?,
+            Head::Root(root) => root.verify_root(&mut signatures, context)?,
             Head::Known(known) => known.verify(context)?,
         };
         for token in &self.derived {
             let place = chain.derived.len().saturating_add(1);
-            let is_vouched = vouched.is_some_and(|vouched| place < vouched.tokens);
-            let verified = token.verify_derived(&chain.leaf().claims, is_vouched, context)?;
+            let verified = token.verify_derived(&chain.leaf().claims, place, &mut signatures, context)?;
             chain.derived.push(verified);
         }
         if chain.derived.len() != chain.leaf().claims.depth as usize {
@@ -314,7 +360,8 @@ impl Beginning<'_, '_> {
     ) -> Result<VerifiedChain, Denial> {
         self.chain.check_before_signatures(context)?;
         let tokens = self.tokens;
-        self.chain.verify_signatures(Some(Vouched { tokens, anchor }), context)
+        self.chain
+            .verify_signatures(Signatures::Vouched(Vouched { tokens, anchor }), context)
     }
 }
 
@@ -430,18 +477,21 @@ impl<'a> Token<'a> {
     /// Steps 3a to 3n: the signature of one of the issuer's anchors, or the one that is vouched for, then the claims.
     fn verify_root(
         &self,
-        vouched: Option<Thumbprint>,
+        signatures: &mut Signatures<'_>,
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedChain, Denial> {
         let header = self.header(Step::S3a)?;
-        let anchor = self
-            .candidates(context)?
-            .into_iter()
-            .find(|anchor| match vouched {
-                Some(thumbprint) => anchor.key.thumbprint() == thumbprint,
-                None => self.jws.verifies_with(&anchor.key, context.hot_keys),
-            })
-            .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
+        let mut candidates = self.candidates(context)?.into_iter();
+        let anchor = match signatures {
+            Signatures::Vouched(vouched) => candidates.find(|anchor| anchor.key.thumbprint() == vouched.anchor),
+            Signatures::Deferred(batch) if candidates.len() == 1 => candidates
+                .next()
+                .filter(|anchor| self.jws.is_deferred(&anchor.key, *batch)),
+            Signatures::Verified | Signatures::Deferred(_) => {
+                candidates.find(|anchor| self.jws.verifies_with(&anchor.key, context.hot_keys))
+            }
+        }
+        .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
         let json = self.claims_json(Step::S3b)?;
         let object = claims_object(&json, Step::S3b)?;
         let (hash, digest) = self.names().clone();
@@ -468,18 +518,26 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Steps 4a to 4q under a verified parent, but for the signature of 4b if somebody vouches for it.
+    /// Steps 4a to 4q under a verified parent, but for the signature of 4b if somebody answers for it. `place` counts
+    /// the chain's tokens from 0.
     fn verify_derived(
         &self,
         parent: &Claims,
-        is_vouched: bool,
+        place: usize,
+        signatures: &mut Signatures<'_>,
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedToken, Denial> {
         let header = self.header(Step::S4a)?;
         if !parent.holder.key.fits(header.algorithm) {
             return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
         }
-        if !is_vouched && !self.jws.verifies_with(&parent.holder.key, context.hot_keys) {
+        let key = &parent.holder.key;
+        let is_answered_for = match signatures {
+            Signatures::Vouched(vouched) if place < vouched.tokens => true,
+            Signatures::Verified | Signatures::Vouched(_) => self.jws.verifies_with(key, context.hot_keys),
+            Signatures::Deferred(batch) => self.jws.is_deferred(key, *batch),
+        };
+        if !is_answered_for {
             return Err(Step::S4b.deny(Cause::SignatureInvalid));
         }
         let json = self.claims_json(Step::S4b)?;

@@ -23,6 +23,12 @@ impl Glance {
         serde_json::from_slice(payload).map_err(|error| JsonError::Syntax(error.to_string()))
     }
 
+    /// `exp`, if it is a whole number.
+    #[cfg(feature = "batch")]
+    pub(crate) fn expires_at(&self) -> Option<UnixTime> {
+        self.expires_at.map(UnixTime)
+    }
+
     pub(crate) fn expired(&self, now: UnixTime) -> bool {
         self.expires_at.is_some_and(|expires_at| expires_at <= now.0)
     }

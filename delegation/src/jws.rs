@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::base64url;
+use crate::chain::Defers;
 use crate::denial::Cause;
 use crate::json::Json;
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
@@ -139,6 +140,13 @@ impl<'a> Jws<'a> {
             .is_some_and(|signature| hot_keys.verifies(key, self.signing_input.as_bytes(), &signature))
     }
 
+    /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
+    pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut dyn Defers) -> bool {
+        let mut signature = [0; SIGNATURE_BYTES];
+        base64url::decode_into(self.signature, &mut signature)
+            && batch.defer(key, self.signing_input.as_bytes(), &signature)
+    }
+
     /// Whether the signature is `key`'s.
     pub(crate) fn verifies(&self, key: &PublicKey) -> bool {
         base64url::decode(self.signature)
@@ -150,6 +158,9 @@ impl<'a> Jws<'a> {
 pub(crate) fn digest(compact: &str) -> [u8; 32] {
     Sha256::digest(compact).into()
 }
+
+/// Bytes of a signature, of every algorithm that we know.
+const SIGNATURE_BYTES: usize = 64;
 
 /// Encoded bytes of a header. It is read before any signature has verified, and nothing in it but `alg`, `typ`,
 /// `crit` and `kid` counts.

@@ -15,7 +15,8 @@
 //!
 //! Where a chain's first tokens have been verified before, [`Chain::parse_onto`] takes their word and costs the new
 //! signatures only. Where somebody else has verified them and says so in a way that can be believed, a [`Beginning`]
-//! takes his word for their signatures and for nothing else. `batch` verifies many signatures at once, for evidence and never for a decision.
+//! takes his word for their signatures and for nothing else. `batch` verifies many signatures at once, for evidence and
+//! never for a decision, and `evidence` recorded chains.
 //!
 //! [`mint`] is the other side: issuing, deriving, proving, and stating a revocation. [`Statement`] is how such a
 //! statement is verified.
@@ -41,6 +42,8 @@ mod capabilities;
 mod chain;
 pub mod constraint;
 mod denial;
+#[cfg(feature = "batch")]
+pub mod evidence;
 mod glance;
 pub mod inspect;
 pub mod json;
@@ -77,4 +80,4 @@ pub use statement::{Revocation, Statement, StatementContext, StatementError, Ver
 pub use time::UnixTime;
 pub use token::VerifiedToken;
 pub use value::{Arguments, InadmissibleNumber, Members, Value};
-pub use verified::{AudiencePolicy, Principal, VerifiedChain};
+pub use verified::{AudiencePolicy, Principal, VerifiedChain, chain_digest};

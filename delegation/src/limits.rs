@@ -29,6 +29,20 @@ pub(crate) const CONSTRAINT_DEPTH: u32 = 32;
 /// inside six levels of claims.
 pub(crate) const JSON_DEPTH: u32 = 80;
 
+impl Limits {
+    /// What no enforcement point can be configured to exceed: evidence of all of them is verified by these.
+    pub const WIDEST: Self = Self {
+        token_bytes: 65_536,
+        chain_bytes: 262_144,
+        delegation_depth: 8,
+        token_lifetime: 366 * 24 * 60 * 60,
+        iat_skew: 300,
+        proof_window: 600,
+        statement_bytes: 8_192,
+        statement_lifetime: 24 * 60 * 60,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::capabilities::ConstraintMap;
 use crate::denial::{Cause, Denial, Step};
+use crate::jws;
 use crate::key::Thumbprint;
 use crate::time::UnixTime;
 use crate::token::VerifiedToken;
@@ -126,6 +127,14 @@ impl VerifiedChain {
         self.leaf().expires_at()
     }
 
+    /// When the chain is valid for a verifier whose clock is right: from this instant on, the last `iat`, until just before
+    /// [`VerifiedChain::expires_at`].
+    #[must_use]
+    pub fn issued_at(&self) -> UnixTime {
+        // No token is older than its parent.
+        self.leaf().issued_at()
+    }
+
     /// Bytes that the chain takes in memory, the allocator's share included: what a cache has to reckon with. It is never
     /// less than what is taken, and rarely much more: `make bench BENCH=memory` compares the two.
     #[must_use]
@@ -188,6 +197,15 @@ impl VerifiedChain {
             .tool(tool)
             .ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
     }
+}
+
+/// What a chain as presented, its tokens joined by `~`, is known by: the same as [`VerifiedChain::digest`] once it is
+/// verified. Nothing of it is verified here.
+#[must_use]
+pub fn chain_digest(joined: &str) -> [u8; 32] {
+    let mut digest = DigestOfTokens::default();
+    joined.split('~').for_each(|token| digest.add(&jws::digest(token)));
+    digest.so_far()
 }
 
 impl DigestOfTokens {

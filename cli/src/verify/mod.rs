@@ -160,7 +160,7 @@ impl Verify {
 }
 
 /// Reads one `--anchor`.
-fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<TrustAnchor>, Failure> {
+pub(crate) fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<TrustAnchor>, Failure> {
     let parts = issuer_and_jwk(given);
     // Errors repeat the issuer, which a private key must not be taken for. No URI has these characters (RFC 3986).
     if files::looks_like_a_jwk(parts.map_or(given, |(issuer, _)| issuer)) {

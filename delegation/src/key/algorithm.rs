@@ -124,6 +124,12 @@ impl Algorithms {
         Self(allowed.into_iter().collect())
     }
 
+    /// Allows every one that is implemented.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::new(Algorithm::ALL)
+    }
+
     /// Whether the list has `algorithm`.
     #[must_use]
     pub fn allow(&self, algorithm: Algorithm) -> bool {

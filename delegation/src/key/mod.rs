@@ -52,13 +52,14 @@ impl PublicKey {
     /// # Errors
     /// [`KeyError::Unusable`] if it is not the canonical encoding of a point of the curve, or of small order.
     pub fn from_ed25519(bytes: &[u8; 32]) -> Result<Self, KeyError> {
-        let unusable = KeyError::Unusable(KeyType::Ed25519);
-        let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| unusable.clone())?;
+        let unusable = || KeyError::Unusable(KeyType::Ed25519);
         // Small order: anybody can make signatures for it. Not canonical: the same key would have two thumbprints.
-        if key.is_weak() || !is_canonical_ed25519(bytes) {
-            return Err(unusable);
+        if !is_sound_ed25519(bytes) {
+            return Err(unusable());
         }
-        Ok(Self::new(Point::Ed25519(key)))
+        ed25519_dalek::VerifyingKey::from_bytes(bytes)
+            .map(|key| Self::new(Point::Ed25519(key)))
+            .map_err(|_| unusable())
     }
 
     /// Takes an elliptic-curve key in SEC 1 form, compressed (33 bytes) or not (65 bytes).
@@ -122,19 +123,18 @@ impl PublicKey {
 
 #[cfg(feature = "batch")]
 impl PublicKey {
-    /// The parts of a signature that may go into a batch, where nobody looks whether R is of small order or in its
-    /// canonical encoding.
-    pub(crate) fn batchable(
-        &self,
-        signature: &[u8],
-    ) -> Option<(&ed25519_dalek::VerifyingKey, ed25519_dalek::Signature)> {
-        let Point::Ed25519(key) = &self.point else {
-            return None;
-        };
-        let signature = ed25519_dalek::Signature::from_slice(signature).ok()?;
-        let r = signature.r_bytes();
-        (is_canonical_ed25519(r) && !strict::is_of_small_order(r)).then_some((key, signature))
+    /// The key, if it is of this kind.
+    pub(crate) fn ed25519(&self) -> Option<&ed25519_dalek::VerifyingKey> {
+        match &self.point {
+            Point::Ed25519(key) => Some(key),
+            Point::P256(_) | Point::Secp256k1(_) => None,
+        }
     }
+}
+
+/// Whether these bytes can be the canonical encoding of a point that is not of small order, if they are one at all.
+pub(crate) fn is_sound_ed25519(bytes: &[u8; 32]) -> bool {
+    is_canonical_ed25519(bytes) && !strict::is_of_small_order(bytes)
 }
 
 impl fmt::Debug for PublicKey {

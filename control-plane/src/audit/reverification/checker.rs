@@ -1,0 +1,224 @@
+//! Checks blocks of records: first all chains in a block, in batches, then its events.
+
+use std::collections::{HashMap, HashSet};
+
+use credence_delegation::TrustAnchors;
+use credence_delegation::evidence::EvidenceVerifier;
+use credence_ledger::record::{Mismatch, SourceChange, StoredSourceChange};
+use credence_ledger::view::{EntryKind, EntryView, EventView};
+use credence_wire::v1;
+
+use super::comparison::{Difference, DifferenceKind, Verdict};
+use super::verdicts::Verdicts;
+
+/// A record as the checker looks at it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Seen<'a> {
+    Entry {
+        source: &'a str,
+        entry: EntryView<'a>,
+    },
+    Source {
+        source: &'a str,
+        change: &'a StoredSourceChange,
+    },
+}
+
+/// Finds chains that came long ago: those that are not remembered any more.
+pub(crate) trait Chains {
+    /// The chain with this digest, its tokens joined by `~`; none if it never came, or is gone.
+    fn chain(&self, digest: &[u8; 32]) -> Option<String>;
+}
+
+/// What came of a block.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Chains that verified, and that did not.
+    pub(crate) verified: u64,
+    pub(crate) refused: u64,
+    /// Allows that are their chain's.
+    pub(crate) matched: u64,
+    /// Allows whose chain is not known to us.
+    pub(crate) unchecked: u64,
+    /// Allows that differ from their chain, by how. Those that other anchors explain are in `other_anchors` alone.
+    pub(crate) differences: HashMap<DifferenceKind, u64>,
+    pub(crate) other_anchors: u64,
+    /// The first of each kind for a source and chain: what is to be recorded.
+    pub(crate) mismatches: Vec<Mismatch>,
+    /// Sources that were not known to trust others than we do until now.
+    pub(crate) sources_with_other_anchors: Vec<String>,
+}
+
+/// Remembers what it takes to check a block.
+#[derive(Debug)]
+pub(crate) struct Checker<'c> {
+    verifier: EvidenceVerifier<'c>,
+    verdicts: Verdicts,
+    our_anchors: [u8; 32],
+    /// What the sources trust that said so.
+    anchors_of: HashMap<String, [u8; 32]>,
+    /// What has been recorded already.
+    told: HashSet<(String, [u8; 32], DifferenceKind)>,
+    told_of_source: HashSet<String>,
+}
+
+// === impl Checker ===
+
+impl<'c> Checker<'c> {
+    /// Remembers verdicts within `bytes`.
+    pub(crate) fn new(anchors: &'c TrustAnchors, bytes: usize) -> Self {
+        Self {
+            verifier: EvidenceVerifier::new(anchors),
+            verdicts: Verdicts::within(bytes),
+            our_anchors: anchors.digest(),
+            anchors_of: HashMap::new(),
+            told: HashSet::new(),
+            told_of_source: HashSet::new(),
+        }
+    }
+
+    /// Checks consecutive records. `chains` is asked for chains that came earlier and are forgotten.
+    pub(crate) fn check(&mut self, records: &[Seen<'_>], chains: &impl Chains) -> Findings {
+        let mut findings = Findings::default();
+        self.verify_chains(records, chains, &mut findings);
+        for record in records {
+            match record {
+                Seen::Source { source, change } => self.note_source(source, change),
+                Seen::Entry { source, entry } => {
+                    if let EntryKind::Event(event) = &entry.kind {
+                        self.check_event(source, event, &mut findings);
+                    }
+                }
+            }
+        }
+        findings
+    }
+
+    /// These have not been recorded after all: whoever finds them again is to say so.
+    pub(crate) fn forget_told(&mut self, mismatches: &[Mismatch]) {
+        self.told.retain(|(source, digest, _)| {
+            let is_of = |mismatch: &Mismatch| mismatch.source == *source && mismatch.chain_digest == digest;
+            !mismatches.iter().any(is_of)
+        });
+    }
+
+    fn verify_chains(&mut self, records: &[Seen<'_>], chains: &impl Chains, findings: &mut Findings) {
+        let mut arrived: HashMap<[u8; 32], &str> = HashMap::new();
+        let mut wanted: HashSet<[u8; 32]> = HashSet::new();
+        for record in records {
+            let Seen::Entry { entry, .. } = record else { continue };
+            match &entry.kind {
+                EntryKind::Chain(chain) => {
+                    if let Ok(joined) = std::str::from_utf8(chain.chain) {
+                        arrived.insert(chain.digest(), joined);
+                    }
+                }
+                EntryKind::Event(event) => {
+                    if let Some(digest) = digest_of(event)
+                        && self.verdicts.get(&digest).is_none()
+                    {
+                        wanted.insert(digest);
+                    }
+                }
+                EntryKind::Aggregate(_) | EntryKind::Gap(_) => {}
+            }
+        }
+        arrived.retain(|digest, _| self.verdicts.get(digest).is_none());
+        let found: Vec<([u8; 32], String)> = wanted
+            .into_iter()
+            .filter(|digest| !arrived.contains_key(digest))
+            .filter_map(|digest| Some((digest, chains.chain(&digest)?)))
+            .collect();
+        let (digests, texts): (Vec<[u8; 32]>, Vec<&str>) = arrived
+            .into_iter()
+            .chain(found.iter().map(|(digest, joined)| (*digest, joined.as_str())))
+            .unzip();
+        for (digest, verdict) in digests.into_iter().zip(Verdict::of(texts, &mut self.verifier)) {
+            match verdict {
+                Verdict::Verified(_) => findings.verified += 1,
+                Verdict::Refused(_) => findings.refused += 1,
+            }
+            self.verdicts.insert(digest, verdict);
+        }
+    }
+
+    fn check_event(&mut self, source: &str, event: &EventView<'_>, findings: &mut Findings) {
+        let is_enforced = event.mode != i32::from(v1::Mode::Shadow);
+        if event.decision() != v1::Decision::Allow || !is_enforced {
+            return;
+        }
+        let verdict = digest_of(event).and_then(|digest| Some((digest, self.verdicts.get(&digest)?)));
+        let Some((digest, verdict)) = verdict else {
+            findings.unchecked += 1;
+            return;
+        };
+        match verdict.difference(event) {
+            None => findings.matched += 1,
+            Some(difference) => self.tell(source, digest, difference, findings),
+        }
+    }
+
+    fn tell(&mut self, source: &str, digest: [u8; 32], difference: Difference, findings: &mut Findings) {
+        let trusts_others = self
+            .anchors_of
+            .get(source)
+            .is_some_and(|anchors| *anchors != self.our_anchors);
+        let other_anchors = trusts_others && difference.is_about_anchors;
+        if other_anchors {
+            findings.other_anchors += 1;
+            if remember(&mut self.told_of_source, source.to_owned()) {
+                findings.sources_with_other_anchors.push(source.to_owned());
+            }
+        } else {
+            *findings.differences.entry(difference.kind).or_default() += 1;
+        }
+        if remember(&mut self.told, (source.to_owned(), digest, difference.kind)) {
+            findings.mismatches.push(Mismatch {
+                source: source.to_owned(),
+                chain_digest: digest.to_vec(),
+                step: difference.step.to_owned(),
+                reason: format!("{}: {}", difference.kind, difference.reason),
+                other_anchors,
+            });
+        }
+    }
+
+    fn note_source(&mut self, source: &str, change: &StoredSourceChange) {
+        match change.change() {
+            SourceChange::Started | SourceChange::Returned => {
+                match <[u8; 32]>::try_from(change.anchors_digest.as_slice()) {
+                    Ok(anchors) if self.anchors_of.len() < SOURCES || self.anchors_of.contains_key(source) => {
+                        self.anchors_of.insert(source.to_owned(), anchors);
+                    }
+                    _ => _ = self.anchors_of.remove(source),
+                }
+            }
+            SourceChange::Ended | SourceChange::Lost => {
+                self.anchors_of.remove(source);
+                self.told_of_source.remove(source);
+            }
+            SourceChange::Unspecified => {}
+        }
+    }
+}
+
+fn digest_of(event: &EventView<'_>) -> Option<[u8; 32]> {
+    event.chain_digest.try_into().ok()
+}
+
+/// Whether it is new. What is remembered is bounded: too many are forgotten together, and may be told again.
+fn remember<T: std::hash::Hash + Eq>(told: &mut HashSet<T>, what: T) -> bool {
+    if told.contains(&what) {
+        return false;
+    }
+    if told.len() >= TOLD {
+        told.clear();
+    }
+    told.insert(what)
+}
+
+/// Sources whose anchors are remembered.
+const SOURCES: usize = 200_000;
+
+/// What is remembered to have been told, so that it is not told again.
+const TOLD: usize = 65_536;
