@@ -40,7 +40,10 @@ fn assert_trouble_shows_and_revocations_go_on(control_plane: &ControlPlane, repo
     })
     .unwrap();
     assert_eq!(control_plane.metric("credence_ledger_writable").unwrap(), 0.0);
-    assert!(control_plane.log().contains(word), "the log says why");
+    waiting::until("the log to say why", || {
+        Ok(control_plane.log().contains(word).then_some(()))
+    })
+    .unwrap();
     let mut operator = Operator::of(control_plane).unwrap();
     for number in 0..20 {
         operator.raise(&format!("somebody-{number}")).unwrap();

@@ -58,7 +58,7 @@ fn survive(kills: usize) {
     let checkpoints = checkpoints.finish().unwrap();
     let token = fs::read_to_string(control_plane.token_file()).unwrap();
     let leaves = checkpoints.check(control_plane.http(), token.trim()).unwrap();
-    println!(
+    eprintln!(
         "{kills} kills, {entries} entries, {leaves} leaves, {} checkpoints",
         checkpoints.count()
     );
@@ -74,7 +74,7 @@ impl Random {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             u64::from(since.subsec_nanos())
         });
-        println!("CREDENCE_SEED={seed}");
+        eprintln!("CREDENCE_SEED={seed}");
         Self(seed)
     }
 
