@@ -113,14 +113,14 @@ impl KeyHasher {
             SipHasher24::new_with_key(&key)
         });
         let derived = |label: u8| (low.hash(&[label]), high.hash(&[label]));
-        let check = derived(CHECK);
+        let (first, second) = derived(CHECK);
         Self {
             kinds: std::array::from_fn(|kind| {
                 let (first, second) = derived(kind as u8);
                 SipHasher24::new_with_keys(first, second)
             }),
             // Of both halves: whatever bit of the secret is another, so is this.
-            check: check.0 ^ check.1,
+            check: SipHasher24::new_with_keys(first, second).hash(&[CHECK]),
         }
     }
 
