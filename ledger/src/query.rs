@@ -782,7 +782,7 @@ mod tests {
     #[derive(Clone)]
     enum TestIndex {
         Growing(Arc<IndexBuilder>),
-        Full(IndexFile),
+        Full(Arc<IndexFile>),
         Missing,
     }
 
@@ -863,9 +863,9 @@ mod tests {
                 builder.add(place as u32, 0, span, &keys).unwrap();
             }
             let index = match number {
-                0 => TestIndex::Full(builder.finish(&folder.join("0")).unwrap()),
+                0 => TestIndex::Full(builder.finish(&folder.join("0")).unwrap().into()),
                 1 => TestIndex::Missing,
-                2 => TestIndex::Full(builder.finish(&folder.join("2")).unwrap()),
+                2 => TestIndex::Full(builder.finish(&folder.join("2")).unwrap().into()),
                 _ => TestIndex::Growing(Arc::new(builder)),
             };
             let until = first + records.len() as u64;
