@@ -144,9 +144,20 @@ impl IndexBuilder {
             hash_bits,
             rows: self.rows,
         };
-        let mut sorter = Sorter::default();
-        let sorted = self.shelves.iter().map(|shelf| sorter.sort(shelf, hash_bits));
-        contents.write(path, sorted, runs)?;
+        let groups = |write: &mut dyn FnMut(u64, &[u32])| {
+            let mut sorter = Sorter::default();
+            let mut places = Vec::new();
+            for shelf in &self.shelves {
+                let rows = sorter.sort(shelf, hash_bits);
+                for group in rows.chunk_by(|one, other| (one ^ other) >> PLACE_BITS == 0) {
+                    places.clear();
+                    places.extend(group.iter().map(|row| place_of(*row)));
+                    places.dedup();
+                    write(group[0], &places);
+                }
+            }
+        };
+        contents.write(path, groups, runs)?;
         IndexFile::open_with(path, &self.hasher)
     }
 }

@@ -150,7 +150,13 @@ impl IndexFile {
         };
         let runs = offsets.iter().zip(times);
         let runs = runs.map(|(offsets, times)| PlaceRun { offsets, times });
-        contents.write(&self.path, std::iter::once(rows), runs)?;
+        let groups = |write: &mut dyn FnMut(u64, &[u32])| {
+            for group in rows.chunk_by(|one, other| (one ^ other) & !u64::from(PLACE_MASK) == 0) {
+                let places: Vec<u32> = group.iter().map(|row| *row as u32 & PLACE_MASK).collect();
+                write(group[0] & !u64::from(PLACE_MASK), &places);
+            }
+        };
+        contents.write(&self.path, groups, runs)?;
         Self::open_with(&self.path, &self.hasher)
     }
 }

@@ -6,8 +6,10 @@
 //!           | rows (u64) | earliest (u64) | latest (u64) | where the directory, the leaves and the runs begin, and where
 //!             the file ends (u64 each) | zeros | crc
 //! buckets   = of each value of the first `bucket bits` of a hash: groups | crc, or nothing at all if there are none
-//! group     = varint (skipped hashes * 2 + 1 if there are several places) | varint (places - 2), if several
-//!           | varint (first place) | varint (skipped places)*
+//! group     = varint (skipped hashes * 4 + form) | by form:
+//!             0 varint (the only place)
+//!             1 varint (places - 2) | varint (first place) | varint (skipped places)*
+//!             2 varint (first place) | varint (bytes) | a bit for each place from the first one on, lowest bit first
 //! directory = of each 64 buckets: where each begins, and where the last ends, behind the header (u32 * 65) | crc
 //! leaves    = of each run of 256 places: varint (distance of the leaf from the one before in the segment's file)* | crc
 //! runs      = of each run, and once more behind the last: place of the first leaf in the segment's file (u32) | where the
@@ -84,11 +86,12 @@ pub(super) fn hash_bits(rows: usize) -> u32 {
 // === impl Contents ===
 
 impl Contents {
-    /// Writes rows (their hashes cut to `hash_bits`, sorted within and between the items of `sorted`) and leaves.
+    /// Writes what `groups` hands over (a hash that is cut to `hash_bits`, and its places; both in order, and none twice)
+    /// and leaves.
     pub(super) fn write<'a>(
         &self,
         path: &Path,
-        sorted: impl Iterator<Item = Vec<u64>>,
+        groups: impl FnOnce(&mut dyn FnMut(u64, &[u32])),
         runs: impl Iterator<Item = PlaceRun<'a>>,
     ) -> Result<(), IndexError> {
         let bucket_bits = (self.rows / ROWS_A_BUCKET)
@@ -98,11 +101,10 @@ impl Contents {
         let mut bytes = vec![0; HEADER_BYTES];
         let mut buckets = BucketWriter::new(&mut bytes, self.hash_bits, bucket_bits);
         let mut written = 0;
-        for rows in sorted {
-            for group in rows.chunk_by(|one, other| (one ^ other) >> PLACE_BITS == 0) {
-                written += buckets.write(group);
-            }
-        }
+        groups(&mut |hash, places| {
+            written += places.len() as u64;
+            buckets.write(hash, places);
+        });
         let starts = buckets.finish();
         let directory_at = bytes.len() as u64;
         for (page, starts) in starts.windows(PAGE_BUCKETS + 1).step_by(PAGE_BUCKETS).enumerate() {
@@ -185,28 +187,45 @@ impl<'a> BucketWriter<'a> {
         }
     }
 
-    /// Writes rows of the same hash, in the order of places; returns how many different ones there were.
-    fn write(&mut self, group: &[u64]) -> u64 {
-        let Some(row) = group.first() else { return 0 };
-        let bucket = (row >> (64 - self.bucket_bits)) as usize;
+    fn write(&mut self, hash: u64, places: &[u32]) {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else {
+            return;
+        };
+        let bucket = (hash >> (64 - self.bucket_bits)) as usize;
         while self.starts.len() <= bucket {
             self.end_bucket();
         }
-        let mut places: Vec<u32> = group.iter().map(|row| *row as u32 & PLACE_MASK).collect();
-        places.dedup();
-        let hash = hash_in_bucket(*row, self.hash_bits, self.bucket_bits);
-        let several = u64::from(places.len() > 1);
-        write_varint(self.bytes, (hash - self.next_hash) << 1 | several);
+        let hash = hash_in_bucket(hash, self.hash_bits, self.bucket_bits);
+        let bitmap_bytes = ((last - first) / 8 + 1) as usize;
+        let form = match places.len() {
+            1 => ONE,
+            // A place that is listed takes at least a byte.
+            listed if bitmap_bytes < listed => BITMAP,
+            _ => LIST,
+        };
+        write_varint(self.bytes, (hash - self.next_hash) << FORM_BITS | form);
         self.next_hash = hash + 1;
-        if several == 1 {
-            write_varint(self.bytes, places.len() as u64 - 2);
+        match form {
+            ONE => write_varint(self.bytes, u64::from(*first)),
+            BITMAP => {
+                write_varint(self.bytes, u64::from(*first));
+                write_varint(self.bytes, bitmap_bytes as u64);
+                let begin = self.bytes.len();
+                self.bytes.resize(begin + bitmap_bytes, 0);
+                for place in places {
+                    let bit = (place - first) as usize;
+                    self.bytes[begin + bit / 8] |= 1 << (bit % 8);
+                }
+            }
+            _ => {
+                write_varint(self.bytes, places.len() as u64 - 2);
+                let mut next_place = 0;
+                for place in places {
+                    write_varint(self.bytes, u64::from(place - next_place));
+                    next_place = place + 1;
+                }
+            }
         }
-        let mut next_place = 0;
-        for place in &places {
-            write_varint(self.bytes, u64::from(place - next_place));
-            next_place = place + 1;
-        }
-        places.len() as u64
     }
 
     fn end_bucket(&mut self) {
@@ -516,22 +535,37 @@ impl Fields<'_> {
         None
     }
 
+    fn place(&mut self) -> Option<u32> {
+        u32::try_from(self.varint()?).ok().filter(|place| *place <= PLACE_MASK)
+    }
+
     fn group(&mut self, next_hash: &mut u64, places: &mut Vec<u32>) -> Option<u64> {
         let head = self.varint()?;
-        let hash = next_hash.checked_add(head >> 1)?;
+        let hash = next_hash.checked_add(head >> FORM_BITS)?;
         *next_hash = hash.checked_add(1)?;
-        let count = if head & 1 == 1 {
-            self.varint()?.checked_add(2)?
-        } else {
-            1
-        };
         places.clear();
-        let mut next_place = 0_u32;
-        for _ in 0..count {
-            let skipped = u32::try_from(self.varint()?).ok()?;
-            let place = next_place.checked_add(skipped)?;
-            places.push(place);
-            next_place = place.checked_add(1)?;
+        match head & FORM_MASK {
+            ONE => places.push(self.place()?),
+            LIST => {
+                let count = self.varint()?.checked_add(2)?;
+                let mut next_place = 0_u32;
+                for _ in 0..count {
+                    let place = next_place.checked_add(self.place()?)?;
+                    places.push(place);
+                    next_place = place.checked_add(1)?;
+                }
+            }
+            BITMAP => {
+                let first = self.place()?;
+                let length = usize::try_from(self.varint()?).ok()?;
+                let (bitmap, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                for (place, byte) in (first..).step_by(8).zip(bitmap) {
+                    let set = (0..8).filter(|bit| byte >> bit & 1 == 1);
+                    places.extend(set.map(|bit| place + bit));
+                }
+            }
+            _ => return None,
         }
         Some(hash)
     }
@@ -586,7 +620,12 @@ const PAGE_BUCKETS: usize = 1 << PAGE_BITS;
 const PAGE_BYTES: usize = (PAGE_BUCKETS + 1) * 4 + CRC_BYTES;
 /// So that a bucket is about half a page of the disk.
 const ROWS_A_BUCKET: usize = 256;
-const SPARE_HASH_BITS: u32 = 10;
+const SPARE_HASH_BITS: u32 = 8;
+const FORM_BITS: u32 = 2;
+const FORM_MASK: u64 = (1 << FORM_BITS) - 1;
+const ONE: u64 = 0;
+const LIST: u64 = 1;
+const BITMAP: u64 = 2;
 const LEAST_HASH_BITS: u32 = 16;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 const WRONG_CRC: &str = "a part of it is damaged";

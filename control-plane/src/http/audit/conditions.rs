@@ -123,17 +123,15 @@ fn digest(value: &str) -> Result<Vec<u8>, Problem> {
         .ok_or_else(|| bad_request("chain_digest is 64 hexadecimal digits, as decisions name it"))
 }
 
-/// Nanoseconds since the Unix epoch.
+/// Nanoseconds since the Unix epoch; instants that have none are before or after everything that is recorded.
 fn instant(name: &str, value: &str) -> Result<u64, Problem> {
-    OffsetDateTime::parse(value, &Rfc3339)
-        .ok()
-        .and_then(|instant| u64::try_from(instant.unix_timestamp_nanos()).ok())
-        .ok_or_else(|| {
-            bad_request(format!(
-                "{name} is an instant in RFC 3339, such as 2027-01-15T08:00:00Z (a + has to be written as %2B), from 1970 to \
-                 2554"
-            ))
-        })
+    let instant = OffsetDateTime::parse(value, &Rfc3339).map_err(|_| {
+        bad_request(format!(
+            "{name} is an instant in RFC 3339, such as 2027-01-15T08:00:00Z (a + has to be written as %2B)"
+        ))
+    })?;
+    let nanoseconds = instant.unix_timestamp_nanos().max(0);
+    Ok(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
 const KINDS: [RecordKind; 8] = [
@@ -180,6 +178,17 @@ mod tests {
     }
 
     #[test]
+    fn an_instant_beyond_what_can_be_recorded_is_before_or_after_everything() {
+        let asked = Asked::read(Some("from=1969-12-31T23:59:59Z&until=2555-01-01T00:00:00Z")).unwrap();
+        let Filter {
+            from_unix_nano,
+            until_unix_nano,
+            ..
+        } = asked.filter;
+        assert_eq!((from_unix_nano, until_unix_nano), (Some(0), Some(u64::MAX)));
+    }
+
+    #[test]
     fn what_is_no_condition_is_refused() {
         for text in [
             "decision=maybe",
@@ -187,8 +196,6 @@ mod tests {
             "kind=Decision",
             "from=yesterday",
             "from=2027-01-15",
-            "until=1969-12-31T23:59:59Z",
-            "until=2555-01-01T00:00:00Z",
             "chain_digest=ab",
             "tool=a&tool=b",
             "tool=%ff",
