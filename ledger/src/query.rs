@@ -782,11 +782,7 @@ mod tests {
     #[derive(Clone)]
     enum TestIndex {
         Growing(Arc<IndexBuilder>),
-<<<<<<< HEAD
-        Full(Box<IndexFile>),
-=======
         Full(Arc<IndexFile>),
->>>>>>> work-index
         Missing,
     }
 
@@ -867,15 +863,9 @@ mod tests {
                 builder.add(place as u32, 0, span, &keys).unwrap();
             }
             let index = match number {
-<<<<<<< HEAD
-                0 => TestIndex::Full(Box::new(builder.finish(&folder.join("0")).unwrap())),
-                1 => TestIndex::Missing,
-                2 => TestIndex::Full(Box::new(builder.finish(&folder.join("2")).unwrap())),
-=======
                 0 => TestIndex::Full(builder.finish(&folder.join("0")).unwrap().into()),
                 1 => TestIndex::Missing,
                 2 => TestIndex::Full(builder.finish(&folder.join("2")).unwrap().into()),
->>>>>>> work-index
                 _ => TestIndex::Growing(Arc::new(builder)),
             };
             let until = first + records.len() as u64;
