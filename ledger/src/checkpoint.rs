@@ -1,0 +1,217 @@
+//! Checkpoints: what commits a log to its first leaves (C2SP tlog-checkpoint).
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::note::{KeyName, NoteError, NoteSigner, UnverifiedNote, VerifierKey};
+use crate::tree::Hash;
+
+/// The tree of a log at one size. Displayed, it is the text that is signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Which log: there is one append-only tree to an origin.
+    pub origin: KeyName,
+    /// How many leaves the tree has.
+    pub size: u64,
+    /// Its root.
+    pub root: Hash,
+}
+
+/// A checkpoint that its log has signed: what was verified, and the note as it was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedCheckpoint {
+    checkpoint: Checkpoint,
+    note: String,
+}
+
+/// Why something is no checkpoint of a log.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum CheckpointError {
+    /// It is no note that the log's key opens.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+    /// The signed text is no checkpoint.
+    #[error("the text that {signed_by} signed is no checkpoint: {found}")]
+    Malformed {
+        /// Whose text it is.
+        signed_by: KeyName,
+        /// What is wrong with it.
+        found: &'static str,
+    },
+    /// The checkpoint is of another log.
+    #[error("the checkpoint is of the log {found}, but the key is that of {expected}")]
+    Origin {
+        /// What its first line says.
+        found: KeyName,
+        /// The key's name.
+        expected: KeyName,
+    },
+}
+
+// === impl Checkpoint ===
+
+impl Checkpoint {
+    /// Signs it.
+    pub fn sign(self, signer: &NoteSigner) -> Result<SignedCheckpoint, NoteError> {
+        Ok(SignedCheckpoint {
+            note: signer.sign(&self.to_string())?,
+            checkpoint: self,
+        })
+    }
+
+    /// Reads the text of a note. Lines behind the third are for others to understand.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut lines = text.strip_suffix('\n').ok_or("its last line has no end")?.split('\n');
+        let mut next = || {
+            lines
+                .next()
+                .filter(|line| !line.is_empty())
+                .ok_or("it does not have three lines")
+        };
+        let (origin, size, root) = (next()?, next()?, next()?);
+        if lines.any(str::is_empty) {
+            return Err("one of its lines is empty");
+        }
+        let root = STANDARD
+            .decode(root)
+            .ok()
+            .and_then(|root| root.try_into().ok())
+            .ok_or("its third line is no root hash")?;
+        Ok(Self {
+            origin: origin.parse().map_err(|_| "its first line can be no key's name")?,
+            size: parse_decimal(size).ok_or("its second line is no size")?,
+            root: Hash(root),
+        })
+    }
+}
+
+/// The text that is signed.
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}\n{}", self.origin, self.size, STANDARD.encode(self.root.0))
+    }
+}
+
+// === impl SignedCheckpoint ===
+
+impl SignedCheckpoint {
+    /// Opens a note that the log of this key must have signed.
+    pub fn open(note: &[u8], key: &VerifierKey) -> Result<Self, CheckpointError> {
+        let unverified = UnverifiedNote::parse(note)?;
+        let text = key.open(&unverified)?;
+        let checkpoint = Checkpoint::parse(text).map_err(|found| CheckpointError::Malformed {
+            signed_by: key.name().clone(),
+            found,
+        })?;
+        if checkpoint.origin != *key.name() {
+            return Err(CheckpointError::Origin {
+                found: checkpoint.origin,
+                expected: key.name().clone(),
+            });
+        }
+        let signatures: String = unverified.signatures().iter().map(ToString::to_string).collect();
+        Ok(Self {
+            note: format!("{text}\n{signatures}"),
+            checkpoint,
+        })
+    }
+
+    /// What it says.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The whole note, signatures included.
+    pub fn note(&self) -> &str {
+        &self.note
+    }
+
+    /// Adds verified signature lines.
+    pub(crate) fn add_lines(&mut self, lines: &str) {
+        self.note.push_str(lines);
+    }
+}
+
+/// A decimal number in the one way of writing it.
+pub(crate) fn parse_decimal(digits: &str) -> Option<u64> {
+    let number = digits.parse().ok()?;
+    (u64::to_string(&number) == digits).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signer() -> NoteSigner {
+        NoteSigner::new("example.com/log".parse().unwrap(), &[1; 32])
+    }
+
+    fn checkpoint() -> Checkpoint {
+        Checkpoint {
+            origin: "example.com/log".parse().unwrap(),
+            size: 20_852_163,
+            root: Hash([0xab; 32]),
+        }
+    }
+
+    #[test]
+    fn what_the_log_signed_is_read_again() {
+        let signed = checkpoint().sign(&signer()).unwrap();
+        let opened = SignedCheckpoint::open(signed.note().as_bytes(), &signer().verifier_key()).unwrap();
+        assert_eq!(opened, signed);
+        assert_eq!(opened.checkpoint(), &checkpoint());
+        assert!(
+            signed
+                .note()
+                .starts_with("example.com/log\n20852163\nq6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6s=\n\n— ")
+        );
+    }
+
+    #[test]
+    fn extension_lines_are_left_to_others_but_stay_in_the_note() {
+        let note = signer().sign(&format!("{}more\n", checkpoint())).unwrap();
+        let opened = SignedCheckpoint::open(note.as_bytes(), &signer().verifier_key()).unwrap();
+        assert_eq!(opened.checkpoint(), &checkpoint());
+        assert_eq!(opened.note(), note);
+    }
+
+    #[test]
+    fn a_signed_text_that_is_no_checkpoint_is_refused() {
+        let root = STANDARD.encode([0xab; 32]);
+        for text in [
+            "example.com/log\n".to_owned(),
+            "example.com/log\n5\n".to_owned(),
+            format!("example.com/log\n05\n{root}\n"),
+            format!("example.com/log\n+5\n{root}\n"),
+            format!("example.com/log\n-1\n{root}\n"),
+            format!("example.com/log\n18446744073709551616\n{root}\n"),
+            format!("\n5\n{root}\n"),
+            format!("example.com/log\n5\n{}\n", &root[..40]),
+            format!("example.com/log\n5\n{root}\n\nmore\n"),
+        ] {
+            let note = signer().sign(&text).unwrap();
+            assert!(
+                matches!(
+                    SignedCheckpoint::open(note.as_bytes(), &signer().verifier_key()),
+                    Err(CheckpointError::Malformed { .. })
+                ),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_log_speaks_for_no_other_log() {
+        let other = Checkpoint {
+            origin: "example.com/other".parse().unwrap(),
+            ..checkpoint()
+        };
+        let note = signer().sign(&other.to_string()).unwrap();
+        assert!(matches!(
+            SignedCheckpoint::open(note.as_bytes(), &signer().verifier_key()),
+            Err(CheckpointError::Origin { .. })
+        ));
+    }
+}

@@ -1,0 +1,285 @@
+//! What is sealed in a leaf, and the record that it is read back as.
+
+use credence_wire::v1;
+use prost::Message;
+use prost::bytes::Bytes;
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+use crate::record::{LedgerRecord, RecordBody, StoredNote, StoredSourceChange};
+
+/// A leaf's plaintext.
+#[derive(Clone, PartialEq, Message)]
+pub struct StoredRecord {
+    /// When the control plane took it in, nanoseconds since the Unix epoch.
+    #[prost(fixed64, tag = "1")]
+    pub received_unix_nano: u64,
+    /// Who reported it: 16 bytes; empty for what the control plane itself has to say.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub source: Bytes,
+    /// What it says; absent if a newer version wrote it.
+    #[prost(oneof = "StoredBody", tags = "3, 4, 5")]
+    pub body: Option<StoredBody>,
+}
+
+/// What a leaf says.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum StoredBody {
+    /// What a source reported.
+    #[prost(message, tag = "3")]
+    Entry(StoredEntry),
+    /// What happened to a source.
+    #[prost(message, tag = "4")]
+    Change(StoredSourceChange),
+    /// What the control plane has to say.
+    #[prost(message, tag = "5")]
+    Note(StoredNote),
+}
+
+/// An entry as its source encoded it.
+#[derive(Clone, PartialEq, Message)]
+pub struct StoredEntry {
+    /// Counts the source's entries from 1. 0 for a chain that was stored again because the leaf that had it was pruned.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// An encoded `credence.v1.Entry`.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub entry: Bytes,
+    /// If the entry was a chain that the ledger already had: what it is known by, and then `entry` has no chain in it.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub known_chain: Bytes,
+}
+
+/// What the control plane calls a source: 16 random bytes, 32 hexadecimal digits as a text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceName(pub [u8; 16]);
+
+/// A leaf does not hold what this version can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the leaf does not hold a record that this version can read")]
+pub struct UnreadableRecord;
+
+// === impl StoredRecord ===
+
+impl StoredRecord {
+    /// Reads a leaf's plaintext as the record of this index.
+    pub fn into_record(self, index: u64) -> Result<LedgerRecord, UnreadableRecord> {
+        let source = match self.source.len() {
+            0 => String::new(),
+            _ => SourceName(self.source.as_ref().try_into().map_err(|_| UnreadableRecord)?).to_string(),
+        };
+        let body = match self.body.ok_or(UnreadableRecord)? {
+            StoredBody::Entry(stored) => RecordBody::Entry {
+                sequence: stored.sequence,
+                entry: v1::Entry::decode(stored.entry).map_err(|_| UnreadableRecord)?,
+            },
+            StoredBody::Change(change) => RecordBody::Source(change),
+            StoredBody::Note(note) => RecordBody::Note(note),
+        };
+        Ok(LedgerRecord {
+            index,
+            received_unix_nano: self.received_unix_nano,
+            source,
+            body,
+        })
+    }
+
+    /// Appends what encoding the record of an entry would give, without making one: the entry's bytes are copied once.
+    pub(crate) fn write_entry(
+        received_unix_nano: u64,
+        source: Option<SourceName>,
+        entry: &EncodedEntry<'_>,
+        target: &mut Vec<u8>,
+    ) {
+        target.push(FIXED64_FIELD_1);
+        target.extend_from_slice(&received_unix_nano.to_le_bytes());
+        if let Some(SourceName(name)) = source {
+            target.extend_from_slice(&[BYTES_FIELD_2, name.len() as u8]);
+            target.extend_from_slice(&name);
+        }
+        target.push(BYTES_FIELD_3);
+        encode_varint(entry.len() as u64, target);
+        if entry.sequence > 0 {
+            target.push(VARINT_FIELD_1);
+            encode_varint(entry.sequence, target);
+        }
+        for (key, bytes) in [(BYTES_FIELD_2, entry.entry), (BYTES_FIELD_3, entry.known_chain)] {
+            if !bytes.is_empty() {
+                target.push(key);
+                encode_varint(bytes.len() as u64, target);
+                target.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// A [`StoredEntry`] whose parts lie elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EncodedEntry<'a> {
+    pub(crate) sequence: u64,
+    pub(crate) entry: &'a [u8],
+    pub(crate) known_chain: &'a [u8],
+}
+
+// === impl EncodedEntry ===
+
+impl EncodedEntry<'_> {
+    fn len(&self) -> usize {
+        let sequence = match self.sequence {
+            0 => 0,
+            sequence => 1 + encoded_len_varint(sequence),
+        };
+        let bytes = |bytes: &[u8]| match bytes.len() {
+            0 => 0,
+            length => 1 + encoded_len_varint(length as u64) + length,
+        };
+        sequence + bytes(self.entry) + bytes(self.known_chain)
+    }
+}
+
+// === impl SourceName ===
+
+impl SourceName {
+    /// Reads 32 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: &[u8; 32] = text.as_bytes().try_into().ok()?;
+        let mut name = [0; 16];
+        for (byte, pair) in name.iter_mut().zip(digits.chunks_exact(2)) {
+            for digit in pair {
+                // Names are written with small letters, and there is one text for each.
+                let value = match digit {
+                    b'0'..=b'9' => digit - b'0',
+                    b'a'..=b'f' => digit - b'a' + 10,
+                    _ => return None,
+                };
+                *byte = *byte << 4 | value;
+            }
+        }
+        Some(Self(name))
+    }
+}
+
+impl std::fmt::Display for SourceName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for SourceName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "SourceName({self})")
+    }
+}
+
+// Protobuf keys: field number and wire type.
+const VARINT_FIELD_1: u8 = 1 << 3;
+const FIXED64_FIELD_1: u8 = 1 << 3 | 1;
+const BYTES_FIELD_2: u8 = 2 << 3 | 2;
+const BYTES_FIELD_3: u8 = 3 << 3 | 2;
+
+/// What an entry's plaintext is larger than the entry, at most.
+pub(crate) const RECORD_OVERHEAD: usize = 9 + 18 + 4 + 11 + 4 + 34;
+
+#[cfg(test)]
+mod tests {
+    use credence_wire::v1::entry::Entry as Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::{Erasure, Note, SourceChange};
+
+    fn gap() -> v1::Entry {
+        let gap = v1::Gap {
+            shed: 3,
+            ..Default::default()
+        };
+        v1::Entry {
+            entry: Some(Kind::Gap(gap)),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_stored() {
+        let name = SourceName([0xab; 16]);
+        let note = StoredNote {
+            note: Some(Note::Erasure(Erasure {
+                key: 7,
+                ..Default::default()
+            })),
+        };
+        let change = StoredSourceChange {
+            change: SourceChange::Lost.into(),
+            ..Default::default()
+        };
+        let entry = StoredEntry {
+            sequence: 9,
+            entry: gap().encode_to_vec().into(),
+            known_chain: Bytes::new(),
+        };
+        let cases = [
+            (
+                StoredBody::Entry(entry),
+                RecordBody::Entry {
+                    sequence: 9,
+                    entry: gap(),
+                },
+            ),
+            (StoredBody::Change(change.clone()), RecordBody::Source(change)),
+            (StoredBody::Note(note.clone()), RecordBody::Note(note)),
+        ];
+        for (stored, body) in cases {
+            let stored = StoredRecord {
+                received_unix_nano: 5,
+                source: Bytes::copy_from_slice(&name.0),
+                body: Some(stored),
+            };
+            let read = StoredRecord::decode(stored.encode_to_vec().as_slice()).unwrap();
+            let expected = LedgerRecord {
+                index: 3,
+                received_unix_nano: 5,
+                source: "ab".repeat(16),
+                body,
+            };
+            assert_eq!(read.into_record(3), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_a_newer_version_wrote_is_not_read_as_something_else() {
+        assert_eq!(StoredRecord::default().into_record(0), Err(UnreadableRecord));
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_is_written_as_its_record_would_be_encoded(
+            received_unix_nano in 1..=u64::MAX,
+            source in prop::option::of(any::<[u8; 16]>()),
+            sequence: u64,
+            entry in prop::collection::vec(any::<u8>(), 0..300),
+            known_chain in prop_oneof![Just(Vec::new()), Just(vec![7; 32])],
+        ) {
+            let encoded = EncodedEntry { sequence, entry: &entry, known_chain: &known_chain };
+            let mut written = Vec::new();
+            StoredRecord::write_entry(received_unix_nano, source.map(SourceName), &encoded, &mut written);
+            let record = StoredRecord {
+                received_unix_nano,
+                source: Bytes::from(source.map(|source| source.to_vec()).unwrap_or_default()),
+                body: Some(StoredBody::Entry(StoredEntry {
+                    sequence,
+                    entry: entry.clone().into(),
+                    known_chain: known_chain.into(),
+                })),
+            };
+            prop_assert_eq!(&written, &record.encode_to_vec());
+            prop_assert!(written.len() <= entry.len() + RECORD_OVERHEAD);
+        }
+    }
+
+    #[test]
+    fn a_source_has_one_text() {
+        let text = "00ff10ab".repeat(4);
+        assert_eq!(SourceName::parse(&text).unwrap().to_string(), text);
+        for wrong in ["", "00ff", &text.to_uppercase(), &"g".repeat(32)] {
+            assert_eq!(SourceName::parse(wrong), None, "{wrong}");
+        }
+    }
+}

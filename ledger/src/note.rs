@@ -1,0 +1,530 @@
+//! Signed notes: text, and the signatures of those who stand for it (C2SP signed-note).
+//!
+//! A note's text is out of reach until a key that one trusts has opened the note: [`VerifierKey::open`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use sha2::{Digest, Sha256};
+
+/// Who signs: neither empty nor with a space, a plus or a control character in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyName(String);
+
+/// A note as it was received: nobody has verified a signature yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnverifiedNote {
+    text: String,
+    signatures: Vec<NoteSignature>,
+}
+
+/// One signature line of a note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoteSignature {
+    /// Who says to have signed.
+    pub name: KeyName,
+    /// With which key.
+    pub id: KeyId,
+    /// What the signature's type makes of it.
+    pub signature: Vec<u8>,
+}
+
+/// The first four bytes of SHA-256 over the key's name, a newline, the signature's type and the public key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyId(pub u32);
+
+/// What a signature is made of and over (C2SP signed-note, "Signature types").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignatureType {
+    /// Ed25519 over the note's text.
+    Ed25519,
+    /// A timestamped cosignature of a checkpoint.
+    Cosignature,
+}
+
+/// A public key with its name, for signatures of one type. As text it is C2SP's "vkey": `name+hash+base64`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKey {
+    name: KeyName,
+    id: KeyId,
+    kind: SignatureType,
+    key: VerifyingKey,
+}
+
+/// A key that verifies notes: one for [`SignatureType::Ed25519`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifierKey(PublicKey);
+
+/// A key that signs notes.
+pub struct NoteSigner {
+    name: KeyName,
+    key: SigningKey,
+}
+
+/// Why something is no note, no key, or not signed by the one who should have.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum NoteError {
+    /// It can not be a note.
+    #[error("this is no signed note: {0}")]
+    Malformed(&'static str),
+    /// It can not be a key's name.
+    #[error("{0:?} can be no key's name: it must not be empty, nor have a space, a plus or a control character in it")]
+    Name(String),
+    /// It can not be a verifier key.
+    #[error("this is no verifier key (`name+hash+base64`): {0}")]
+    Key(&'static str),
+    /// The key did not sign this note.
+    #[error("the note has no signature of {name} with the key {id}")]
+    Unsigned {
+        /// Whose signature is missing.
+        name: KeyName,
+        /// With which key.
+        id: KeyId,
+    },
+    /// A signature that says to be of the key is not.
+    #[error("the signature of {name} with the key {id} is false")]
+    FalseSignature {
+        /// Whose signature it says to be.
+        name: KeyName,
+        /// With which key.
+        id: KeyId,
+    },
+}
+
+// === impl UnverifiedNote ===
+
+impl UnverifiedNote {
+    /// Reads a note. Whether anybody signed it is not known yet.
+    pub fn parse(note: &[u8]) -> Result<Self, NoteError> {
+        if note.len() > MAX_NOTE_LEN {
+            return Err(NoteError::Malformed("it is larger than 256 KiB"));
+        }
+        let note = str::from_utf8(note).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;
+        if note.chars().any(|character| character < ' ' && character != '\n') {
+            return Err(NoteError::Malformed("it has a control character in it"));
+        }
+        let (before, signatures) = note
+            .rsplit_once("\n\n")
+            .ok_or(NoteError::Malformed("no empty line parts its text from its signatures"))?;
+        let signatures = NoteSignature::parse_lines(signatures)?;
+        if signatures.is_empty() {
+            return Err(NoteError::Malformed("it has no signature"));
+        }
+        Ok(Self {
+            text: format!("{before}\n"),
+            signatures,
+        })
+    }
+
+    /// The text, for whoever is about to verify a signature over it.
+    pub(crate) fn unverified_text(&self) -> &str {
+        &self.text
+    }
+
+    /// The first line, to learn who should have signed. Nothing else may be concluded from it.
+    pub fn unverified_first_line(&self) -> &str {
+        self.text.lines().next().unwrap_or_default()
+    }
+
+    /// All its signatures, of whomever.
+    pub fn signatures(&self) -> &[NoteSignature] {
+        &self.signatures
+    }
+
+    /// The signatures that say to be of this key.
+    pub(crate) fn signatures_of<'a>(&'a self, key: &'a PublicKey) -> impl Iterator<Item = &'a NoteSignature> {
+        self.signatures
+            .iter()
+            .filter(|signature| signature.id == key.id && signature.name == key.name)
+    }
+}
+
+// === impl NoteSignature ===
+
+impl NoteSignature {
+    /// Reads signature lines, each with its newline.
+    pub fn parse_lines(lines: &str) -> Result<Vec<Self>, NoteError> {
+        if lines.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lines = lines
+            .strip_suffix('\n')
+            .ok_or(NoteError::Malformed("its last line has no end"))?;
+        if lines.split('\n').count() > MAX_SIGNATURES {
+            return Err(NoteError::Malformed("it has more than 64 signatures"));
+        }
+        lines.split('\n').map(Self::parse).collect()
+    }
+
+    fn parse(line: &str) -> Result<Self, NoteError> {
+        let malformed = NoteError::Malformed("a signature's line is not `— name base64`");
+        let (name, encoded) = line
+            .strip_prefix(SIGNATURE_BEGIN)
+            .and_then(|line| line.split_once(' '))
+            .ok_or(malformed.clone())?;
+        let bytes = STANDARD.decode(encoded).map_err(|_| malformed.clone())?;
+        let (id, signature) = bytes.split_first_chunk::<4>().ok_or(malformed.clone())?;
+        if signature.is_empty() {
+            return Err(malformed);
+        }
+        Ok(Self {
+            name: name.parse()?,
+            id: KeyId(u32::from_be_bytes(*id)),
+            signature: signature.to_vec(),
+        })
+    }
+}
+
+/// As a line of a note, with its newline.
+impl fmt::Display for NoteSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [&self.id.0.to_be_bytes(), self.signature.as_slice()].concat();
+        writeln!(f, "{SIGNATURE_BEGIN}{} {}", self.name, STANDARD.encode(bytes))
+    }
+}
+
+// === impl VerifierKey ===
+
+impl VerifierKey {
+    /// The text of a note that this key signed. A note in which any signature of this key is false is refused, even
+    /// if another one is not.
+    pub fn open<'a>(&self, note: &'a UnverifiedNote) -> Result<&'a str, NoteError> {
+        let mut is_signed = false;
+        for signature in note.signatures_of(&self.0) {
+            self.0.verify(note.text.as_bytes(), &signature.signature)?;
+            is_signed = true;
+        }
+        if is_signed {
+            Ok(&note.text)
+        } else {
+            Err(self.0.unsigned())
+        }
+    }
+
+    /// Whose key it is.
+    pub fn name(&self) -> &KeyName {
+        &self.0.name
+    }
+
+    /// Which of its owner's keys it is.
+    pub fn id(&self) -> KeyId {
+        self.0.id
+    }
+}
+
+impl FromStr for VerifierKey {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        Ok(Self(PublicKey::parse(text, SignatureType::Ed25519)?))
+    }
+}
+
+/// As text (`name+hash+base64`).
+impl fmt::Display for VerifierKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// === impl PublicKey ===
+
+impl PublicKey {
+    /// A key of this name for signatures of this type.
+    pub fn new(name: KeyName, kind: SignatureType, key: VerifyingKey) -> Self {
+        let id = KeyId::of(&name, kind, key.as_bytes());
+        Self { name, id, kind, key }
+    }
+
+    /// Reads a key that must be one for signatures of this type.
+    pub(crate) fn parse(text: &str, kind: SignatureType) -> Result<Self, NoteError> {
+        let mut parts = text.splitn(3, '+');
+        let (Some(name), Some(id), Some(material)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(NoteError::Key("it does not have three parts with a plus between them"));
+        };
+        let material = STANDARD
+            .decode(material)
+            .map_err(|_| NoteError::Key("its last part is not base64"))?;
+        let (found_kind, key) = material.split_first().ok_or(NoteError::Key("its last part is empty"))?;
+        if *found_kind != kind.byte() {
+            return Err(NoteError::Key(kind.expectation()));
+        }
+        let key = <&[u8; 32]>::try_from(key)
+            .ok()
+            .and_then(|key| VerifyingKey::from_bytes(key).ok())
+            .ok_or(NoteError::Key("its last part is no Ed25519 key"))?;
+        let key = Self::new(name.parse()?, kind, key);
+        if id == key.id.to_string() {
+            Ok(key)
+        } else {
+            Err(NoteError::Key("its hash is not that of its name and key"))
+        }
+    }
+
+    /// Whose key it is.
+    pub fn name(&self) -> &KeyName {
+        &self.name
+    }
+
+    /// Which of its owner's keys it is.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// Checks a signature that says to be of this key.
+    pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), NoteError> {
+        <&[u8; 64]>::try_from(signature)
+            .ok()
+            .map(Signature::from_bytes)
+            .and_then(|signature| self.key.verify_strict(message, &signature).ok())
+            .ok_or(self.false_signature())
+    }
+
+    pub(crate) fn unsigned(&self) -> NoteError {
+        NoteError::Unsigned {
+            name: self.name.clone(),
+            id: self.id,
+        }
+    }
+
+    pub(crate) fn false_signature(&self) -> NoteError {
+        NoteError::FalseSignature {
+            name: self.name.clone(),
+            id: self.id,
+        }
+    }
+}
+
+/// As text (`name+hash+base64`).
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let material = [&[self.kind.byte()], self.key.as_bytes().as_slice()].concat();
+        write!(f, "{}+{}+{}", self.name, self.id, STANDARD.encode(material))
+    }
+}
+
+// === impl NoteSigner ===
+
+impl NoteSigner {
+    /// Signs as this name, with the Ed25519 key of this seed.
+    pub fn new(name: KeyName, seed: &[u8; 32]) -> Self {
+        Self {
+            name,
+            key: SigningKey::from_bytes(seed),
+        }
+    }
+
+    /// The key that verifies what this one signs.
+    pub fn verifier_key(&self) -> VerifierKey {
+        VerifierKey(PublicKey::new(
+            self.name.clone(),
+            SignatureType::Ed25519,
+            self.key.verifying_key(),
+        ))
+    }
+
+    /// Signs a text, which must end with a newline and hold no other control character.
+    pub fn sign(&self, text: &str) -> Result<String, NoteError> {
+        if !text.ends_with('\n') {
+            return Err(NoteError::Malformed("its text does not end with a newline"));
+        }
+        let signature = NoteSignature {
+            name: self.name.clone(),
+            id: self.verifier_key().id(),
+            signature: self.key.sign(text.as_bytes()).to_bytes().to_vec(),
+        };
+        Ok(format!("{text}\n{signature}"))
+    }
+}
+
+/// The key stays unsaid.
+impl fmt::Debug for NoteSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NoteSigner")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl KeyName, KeyId and SignatureType ===
+
+impl KeyName {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for KeyName {
+    type Err = NoteError;
+
+    fn from_str(name: &str) -> Result<Self, NoteError> {
+        let is_forbidden = |character: char| character.is_whitespace() || character.is_control() || character == '+';
+        if name.is_empty() || name.contains(is_forbidden) {
+            return Err(NoteError::Name(name.to_owned()));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl KeyId {
+    fn of(name: &KeyName, kind: SignatureType, key: &[u8; 32]) -> Self {
+        let mut sha256 = Sha256::new();
+        sha256.update(name.0.as_bytes());
+        sha256.update([b'\n', kind.byte()]);
+        sha256.update(key);
+        let [a, b, c, d, ..] = <[u8; 32]>::from(sha256.finalize());
+        Self(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+/// As eight hexadecimal digits.
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl SignatureType {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Ed25519 => 0x01,
+            Self::Cosignature => 0x04,
+        }
+    }
+
+    fn expectation(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "it is not for Ed25519 signatures of notes (type 1)",
+            Self::Cosignature => "it is not for Ed25519 cosignatures of checkpoints (type 4)",
+        }
+    }
+}
+
+const SIGNATURE_BEGIN: &str = "— ";
+/// Sixteen must be accepted, and one of a post-quantum key has up to 5 kB.
+const MAX_NOTE_LEN: usize = 256 * 1024;
+const MAX_SIGNATURES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of C2SP signed-note, "Verifier keys".
+    const EXAMPLE_KEY: &str = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k";
+    const EXAMPLE: &str = "This is an example message.\n\n— example.com/foo \
+        Uw2QOkn8srV1yJGh2VYRlL1Tnagv1YEq6TfXppzi2ONncAlTgK7Ztg1ERYNZXsYjOBH3mFXmRKuwHjG1Yu72IneyaQM=\n";
+
+    fn signer(name: &str) -> NoteSigner {
+        NoteSigner::new(name.parse().unwrap(), &[7; 32])
+    }
+
+    fn note(text: &str) -> UnverifiedNote {
+        UnverifiedNote::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_specifications_example_is_opened() {
+        let key: VerifierKey = EXAMPLE_KEY.parse().unwrap();
+        assert_eq!(key.to_string(), EXAMPLE_KEY);
+        assert_eq!(key.open(&note(EXAMPLE)).unwrap(), "This is an example message.\n");
+    }
+
+    #[test]
+    fn what_was_signed_is_opened_by_its_key_and_by_no_other() {
+        let signed = signer("log.example/a").sign("one\n\ntwo\n").unwrap();
+        let key = signer("log.example/a").verifier_key();
+        assert_eq!(key.to_string().parse::<VerifierKey>().unwrap(), key);
+        assert_eq!(key.open(&note(&signed)).unwrap(), "one\n\ntwo\n");
+        let same_key_other_name = signer("log.example/b").verifier_key();
+        assert!(matches!(
+            same_key_other_name.open(&note(&signed)),
+            Err(NoteError::Unsigned { .. })
+        ));
+        let same_name_other_key = NoteSigner::new("log.example/a".parse().unwrap(), &[8; 32]).verifier_key();
+        assert!(matches!(
+            same_name_other_key.open(&note(&signed)),
+            Err(NoteError::Unsigned { .. })
+        ));
+    }
+
+    #[test]
+    fn signatures_of_strangers_are_passed_over_and_a_false_one_of_the_key_is_not() {
+        let key = signer("log.example/a").verifier_key();
+        let signed = signer("log.example/a").sign("text\n").unwrap();
+        let stranger = "— witness.example/w jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn\n";
+        assert!(UnverifiedNote::parse(format!("{signed}{stranger}").as_bytes()).is_err());
+        let stranger = "— witness.example/w jWbPPwAAAABkGFDL\n";
+        assert_eq!(key.open(&note(&format!("{signed}{stranger}"))).unwrap(), "text\n");
+        let other_text = signer("log.example/a").sign("other\n").unwrap();
+        let other_line = other_text.rsplit_once("\n\n").unwrap().1;
+        assert!(matches!(
+            key.open(&note(&format!("{signed}{other_line}"))),
+            Err(NoteError::FalseSignature { .. })
+        ));
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let key: VerifierKey = EXAMPLE_KEY.parse().unwrap();
+        for byte in 0..EXAMPLE.len() {
+            for bit in 0..8 {
+                let mut changed = EXAMPLE.as_bytes().to_vec();
+                changed[byte] ^= 1 << bit;
+                let opened = UnverifiedNote::parse(&changed).and_then(|note| key.open(&note).map(str::to_owned));
+                assert!(opened.is_err(), "byte {byte}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_note_is_refused() {
+        let line = "— a AAAAAAA=\n";
+        for (text, why) in [
+            (String::new(), "empty"),
+            ("text\n".to_owned(), "no signatures"),
+            ("text\n\n".to_owned(), "no signature line"),
+            (format!("text\n{line}"), "no empty line"),
+            (format!("text\n\n{}", line.trim_end()), "no last newline"),
+            (format!("text\r\n\n{line}"), "a carriage return"),
+            ("text\n\n- a AAAAAAA=\n".to_owned(), "a hyphen"),
+            ("text\n\n— a b AAAAAAA=\n".to_owned(), "two names"),
+            ("text\n\n—  AAAAAAA=\n".to_owned(), "no name"),
+            ("text\n\n— a+b AAAAAAA=\n".to_owned(), "a plus"),
+            ("text\n\n— a AAAAAAA\n".to_owned(), "no padding"),
+            ("text\n\n— a AAAAAA==\n".to_owned(), "a key id and nothing else"),
+            ("text\n\n— a AAAA\n".to_owned(), "less than a key id"),
+            (format!("text\n\n{}", line.repeat(65)), "65 signatures"),
+        ] {
+            assert!(UnverifiedNote::parse(text.as_bytes()).is_err(), "{why}");
+        }
+        assert!(UnverifiedNote::parse(b"t\xff\n\n\xe2\x80\x94 a AAAAAAA=\n").is_err());
+        assert!(UnverifiedNote::parse(format!("text\n\n{}", line.repeat(64)).as_bytes()).is_ok());
+        assert!(signer("a").sign("no newline").is_err());
+    }
+
+    #[test]
+    fn what_is_no_verifier_key_is_refused() {
+        for text in [
+            "",
+            "example.com/foo",
+            "example.com/foo+530d903a",
+            "example.com/foo+530D903A+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
+            "example.com/fop+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
+            "example.com/foo+530d903a+BOkyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
+            "example.com/foo+530d903a+Aeky",
+            "+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
+        ] {
+            assert!(text.parse::<VerifierKey>().is_err(), "{text}");
+        }
+    }
+}

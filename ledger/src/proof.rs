@@ -1,0 +1,412 @@
+//! Proofs about the tree: that a leaf is in it, and that it only grew (RFC 6962, section 2.1; their verification as
+//! in RFC 9162, section 2.1).
+
+use crate::tree::{Hash, Hashes, node_hash, range_root};
+
+/// Why a proof can not be made.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MakeProofError<E> {
+    /// There is no such leaf, or no such older tree.
+    #[error("{number} is not in a tree of {size} leaves")]
+    OutOfRange {
+        /// The leaf's index, or the older tree's size.
+        number: u64,
+        /// How many leaves the tree has.
+        size: u64,
+    },
+    /// A hash can not be read.
+    #[error(transparent)]
+    Hashes(#[from] E),
+}
+
+/// A proof proves nothing: it, or what it is to prove, is not what it ought to be.
+#[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
+pub enum ProofError {
+    /// There is no such leaf in such a tree.
+    #[error("there is no leaf {index} in a tree of {size}")]
+    NoSuchLeaf {
+        /// Which leaf.
+        index: u64,
+        /// How many leaves the tree has.
+        size: u64,
+    },
+    /// A tree never shrinks.
+    #[error("a tree of {old} leaves can not have become one of {new}")]
+    Shrunk {
+        /// The older tree's size.
+        old: u64,
+        /// The newer tree's size.
+        new: u64,
+    },
+    /// Too few or too many hashes.
+    #[error("the proof has the wrong number of hashes for these sizes")]
+    WrongLength,
+    /// The hashes lead to another root than the older tree's.
+    #[error("the proof leads to {found}, but the root of the older tree is {expected}")]
+    OldRoot {
+        /// Where the proof leads.
+        found: Hash,
+        /// What the older tree's root is.
+        expected: Hash,
+    },
+    /// The hashes lead to another root than the tree's.
+    #[error("the proof leads to {found}, but the root of the tree is {expected}")]
+    Root {
+        /// Where the proof leads.
+        found: Hash,
+        /// What the tree's root is.
+        expected: Hash,
+    },
+}
+
+/// Proves that leaf `index` is in the tree of the first `size` leaves: the hashes from its sibling up to the child of
+/// the root.
+pub fn inclusion<H: Hashes>(index: u64, size: u64, hashes: &H) -> Result<Vec<Hash>, MakeProofError<H::Error>> {
+    if index >= size {
+        return Err(MakeProofError::OutOfRange { number: index, size });
+    }
+    let mut path = Vec::new();
+    let (mut first, mut end) = (0, size);
+    while end - first > 1 {
+        let middle = first + largest_power_of_two_below(end - first);
+        if index < middle {
+            path.push(range_root(middle, end, hashes)?);
+            end = middle;
+        } else {
+            path.push(range_root(first, middle, hashes)?);
+            first = middle;
+        }
+    }
+    path.reverse();
+    Ok(path)
+}
+
+/// Checks that a leaf with this hash is number `index` of the tree of `size` leaves that has this root.
+pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, root: &Hash, proof: &[Hash]) -> Result<(), ProofError> {
+    if index >= size {
+        return Err(ProofError::NoSuchLeaf { index, size });
+    }
+    let mut climb = Climb::from(index, size - 1);
+    let mut found = *leaf;
+    for sibling in proof {
+        found = match climb.side().ok_or(ProofError::WrongLength)? {
+            Side::Left => node_hash(sibling, &found),
+            Side::Right => node_hash(&found, sibling),
+        };
+    }
+    climb.end()?;
+    expect_root(found, root)
+}
+
+/// Proves that the tree of the first `old` leaves is where the tree of the first `new` leaves began. Nothing needs to
+/// be proven of an empty tree, nor of two of the same size.
+pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash>, MakeProofError<H::Error>> {
+    if old > new {
+        return Err(MakeProofError::OutOfRange { number: old, size: new });
+    }
+    let mut path = Vec::new();
+    if old == 0 || old == new {
+        return Ok(path);
+    }
+    let (mut first, mut end) = (0, new);
+    while end != old {
+        let middle = first + largest_power_of_two_below(end - first);
+        if old <= middle {
+            path.push(range_root(middle, end, hashes)?);
+            end = middle;
+        } else {
+            path.push(range_root(first, middle, hashes)?);
+            first = middle;
+        }
+    }
+    // The older tree's own root is known to whoever asks.
+    if first > 0 {
+        path.push(range_root(first, end, hashes)?);
+    }
+    path.reverse();
+    Ok(path)
+}
+
+/// Checks that the tree of `old` leaves with its root is where the tree of `new` leaves with its root began.
+pub fn verify_consistency(
+    (old, old_root): (u64, &Hash),
+    (new, new_root): (u64, &Hash),
+    proof: &[Hash],
+) -> Result<(), ProofError> {
+    if old > new {
+        return Err(ProofError::Shrunk { old, new });
+    }
+    if old == 0 || old == new {
+        if !proof.is_empty() {
+            return Err(ProofError::WrongLength);
+        }
+        let expected = if old == 0 { &crate::tree::empty_root() } else { new_root };
+        return if old_root == expected {
+            Ok(())
+        } else {
+            Err(ProofError::OldRoot {
+                found: *expected,
+                expected: *old_root,
+            })
+        };
+    }
+    let mut climb = Climb::from(old - 1, new - 1);
+    // A whole subtree of the older tree is one of the newer tree too: the climb begins at its top.
+    while climb.node & 1 == 1 {
+        climb.up();
+    }
+    let mut hashes = proof.iter();
+    let begin = if old.is_power_of_two() {
+        old_root
+    } else {
+        hashes.next().ok_or(ProofError::WrongLength)?
+    };
+    let (mut in_old, mut in_new) = (*begin, *begin);
+    for sibling in hashes {
+        match climb.side().ok_or(ProofError::WrongLength)? {
+            Side::Left => {
+                in_old = node_hash(sibling, &in_old);
+                in_new = node_hash(sibling, &in_new);
+            }
+            Side::Right => in_new = node_hash(&in_new, sibling),
+        }
+    }
+    climb.end()?;
+    if in_old != *old_root {
+        return Err(ProofError::OldRoot {
+            found: in_old,
+            expected: *old_root,
+        });
+    }
+    expect_root(in_new, new_root)
+}
+
+/// The way from a node up to the root: its number in its row, and that of the row's last node.
+struct Climb {
+    node: u64,
+    last: u64,
+}
+
+/// Where the sibling is.
+enum Side {
+    Left,
+    Right,
+}
+
+impl Climb {
+    fn from(node: u64, last: u64) -> Self {
+        Self { node, last }
+    }
+
+    fn up(&mut self) {
+        self.node >>= 1;
+        self.last >>= 1;
+    }
+
+    /// Where the next sibling is, after which the climb is at the parent; none at the root.
+    fn side(&mut self) -> Option<Side> {
+        if self.last == 0 {
+            return None;
+        }
+        if self.node & 1 == 1 || self.node == self.last {
+            // The last node of a row that has no sibling is itself the node of the row above.
+            while self.node & 1 == 0 {
+                self.up();
+            }
+            self.up();
+            Some(Side::Left)
+        } else {
+            self.up();
+            Some(Side::Right)
+        }
+    }
+
+    fn end(&self) -> Result<(), ProofError> {
+        if self.last == 0 {
+            Ok(())
+        } else {
+            Err(ProofError::WrongLength)
+        }
+    }
+}
+
+fn expect_root(found: Hash, root: &Hash) -> Result<(), ProofError> {
+    if found == *root {
+        Ok(())
+    } else {
+        Err(ProofError::Root { found, expected: *root })
+    }
+}
+
+fn largest_power_of_two_below(count: u64) -> u64 {
+    1 << (u64::BITS - 1 - (count - 1).leading_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::{InMemory, naive_root, reference_leaves, some_leaves};
+
+    /// PATH of RFC 6962, section 2.1.1, word for word.
+    fn naive_path(index: usize, leaves: &[Hash]) -> Vec<Hash> {
+        if leaves.len() == 1 {
+            return Vec::new();
+        }
+        let k = crate::tree::tests::largest_power_of_two_below(leaves.len());
+        let (mut path, last) = if index < k {
+            (naive_path(index, &leaves[..k]), naive_root(&leaves[k..]))
+        } else {
+            (naive_path(index - k, &leaves[k..]), naive_root(&leaves[..k]))
+        };
+        path.push(last);
+        path
+    }
+
+    /// SUBPROOF of RFC 6962, section 2.1.2, word for word.
+    fn naive_subproof(old: usize, leaves: &[Hash], is_known: bool) -> Vec<Hash> {
+        if old == leaves.len() {
+            return if is_known { Vec::new() } else { vec![naive_root(leaves)] };
+        }
+        let k = crate::tree::tests::largest_power_of_two_below(leaves.len());
+        let (mut proof, last) = if old <= k {
+            (naive_subproof(old, &leaves[..k], is_known), naive_root(&leaves[k..]))
+        } else {
+            (naive_subproof(old - k, &leaves[k..], false), naive_root(&leaves[..k]))
+        };
+        proof.push(last);
+        proof
+    }
+
+    fn texts(hashes: &[Hash]) -> Vec<String> {
+        hashes.iter().map(Hash::to_string).collect()
+    }
+
+    #[test]
+    fn proofs_are_those_of_the_reference_implementation() {
+        let tree = InMemory::of(&reference_leaves());
+        assert_eq!(
+            texts(&inclusion(5, 8, &tree).unwrap()),
+            [
+                "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+                "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+                "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+            ]
+        );
+        assert_eq!(
+            texts(&consistency(6, 8, &tree).unwrap()),
+            [
+                "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
+                "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+                "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_leaf_of_every_tree_can_be_proven_as_the_definition_says() {
+        let leaves = some_leaves(300);
+        let tree = InMemory::of(&leaves);
+        for size in (1..70).chain([127, 128, 129, 255, 256, 257, 300]) {
+            let root = naive_root(&leaves[..size]);
+            for index in 0..size {
+                let proof = inclusion(index as u64, size as u64, &tree).unwrap();
+                assert_eq!(proof, naive_path(index, &leaves[..size]), "{index} of {size}");
+                verify_inclusion(&leaves[index], index as u64, size as u64, &root, &proof).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn every_two_trees_can_be_proven_consistent_as_the_definition_says() {
+        let leaves = some_leaves(300);
+        let tree = InMemory::of(&leaves);
+        let roots: Vec<_> = (0..=300).map(|size| naive_root(&leaves[..size])).collect();
+        for new in (0..70).chain([127, 128, 129, 255, 256, 257, 300]) {
+            for old in 0..=new {
+                let proof = consistency(old as u64, new as u64, &tree).unwrap();
+                if old > 0 {
+                    assert_eq!(proof, naive_subproof(old, &leaves[..new], true), "{old} to {new}");
+                }
+                verify_consistency((old as u64, &roots[old]), (new as u64, &roots[new]), &proof).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn no_other_leaf_index_size_or_proof_passes() {
+        let leaves = some_leaves(40);
+        let tree = InMemory::of(&leaves);
+        for size in 1..=40_usize {
+            let root = naive_root(&leaves[..size]);
+            for index in 0..size {
+                let (leaf, at, of) = (&leaves[index], index as u64, size as u64);
+                let proof = inclusion(at, of, &tree).unwrap();
+                for other in (0..size).filter(|other| *other != index) {
+                    assert!(verify_inclusion(leaf, other as u64, of, &root, &proof).is_err());
+                    assert!(verify_inclusion(&leaves[other], at, of, &root, &proof).is_err());
+                }
+                assert!(verify_inclusion(leaf, of, of, &root, &proof).is_err());
+                for place in 0..proof.len() {
+                    let mut forged = proof.clone();
+                    forged[place].0[31] ^= 1;
+                    assert!(verify_inclusion(leaf, at, of, &root, &forged).is_err());
+                    assert!(verify_inclusion(leaf, at, of, &root, &proof[..place]).is_err());
+                }
+                let longer = [proof.as_slice(), &[root]].concat();
+                assert_eq!(
+                    verify_inclusion(leaf, at, of, &root, &longer),
+                    Err(ProofError::WrongLength)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_rewritten_history_passes() {
+        let leaves = some_leaves(40);
+        let tree = InMemory::of(&leaves);
+        for new in 1..=40_usize {
+            for old in 1..=new {
+                let roots = (naive_root(&leaves[..old]), naive_root(&leaves[..new]));
+                let mut rewritten = leaves[..new].to_vec();
+                rewritten[old - 1].0[0] ^= 1;
+                let rewritten = InMemory::of(&rewritten);
+                let proof = consistency(old as u64, new as u64, &rewritten).unwrap();
+                let new_root = rewritten.frontier.root();
+                assert!(verify_consistency((old as u64, &roots.0), (new as u64, &new_root), &proof).is_err());
+                let honest = consistency(old as u64, new as u64, &tree).unwrap();
+                assert!(verify_consistency((old as u64, &roots.0), (new as u64, &new_root), &honest).is_err());
+                assert!(verify_consistency((old as u64, &new_root), (new as u64, &roots.1), &proof).is_err());
+                for place in 0..honest.len() {
+                    let mut forged = honest.clone();
+                    forged[place].0[0] ^= 1;
+                    for proof in [&forged[..], &honest[..place]] {
+                        assert!(verify_consistency((old as u64, &roots.0), (new as u64, &roots.1), proof).is_err());
+                    }
+                }
+                let longer = [honest.as_slice(), &[roots.1]].concat();
+                assert_eq!(
+                    verify_consistency((old as u64, &roots.0), (new as u64, &roots.1), &longer),
+                    Err(ProofError::WrongLength)
+                );
+            }
+        }
+        let root = naive_root(&leaves);
+        assert!(verify_consistency((41, &root), (40, &root), &[]).is_err());
+        assert!(verify_consistency((0, &root), (40, &root), &[]).is_err());
+    }
+
+    #[test]
+    fn there_is_no_proof_of_what_is_not_there() {
+        let tree = InMemory::of(&some_leaves(3));
+        assert_eq!(
+            inclusion(3, 3, &tree),
+            Err(MakeProofError::OutOfRange { number: 3, size: 3 })
+        );
+        assert_eq!(
+            consistency(4, 3, &tree),
+            Err(MakeProofError::OutOfRange { number: 4, size: 3 })
+        );
+        assert!(matches!(inclusion(0, 4, &tree), Err(MakeProofError::Hashes(_))));
+    }
+}

@@ -1,0 +1,743 @@
+//! An encoded `credence.v1.Entry`, read where it lies: no copy, no allocation, and every part within its bounds.
+//!
+//! The ledger keeps an entry's bytes as they came, so it is never decoded on its way in; fields of newer clients are kept
+//! for versions that know them. What is read here is what decoding the same bytes would give, or an error.
+
+use credence_wire::v1;
+use prost::Message as _;
+use ring::digest::{SHA256, digest};
+
+/// An entry whose every part is known to be within bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryView<'a> {
+    /// The entry as it was encoded.
+    pub encoded: &'a [u8],
+    /// What it says.
+    pub kind: EntryKind<'a>,
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every entry is an event, and none is kept"
+)]
+pub enum EntryKind<'a> {
+    /// One decision.
+    Event(EventView<'a>),
+    /// Decisions that were counted.
+    Aggregate(AggregateView<'a>),
+    /// Evidence that was shed.
+    Gap(GapView),
+    /// A chain that was verified.
+    Chain(ChainView<'a>),
+}
+
+/// `credence.v1.Event`.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+pub struct EventView<'a> {
+    pub time_unix_nano: u64,
+    pub request_id: &'a str,
+    pub trace_id: &'a str,
+    pub rule: &'a str,
+    pub tool: &'a str,
+    pub decision: i32,
+    pub reason: &'a str,
+    pub mode: i32,
+    pub principal: Option<PrincipalView<'a>>,
+    pub agent: &'a str,
+    pub proof: i32,
+    delegation_ids: [&'a str; MAX_DELEGATION_IDS],
+    delegations: usize,
+    pub arguments_hash: &'a [u8],
+    pub method: &'a str,
+    pub authority: &'a str,
+    pub path_template: &'a str,
+    pub cache: i32,
+    pub decision_ns: u64,
+    pub stale_ms: Option<u64>,
+    pub expires_at: i64,
+    /// 32 bytes, or none.
+    pub chain_digest: &'a [u8],
+    pub arguments: &'a [u8],
+    pub response_status: u32,
+}
+
+/// `credence.v1.Principal`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "wire/proto/credence/v1/revocation.proto says what they mean")]
+pub struct PrincipalView<'a> {
+    pub issuer: &'a str,
+    pub subject: Option<&'a str>,
+}
+
+/// `credence.v1.Aggregate`.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+pub struct AggregateView<'a> {
+    pub second: i64,
+    pub rule: &'a str,
+    pub reason: &'a str,
+    pub count: u64,
+    pub decision: i32,
+    pub mode: i32,
+}
+
+/// `credence.v1.Gap`.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+pub struct GapView {
+    pub shed: u64,
+    pub first_time_unix_nano: u64,
+    pub last_time_unix_nano: u64,
+    pub shed_counts: u64,
+    pub shed_chains: u64,
+}
+
+/// `credence.v1.PresentedChain`.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+pub struct ChainView<'a> {
+    pub chain: &'a [u8],
+    pub principal: Option<PrincipalView<'a>>,
+}
+
+/// Why bytes are not taken as an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// They are no message of the contract.
+    #[error("can not be decoded")]
+    Malformed,
+    /// A part is out of bounds; the text continues "the entry".
+    #[error("{0}")]
+    Refused(&'static str),
+}
+
+/// A field of an encoded message.
+#[derive(Debug, Clone, Copy)]
+pub enum FieldValue<'a> {
+    /// A number of variable length.
+    Varint(u64),
+    /// Eight bytes.
+    Fixed64(u64),
+    /// Four bytes.
+    Fixed32(u32),
+    /// A text, bytes or a message.
+    Bytes(&'a [u8]),
+}
+
+/// The fields of an encoded message, one after the other. Groups, which the contract does not have, are malformed.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a>(&'a [u8]);
+
+// === impl EntryView ===
+
+impl<'a> EntryView<'a> {
+    /// Reads an entry and checks every bound.
+    pub fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
+        if encoded.len() > MAX_CHAIN_ENTRY_BYTES {
+            return Err(EntryError::Refused("is larger than 62000 bytes"));
+        }
+        let mut found = None;
+        let mut fields = Fields::of(encoded);
+        while let Some((tag, value)) = fields.next_field()? {
+            let kind = match tag {
+                ENTRY_EVENT => EntryKind::Event(EventView::parse(value.bytes()?)?),
+                ENTRY_AGGREGATE => EntryKind::Aggregate(AggregateView::parse(value.bytes()?)?),
+                ENTRY_GAP => EntryKind::Gap(GapView::parse(value.bytes()?)?),
+                ENTRY_CHAIN => EntryKind::Chain(ChainView::parse(value.bytes()?)?),
+                _ => continue,
+            };
+            if found.replace(kind).is_some() {
+                return Err(EntryError::Refused("says more than one thing"));
+            }
+        }
+        let kind = found.ok_or(EntryError::Refused(
+            "is of a kind that this control plane does not know; upgrade it before the filters",
+        ))?;
+        if encoded.len() > MAX_ENTRY_BYTES && !matches!(kind, EntryKind::Chain(_)) {
+            return Err(EntryError::Refused("is larger than 16384 bytes"));
+        }
+        Ok(Self { encoded, kind })
+    }
+
+    /// Whom the entry is about, if it is about somebody: whose key it is sealed with.
+    pub fn principal(&self) -> Option<PrincipalView<'a>> {
+        match &self.kind {
+            EntryKind::Event(event) => event.principal,
+            EntryKind::Chain(chain) => chain.principal,
+            EntryKind::Aggregate(_) | EntryKind::Gap(_) => None,
+        }
+    }
+
+    /// The whole message, decoded.
+    pub fn decode(&self) -> Result<v1::Entry, EntryError> {
+        v1::Entry::decode(self.encoded).map_err(|_| EntryError::Malformed)
+    }
+}
+
+// === impl EventView ===
+
+impl<'a> EventView<'a> {
+    fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
+        let mut event = Self::default();
+        let mut fields = Fields::of(encoded);
+        while let Some((tag, value)) = fields.next_field()? {
+            match tag {
+                1 => event.time_unix_nano = value.fixed64()?,
+                2 => event.request_id = value.text()?,
+                3 => event.trace_id = value.text()?,
+                4 => event.rule = value.text()?,
+                5 => event.tool = value.text()?,
+                6 => event.decision = value.varint()? as i32,
+                7 => event.reason = value.text()?,
+                8 => event.mode = value.varint()? as i32,
+                9 => event.principal.get_or_insert_default().merge(value.bytes()?)?,
+                10 => event.agent = value.text()?,
+                11 => event.proof = value.varint()? as i32,
+                12 => {
+                    let Some(next) = event.delegation_ids.get_mut(event.delegations) else {
+                        return Err(EntryError::Refused(
+                            "names more than 9 delegations; a chain has at most 9 tokens",
+                        ));
+                    };
+                    *next = value.name("has a delegation id of more than 256 bytes")?;
+                    event.delegations += 1;
+                }
+                13 => event.arguments_hash = value.short_bytes()?,
+                14 => event.method = value.text()?,
+                15 => event.authority = value.text()?,
+                16 => event.path_template = value.text()?,
+                17 => event.cache = value.varint()? as i32,
+                18 => event.decision_ns = value.varint()?,
+                19 => event.stale_ms = Some(value.varint()?),
+                20 => event.expires_at = value.varint()? as i64,
+                21 => {
+                    event.chain_digest = value.bytes()?;
+                    if !matches!(event.chain_digest.len(), 0 | 32) {
+                        return Err(EntryError::Refused("has a chain digest of other than 32 bytes"));
+                    }
+                }
+                22 => {
+                    event.arguments = value.bytes()?;
+                    if event.arguments.len() > MAX_ARGUMENTS_BYTES {
+                        return Err(EntryError::Refused("has arguments of more than 4096 bytes"));
+                    }
+                }
+                23 => event.response_status = value.varint()? as u32,
+                _ => {}
+            }
+        }
+        Ok(event)
+    }
+
+    /// The `jti` of every token of the chain, root first.
+    pub fn delegation_ids(&self) -> &[&'a str] {
+        self.delegation_ids.get(..self.delegations).unwrap_or_default()
+    }
+
+    /// What was decided; unspecified if a newer client says something that this version does not know.
+    pub fn decision(&self) -> v1::Decision {
+        v1::Decision::try_from(self.decision).unwrap_or_default()
+    }
+}
+
+// === impl PrincipalView ===
+
+impl<'a> PrincipalView<'a> {
+    /// A message field that comes twice is the two of them merged, as protobuf has it.
+    fn merge(&mut self, encoded: &'a [u8]) -> Result<(), EntryError> {
+        let mut fields = Fields::of(encoded);
+        while let Some((tag, value)) = fields.next_field()? {
+            match tag {
+                1 => self.issuer = value.text()?,
+                2 => self.subject = Some(value.name("has a subject of more than 256 bytes")?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As the contract has it.
+    pub fn to_wire(&self) -> v1::Principal {
+        v1::Principal {
+            issuer: self.issuer.to_owned(),
+            subject: self.subject.map(str::to_owned),
+        }
+    }
+}
+
+// === impl AggregateView ===
+
+impl<'a> AggregateView<'a> {
+    fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
+        let mut aggregate = Self::default();
+        let mut fields = Fields::of(encoded);
+        while let Some((tag, value)) = fields.next_field()? {
+            match tag {
+                1 => aggregate.second = value.varint()? as i64,
+                2 => aggregate.rule = value.text()?,
+                3 => aggregate.reason = value.text()?,
+                4 => aggregate.count = value.varint()?,
+                5 => aggregate.decision = value.varint()? as i32,
+                6 => aggregate.mode = value.varint()? as i32,
+                _ => {}
+            }
+        }
+        Ok(aggregate)
+    }
+}
+
+// === impl GapView ===
+
+impl GapView {
+    fn parse(encoded: &[u8]) -> Result<Self, EntryError> {
+        let mut gap = Self::default();
+        let mut fields = Fields::of(encoded);
+        while let Some((tag, value)) = fields.next_field()? {
+            match tag {
+                1 => gap.shed = value.varint()?,
+                2 => gap.first_time_unix_nano = value.fixed64()?,
+                3 => gap.last_time_unix_nano = value.fixed64()?,
+                4 => gap.shed_counts = value.varint()?,
+                5 => gap.shed_chains = value.varint()?,
+                _ => {}
+            }
+        }
+        Ok(gap)
+    }
+}
+
+// === impl ChainView ===
+
+impl<'a> ChainView<'a> {
+    fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
+        let mut chain = Self::default();
+        let mut fields = Fields::of(encoded);
+        while let Some((tag, value)) = fields.next_field()? {
+            match tag {
+                1 => {
+                    chain.chain = value.bytes()?;
+                    if chain.chain.len() > MAX_CHAIN_BYTES {
+                        return Err(EntryError::Refused("has a chain of more than 60000 bytes"));
+                    }
+                }
+                2 => chain.principal.get_or_insert_default().merge(value.bytes()?)?,
+                _ => {}
+            }
+        }
+        Ok(chain)
+    }
+
+    /// What events know the chain by.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut context = ring::digest::Context::new(&SHA256);
+        for token in self.chain.split(|byte| *byte == b'~') {
+            context.update(digest(&SHA256, token).as_ref());
+        }
+        let mut whole = [0; 32];
+        whole.copy_from_slice(context.finish().as_ref());
+        whole
+    }
+}
+
+// === impl FieldValue ===
+
+impl<'a> FieldValue<'a> {
+    /// Fields of another wire type than the contract's are malformed.
+    pub fn varint(self) -> Result<u64, EntryError> {
+        match self {
+            Self::Varint(number) => Ok(number),
+            Self::Fixed64(_) | Self::Fixed32(_) | Self::Bytes(_) => Err(EntryError::Malformed),
+        }
+    }
+
+    /// As above.
+    pub fn fixed64(self) -> Result<u64, EntryError> {
+        match self {
+            Self::Fixed64(number) => Ok(number),
+            Self::Varint(_) | Self::Fixed32(_) | Self::Bytes(_) => Err(EntryError::Malformed),
+        }
+    }
+
+    /// As above.
+    pub fn bytes(self) -> Result<&'a [u8], EntryError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Varint(_) | Self::Fixed64(_) | Self::Fixed32(_) => Err(EntryError::Malformed),
+        }
+    }
+
+    fn short_bytes(self) -> Result<&'a [u8], EntryError> {
+        let bytes = self.bytes()?;
+        if bytes.len() > MAX_TEXT_BYTES {
+            return Err(EntryError::Refused("has a text of more than 1024 bytes"));
+        }
+        Ok(bytes)
+    }
+
+    fn text(self) -> Result<&'a str, EntryError> {
+        std::str::from_utf8(self.short_bytes()?).map_err(|_| EntryError::Malformed)
+    }
+
+    fn name(self, too_long: &'static str) -> Result<&'a str, EntryError> {
+        let bytes = self.bytes()?;
+        if bytes.len() > MAX_NAME_BYTES {
+            return Err(EntryError::Refused(too_long));
+        }
+        std::str::from_utf8(bytes).map_err(|_| EntryError::Malformed)
+    }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    /// Of this message.
+    pub fn of(message: &'a [u8]) -> Self {
+        Self(message)
+    }
+
+    /// The next field's number and value; `None` at the message's end.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<(u32, FieldValue<'a>)>, EntryError> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let key = u32::try_from(self.varint()?).map_err(|_| EntryError::Malformed)?;
+        let tag = key >> 3;
+        if tag == 0 {
+            return Err(EntryError::Malformed);
+        }
+        let value = match key & 7 {
+            0 => FieldValue::Varint(self.varint()?),
+            1 => FieldValue::Fixed64(u64::from_le_bytes(self.array()?)),
+            2 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| EntryError::Malformed)?;
+                let (bytes, rest) = self.0.split_at_checked(length).ok_or(EntryError::Malformed)?;
+                self.0 = rest;
+                FieldValue::Bytes(bytes)
+            }
+            5 => FieldValue::Fixed32(u32::from_le_bytes(self.array()?)),
+            _ => return Err(EntryError::Malformed),
+        };
+        Ok(Some((tag, value)))
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Result<u64, EntryError> {
+        match self.0 {
+            [only, rest @ ..] if *only < 0x80 => {
+                self.0 = rest;
+                Ok(u64::from(*only))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, EntryError> {
+        let mut number = 0;
+        for (place, byte) in self.0.iter().enumerate().take(10) {
+            if place == 9 && *byte > 1 {
+                break;
+            }
+            number |= u64::from(byte & 0x7f) << (7 * place);
+            if *byte < 0x80 {
+                self.0 = self.0.get(place + 1..).unwrap_or_default();
+                return Ok(number);
+            }
+        }
+        Err(EntryError::Malformed)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], EntryError> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(EntryError::Malformed)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+}
+
+// Field numbers of audit.proto.
+const ENTRY_EVENT: u32 = 1;
+const ENTRY_AGGREGATE: u32 = 2;
+const ENTRY_GAP: u32 = 3;
+const ENTRY_CHAIN: u32 = 4;
+
+/// Filters keep every entry below this, chains excepted.
+pub const MAX_ENTRY_BYTES: usize = 16 << 10;
+/// A chain, its principal and what frames them. Sealed, it has to fit a leaf of at most 65,535 bytes.
+pub const MAX_CHAIN_ENTRY_BYTES: usize = 62_000;
+/// As the delegation header has it.
+pub const MAX_CHAIN_BYTES: usize = 60_000;
+/// A root and eight derivations.
+pub const MAX_DELEGATION_IDS: usize = 9;
+/// Delegation ids and subjects, as tokens bound them.
+const MAX_NAME_BYTES: usize = 256;
+const MAX_TEXT_BYTES: usize = 1 << 10;
+const MAX_ARGUMENTS_BYTES: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use credence_wire::v1::entry::Entry as Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The message that a view stands for.
+    fn decoded(view: &EntryView<'_>) -> v1::Entry {
+        let principal = |principal: Option<PrincipalView<'_>>| principal.map(|principal| principal.to_wire());
+        let kind = match &view.kind {
+            EntryKind::Event(event) => Kind::Event(v1::Event {
+                time_unix_nano: event.time_unix_nano,
+                request_id: event.request_id.to_owned(),
+                trace_id: event.trace_id.to_owned(),
+                rule: event.rule.to_owned(),
+                tool: event.tool.to_owned(),
+                decision: event.decision,
+                reason: event.reason.to_owned(),
+                mode: event.mode,
+                principal: principal(event.principal),
+                agent: event.agent.to_owned(),
+                proof: event.proof,
+                delegation_ids: event.delegation_ids().iter().map(|id| (*id).to_owned()).collect(),
+                arguments_hash: event.arguments_hash.to_vec(),
+                method: event.method.to_owned(),
+                authority: event.authority.to_owned(),
+                path_template: event.path_template.to_owned(),
+                cache: event.cache,
+                decision_ns: event.decision_ns,
+                stale_ms: event.stale_ms,
+                expires_at: event.expires_at,
+                chain_digest: event.chain_digest.to_vec(),
+                arguments: event.arguments.to_vec(),
+                response_status: event.response_status,
+            }),
+            EntryKind::Aggregate(aggregate) => Kind::Aggregate(v1::Aggregate {
+                second: aggregate.second,
+                rule: aggregate.rule.to_owned(),
+                reason: aggregate.reason.to_owned(),
+                count: aggregate.count,
+                decision: aggregate.decision,
+                mode: aggregate.mode,
+            }),
+            EntryKind::Gap(gap) => Kind::Gap(v1::Gap {
+                shed: gap.shed,
+                first_time_unix_nano: gap.first_time_unix_nano,
+                last_time_unix_nano: gap.last_time_unix_nano,
+                shed_counts: gap.shed_counts,
+                shed_chains: gap.shed_chains,
+            }),
+            EntryKind::Chain(chain) => Kind::Chain(v1::PresentedChain {
+                chain: chain.chain.to_vec(),
+                principal: principal(chain.principal),
+            }),
+        };
+        v1::Entry { entry: Some(kind) }
+    }
+
+    fn event(change: impl FnOnce(&mut v1::Event)) -> Vec<u8> {
+        let mut event = v1::Event {
+            time_unix_nano: 1,
+            decision_ns: 300,
+            principal: Some(v1::Principal {
+                issuer: "i".repeat(1024),
+                subject: Some("s".repeat(256)),
+            }),
+            delegation_ids: vec!["d".repeat(256); 9],
+            ..Default::default()
+        };
+        change(&mut event);
+        encode(Kind::Event(event))
+    }
+
+    fn encode(kind: Kind) -> Vec<u8> {
+        v1::Entry { entry: Some(kind) }.encode_to_vec()
+    }
+
+    fn refused(encoded: &[u8]) -> String {
+        EntryView::parse(encoded).unwrap_err().to_string()
+    }
+
+    fn principals() -> impl Strategy<Value = Option<v1::Principal>> {
+        let principal = (".{0,40}", prop::option::of(".{0,40}"));
+        prop::option::of(principal.prop_map(|(issuer, subject)| v1::Principal { issuer, subject }))
+    }
+
+    fn events() -> impl Strategy<Value = Kind> {
+        let texts = prop::collection::vec(".{0,20}", 10);
+        let digests = prop_oneof![Just(0), Just(32)].prop_flat_map(|length| prop::collection::vec(any::<u8>(), length));
+        let bytes = (prop::collection::vec(any::<u8>(), 0..80), digests);
+        let numbers = (any::<u64>(), any::<i32>(), any::<i64>(), any::<u32>(), any::<Option<u64>>());
+        let ids = prop::collection::vec(".{0,20}", 0..=9);
+        (texts, principals(), ids, bytes, numbers).prop_map(
+            |(texts, principal, delegation_ids, (arguments, chain_digest), numbers)| {
+                let mut texts = texts.into_iter();
+                let mut text = || texts.next().unwrap();
+                let (wide, enumeration, signed, narrow, stale_ms) = numbers;
+                Kind::Event(v1::Event {
+                    time_unix_nano: wide,
+                    request_id: text(),
+                    trace_id: text(),
+                    rule: text(),
+                    tool: text(),
+                    decision: enumeration,
+                    reason: text(),
+                    mode: enumeration,
+                    principal,
+                    agent: text(),
+                    proof: enumeration,
+                    delegation_ids,
+                    arguments_hash: arguments.clone(),
+                    method: text(),
+                    authority: text(),
+                    path_template: text(),
+                    cache: enumeration,
+                    decision_ns: wide,
+                    stale_ms,
+                    expires_at: signed,
+                    chain_digest,
+                    arguments,
+                    response_status: narrow,
+                })
+            },
+        )
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        let aggregates = (any::<i64>(), ".{0,20}", ".{0,20}", any::<u64>(), any::<i32>());
+        let gaps = any::<[u64; 5]>();
+        let chains = (prop::collection::vec(any::<u8>(), 0..200), principals());
+        prop_oneof![
+            events(),
+            aggregates.prop_map(|(second, rule, reason, count, decision)| Kind::Aggregate(v1::Aggregate {
+                second,
+                rule,
+                reason,
+                count,
+                decision,
+                mode: decision,
+            })),
+            gaps.prop_map(|[shed, first, last, shed_counts, shed_chains]| Kind::Gap(v1::Gap {
+                shed,
+                first_time_unix_nano: first,
+                last_time_unix_nano: last,
+                shed_counts,
+                shed_chains,
+            })),
+            chains.prop_map(|(chain, principal)| Kind::Chain(v1::PresentedChain { chain, principal })),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn what_clients_encode_reads_as_it_decodes(kind in kinds()) {
+            let encoded = encode(kind.clone());
+            let view = EntryView::parse(&encoded).unwrap();
+            prop_assert_eq!(decoded(&view), v1::Entry { entry: Some(kind) });
+        }
+
+        /// Whatever bytes are read at all read as they decode: bytes are changed, left out, doubled and put in.
+        #[test]
+        fn damaged_bytes_read_as_they_decode_or_not_at_all(
+            kind in kinds(),
+            edits in prop::collection::vec((any::<prop::sample::Index>(), 0..4, any::<u8>()), 1..6),
+        ) {
+            let mut encoded = encode(kind);
+            for (place, edit, byte) in edits {
+                let at = place.index(encoded.len().max(1)).min(encoded.len().saturating_sub(1));
+                match edit {
+                    0 if !encoded.is_empty() => encoded[at] = byte,
+                    1 if !encoded.is_empty() => drop(encoded.remove(at)),
+                    2 => encoded.insert(at, byte),
+                    _ => encoded.extend_from_within(at..),
+                }
+            }
+            if let Ok(view) = EntryView::parse(&encoded) {
+                prop_assert_eq!(v1::Entry::decode(encoded.as_slice()).unwrap(), decoded(&view));
+            }
+        }
+
+        #[test]
+        fn any_bytes_read_as_they_decode_or_not_at_all(encoded in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(view) = EntryView::parse(&encoded) {
+                prop_assert_eq!(v1::Entry::decode(encoded.as_slice()).unwrap(), decoded(&view));
+            }
+        }
+    }
+
+    #[test]
+    fn fields_of_a_newer_client_are_no_reason_to_refuse_an_entry() {
+        let newer = |field: u8| [vec![field << 3 | 2, 3], b"new".to_vec()].concat();
+        let mut entry = event(|_| {});
+        entry.extend(newer(15));
+        EntryView::parse(&entry).unwrap();
+        // Field 30 of an aggregate, whose key takes two bytes.
+        let aggregate = [0xf2, 0x01, 3, b'n', b'e', b'w'];
+        let entry = [&[0x12, aggregate.len() as u8][..], &aggregate].concat();
+        assert!(matches!(
+            EntryView::parse(&entry).unwrap().kind,
+            EntryKind::Aggregate(_)
+        ));
+    }
+
+    #[test]
+    fn each_part_of_an_event_is_bounded() {
+        let cases = [
+            (event(|event| event.delegation_ids.push(String::new())), "more than 9"),
+            (event(|event| event.delegation_ids[8].push('d')), "delegation id"),
+            (event(|event| event.tool = "t".repeat(1025)), "a text"),
+            (event(|event| event.arguments_hash = vec![0; 1025]), "a text"),
+            (event(|event| event.arguments = vec![0; 4097]), "4096 bytes"),
+            (event(|event| event.chain_digest = vec![0; 31]), "32 bytes"),
+            (
+                event(|event| event.principal.get_or_insert_default().subject = Some("s".repeat(257))),
+                "a subject",
+            ),
+            (
+                event(|event| event.principal.get_or_insert_default().issuer = "i".repeat(1025)),
+                "a text",
+            ),
+            (Vec::new(), "does not know"),
+            ([event(|_| {}), event(|_| {})].concat(), "more than one thing"),
+        ];
+        for (entry, reason) in cases {
+            assert!(refused(&entry).contains(reason), "{}", refused(&entry));
+        }
+        EntryView::parse(&event(|_| {})).unwrap();
+    }
+
+    #[test]
+    fn entries_are_bounded_and_chains_have_a_bound_of_their_own() {
+        let long = [event(|_| {}), vec![0x7a, 0xff, 0x7f], vec![0; 16383]].concat();
+        assert!(refused(&long).contains("16384"));
+        let chain = |bytes| {
+            encode(Kind::Chain(v1::PresentedChain {
+                chain: vec![b'c'; bytes],
+                principal: None,
+            }))
+        };
+        EntryView::parse(&chain(60_000)).unwrap();
+        assert!(refused(&chain(60_001)).contains("60000"));
+        assert!(refused(&chain(70_000)).contains("62000"));
+    }
+
+    #[test]
+    fn a_text_is_utf_8_or_the_entry_is_malformed() {
+        let entry = [0x12, 4, 0x12, 2, 0xc3, 0x28];
+        assert_eq!(EntryView::parse(&entry).unwrap_err(), EntryError::Malformed);
+    }
+
+    #[test]
+    fn a_chain_is_known_by_the_hash_of_its_tokens_hashes() {
+        let token = |text: &[u8]| digest(&SHA256, text).as_ref().to_vec();
+        let expected = token(&[token(b"root"), token(b"leaf")].concat());
+        let chain = ChainView {
+            chain: b"root~leaf",
+            principal: None,
+        };
+        assert_eq!(chain.digest().as_slice(), expected);
+    }
+}
