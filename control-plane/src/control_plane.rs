@@ -10,6 +10,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
+use crate::audit::budget::Budget;
+use crate::audit::ingest::BatchBounds;
+use crate::audit::intake::Intake;
 use crate::audit::seen::{Seen, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
@@ -197,10 +200,25 @@ impl ControlPlane {
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
+        let budget = Budget::new(limits.ingest_bytes);
+        let tickets = TicketKey::new(folder.source_key());
+        let intake = Intake {
+            ledger: ledger.clone(),
+            sources: Arc::clone(&sources),
+            tickets: tickets.clone(),
+            budget: budget.clone(),
+            bounds: BatchBounds {
+                entries: limits.max_batch_entries as usize,
+                bytes: limits.max_batch_bytes as usize,
+            },
+            patience: limits.send_timeout,
+            phase: lifecycle.watch(),
+        };
         let report = ReportService::new(
             ledger.clone(),
             Arc::clone(&sources),
-            TicketKey::new(folder.source_key()),
+            tickets,
+            budget,
             report_options(limits),
             lifecycle.watch(),
             Arc::clone(&metrics),
@@ -211,6 +229,7 @@ impl ControlPlane {
             ledger: ledger.clone(),
             seen: Arc::clone(&seen),
             reader,
+            intake,
             access: access.clone(),
             provisioning: identity.provisioning,
             receiver: identity.receiver,
@@ -575,7 +594,6 @@ fn report_options(limits: &Limits) -> ReportOptions {
     ReportOptions {
         max_batch_entries: limits.max_batch_entries,
         max_batch_bytes: limits.max_batch_bytes,
-        ingest_bytes: limits.ingest_bytes,
         hello_timeout: limits.hello_timeout,
         send_timeout: limits.send_timeout,
     }

@@ -160,6 +160,8 @@ pub enum Role {
     Auditor,
     /// What Envoy does on the gRPC port: following revocations and reporting decisions.
     Filter,
+    /// Reporting decisions over HTTP.
+    Reporter,
     /// SCIM.
     Provisioner,
     /// Pushing security event tokens.
@@ -327,12 +329,13 @@ impl CertificateSubject {
 // === impl Role ===
 
 impl Role {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Admin,
         Self::Revoker,
         Self::Watcher,
         Self::Auditor,
         Self::Filter,
+        Self::Reporter,
         Self::Provisioner,
         Self::Transmitter,
     ];
@@ -346,6 +349,7 @@ impl Role {
             Self::Watcher => "watcher",
             Self::Auditor => "auditor",
             Self::Filter => "filter",
+            Self::Reporter => "reporter",
             Self::Provisioner => "provisioner",
             Self::Transmitter => "transmitter",
         }

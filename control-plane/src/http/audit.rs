@@ -112,11 +112,15 @@ enum KindView {
         rule: String,
         reason: String,
         count: u64,
+        decision: DecisionName,
+        mode: &'static str,
     },
     Gap {
         shed: u64,
         first_time: String,
         last_time: String,
+        shed_counts: u64,
+        shed_chains: u64,
     },
     Source(SourceView),
     /// A delegation as it was presented, for the control plane to verify again.
@@ -152,6 +156,17 @@ struct DecisionView {
     decision_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stale_ms: Option<u64>,
+    /// Seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<i64>,
+    /// Lower-case hexadecimal.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    chain_digest: String,
+    /// Their canonical text (RFC 8785).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    arguments: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_status: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -236,6 +251,15 @@ impl From<v1::Entry> for KindView {
             Some(EntryKind::Event(event)) => Self::Decision(Box::new(event.into())),
             Some(EntryKind::Aggregate(aggregate)) => Self::Aggregate {
                 time: rfc3339(aggregate.second, 0),
+                // Clients of an older version, which count denials only, do not say.
+                decision: match aggregate.decision() {
+                    v1::Decision::Allow => DecisionName::Allow,
+                    v1::Decision::Deny | v1::Decision::Unspecified => DecisionName::Deny,
+                },
+                mode: match aggregate.mode() {
+                    v1::Mode::Shadow => "shadow",
+                    v1::Mode::Enforce | v1::Mode::Unspecified => "enforce",
+                },
                 rule: aggregate.rule,
                 reason: aggregate.reason,
                 count: aggregate.count,
@@ -244,6 +268,8 @@ impl From<v1::Entry> for KindView {
                 shed: gap.shed,
                 first_time: nanoseconds(gap.first_time_unix_nano),
                 last_time: nanoseconds(gap.last_time_unix_nano),
+                shed_counts: gap.shed_counts,
+                shed_chains: gap.shed_chains,
             },
             Some(EntryKind::Chain(_)) => Self::Chain,
             None => Self::Unknown,
@@ -286,7 +312,7 @@ impl From<v1::Event> for DecisionView {
             }),
             agent: event.agent,
             delegation_ids: event.delegation_ids,
-            arguments_hash: event.arguments_hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            arguments_hash: hex(&event.arguments_hash),
             method: event.method,
             authority: event.authority,
             path_template: event.path_template,
@@ -294,8 +320,16 @@ impl From<v1::Event> for DecisionView {
             trace_id: event.trace_id,
             decision_ns: event.decision_ns,
             stale_ms: event.stale_ms,
+            expires_at: (event.expires_at != 0).then_some(event.expires_at),
+            chain_digest: hex(&event.chain_digest),
+            arguments: String::from_utf8_lossy(&event.arguments).into_owned(),
+            response_status: (event.response_status != 0).then_some(event.response_status),
         }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl From<StoredSourceChange> for SourceView {

@@ -8,6 +8,7 @@
 //! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
 //! | `POST /v1/revocations/statements` | anybody | [`statements`] |
 //! | `GET /v1/audit/events` | [`Permission::ReadAudit`] | [`audit`] |
+//! | `/v1/audit/sources…` | [`Permission::WriteAudit`] | [`ingest`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
@@ -18,6 +19,7 @@ mod audit;
 mod authorization;
 mod health;
 mod impatient;
+mod ingest;
 mod json;
 mod openapi;
 mod principals;
@@ -50,6 +52,7 @@ use tokio::sync::Semaphore;
 use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
+use crate::audit::intake::Intake;
 use crate::audit::seen::Seen;
 use crate::audit::writer::LedgerHandle;
 use crate::config::Limits;
@@ -73,6 +76,7 @@ pub(crate) struct Api {
     pub(crate) ledger: LedgerHandle,
     pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
+    pub(crate) intake: Intake,
     pub(crate) access: AccessControl,
     /// SCIM, if there is a realm.
     pub(crate) provisioning: Option<Arc<Provisioning>>,
@@ -128,6 +132,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
+        .merge(requiring(Permission::WriteAudit, &api, ingest::routes(api.limits.max_evidence_body)))
         .merge(requiring(Permission::Provision, &api, scim::routes()))
         .merge(requiring(Permission::Transmit, &api, security_events::routes()))
         .merge(open)

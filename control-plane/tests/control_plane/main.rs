@@ -9,6 +9,7 @@ mod certificates;
 mod compaction;
 mod harness;
 mod http;
+mod ingest;
 mod openapi;
 mod principals;
 mod provider;
