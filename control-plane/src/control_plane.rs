@@ -28,6 +28,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
+use crate::otlp::{CursorFile, Follower, OtlpError, PolledLedger, Sender};
 use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock};
@@ -93,6 +94,9 @@ pub enum StartError {
     /// The ledger can not be read.
     #[error("the ledger: {0}")]
     Ledger(String),
+    /// The OpenTelemetry collector can not be spoken to.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
     /// Something of identity providers can not be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -223,6 +227,16 @@ impl ControlPlane {
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
+        let exporting = match &config.settings.audit.otlp {
+            Some(otlp) => Some(Follower::open(
+                PolledLedger(reader.clone()),
+                Sender::new(otlp)?,
+                CursorFile::open(&folder.otlp())?,
+                folder.log_id().to_string(),
+                Arc::clone(&metrics),
+            )?),
+            None => None,
+        };
         let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.head()));
         let api = Arc::new(Api {
             log,
@@ -267,6 +281,9 @@ impl ControlPlane {
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
+        if let Some(follower) = exporting {
+            chores.spawn(follower.follow());
+        }
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());

@@ -261,6 +261,11 @@ fn is_safe(url: &str) -> bool {
     if let Some(rest) = url.strip_prefix("https://") {
         return !rest.is_empty();
     }
+    is_local(url)
+}
+
+/// Whether the URL is http and of this machine.
+pub(crate) fn is_local(url: &str) -> bool {
     let authority = url
         .strip_prefix("http://")
         .and_then(|rest| rest.split(['/', '?', '#']).next())

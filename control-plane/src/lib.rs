@@ -17,6 +17,7 @@ mod identity_settings;
 mod lifecycle;
 mod metrics;
 mod net;
+mod otlp;
 mod outbox;
 mod reload;
 mod revocation;
@@ -42,10 +43,12 @@ pub use identity::IdentityError;
 pub use identity_settings::{
     EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
 };
+pub use otlp::OtlpError;
 pub use reload::ReloadError;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
-    Settings, SettingsError, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
+    AccessSettings, AuditSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, OtlpHeaders,
+    OtlpProtocol, OtlpSettings, PortTls, RateSettings, Role, Settings, SettingsError, StatusSettings, TlsSettings,
+    TokenSettings, TrustAnchorSettings, settings_schema,
 };
 pub use supervision::Failure;
 pub use tls::TlsError;

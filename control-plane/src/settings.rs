@@ -3,6 +3,7 @@
 //! docs/control-plane.md describes every member with its default and its limits.
 
 mod limits;
+mod otlp;
 pub(crate) mod schema;
 mod trust;
 
@@ -15,6 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 pub use self::limits::{RateSettings, StatusSettings};
+pub use self::otlp::{AuditSettings, OtlpHeaders, OtlpProtocol, OtlpSettings};
 pub use self::schema::settings_schema;
 pub(crate) use self::trust::anchors;
 pub use self::trust::{JsonText, TrustAnchorSettings};
@@ -41,6 +43,8 @@ pub struct Settings {
     pub limits: RateSettings,
     /// Answers to status checks.
     pub status: StatusSettings,
+    /// What becomes of evidence besides being kept.
+    pub audit: AuditSettings,
 }
 
 /// How the two ports are protected; a port without TLS speaks plain text.
@@ -190,6 +194,7 @@ impl Settings {
         identity_settings::check(&self.scim, &self.security_events, &self.access)?;
         self.limits.check()?;
         self.status.check()?;
+        self.audit.otlp.as_ref().map_or(Ok(()), OtlpSettings::check)?;
         anchors(&self.trust_anchors)?;
         if self.audience.iter().any(String::is_empty) {
             return Err(SettingsError::at("audience", "a name is not empty"));

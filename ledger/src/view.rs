@@ -568,7 +568,13 @@ mod tests {
         let texts = prop::collection::vec(".{0,20}", 10);
         let digests = prop_oneof![Just(0), Just(32)].prop_flat_map(|length| prop::collection::vec(any::<u8>(), length));
         let bytes = (prop::collection::vec(any::<u8>(), 0..80), digests);
-        let numbers = (any::<u64>(), any::<i32>(), any::<i64>(), any::<u32>(), any::<Option<u64>>());
+        let numbers = (
+            any::<u64>(),
+            any::<i32>(),
+            any::<i64>(),
+            any::<u32>(),
+            any::<Option<u64>>(),
+        );
         let ids = prop::collection::vec(".{0,20}", 0..=9);
         (texts, principals(), ids, bytes, numbers).prop_map(
             |(texts, principal, delegation_ids, (arguments, chain_digest), numbers)| {
@@ -610,14 +616,16 @@ mod tests {
         let chains = (prop::collection::vec(any::<u8>(), 0..200), principals());
         prop_oneof![
             events(),
-            aggregates.prop_map(|(second, rule, reason, count, decision)| Kind::Aggregate(v1::Aggregate {
-                second,
-                rule,
-                reason,
-                count,
-                decision,
-                mode: decision,
-            })),
+            aggregates.prop_map(
+                |(second, rule, reason, count, decision)| Kind::Aggregate(v1::Aggregate {
+                    second,
+                    rule,
+                    reason,
+                    count,
+                    decision,
+                    mode: decision,
+                })
+            ),
             gaps.prop_map(|[shed, first, last, shed_counts, shed_chains]| Kind::Gap(v1::Gap {
                 shed,
                 first_time_unix_nano: first,

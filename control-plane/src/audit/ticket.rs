@@ -39,7 +39,11 @@ impl TicketKey {
 
     /// Whether the ticket was given to this peer and to nobody else.
     pub(crate) fn is_of(&self, ticket: &v1::SourceTicket, peer: &str) -> bool {
-        !ticket.source.contains('\0') && self.bound(&ticket.source, Some(peer)).verify_slice(&ticket.secret).is_ok()
+        !ticket.source.contains('\0')
+            && self
+                .bound(&ticket.source, Some(peer))
+                .verify_slice(&ticket.secret)
+                .is_ok()
     }
 
     fn bound(&self, source: &str, peer: Option<&str>) -> Hmac<Sha256> {

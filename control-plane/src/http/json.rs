@@ -29,11 +29,12 @@ pub(crate) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Stri
 /// Reads a part of a body that was found to be JSON already: one object, at this place in the body.
 pub(crate) fn part<'de, T: Deserialize<'de>>(text: &'de RawValue, place: &str) -> Result<T, String> {
     let mut deserializer = serde_json::Deserializer::from_str(text.get());
-    let Object(parsed) =
-        serde_path_to_error::deserialize(&mut deserializer).map_err(|error| match error.path().to_string().as_str() {
+    let Object(parsed) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        match error.path().to_string().as_str() {
             "." => format!("at {place}: {}", reason(error.inner())),
             path => format!("at {place}.{path}: {}", reason(error.inner())),
-        })?;
+        }
+    })?;
     Ok(parsed)
 }
 

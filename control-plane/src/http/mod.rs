@@ -132,7 +132,11 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
-        .merge(requiring(Permission::WriteAudit, &api, ingest::routes(api.limits.max_evidence_body)))
+        .merge(requiring(
+            Permission::WriteAudit,
+            &api,
+            ingest::routes(api.limits.max_evidence_body),
+        ))
         .merge(requiring(Permission::Provision, &api, scim::routes()))
         .merge(requiring(Permission::Transmit, &api, security_events::routes()))
         .merge(open)

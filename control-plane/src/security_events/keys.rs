@@ -57,7 +57,7 @@ pub(crate) enum KeysError {
     File { path: PathBuf, error: std::io::Error },
     #[error("{url}: {problem}")]
     Url { url: String, problem: String },
-    #[error("no authorities to vouch for https servers were found; name a PEM file in jwks: ca")]
+    #[error("no authorities to vouch for https servers were found; name a PEM file as ca")]
     NoAuthorities,
     #[error("not a JWK set: {0}")]
     Json(#[from] JsonError),
@@ -329,14 +329,8 @@ fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
         .map_err(failed)
 }
 
-fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>, KeysError> {
-    let system = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.is_file());
-    let path = ca.or(system).ok_or(KeysError::NoAuthorities)?;
-    let failed = |error| KeysError::File {
-        path: path.to_owned(),
-        error,
-    };
-    let text = credence_storage::durable::read_small_file(path, MAX_AUTHORITIES_BYTES).map_err(failed)?;
+pub(crate) fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>, KeysError> {
+    let (path, text) = read_authorities(ca)?;
     let certificates: Vec<_> = ureq::tls::parse_pem(&text)
         .filter_map(|item| match item {
             Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),
@@ -344,8 +338,26 @@ fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>
         })
         .collect();
     match certificates.is_empty() {
-        true => Err(failed(std::io::Error::other("it holds no certificate in PEM"))),
+        true => Err(KeysError::File {
+            path,
+            error: std::io::Error::other("it holds no certificate in PEM"),
+        }),
         false => Ok(certificates),
+    }
+}
+
+/// The same as PEM.
+pub(crate) fn authorities_text(ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
+    authorities(ca)?;
+    read_authorities(ca).map(|(_, text)| text)
+}
+
+fn read_authorities(ca: Option<&Path>) -> Result<(PathBuf, Vec<u8>), KeysError> {
+    let system = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.is_file());
+    let path = ca.or(system).ok_or(KeysError::NoAuthorities)?.to_owned();
+    match credence_storage::durable::read_small_file(&path, MAX_AUTHORITIES_BYTES) {
+        Ok(text) => Ok((path, text)),
+        Err(error) => Err(KeysError::File { path, error }),
     }
 }
 

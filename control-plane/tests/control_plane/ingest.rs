@@ -48,7 +48,10 @@ impl<'a> Source<'a> {
     /// Sends and expects it to be durable up to there.
     async fn store(&self, first_sequence: u64, entries: &[Value], acknowledged: u64) {
         let answer = self.send(first_sequence, entries).await;
-        assert_eq!((answer.status, &answer.json()), (200, &json!({"acknowledged": acknowledged})));
+        assert_eq!(
+            (answer.status, &answer.json()),
+            (200, &json!({"acknowledged": acknowledged}))
+        );
     }
 
     async fn position(&self) -> Answer {
@@ -63,7 +66,10 @@ impl<'a> Source<'a> {
     /// The numbers of its entries in the ledger, and what happened to it, oldest first.
     async fn recorded(&self) -> Vec<String> {
         let events = self.server.events("").await;
-        let of_source = events.iter().rev().filter(|event| event["source"] == self.name.as_str());
+        let of_source = events
+            .iter()
+            .rev()
+            .filter(|event| event["source"] == self.name.as_str());
         of_source
             .map(|event| match event["sequence"].as_u64() {
                 Some(sequence) => sequence.to_string(),
@@ -125,9 +131,15 @@ async fn what_is_reported_is_read_back_in_the_same_words() {
     let mut read = server.events("").await;
     read.reverse();
     let started = read.remove(0);
-    assert_eq!((started["node"].as_str(), started["plugin"].as_str()), (Some("gateway-1"), Some("nginx")));
+    assert_eq!(
+        (started["node"].as_str(), started["plugin"].as_str()),
+        (Some("gateway-1"), Some("nginx"))
+    );
     let peer = started["peer"].as_str().unwrap();
-    assert!(peer.contains("operator") && peer.contains("127.0.0.1") && peer.contains("HTTP"), "{peer}");
+    assert!(
+        peer.contains("operator") && peer.contains("127.0.0.1") && peer.contains("HTTP"),
+        "{peer}"
+    );
     for (index, (mut read, sent)) in read.into_iter().zip(sent).enumerate() {
         let members = read.as_object_mut().unwrap();
         assert_eq!(members.remove("source"), Some(json!(source.name)));
@@ -156,7 +168,10 @@ async fn exactly_the_next_entries_are_stored_and_what_is_sent_again_is_harmless(
     source.store(4, &[], 3).await;
     assert_eq!(source.send(5, &[]).await.status, 409);
     assert_eq!(source.recorded().await, ["started", "1", "2", "3"]);
-    assert_eq!(source.position().await.json(), json!({"source": source.name, "acknowledged": 3}));
+    assert_eq!(
+        source.position().await.json(),
+        json!({"source": source.name, "acknowledged": 3})
+    );
 }
 
 #[tokio::test]
@@ -263,12 +278,24 @@ async fn a_batch_is_stored_whole_or_refused_with_the_entry_and_the_member() {
     let many = json!({"first_sequence": 1, "entries": vec![decision("a"); 1001]}).to_string();
     for (body, status, expected) in [
         (with("colour", json!("red")), 400, "at entries[1].colour: unknown field"),
-        (with("time", json!("yesterday")), 400, "at entries[1].time: write a time"),
+        (
+            with("time", json!("yesterday")),
+            400,
+            "at entries[1].time: write a time",
+        ),
         (with("tool", json!("t".repeat(1025))), 400, "entry 2 of the batch"),
         (with("delegation_ids", json!(vec!["i"; 10])), 400, "more than 9"),
-        (r#"{"first_sequence": 0, "entries": []}"#.to_owned(), 400, "at first_sequence"),
+        (
+            r#"{"first_sequence": 0, "entries": []}"#.to_owned(),
+            400,
+            "at first_sequence",
+        ),
         (r#"{"first_sequence": 1}"#.to_owned(), 400, "missing field `entries`"),
-        (r#"{"first_sequence": 1, "entries": [], "more": 1}"#.to_owned(), 400, "unknown field"),
+        (
+            r#"{"first_sequence": 1, "entries": [], "more": 1}"#.to_owned(),
+            400,
+            "unknown field",
+        ),
         ("[]".to_owned(), 400, "in the body"),
         (many, 413, "at most 1000 entries"),
         (" ".repeat((4 << 20) + 1), 413, "4194304 bytes"),
@@ -294,7 +321,11 @@ async fn a_full_ledger_says_when_to_send_again_and_keeps_what_it_has() {
         next += 10;
     };
     assert_eq!(refused.status, 503, "{}", refused.text);
-    assert!(refused.retry_after.is_some() && refused.text.contains("send it again"), "{}", refused.text);
+    assert!(
+        refused.retry_after.is_some() && refused.text.contains("send it again"),
+        "{}",
+        refused.text
+    );
     assert_eq!(source.position().await.json()["acknowledged"], next - 1);
 }
 

@@ -11,6 +11,7 @@ mod harness;
 mod http;
 mod ingest;
 mod openapi;
+mod otlp;
 mod principals;
 mod provider;
 mod restart;

@@ -384,7 +384,9 @@ impl<'de, const BYTES: usize> Deserialize<'de> for Hex<BYTES> {
         };
         bytes.map(Self).ok_or_else(|| {
             let digits = 2 * BYTES;
-            D::Error::custom(format_args!("write {digits} lower-case hexadecimal digits, or leave it out"))
+            D::Error::custom(format_args!(
+                "write {digits} lower-case hexadecimal digits, or leave it out"
+            ))
         })
     }
 }
@@ -462,7 +464,9 @@ mod tests {
     #[test]
     fn whatever_is_wrong_is_said_with_the_entry_and_the_member() {
         let decision = |members: &str| {
-            format!(r#"{{"kind": "decision", "time": "2027-01-15T08:00:00Z", "decision": "allow", "reason": "ok", {members}}}"#)
+            format!(
+                r#"{{"kind": "decision", "time": "2027-01-15T08:00:00Z", "decision": "allow", "reason": "ok", {members}}}"#
+            )
         };
         let count = |members: &str| format!(r#"{{"kind": "aggregate", "reason": "r", {members}}}"#);
         for (text, expected) in [
@@ -474,19 +478,46 @@ mod tests {
             (decision(r#""reason": "r""#), "duplicate field `reason`"),
             (decision(r#""tool": null"#), "at entries[3].tool: "),
             (decision(r#""decision_ns": -1"#), "at entries[3].decision_ns: "),
-            (decision(r#""trace_id": "4BF9""#), "at entries[3].trace_id: write 32 lower-case"),
-            (decision(r#""arguments_hash": "ab""#), "at entries[3].arguments_hash: write 96"),
-            (decision(r#""response_status": 0"#), "at entries[3].response_status: write 100"),
-            (decision(r#""principal": {"issuer": ""}"#), "at entries[3].principal.issuer: it must"),
+            (
+                decision(r#""trace_id": "4BF9""#),
+                "at entries[3].trace_id: write 32 lower-case",
+            ),
+            (
+                decision(r#""arguments_hash": "ab""#),
+                "at entries[3].arguments_hash: write 96",
+            ),
+            (
+                decision(r#""response_status": 0"#),
+                "at entries[3].response_status: write 100",
+            ),
+            (
+                decision(r#""principal": {"issuer": ""}"#),
+                "at entries[3].principal.issuer: it must",
+            ),
             (decision(r#""principal": ["i"]"#), "at entries[3].principal: "),
-            (count(r#""count": 0, "time": "2027-01-15T08:00:00Z""#), "at entries[3].count: write at least 1"),
-            (count(r#""count": 1, "time": "2027-01-15T08:00:00.1Z""#), "at entries[3].time: write a whole second"),
-            (count(r#""count": 1, "time": "1969-12-31T23:59:59Z""#), "at entries[3].time: "),
-            (r#"{"kind": "chain", "chain": "", "principal": {"issuer": "i"}}"#.to_owned(), "at entries[3].chain: "),
+            (
+                count(r#""count": 0, "time": "2027-01-15T08:00:00Z""#),
+                "at entries[3].count: write at least 1",
+            ),
+            (
+                count(r#""count": 1, "time": "2027-01-15T08:00:00.1Z""#),
+                "at entries[3].time: write a whole second",
+            ),
+            (
+                count(r#""count": 1, "time": "1969-12-31T23:59:59Z""#),
+                "at entries[3].time: ",
+            ),
+            (
+                r#"{"kind": "chain", "chain": "", "principal": {"issuer": "i"}}"#.to_owned(),
+                "at entries[3].chain: ",
+            ),
         ] {
             let refused = read_text(&text).unwrap_err();
             assert!(refused.contains(expected), "{text}: {refused}");
-            assert!(refused.starts_with("at entries[3]") && !refused.contains("line"), "{refused}");
+            assert!(
+                refused.starts_with("at entries[3]") && !refused.contains("line"),
+                "{refused}"
+            );
         }
     }
 }

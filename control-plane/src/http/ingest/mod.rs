@@ -160,7 +160,10 @@ fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, P
         entries,
     } = json::parse(body)?;
     if entries.len() > max_entries {
-        let detail = format!("a batch has at most {max_entries} entries, and this one {}", entries.len());
+        let detail = format!(
+            "a batch has at most {max_entries} entries, and this one {}",
+            entries.len()
+        );
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
     }
     if !(1..=MAX_SEQUENCE).contains(&first_sequence) {
