@@ -1,6 +1,7 @@
 //! `credence audit`: the evidence of decisions. Each subcommand is a file of its name.
 
 mod conditions;
+mod export;
 mod query;
 mod record;
 mod show;
@@ -22,6 +23,7 @@ enum AuditCommand {
     Query(query::Query),
     Tail(tail::Tail),
     Show(show::Show),
+    Export(export::Export),
 }
 
 impl Audit {
@@ -30,6 +32,7 @@ impl Audit {
             AuditCommand::Query(query) => query.run(out),
             AuditCommand::Tail(tail) => tail.run(out),
             AuditCommand::Show(show) => show.run(out),
+            AuditCommand::Export(export) => export.run(out),
         }
     }
 }
