@@ -189,7 +189,7 @@ async fn a_decision_arrives_in_opentelemetrys_words() {
     let endpoint = collector.grpc("127.0.0.1:0").await;
     let place = Place::new();
     let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
-    let (mut reporter, _) = server.report(None).await.unwrap();
+    let (reporter, _) = server.report(None).await.unwrap();
     let mut denied = event("payments.send");
     let Some(v1::entry::Entry::Event(decision)) = &mut denied.entry else {
         panic!("{denied:?}");
@@ -254,7 +254,7 @@ async fn what_is_refused_is_counted_and_the_rest_goes_on() {
     let endpoint = collector.grpc("127.0.0.1:0").await;
     let place = Place::new();
     let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
-    let (mut reporter, _) = server.report(None).await.unwrap();
+    let (reporter, _) = server.report(None).await.unwrap();
     // The source's beginning is refused as a whole.
     server.wait_for("credence_otlp_refused_total 1").await;
     reporter.batch(1, events(&["a", "b"])).await;
@@ -288,7 +288,7 @@ async fn after_a_restart_it_goes_on_where_it_was() {
     let endpoint = collector.grpc("127.0.0.1:0").await;
     let place = Place::new();
     let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
-    let (mut reporter, _) = server.report(None).await.unwrap();
+    let (reporter, _) = server.report(None).await.unwrap();
     reporter.batch(1, events(&["a"])).await;
     until(&mut requests, 1).await;
     let cursor = place.path("otlp/cursor");
@@ -299,7 +299,7 @@ async fn after_a_restart_it_goes_on_where_it_was() {
     }
     drop(server);
     let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
-    let (mut reporter, _) = server.report(None).await.unwrap();
+    let (reporter, _) = server.report(None).await.unwrap();
     reporter.batch(1, events(&["b"])).await;
     let records = until(&mut requests, 3).await;
     assert_eq!(indexes(&records), [2, 3]);
