@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
-# for SCIM (scim), a fuzzer of HTTP APIs (openapi) and Go's tools for transparency logs (tlog). For each asked for it prints either
+# for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog) and readers of exported evidence
+# (evidence). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -83,6 +84,8 @@ toolchain_of_sse() { toolchain_of_node; }
 
 toolchain_of_openapi() { toolchain_of_python; }
 
+toolchain_of_evidence() { toolchain_of_python; }
+
 # toolchain OLDEST NAME COMMAND VERSION_COMMAND...
 toolchain() {
     local oldest=$1 name=$2 command=$3 version
@@ -119,6 +122,8 @@ prepare_node() {
 prepare_sse() { prepare_node "$@"; }
 
 prepare_openapi() { prepare_python "$@"; }
+
+prepare_evidence() { prepare_python "$@"; }
 
 prepare_scim() { prepare_python "$@"; }
 

@@ -22,8 +22,8 @@ pub(crate) struct Token {
     #[arg(long, value_name = "NAME")]
     name: String,
 
-    /// What it is good for: admin, revoker, watcher, auditor, filter, provisioner or transmitter. May be given several
-    /// times.
+    /// What it is good for: admin, revoker, watcher, auditor, filter, reporter, provisioner or transmitter. May be given
+    /// several times.
     #[arg(long = "role", value_name = "ROLE", required = true)]
     roles: Vec<Role>,
 

@@ -121,6 +121,8 @@ pub struct Limits {
     pub max_request_body: usize,
     /// The same of a batch of status checks.
     pub max_status_body: usize,
+    /// The same of a batch of evidence, as JSON.
+    pub max_evidence_body: usize,
     /// How long an HTTP request may take: 408 if it did not arrive whole in time, 504 once it was being carried out.
     pub request_timeout: Duration,
     /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. As long may the first bytes of a
@@ -251,6 +253,7 @@ impl Config {
             ("max_connections", limits.max_connections),
             ("max_request_body", limits.max_request_body),
             ("max_status_body", limits.max_status_body),
+            ("max_evidence_body", limits.max_evidence_body),
         ];
         match positive
             .iter()
@@ -298,6 +301,7 @@ impl Default for Limits {
             max_connections: 16_384,
             max_request_body: 64 << 10,
             max_status_body: 1 << 20,
+            max_evidence_body: 4 << 20,
             request_timeout: Duration::from_secs(30),
             hello_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(10),

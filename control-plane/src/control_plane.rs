@@ -10,6 +10,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
+use crate::audit::budget::Budget;
+use crate::audit::ingest::BatchBounds;
+use crate::audit::intake::Intake;
 use crate::audit::publisher::Publisher;
 use crate::audit::seen::{Seen, SeenOfLate, Sightings};
 use crate::audit::server::ReportServer;
@@ -27,6 +30,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
+use crate::otlp::{CursorFile, FollowedLedger, Follower, OtlpError, Sender};
 use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock};
@@ -96,6 +100,9 @@ pub enum StartError {
     /// A witness can not be asked.
     #[error("{0}")]
     Witness(String),
+    /// The OpenTelemetry collector can not be spoken to.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
     /// Something of identity providers can not be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -226,23 +233,50 @@ impl ControlPlane {
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
+        let budget = Budget::new(limits.ingest_bytes);
+        let tickets = TicketKey::new(folder.source_key());
+        let intake = Intake {
+            ledger: ledger.clone(),
+            sources: Arc::clone(&sources),
+            tickets: tickets.clone(),
+            budget: budget.clone(),
+            bounds: BatchBounds {
+                entries: limits.max_batch_entries as usize,
+                bytes: limits.max_batch_bytes as usize,
+            },
+            patience: limits.send_timeout,
+            phase: lifecycle.watch(),
+        };
         let report = ReportService::new(
             ledger.clone(),
             Arc::clone(&sources),
-            TicketKey::new(folder.source_key()),
+            tickets,
+            budget,
             report_options(limits),
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
+        let ledger_growth = growth_of(&reader);
+        let exporting = match &config.settings.audit.otlp {
+            Some(otlp) => Some(Follower::open(
+                FollowedLedger::new(reader.clone(), ledger_growth.clone()),
+                Sender::new(otlp)?,
+                CursorFile::open(&folder.otlp())?,
+                folder.log_id().to_string(),
+                Arc::clone(&metrics),
+            )?),
+            None => None,
+        };
         let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.head()));
         let api = Arc::new(Api {
             log,
             ledger: ledger.clone(),
             seen: Arc::clone(&seen),
-            ledger_growth: growth_of(&reader),
+            ledger_growth,
             reader,
             publisher: Arc::clone(&publisher),
             tiles: config.settings.ledger.tiles,
+            intake,
             access: access.clone(),
             provisioning: identity.provisioning,
             receiver: identity.receiver,
@@ -282,6 +316,9 @@ impl ControlPlane {
         let mut chores = JoinSet::new();
         chores.spawn(ledger.clone().keep_retention(RETENTION_TICK));
         chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
+        if let Some(follower) = exporting {
+            chores.spawn(follower.follow());
+        }
         chores.spawn(inherited.clear_when_kept(promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
@@ -702,7 +739,6 @@ fn report_options(limits: &Limits) -> ReportOptions {
     ReportOptions {
         max_batch_entries: limits.max_batch_entries,
         max_batch_bytes: limits.max_batch_bytes,
-        ingest_bytes: limits.ingest_bytes,
         hello_timeout: limits.hello_timeout,
         send_timeout: limits.send_timeout,
     }

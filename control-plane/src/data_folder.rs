@@ -16,6 +16,7 @@
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
 //! identity/                users, and security events that have been seen (redb)
+//! otlp/cursor              the index of the next record for the OpenTelemetry collector
 //! ```
 //!
 //! `log/` is built aside and renamed into place, so that it is either whole or not there.
@@ -223,6 +224,10 @@ impl DataFolder {
 
     pub(crate) fn identity(&self) -> PathBuf {
         self.path.join(IDENTITY)
+    }
+
+    pub(crate) fn otlp(&self) -> PathBuf {
+        self.path.join(OTLP)
     }
 
     pub(crate) fn promise(&self) -> io::Result<PromiseFile> {
@@ -472,7 +477,7 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let expected = match name.as_str() {
             LOCK | LOG_ASIDE | "lost+found" => true,
-            LEDGER | IDENTITY => std::fs::read_dir(entry.path())?.next().is_none(),
+            LEDGER | IDENTITY | OTLP => std::fs::read_dir(entry.path())?.next().is_none(),
             _ => false,
         };
         if !expected {
@@ -616,6 +621,7 @@ const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
 const IDENTITY: &str = "identity";
+const OTLP: &str = "otlp";
 
 #[cfg(test)]
 mod tests {

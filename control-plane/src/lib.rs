@@ -17,6 +17,7 @@ mod identity_settings;
 mod lifecycle;
 mod metrics;
 mod net;
+mod otlp;
 mod outbound;
 mod outbox;
 mod reload;
@@ -43,11 +44,12 @@ pub use identity::IdentityError;
 pub use identity_settings::{
     EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
 };
+pub use otlp::OtlpError;
 pub use reload::ReloadError;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, LedgerSettings, PortTls,
-    RateSettings, Role, Settings, SettingsError, StatusSettings, TileAccess, TlsSettings, TokenSettings,
-    TrustAnchorSettings, WitnessSettings, settings_schema,
+    AccessSettings, AuditSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, LedgerSettings,
+    OtlpHeaders, OtlpProtocol, OtlpSettings, PortTls, RateSettings, Role, Settings, SettingsError, StatusSettings,
+    TileAccess, TlsSettings, TokenSettings, TrustAnchorSettings, WitnessSettings, settings_schema,
 };
 pub use supervision::Failure;
 pub use tls::TlsError;

@@ -64,6 +64,11 @@ pub(crate) struct Metrics {
     pub(crate) security_events: Family<SecurityEvent, Counter>,
     pub(crate) security_event_ids: Gauge,
     pub(crate) jwks_reads: Family<JwksRead, Counter>,
+    pub(crate) otlp_sent: Counter,
+    pub(crate) otlp_refused: Counter,
+    pub(crate) otlp_missed: Counter,
+    pub(crate) otlp_failures: Counter,
+    pub(crate) otlp_waiting: Gauge,
 }
 
 /// How a stream ended: the gRPC status code's name.
@@ -223,6 +228,11 @@ impl Metrics {
             security_events: Family::default(),
             security_event_ids: Gauge::default(),
             jwks_reads: Family::default(),
+            otlp_sent: Counter::default(),
+            otlp_refused: Counter::default(),
+            otlp_missed: Counter::default(),
+            otlp_failures: Counter::default(),
+            otlp_waiting: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -476,6 +486,32 @@ impl Metrics {
             "jwks_reads",
             "Attempts to read the keys of a transmitter of security events, by outcome",
             self.jwks_reads.clone(),
+        );
+        let otlp = registry.sub_registry_with_prefix("otlp");
+        otlp.register(
+            "sent",
+            "Records that the OpenTelemetry collector has taken",
+            self.otlp_sent.clone(),
+        );
+        otlp.register(
+            "refused",
+            "Records that the OpenTelemetry collector refused for good",
+            self.otlp_refused.clone(),
+        );
+        otlp.register(
+            "missed",
+            "Records that were removed from the ledger before the OpenTelemetry collector took them",
+            self.otlp_missed.clone(),
+        );
+        otlp.register(
+            "failures",
+            "Requests to the OpenTelemetry collector that have to be sent again",
+            self.otlp_failures.clone(),
+        );
+        otlp.register(
+            "waiting",
+            "Records that wait for the OpenTelemetry collector",
+            self.otlp_waiting.clone(),
         );
     }
 }

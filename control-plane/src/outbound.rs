@@ -33,6 +33,15 @@ pub(crate) fn agent(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<u
 
 /// Reads the authorities that vouch for https servers.
 pub(crate) fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>, OutboundError> {
+    read_authorities(ca).map(|(_, certificates)| certificates)
+}
+
+/// The same as PEM.
+pub(crate) fn authorities_text(ca: Option<&Path>) -> Result<Vec<u8>, OutboundError> {
+    read_authorities(ca).map(|(text, _)| text)
+}
+
+fn read_authorities(ca: Option<&Path>) -> Result<(Vec<u8>, Vec<ureq::tls::Certificate<'static>>), OutboundError> {
     let system = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.is_file());
     let path = ca.or(system).ok_or(OutboundError::NoAuthorities)?;
     let failed = |error| OutboundError::Authorities {
@@ -48,7 +57,7 @@ pub(crate) fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificat
         .collect();
     match certificates.is_empty() {
         true => Err(failed(std::io::Error::other("it holds no certificate in PEM"))),
-        false => Ok(certificates),
+        false => Ok((text, certificates)),
     }
 }
 
@@ -57,6 +66,11 @@ pub(crate) fn is_safe(url: &str) -> bool {
     if let Some(rest) = url.strip_prefix("https://") {
         return !rest.is_empty();
     }
+    is_local(url)
+}
+
+/// Whether the URL is http and of this machine.
+pub(crate) fn is_local(url: &str) -> bool {
     let authority = url
         .strip_prefix("http://")
         .and_then(|rest| rest.split(['/', '?', '#']).next())

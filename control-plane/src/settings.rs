@@ -4,6 +4,7 @@
 
 mod ledger;
 mod limits;
+mod otlp;
 pub(crate) mod schema;
 mod trust;
 
@@ -18,6 +19,7 @@ use time::format_description::well_known::Rfc3339;
 
 pub use self::ledger::{LedgerSettings, TileAccess, WitnessSettings};
 pub use self::limits::{RateSettings, StatusSettings};
+pub use self::otlp::{AuditSettings, OtlpHeaders, OtlpProtocol, OtlpSettings};
 pub use self::schema::settings_schema;
 pub(crate) use self::trust::anchors;
 pub use self::trust::{JsonText, TrustAnchorSettings};
@@ -46,6 +48,8 @@ pub struct Settings {
     pub status: StatusSettings,
     /// What others may see of the ledger, and who vouches for it.
     pub ledger: LedgerSettings,
+    /// What becomes of evidence besides being kept.
+    pub audit: AuditSettings,
 }
 
 /// How the two ports are protected; a port without TLS speaks plain text.
@@ -165,6 +169,8 @@ pub enum Role {
     Auditor,
     /// What Envoy does on the gRPC port: following revocations and reporting decisions.
     Filter,
+    /// Reporting decisions over HTTP.
+    Reporter,
     /// SCIM.
     Provisioner,
     /// Pushing security event tokens.
@@ -202,6 +208,7 @@ impl Settings {
         self.limits.check()?;
         self.status.check()?;
         self.ledger.check()?;
+        self.audit.otlp.as_ref().map_or(Ok(()), OtlpSettings::check)?;
         anchors(&self.trust_anchors)?;
         if self.audience.iter().any(String::is_empty) {
             return Err(SettingsError::at("audience", "a name is not empty"));
@@ -341,12 +348,13 @@ impl CertificateSubject {
 // === impl Role ===
 
 impl Role {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Admin,
         Self::Revoker,
         Self::Watcher,
         Self::Auditor,
         Self::Filter,
+        Self::Reporter,
         Self::Provisioner,
         Self::Transmitter,
     ];
@@ -360,6 +368,7 @@ impl Role {
             Self::Watcher => "watcher",
             Self::Auditor => "auditor",
             Self::Filter => "filter",
+            Self::Reporter => "reporter",
             Self::Provisioner => "provisioner",
             Self::Transmitter => "transmitter",
         }

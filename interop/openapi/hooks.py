@@ -2,6 +2,7 @@
 that no JSON schema says."""
 
 import base64
+import datetime
 import json
 
 import schemathesis
@@ -24,6 +25,10 @@ def principal_id(name):
 
 
 schemathesis.openapi.format("principal-id", st.lists(names, min_size=1, max_size=2).map(principal_id))
+
+seconds = st.datetimes(min_value=datetime.datetime(1970, 1, 1), max_value=datetime.datetime(2500, 1, 1))
+schemathesis.openapi.format("audit-time", seconds.map(lambda time: time.isoformat() + "Z"))
+schemathesis.openapi.format("audit-second", seconds.map(lambda time: time.isoformat(timespec="seconds") + "Z"))
 
 literals = names.map(json.dumps)
 texts = st.sampled_from(["userName", "id", "externalId", "displayName", "name.familyName", "emails", "emails.value"])

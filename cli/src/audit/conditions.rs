@@ -76,6 +76,15 @@ enum Kind {
 }
 
 impl Conditions {
+    /// The kind alone: a kind that is left out unless it is asked for may be the newest.
+    pub(super) fn of_kind(&self) -> Self {
+        let asks_for_chains = matches!(self.kind, Some(Kind::Chain)) || self.chain.is_some();
+        Self {
+            kind: asks_for_chains.then_some(Kind::Chain),
+            ..Self::default()
+        }
+    }
+
     /// As the query string of `/v1/audit/events` has them.
     pub(super) fn parameters(&self) -> Vec<(&'static str, String)> {
         let decision = self.decision.map(|decision| match decision {

@@ -1,6 +1,7 @@
 //! `credence audit`: the evidence of decisions. Each subcommand is a file of its name.
 
 mod conditions;
+mod export;
 mod key;
 mod prove;
 mod query;
@@ -28,6 +29,7 @@ enum AuditCommand {
     Key(key::Key),
     Prove(prove::Prove),
     Verify(verify::Verify),
+    Export(export::Export),
 }
 
 impl Audit {
@@ -39,6 +41,7 @@ impl Audit {
             AuditCommand::Key(key) => key.run(out),
             AuditCommand::Prove(prove) => prove.run(out),
             AuditCommand::Verify(verify) => verify.run(out),
+            AuditCommand::Export(export) => export.run(out),
         }
     }
 }

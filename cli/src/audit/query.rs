@@ -33,7 +33,13 @@ pub(super) struct Query {
 
 impl Query {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let records = newest(&self.control_plane.client()?, &self.conditions, self.before, self.limit)?;
+        let records = newest(
+            &self.control_plane.client()?,
+            &self.conditions,
+            self.before,
+            None,
+            self.limit,
+        )?;
         print(&records, self.json, Heading::Printed, out)?;
         Ok(Outcome::Done)
     }
@@ -48,11 +54,12 @@ struct Page<'a> {
     next: Option<u64>,
 }
 
-/// The newest records that are before `before`, newest first, at most `limit`.
+/// The newest records that are before `before` and after `after`, newest first, at most `limit`.
 pub(super) fn newest(
     client: &Client,
     conditions: &Conditions,
     mut before: Option<u64>,
+    after: Option<u64>,
     limit: usize,
 ) -> Result<Vec<Record>, Failure> {
     let mut records = Vec::new();
@@ -63,12 +70,16 @@ pub(super) fn newest(
         let text = client.get("/v1/audit/events", &parameters)?;
         let page: Page<'_> = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
         for event in page.events {
-            records.push(Record::read(event.get())?);
+            let record = Record::read(event.get())?;
+            if after.is_some_and(|after| record.index <= after) {
+                return Ok(records);
+            }
+            records.push(record);
         }
         match page.next {
             // A page may be short, or even empty, and still not be the last.
-            Some(next) => before = Some(next),
-            None => break,
+            Some(next) if after.is_none_or(|after| next > after + 1) => before = Some(next),
+            Some(_) | None => break,
         }
     }
     Ok(records)

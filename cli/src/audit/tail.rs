@@ -31,9 +31,9 @@ impl Tail {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client()?;
         // Whatever it is, so that nothing is shown twice and nothing is missed.
-        let head = newest(&client, &Conditions::default(), None, 1)?;
+        let head = newest(&client, &Conditions::default(), None, None, 1)?;
         let head = head.first().map(|record| record.index);
-        let mut records = newest(&client, &self.conditions, head.map(|index| index + 1), self.last)?;
+        let mut records = newest(&client, &self.conditions, head.map(|index| index + 1), None, self.last)?;
         records.reverse();
         print(&records, self.json, Heading::Printed, out)?;
         out.flush()?;

@@ -13,7 +13,7 @@ use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 
 use super::supervised::Supervised;
-use super::{AccessControl, Caller, Credentials, Permission, Refusal, TokenDigest};
+use super::{AccessControl, Caller, Credentials, PeerCertificate, Permission, Refusal, TokenDigest};
 use crate::metrics::{Metrics, Outcome, code_name};
 use crate::revocation::log::unix_seconds;
 use crate::throttle::Throttle;
@@ -33,6 +33,19 @@ pub(crate) struct Gate<S> {
 /// What stands for whoever is at the other end, from one of his connections to the next.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerName(pub(crate) String);
+
+// === impl PeerName ===
+
+impl PeerName {
+    /// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else
+    /// the credential's.
+    pub(crate) fn of(certificate: Option<&PeerCertificate>, caller: Option<&Caller>) -> Option<Self> {
+        certificate
+            .and_then(PeerCertificate::name)
+            .or(caller.map(|caller| caller.name.as_str()))
+            .map(|name| Self(name.to_owned()))
+    }
+}
 
 // === impl Gate ===
 
@@ -79,8 +92,9 @@ impl<S> Gate<S> {
             local_addr: None,
             remote_addr: peer.address,
         });
-        if let Some(name) = name(&shown, caller.as_deref()) {
-            extensions.insert(PeerName(name));
+        let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
+        if let Some(name) = PeerName::of(certificate, caller.as_deref()) {
+            extensions.insert(name);
         }
         if let Some(caller) = caller {
             extensions.insert(caller);
@@ -167,15 +181,6 @@ impl Supervision {
 fn count(metrics: &Metrics, status: &Status) {
     let code = code_name(status.code());
     metrics.grpc_refusals.get_or_create(&Outcome { code }).inc();
-}
-
-/// A certificate's own name, for one entry of the settings may stand for many of them; else the credential's.
-fn name(shown: &Credentials, caller: Option<&Caller>) -> Option<String> {
-    let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
-    certificate
-        .and_then(|certificate| certificate.name())
-        .or(caller.map(|caller| caller.name.as_str()))
-        .map(str::to_owned)
 }
 
 fn status(permission: Permission, refusal: &Refusal) -> Status {

@@ -58,8 +58,10 @@ pub(crate) enum Permission {
     Watch,
     /// Read the evidence of decisions.
     ReadAudit,
-    /// Send the evidence of decisions.
+    /// Send the evidence of decisions as a filter does, on the gRPC port.
     Report,
+    /// Send the evidence of decisions over HTTP.
+    WriteAudit,
     /// Provision users by SCIM.
     Provision,
     /// Push security event tokens.
@@ -234,6 +236,7 @@ impl Permission {
             Role::Watcher => self == Self::Watch,
             Role::Auditor => matches!(self, Self::ReadAudit | Self::ReadPrincipals),
             Role::Filter => matches!(self, Self::Watch | Self::Report),
+            Role::Reporter => self == Self::WriteAudit,
             Role::Provisioner => self == Self::Provision,
             Role::Transmitter => self == Self::Transmit,
         }

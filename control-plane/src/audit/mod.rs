@@ -2,10 +2,13 @@
 //!
 //! The ledger itself is the crate `credence_ledger`. Here [`writer`] is the one thread that appends to it and knows every
 //! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`server`] and [`service`] are the
-//! gRPC stream, [`ingest`] its bounds, [`seen`] what principals' agents were seen to use. [`publisher`] signs checkpoints, and
-//! [`witness`] has others cosign them. [`reverification`] says whether what filters allowed is what the delegations say.
+//! gRPC stream, [`intake`] is the same for HTTP, [`ingest`] and [`budget`] are their bounds, [`seen`] is what principals'
+//! agents were seen to use. [`publisher`] signs checkpoints, and [`witness`] has others cosign them. [`reverification`] says
+//! whether what filters allowed is what the delegations say.
 
+pub(crate) mod budget;
 pub(crate) mod ingest;
+pub(crate) mod intake;
 #[cfg(test)]
 pub(crate) mod memory_tree;
 pub(crate) mod publisher;

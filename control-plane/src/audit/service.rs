@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use credence_wire::v1;
 use credence_wire::v1::report_response::Message as Outgoing;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::budget::Budget;
 use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
 use super::seen::SeenOfLate;
 use super::sources::{Place, Sources, TooManySources};
@@ -37,39 +38,8 @@ pub(crate) struct ReportService {
 pub(crate) struct ReportOptions {
     pub(crate) max_batch_entries: u32,
     pub(crate) max_batch_bytes: u32,
-    pub(crate) ingest_bytes: usize,
     pub(crate) hello_timeout: Duration,
     pub(crate) send_timeout: Duration,
-}
-
-/// Memory for evidence that is not on disk yet, shared by all streams. Counted in units of 1 KiB.
-#[derive(Debug, Clone)]
-struct Budget {
-    free: Arc<Semaphore>,
-    units: u32,
-}
-
-// === impl Budget ===
-
-impl Budget {
-    fn new(bytes: usize) -> Self {
-        let units = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
-        Self {
-            free: Arc::new(Semaphore::new(units as usize)),
-            units,
-        }
-    }
-
-    /// Waits for room. Whatever is larger than the whole budget takes all of it. What is returned goes with the
-    /// evidence to the ledger's writer, which frees it, so that no stream can hold what another waits for.
-    async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ReportError> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES))
-            .unwrap_or(u32::MAX)
-            .min(self.units);
-        let taken = Arc::clone(&self.free).acquire_many_owned(units).await;
-        // It is never closed.
-        taken.map_err(|_| ReportError::Stopping)
-    }
 }
 
 // === impl ReportService ===
@@ -79,6 +49,7 @@ impl ReportService {
         ledger: LedgerHandle,
         sources: Arc<Sources>,
         tickets: TicketKey,
+        budget: Budget,
         options: ReportOptions,
         phase: PhaseWatch,
         metrics: Arc<Metrics>,
@@ -87,7 +58,7 @@ impl ReportService {
             ledger,
             sources,
             tickets,
-            budget: Budget::new(options.ingest_bytes),
+            budget,
             options,
             phase,
             metrics,
@@ -400,5 +371,3 @@ fn invalid(reason: &str) -> Ended {
 /// Batches of one stream that may be on their way to the disk. A client sends at most as many unacknowledged; one
 /// that sends more waits.
 const MAX_IN_FLIGHT: usize = 4;
-/// What the budget is counted in.
-const UNIT_BYTES: usize = 1 << 10;

@@ -48,6 +48,8 @@ enum Whereabouts {
     Away {
         since: Instant,
     },
+    /// It has been away for too long: the ledger is being told.
+    GivenUp,
 }
 
 // === impl Sources ===
@@ -122,6 +124,32 @@ impl Sources {
         receiver
     }
 
+    /// The source reports without a stream: it is away from now on, until it reports again.
+    pub(crate) fn attached(&self, mut place: Place, source: &str, generation: u64, now: Instant) {
+        let mut present = self.lock();
+        if std::mem::take(&mut place.counted) {
+            present.reserved -= 1;
+        }
+        let known = present.by_name.get(source);
+        if known.is_none_or(|presence| presence.generation <= generation) {
+            let whereabouts = Whereabouts::Away { since: now };
+            present.by_name.insert(
+                source.to_owned(),
+                Presence {
+                    generation,
+                    whereabouts,
+                },
+            );
+        }
+    }
+
+    /// The source's newest stream, if the source is present and not being given up.
+    pub(crate) fn generation(&self, source: &str) -> Option<u64> {
+        let present = self.lock();
+        let known = present.by_name.get(source)?;
+        (!matches!(known.whereabouts, Whereabouts::GivenUp)).then_some(known.generation)
+    }
+
     /// The stream has ended without Bye.
     pub(crate) fn disconnected(&self, source: &str, generation: u64, now: Instant) {
         if let Some(presence) = self.lock().by_name.get_mut(source)
@@ -143,16 +171,21 @@ impl Sources {
         }
     }
 
-    /// The sources that have been away for longer than `grace`, each with its generation.
+    /// Gives up the sources that have been away for longer than `grace`: those, each with its generation. They are found
+    /// again and again until they are removed or come back.
     pub(crate) fn overdue(&self, grace: Duration, now: Instant) -> Vec<(String, u64)> {
         let overdue = |presence: &Presence| match presence.whereabouts {
             Whereabouts::Away { since } => now.saturating_duration_since(since) >= grace,
+            Whereabouts::GivenUp => true,
             Whereabouts::Connected { .. } => false,
         };
-        let present = self.lock();
-        let found = present.by_name.iter().filter(|(_, presence)| overdue(presence));
+        let mut present = self.lock();
+        let found = present.by_name.iter_mut().filter(|(_, presence)| overdue(presence));
         found
-            .map(|(source, presence)| (source.clone(), presence.generation))
+            .map(|(source, presence)| {
+                presence.whereabouts = Whereabouts::GivenUp;
+                (source.clone(), presence.generation)
+            })
             .collect()
     }
 
@@ -209,6 +242,25 @@ mod tests {
         assert_eq!(sources.overdue(GRACE, now + GRACE), [("old".to_owned(), 0)]);
         let _stream = connect(&sources, "old", 1);
         assert!(sources.overdue(GRACE, now + GRACE).is_empty());
+    }
+
+    #[test]
+    fn a_source_without_a_stream_stays_as_long_as_it_reports() {
+        let now = Instant::now();
+        let sources = sources_with(1, [], now);
+        let place = sources.reserve(None, now).unwrap();
+        sources.attached(place, "a", 1, now);
+        assert!(sources.reserve(None, now).is_err());
+        sources.reserve(Some("a"), now + GRACE).unwrap();
+        assert!(sources.overdue(GRACE, now + GRACE).is_empty());
+        assert_eq!(sources.generation("a"), Some(1));
+        let late = now + 2 * GRACE;
+        assert_eq!(sources.overdue(GRACE, late), [("a".to_owned(), 1)]);
+        assert_eq!(sources.generation("a"), None, "it has to be resumed");
+        let place = sources.reserve(Some("a"), late).unwrap();
+        sources.attached(place, "a", 2, late);
+        sources.remove("a", 1);
+        assert_eq!(sources.generation("a"), Some(2));
     }
 
     #[test]

@@ -37,6 +37,15 @@ impl TicketKey {
         !ticket.source.contains('\0') && (is_of(None) || peer.is_some() && is_of(peer))
     }
 
+    /// Whether the ticket was given to this peer and to nobody else.
+    pub(crate) fn is_of(&self, ticket: &v1::SourceTicket, peer: &str) -> bool {
+        !ticket.source.contains('\0')
+            && self
+                .bound(&ticket.source, Some(peer))
+                .verify_slice(&ticket.secret)
+                .is_ok()
+    }
+
     fn bound(&self, source: &str, peer: Option<&str>) -> Hmac<Sha256> {
         let mac = self.0.clone().chain_update(source);
         match peer {
@@ -81,6 +90,8 @@ mod tests {
         assert!(key.accepts(&ticket, Some("spiffe://mesh/a")));
         assert!(!key.accepts(&ticket, Some("spiffe://mesh/b")));
         assert!(!key.accepts(&ticket, None));
+        assert!(key.is_of(&ticket, "spiffe://mesh/a") && !key.is_of(&ticket, "spiffe://mesh/b"));
+        assert!(!key.is_of(&key.ticket("source", None), "spiffe://mesh/a"));
     }
 
     #[test]

@@ -11,12 +11,12 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::Api;
 use super::problem::Problem;
-use crate::access::{Permission, Refusal, bearer_token};
+use crate::access::{PeerName, Permission, Refusal, bearer_token};
 use crate::revocation::log::unix_seconds;
 use crate::tls::Peer;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
-/// [`Arc`], among the request's extensions.
+/// [`Arc`], and the [`PeerName`] among the request's extensions.
 pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<Arc<Api>>) -> Router<Arc<Api>> {
     let api = Arc::clone(api);
     routes.route_layer(middleware::from_fn_with_state(
@@ -28,6 +28,7 @@ pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<A
 async fn require(permission: Permission, State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     // It may have stopped counting since the last request of its connection.
     let certificate = request.extensions().get::<Peer>().and_then(Peer::certificate).cloned();
+    let shows_token = matches!(bearer_token(request.headers()), Ok(Some(_)));
     let authorized = bearer_token(request.headers()).and_then(|token| {
         api.access
             .authorize(token, certificate.as_deref(), permission, unix_seconds())
@@ -36,6 +37,9 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
         Ok(caller) => {
             if let Err(problem) = api.limit_credential(&caller.name) {
                 return problem.into_response();
+            }
+            if let Some(name) = PeerName::of(certificate.as_deref().filter(|_| !shows_token), Some(&caller)) {
+                request.extensions_mut().insert(name);
             }
             request.extensions_mut().insert(caller);
             next.run(request).await

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::problem::Problem;
 
@@ -23,6 +24,25 @@ pub(crate) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Stri
         .end()
         .map_err(|_| "the body must be one JSON object with nothing behind it".to_owned())?;
     Ok(parsed)
+}
+
+/// Reads a part of a body that was found to be JSON already: one object, at this place in the body.
+pub(crate) fn part<'de, T: Deserialize<'de>>(text: &'de RawValue, place: &str) -> Result<T, String> {
+    let mut deserializer = serde_json::Deserializer::from_str(text.get());
+    let Object(parsed) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        match error.path().to_string().as_str() {
+            "." => format!("at {place}: {}", reason(error.inner())),
+            path => format!("at {place}.{path}: {}", reason(error.inner())),
+        }
+    })?;
+    Ok(parsed)
+}
+
+/// Without the line and column, which would be those of the part.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let end = text.rfind(" at line ").unwrap_or(text.len());
+    text.get(..end).unwrap_or_default().to_owned()
 }
 
 /// For a member that may be left out but is an object where it is there: not `null`.

@@ -9,6 +9,7 @@
 //! | `POST /v1/revocations/statements` | anybody | [`statements`] |
 //! | `GET /v1/audit/events`, `/v1/audit/events/{index}`, `/v1/audit/stream` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `GET /ledger/…` | anybody, or [`Permission::ReadAudit`] | [`tiles`] |
+//! | `/v1/audit/sources…` | [`Permission::WriteAudit`] | [`ingest`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
 //! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
@@ -19,6 +20,7 @@ mod audit;
 mod authorization;
 mod health;
 mod impatient;
+mod ingest;
 mod json;
 mod openapi;
 mod principals;
@@ -54,6 +56,7 @@ use tokio::sync::{Semaphore, watch};
 use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
+use crate::audit::intake::Intake;
 use crate::audit::publisher::Publisher;
 use crate::audit::seen::Seen;
 use crate::audit::writer::LedgerHandle;
@@ -83,6 +86,7 @@ pub(crate) struct Api {
     pub(crate) publisher: Arc<Publisher<LedgerReader>>,
     /// Who may read what is published.
     pub(crate) tiles: TileAccess,
+    pub(crate) intake: Intake,
     pub(crate) access: AccessControl,
     /// SCIM, if there is a realm.
     pub(crate) provisioning: Option<Arc<Provisioning>>,
@@ -147,6 +151,11 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .merge(requiring(Permission::Revoke, &api, revoking))
         .merge(requiring(Permission::ReadPrincipals, &api, reading_principals))
         .merge(requiring(Permission::ReadAudit, &api, reading_audit))
+        .merge(requiring(
+            Permission::WriteAudit,
+            &api,
+            ingest::routes(api.limits.max_evidence_body),
+        ))
         .merge(requiring(Permission::Provision, &api, scim::routes()))
         .merge(requiring(Permission::Transmit, &api, security_events::routes()))
         .merge(open)

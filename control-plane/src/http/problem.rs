@@ -13,6 +13,7 @@ pub(crate) struct Problem {
     retry_after: Option<Duration>,
     challenge: Option<&'static str>,
     claim: Option<&'static str>,
+    expected: Option<u64>,
 }
 
 /// What a response that was made of a problem says, for whoever has to say it in another form.
@@ -30,7 +31,13 @@ impl Problem {
             retry_after: None,
             challenge: None,
             claim: None,
+            expected: None,
         }
+    }
+
+    /// 503: later, the same request may succeed.
+    pub(crate) fn unavailable(detail: impl Into<String>, wait: Duration) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(wait)
     }
 
     /// Says when to try again; rounded up to whole seconds.
@@ -45,6 +52,14 @@ impl Problem {
     pub(crate) fn claim(self, claim: &'static str) -> Self {
         Self {
             claim: Some(claim),
+            ..self
+        }
+    }
+
+    /// Says which sequence number was expected, as a member of its own.
+    pub(crate) fn expected(self, expected: u64) -> Self {
+        Self {
+            expected: Some(expected),
             ..self
         }
     }
@@ -76,6 +91,9 @@ impl IntoResponse for Problem {
         });
         if let (Some(claim), Some(members)) = (self.claim, body.as_object_mut()) {
             members.insert("claim".to_owned(), claim.into());
+        }
+        if let (Some(expected), Some(members)) = (self.expected, body.as_object_mut()) {
+            members.insert("expected".to_owned(), expected.into());
         }
         let mut response = (self.status, body.to_string()).into_response();
         let headers = response.headers_mut();

@@ -7,12 +7,13 @@ use tonic::Code;
 
 use super::harness::{Answer, ISSUER, Place, Server, TOKEN, events, raise};
 
-const ROLES: [Role; 7] = [
+const ROLES: [Role; 8] = [
     Role::Admin,
     Role::Revoker,
     Role::Watcher,
     Role::Auditor,
     Role::Filter,
+    Role::Reporter,
     Role::Provisioner,
     Role::Transmitter,
 ];
@@ -53,6 +54,14 @@ async fn each_role_does_what_the_documented_table_says_and_nothing_else() {
         let read = server.get("/v1/audit/events", &[&authorization]).await;
         let may_read = matches!(role, Role::Admin | Role::Auditor);
         assert_eq!(read.status, status(may_read), "{role:?}: {}", read.text);
+        let begun = server
+            .post("/v1/audit/sources", "{}".to_owned(), &[&authorization])
+            .await;
+        let expected = match role {
+            Role::Admin | Role::Reporter => 201,
+            _ => 403,
+        };
+        assert_eq!(begun.status, expected, "{role:?}: {}", begun.text);
 
         let watched = server.watch_as(Some(&authorization)).await;
         let may_watch = matches!(role, Role::Admin | Role::Revoker | Role::Watcher | Role::Filter);

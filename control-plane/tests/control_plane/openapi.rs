@@ -45,6 +45,12 @@ async fn each_route_knows_exactly_the_methods_that_are_described() {
             "/scim/v2/Users/{id}" => path.replace("{id}", &create(&server, "alice").await),
             "/scim/v2/ResourceTypes/{id}" => path.replace("{id}", "User"),
             "/scim/v2/Schemas/{id}" => path.replace("{id}", "urn:ietf:params:scim:schemas:core:2.0:User"),
+            _ if path.contains("{ticket}") => {
+                let begun = server
+                    .post("/v1/audit/sources", "{}".to_owned(), &[&format!("Bearer {TOKEN}")])
+                    .await;
+                path.replace("{ticket}", begun.json()["ticket"].as_str().unwrap())
+            }
             _ => path.clone(),
         };
         let token = match path.as_str() {

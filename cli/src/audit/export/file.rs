@@ -1,0 +1,90 @@
+//! A file that is there only once it is whole.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// A new file under another name, until it is finished. Dropped before, it is removed.
+#[derive(Debug)]
+pub(super) struct NewFile {
+    path: PathBuf,
+    partial: PathBuf,
+    writer: Option<BufWriter<File>>,
+}
+
+// === impl NewFile ===
+
+impl NewFile {
+    /// Only its owner may read it, for it is evidence about people.
+    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
+        if path.exists() {
+            return Err(Failure::input(format!(
+                "--out {}: it is there already and is not overwritten; name a new file",
+                path.display()
+            )));
+        }
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&partial)
+            .map_err(|error| failed(&partial, &error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            partial,
+            writer: Some(BufWriter::new(file)),
+        })
+    }
+
+    pub(super) fn write_line(&mut self, line: &str) -> Result<(), Failure> {
+        writeln!(self, "{line}").map_err(|error| failed(&self.partial, &error))
+    }
+
+    /// It is whole, on disk, and has its name.
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        let Some(writer) = self.writer.take() else {
+            return Ok(());
+        };
+        let finished = writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|file| file.sync_all())
+            // Unlike renaming, this never replaces what somebody else has put there meanwhile.
+            .and_then(|()| std::fs::hard_link(&self.partial, &self.path));
+        finished.map_err(|error| failed(&self.path, &error))
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.writer {
+            Some(writer) => writer.write(bytes),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.as_mut().map_or(Ok(()), BufWriter::flush)
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // It may be gone, or stay: it is not what was asked for either way.
+        let _ = std::fs::remove_file(&self.partial);
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    Failure::operation(format!(
+        "{} can not be written: {error}; see to the disk and run the same command again",
+        path.display()
+    ))
+}

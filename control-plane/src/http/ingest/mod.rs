@@ -1,0 +1,249 @@
+//! `/v1/audit/sources`: evidence from relying parties that are no Envoy.
+//!
+//! A source is begun by `POST /v1/audit/sources` (`node` and `plugin`, texts for the operator's eyes). The answer's
+//! `ticket` names it in the other requests, together with the credential that began it. `POST …/{ticket}/batches` takes
+//! `{"first_sequence": n, "entries": [...]}`; the answer `{"acknowledged": m}` comes when every entry up to `m` is durable.
+//! What is sent again is stored once; a gap is 409 with the number that was `expected`. `GET …/{ticket}` says where the
+//! source is, `DELETE …/{ticket}` ends it. A source that is silent for longer than the grace is recorded as ended with
+//! its tail unknown; it may come back. docs/api.md has the entries, [`entry`] reads them.
+
+mod entry;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use credence_wire::v1;
+use prost::Message as _;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::problem::Problem;
+use super::rates::ClientAddress;
+use super::{Api, Begun, json};
+use crate::access::{Caller, PeerName};
+use crate::audit::ingest::IngestError;
+use crate::audit::intake::{NotTaken, TicketText};
+use crate::audit::writer::ReportError;
+
+pub(super) fn routes(max_evidence_body: usize) -> Router<Arc<Api>> {
+    let batches = post(store).layer(DefaultBodyLimit::max(max_evidence_body));
+    Router::new()
+        .route("/v1/audit/sources", post(open))
+        .route("/v1/audit/sources/{ticket}", get(position).delete(close))
+        .route("/v1/audit/sources/{ticket}/batches", batches)
+}
+
+async fn open(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(peer): Extension<PeerName>,
+    address: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
+    json::check_media_type(&headers, "application/json")?;
+    let Opening { node, plugin } = json::parse(&body)?;
+    begun.note();
+    let address = address.map(|Extension(address)| address.0);
+    let opened = api
+        .intake
+        .open(node.unwrap_or_default(), plugin.unwrap_or_default(), &peer, address);
+    let (ticket, receipt) = opened.await?;
+    let place = [(header::LOCATION, format!("/v1/audit/sources/{}", ticket.0))];
+    let body = json!({
+        "source": receipt.source,
+        "ticket": ticket.0,
+        "acknowledged": receipt.last_sequence,
+        "max_batch_entries": api.limits.max_batch_entries,
+        "max_batch_bytes": api.limits.max_evidence_body,
+        "grace_s": api.limits.source_grace.as_secs(),
+    });
+    Ok((StatusCode::CREATED, place, Json(body)).into_response())
+}
+
+async fn position(
+    State(api): State<Arc<Api>>,
+    Extension(peer): Extension<PeerName>,
+    ticket: Result<Path<TicketText>, PathRejection>,
+) -> Result<Response, Problem> {
+    let receipt = api.intake.position(&named(ticket)?, &peer).await?;
+    let body = json!({ "source": receipt.source, "acknowledged": receipt.last_sequence });
+    Ok(Json(body).into_response())
+}
+
+async fn store(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(peer): Extension<PeerName>,
+    ticket: Result<Path<TicketText>, PathRejection>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    let body = body.map_err(|rejection| unreadable(rejection.status(), api.limits.max_evidence_body))?;
+    json::check_media_type(&headers, "application/json")?;
+    let max_entries = api.limits.max_batch_entries as usize;
+    // Megabytes of text would keep other requests of this thread waiting.
+    let reading = tokio::task::spawn_blocking(move || read(&body, max_entries, &caller));
+    let batch = reading.await.map_err(|_| {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "reading the batch broke down; nothing was stored",
+        )
+    })??;
+    let ticket = named(ticket)?;
+    begun.note();
+    let acknowledged = if batch.entries.is_empty() {
+        let known = api.intake.position(&ticket, &peer).await?.last_sequence;
+        if batch.first_sequence > known.saturating_add(1) {
+            return Err(NotTaken::from(ReportError::SequenceGap {
+                first: batch.first_sequence,
+                expected: known.saturating_add(1),
+            })
+            .into());
+        }
+        known
+    } else {
+        let encoded = batch.encode_to_vec().into();
+        api.intake.store(&ticket, &peer, encoded).await?.last_sequence
+    };
+    Ok(Json(json!({ "acknowledged": acknowledged })).into_response())
+}
+
+async fn close(
+    State(api): State<Arc<Api>>,
+    Extension(begun): Extension<Begun>,
+    Extension(peer): Extension<PeerName>,
+    ticket: Result<Path<TicketText>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    begun.note();
+    api.intake.close(&named(ticket)?, &peer).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What is no text names no source.
+fn named(ticket: Result<Path<TicketText>, PathRejection>) -> Result<TicketText, NotTaken> {
+    let Path(ticket) = ticket.map_err(|_| NotTaken::NoSuchSource)?;
+    Ok(ticket)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Opening {
+    #[serde(default, deserialize_with = "json::text")]
+    node: Option<String>,
+    #[serde(default, deserialize_with = "json::text")]
+    plugin: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<'a> {
+    first_sequence: u64,
+    #[serde(borrow)]
+    entries: Vec<&'a RawValue>,
+}
+
+/// The batch, if all of it is the caller's business.
+fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, Problem> {
+    let Batch {
+        first_sequence,
+        entries,
+    } = json::parse(body)?;
+    if entries.len() > max_entries {
+        let detail = format!(
+            "a batch has at most {max_entries} entries, and this one {}",
+            entries.len()
+        );
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
+    if !(1..=MAX_SEQUENCE).contains(&first_sequence) {
+        let detail = format!("at first_sequence: sequence numbers go from 1 to {MAX_SEQUENCE}");
+        return Err(Problem::from(detail));
+    }
+    let entries = entries.into_iter().enumerate().map(|(index, text)| {
+        let place = format!("entries[{index}]");
+        let entry = entry::read(text, &place)?;
+        check_scope(&entry, caller).map_err(|problem| problem.within(&place))?;
+        Ok(entry)
+    });
+    Ok(v1::Batch {
+        first_sequence,
+        entries: entries.collect::<Result<_, Problem>>()?,
+    })
+}
+
+/// A credential that is bound to issuers says nothing of others' principals. Counts and gaps are about nobody.
+fn check_scope(entry: &v1::Entry, caller: &Caller) -> Result<(), Problem> {
+    use credence_wire::v1::entry::Entry;
+    let principal = match &entry.entry {
+        Some(Entry::Event(event)) => &event.principal,
+        Some(Entry::Chain(chain)) => &chain.principal,
+        Some(Entry::Aggregate(_) | Entry::Gap(_)) | None => return Ok(()),
+    };
+    let covered = match principal {
+        Some(principal) => caller.covers(&principal.issuer),
+        None => caller.covers_everything(),
+    };
+    if covered {
+        return Ok(());
+    }
+    let detail = format!(
+        "the credential {:?} is bound to issuers (access: issuers), and reports decisions about their principals only",
+        caller.name
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
+}
+
+impl From<NotTaken> for Problem {
+    fn from(error: NotTaken) -> Self {
+        let detail = error.to_string();
+        match error {
+            NotTaken::NoSuchSource => Self::new(StatusCode::NOT_FOUND, detail),
+            NotTaken::TooManySources => Self::unavailable(detail, WAIT_FOR_A_PLACE),
+            NotTaken::NoRoom => Self::unavailable(detail, WAIT_FOR_ANOTHER_REQUEST),
+            NotTaken::Batch(IngestError::TooLarge { .. }) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
+            NotTaken::Batch(_) => Self::new(StatusCode::BAD_REQUEST, detail),
+            NotTaken::Report(error) => match error {
+                ReportError::SequenceGap { expected, .. } => Self::new(StatusCode::CONFLICT, detail).expected(expected),
+                ReportError::Malformed => Self::new(StatusCode::BAD_REQUEST, detail),
+                ReportError::UnknownSource => Self::new(StatusCode::NOT_FOUND, detail),
+                ReportError::Superseded => Self::unavailable(
+                    "another request of this source came in between; send this one again, and one at a time",
+                    WAIT_FOR_ANOTHER_REQUEST,
+                ),
+                ReportError::Storage(_)
+                | ReportError::Damaged(_)
+                | ReportError::Random(_)
+                | ReportError::Stopping
+                | ReportError::Died => Self::unavailable(detail, WAIT_FOR_THE_DISK),
+            },
+        }
+    }
+}
+
+fn unreadable(status: StatusCode, limit: usize) -> Problem {
+    let detail = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            format!("the body has more than {limit} bytes; send fewer entries at once")
+        }
+        _ => "the body did not arrive whole; send it again".to_owned(),
+    };
+    Problem::new(status, detail)
+}
+
+/// Beyond, no next one could be told from one long ago.
+const MAX_SEQUENCE: u64 = 1 << 63;
+const WAIT_FOR_ANOTHER_REQUEST: Duration = Duration::from_secs(1);
+/// A full disk is not mended in a second.
+const WAIT_FOR_THE_DISK: Duration = Duration::from_secs(5);
+const WAIT_FOR_A_PLACE: Duration = Duration::from_secs(10);
