@@ -314,8 +314,7 @@ impl ControlPlane {
         let serving = grpc::serve(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
-        chores.spawn(ledger.clone().keep_retention(RETENTION_TICK));
-        chores.spawn(give_up_lost_sources(ledger, sources, limits.source_grace));
+        chores.spawn(give_up_lost_sources(ledger.clone(), sources, limits.source_grace));
         if let Some(follower) = exporting {
             chores.spawn(follower.follow());
         }
@@ -325,6 +324,7 @@ impl ControlPlane {
         // Whoever asks from the first moment on finds a checkpoint.
         Arc::clone(&publisher).publish().await;
         chores.spawn(Arc::clone(&publisher).keep());
+        chores.spawn(ledger.keep_retention(RETENTION_TICK, publisher.follow()));
         for witness in witnesses {
             chores.spawn(witness.follow(Arc::clone(&publisher)));
         }

@@ -39,6 +39,7 @@ pub(crate) struct Metrics {
     pub(crate) ledger_bytes: Gauge,
     pub(crate) ledger_keys: Gauge,
     pub(crate) ledger_pruned_segments: Counter,
+    pub(crate) ledger_erasures: Counter,
     pub(crate) ledger_writable: Gauge,
     pub(crate) ledger_sync_seconds: Histogram,
     pub(crate) ledger_published: Gauge,
@@ -203,6 +204,7 @@ impl Metrics {
             ledger_bytes: Gauge::default(),
             ledger_keys: Gauge::default(),
             ledger_pruned_segments: Counter::default(),
+            ledger_erasures: Counter::default(),
             ledger_writable: Gauge::default(),
             ledger_sync_seconds: sync_histogram(),
             ledger_published: Gauge::default(),
@@ -366,6 +368,11 @@ impl Metrics {
             "pruned_segments",
             "Segments that the retention removed",
             self.ledger_pruned_segments.clone(),
+        );
+        ledger.register(
+            "erasures",
+            "Principals whose evidence was erased",
+            self.ledger_erasures.clone(),
         );
         ledger.register_with_unit(
             "size",

@@ -121,6 +121,15 @@ pub enum NewItem {
     Chain(Bytes),
 }
 
+/// What erasing came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erased {
+    /// The name of the key that was destroyed.
+    pub key: u64,
+    /// The index of the note that says so.
+    pub index: u64,
+}
+
 /// What pruning came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pruned {
@@ -275,13 +284,15 @@ impl Ledger {
     }
 
     /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof
-    /// holds. Returns the key's name; `None` if nothing is known of the principal.
+    /// holds. `None` if nothing is known of the principal.
     pub fn erase(
         &mut self,
         principal: PrincipalView<'_>,
         by: &str,
         reason: &str,
-    ) -> Result<Option<u64>, LedgerAppendError> {
+    ) -> Result<Option<Erased>, LedgerAppendError> {
+        // Whoever asks again after a sync that failed is told that nothing is left only once that is durably so.
+        self.keys.mend()?;
         let Some(name) = self.keys.known_name(principal) else {
             return Ok(None);
         };
@@ -292,6 +303,7 @@ impl Ledger {
             reason: reason.to_owned(),
         });
         self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
+        let index = self.frontier.size() - 1;
         self.keys.erase(name)?;
         self.chains.forget_key(name);
         let rows = ErasedRows {
@@ -300,7 +312,10 @@ impl Ledger {
             key: name,
         };
         self.finisher.forget(self.shared.segments(), rows);
-        Ok(Some(name.into()))
+        Ok(Some(Erased {
+            key: name.into(),
+            index,
+        }))
     }
 
     /// Removes the segments that lie before index `first` as a whole, except the last one. `published` is the latest tree
@@ -340,7 +355,8 @@ impl Ledger {
         })
     }
 
-    /// Removes what the retention does not ask for any more.
+    /// Removes what the retention does not ask for any more. Of what lies beyond `published`, the latest tree that others
+    /// know, nothing is removed: they could not tell what it was.
     pub fn retain(&mut self, published: Option<(u64, Hash)>) -> Result<Option<Pruned>, LedgerAppendError> {
         let Retention { age, bytes } = self.options.retention;
         let segments = self.shared.segments();
@@ -351,7 +367,8 @@ impl Ledger {
         let mut first = 0;
         for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
             // Nothing in a segment is newer than the beginning of the next.
-            if excess == 0 && next.began_unix_nano() >= horizon {
+            let is_published = published.is_none_or(|(size, _)| next.first() <= size);
+            if !is_published || (excess == 0 && next.began_unix_nano() >= horizon) {
                 break;
             }
             excess = excess.saturating_sub(segment.bytes());

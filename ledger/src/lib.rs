@@ -56,7 +56,7 @@ pub mod view;
 
 pub use leaf::SourceName;
 pub use ledger::{
-    Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerOptions, NewItem, Opened, Pruned, Retention,
+    Erased, Ledger, LedgerAppendError, LedgerBounds, LedgerError, LedgerOptions, NewItem, Opened, Pruned, Retention,
 };
 pub use query::{Evidence, Filter, Page, Query, RecordKind, Searchable};
 pub use reader::{LedgerReader, ReadError};

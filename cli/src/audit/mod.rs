@@ -1,6 +1,7 @@
 //! `credence audit`: the evidence of decisions. Each subcommand is a file of its name.
 
 mod conditions;
+mod erase;
 mod export;
 mod key;
 mod prove;
@@ -26,6 +27,7 @@ enum AuditCommand {
     Query(query::Query),
     Tail(tail::Tail),
     Show(show::Show),
+    Erase(erase::Erase),
     Key(key::Key),
     Prove(prove::Prove),
     Verify(verify::Verify),
@@ -38,6 +40,7 @@ impl Audit {
             AuditCommand::Query(query) => query.run(out),
             AuditCommand::Tail(tail) => tail.run(out),
             AuditCommand::Show(show) => show.run(out),
+            AuditCommand::Erase(erase) => erase.run(out),
             AuditCommand::Key(key) => key.run(out),
             AuditCommand::Prove(prove) => prove.run(out),
             AuditCommand::Verify(verify) => verify.run(out),

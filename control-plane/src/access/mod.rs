@@ -58,6 +58,8 @@ pub(crate) enum Permission {
     Watch,
     /// Read the evidence of decisions.
     ReadAudit,
+    /// Make what is known of a principal unreadable.
+    EraseAudit,
     /// Send the evidence of decisions as a filter does, on the gRPC port.
     Report,
     /// Send the evidence of decisions over HTTP.

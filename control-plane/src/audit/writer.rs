@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
 use credence_ledger::view::PrincipalView;
 use credence_ledger::{
-    Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
+    Erased, Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::ingest::BoundedBatch;
 use super::seen::{Seen, Sightings};
@@ -117,9 +118,9 @@ enum Message {
     Report(Report, Answer),
     /// Something that the control plane itself has to say.
     Note(StoredNote, oneshot::Sender<Result<(), ReportError>>),
-    Erase(Erase, oneshot::Sender<Result<Option<u64>, ReportError>>),
-    /// Remove what the retention does not ask for any more.
-    Retain,
+    Erase(Erase, oneshot::Sender<Result<Option<Erased>, ReportError>>),
+    /// Remove what the retention does not ask for any more, of what this checkpoint covers.
+    Retain(Arc<SignedCheckpoint>),
     /// Wakes the writer up so that it sees that it is to stop.
     Stop,
 }
@@ -213,21 +214,28 @@ impl LedgerHandle {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Erases what is known of a principal. Returns the name of the key that was destroyed, if anything was known.
-    #[allow(dead_code, reason = "for the erasing endpoint")]
-    pub(crate) async fn erase(&self, erase: Erase) -> Result<Option<u64>, ReportError> {
+    /// Erases what is known of a principal, if anything is.
+    pub(crate) async fn erase(&self, erase: Erase) -> Result<Option<Erased>, ReportError> {
         let (answer, answered) = oneshot::channel();
         self.send(Message::Erase(erase, answer)).await?;
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Has what is older than the retention removed, now and from time to time, for as long as it is polled.
-    pub(crate) async fn keep_retention(self, every: Duration) {
+    /// Has what is older than the retention and published removed, now and from time to time, for as long as it is
+    /// polled.
+    pub(crate) async fn keep_retention(
+        self,
+        every: Duration,
+        published: watch::Receiver<Option<Arc<SignedCheckpoint>>>,
+    ) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if self.send(Message::Retain).await.is_err() {
+            let latest = published.borrow().clone();
+            if let Some(latest) = latest
+                && self.send(Message::Retain(latest)).await.is_err()
+            {
                 return;
             }
         }
@@ -378,7 +386,7 @@ impl Writing {
                 Some(Message::Erase(erase, answer)) => {
                     let _ = answer.send(self.erase(&erase));
                 }
-                Some(Message::Retain) => self.retain(),
+                Some(Message::Retain(published)) => self.retain(published.checkpoint()),
                 Some(Message::Stop | Message::Report(..)) | None => {}
             }
         }
@@ -416,7 +424,7 @@ impl Writing {
         }
     }
 
-    fn erase(&mut self, erase: &Erase) -> Result<Option<u64>, ReportError> {
+    fn erase(&mut self, erase: &Erase) -> Result<Option<Erased>, ReportError> {
         let principal = erase.principal.to_wire();
         let view = PrincipalView {
             issuer: &principal.issuer,
@@ -425,11 +433,12 @@ impl Writing {
         let erased = self.ledger.erase(view, &erase.by, &erase.reason);
         let erased = self.settle(erased)?;
         self.seen.forget(&erase.principal);
+        self.metrics.ledger_erasures.inc_by(u64::from(erased.is_some()));
         Ok(erased)
     }
 
-    fn retain(&mut self) {
-        let retained = self.ledger.retain(None);
+    fn retain(&mut self, published: &Checkpoint) {
+        let retained = self.ledger.retain(Some((published.size, published.root)));
         if let Ok(Some(Pruned {
             first,
             segments,

@@ -8,6 +8,7 @@
 //! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
 //! | `POST /v1/revocations/statements` | anybody | [`statements`] |
 //! | `GET /v1/audit/events`, `/v1/audit/events/{index}`, `/v1/audit/stream` | [`Permission::ReadAudit`] | [`audit`] |
+//! | `POST /v1/audit/erasures` | [`Permission::EraseAudit`] | [`audit`] |
 //! | `GET /ledger/…` | anybody, or [`Permission::ReadAudit`] | [`tiles`] |
 //! | `/v1/audit/sources…` | [`Permission::WriteAudit`] | [`ingest`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
@@ -126,6 +127,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/v1/audit/events", get(audit::events))
         .route("/v1/audit/events/{index}", get(audit::event))
         .route("/v1/audit/stream", get(audit::follow));
+    let erasing_audit = Router::new().route("/v1/audit/erasures", post(audit::erase));
     let asking = get(status::one).merge(post(status::several).layer(DefaultBodyLimit::max(api.limits.max_status_body)));
     let watching = Router::new()
         .route("/v1/revocations/stream", get(revocation_stream::follow))
@@ -156,6 +158,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
             &api,
             ingest::routes(api.limits.max_evidence_body),
         ))
+        .merge(requiring(Permission::EraseAudit, &api, erasing_audit))
         .merge(requiring(Permission::Provision, &api, scim::routes()))
         .merge(requiring(Permission::Transmit, &api, security_events::routes()))
         .merge(open)

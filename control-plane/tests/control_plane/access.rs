@@ -7,7 +7,7 @@ use tonic::Code;
 
 use super::harness::{Answer, ISSUER, Place, Server, TOKEN, events, raise};
 
-const ROLES: [Role; 8] = [
+pub(super) const ROLES: [Role; 8] = [
     Role::Admin,
     Role::Revoker,
     Role::Watcher,

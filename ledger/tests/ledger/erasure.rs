@@ -15,14 +15,15 @@ fn what_was_erased_reads_as_erased_and_every_proof_holds() {
     let reader = ledger.reader();
     let (size, root) = tree(&reader);
     let leaf = reader.leaf(5).unwrap();
-    let key = ledger.erase(principal("a"), "dpo", "request 17").unwrap().unwrap();
+    let erased = ledger.erase(principal("a"), "dpo", "request 17").unwrap().unwrap();
     let expected = [vec!["erased"; 300], vec!["b"; 300], vec!["erased"; 300], vec!["note"]].concat();
     assert_eq!(subjects(&reader), expected);
     assert_eq!(reader.leaf(5).unwrap(), leaf);
     assert_eq!(reader.root(size).unwrap(), root);
     let path = proof::inclusion(5, size, &reader).unwrap();
     proof::verify_inclusion(&tree::leaf_hash(&leaf), 5, size, &root, &path).unwrap();
-    let note = reader.record(900).unwrap();
+    assert_eq!(erased.index, 900);
+    let note = reader.record(erased.index).unwrap();
     let RecordBody::Note(note) = note.body else {
         panic!("{note:?}")
     };
@@ -31,7 +32,7 @@ fn what_was_erased_reads_as_erased_and_every_proof_holds() {
     };
     assert_eq!(
         (erasure.key, erasure.by.as_str(), erasure.reason.as_str()),
-        (key, "dpo", "request 17")
+        (erased.key, "dpo", "request 17")
     );
     drop((ledger, reader));
     assert_eq!(subjects(&open(folder.path()).reader()), expected);

@@ -1,0 +1,96 @@
+//! `credence audit erase`
+
+use std::io::{BufRead as _, Write};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::control_plane::ControlPlaneOptions;
+use crate::failure::{Failure, Outcome};
+use crate::{notice, words};
+
+/// Make what is recorded of a principal unreadable, for good: his data key is destroyed.
+///
+/// Every proof still holds. The ledger notes who asked and why, and not whom it was about. Not reached are the revocation
+/// log and its history, what was exported or sent elsewhere, and backups.
+#[derive(Debug, clap::Args)]
+pub(super) struct Erase {
+    #[command(flatten)]
+    control_plane: ControlPlaneOptions,
+
+    /// The issuer of his root tokens.
+    #[arg(long, value_name = "URI")]
+    issuer: String,
+
+    /// His name at the issuer; none for an issuer who signs for himself.
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+
+    /// Why, for the note in the ledger, where it stays: nothing that says whom it is about.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Do not ask for confirmation.
+    #[arg(long)]
+    yes: bool,
+
+    /// Print the control plane's answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    erased: bool,
+    index: Option<u64>,
+}
+
+impl Erase {
+    pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let client = self.control_plane.client()?;
+        let issuer = words::printable(&self.issuer);
+        let name = self.subject.as_ref().map_or_else(
+            || issuer.clone(),
+            |subject| format!("{} at {issuer}", words::printable(subject)),
+        );
+        if !self.yes {
+            confirm(&name)?;
+        }
+        let mut principal = json!({"issuer": self.issuer});
+        if let Some(subject) = &self.subject {
+            principal["subject"] = json!(subject);
+        }
+        let request = json!({"principal": principal, "reason": self.reason}).to_string();
+        let text = client.post("/v1/audit/erasures", &request)?;
+        let answer: Answer = serde_json::from_str(&text)
+            .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
+        match (self.json, answer.erased, answer.index) {
+            (true, ..) => writeln!(out, "{}", text.trim())?,
+            (false, true, Some(index)) => {
+                writeln!(
+                    out,
+                    "erased what was recorded of {name}; record {index} of the ledger says so"
+                )?;
+            }
+            (false, true, None) => writeln!(out, "erased what was recorded of {name}")?,
+            (false, false, _) => writeln!(out, "nothing is recorded of {name}, or it was erased before")?,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn confirm(name: &str) -> Result<(), Failure> {
+    notice::print(format!(
+        "This can not be undone: nobody will be able to read what is recorded of {name}. Type yes to go on:"
+    ));
+    let mut answer = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| Failure::input(format!("the answer can not be read: {error}; or give --yes")))?;
+    if answer.trim() == "yes" {
+        Ok(())
+    } else {
+        Err(Failure::operation("nothing was erased; type yes, or give --yes"))
+    }
+}

@@ -1,0 +1,117 @@
+//! `POST /v1/audit/erasures`: what is recorded of a principal is made unreadable, for good.
+//!
+//! ```json
+//! {"principal": {"issuer": "https://id.example.com", "subject": "alice"}, "reason": "request 17"}
+//! ```
+//!
+//! `subject` is left out for a principal who signs for himself. The ledger notes who asked (the credential's name) and why,
+//! and not whom it was about. The answer, 200, comes when the key is destroyed and the disk has confirmed it:
+//! `{"erased": true, "index": 17}` with the note's index, or `{"erased": false}` if nothing was known of the principal, as
+//! when the same is asked for again.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+
+use super::super::problem::Problem;
+use super::super::{Api, Begun, json};
+use super::conditions::bad_request;
+use crate::access::Caller;
+use crate::audit::writer::{Erase, ReportError};
+use crate::revocation::subject::PrincipalName;
+
+/// Erases.
+pub(crate) async fn erase(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    Extension(begun): Extension<Begun>,
+    Extension(caller): Extension<Arc<Caller>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<ErasedBody>, Problem> {
+    let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
+    json::check_media_type(&headers, "application/json")?;
+    let body: Body = json::parse(&body)?;
+    let reason = body
+        .reason
+        .filter(|reason| !reason.is_empty() && reason.len() <= MAX_REASON_BYTES)
+        .ok_or_else(|| {
+            bad_request(format!(
+                "at reason: write 1 to {MAX_REASON_BYTES} bytes, and nothing that says whom it is about: it stays in the ledger"
+            ))
+        })?;
+    let principal = body
+        .principal
+        .ok_or_else(|| bad_request("at principal: name whose evidence is to be erased"))?;
+    let principal = PrincipalName::parse(principal.issuer, principal.subject)?;
+    check_scope(&principal, &caller)?;
+    begun.note();
+    let by = caller.name.clone();
+    let erased = api.ledger.erase(Erase { principal, by, reason }).await?;
+    Ok(Json(ErasedBody {
+        erased: erased.is_some(),
+        index: erased.map(|erased| erased.index),
+    }))
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErasedBody {
+    erased: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    #[serde(default, deserialize_with = "json::object")]
+    principal: Option<PrincipalBody>,
+    #[serde(default, deserialize_with = "json::text")]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PrincipalBody {
+    issuer: String,
+    #[serde(default, deserialize_with = "json::text")]
+    subject: Option<String>,
+}
+
+impl From<ReportError> for Problem {
+    fn from(error: ReportError) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        match error {
+            ReportError::Stopping => problem.retry_after(RETRY_SOON),
+            _ => problem,
+        }
+    }
+}
+
+fn check_scope(principal: &PrincipalName, caller: &Caller) -> Result<(), Problem> {
+    if caller.covers(principal.issuer().as_str()) {
+        return Ok(());
+    }
+    let name = &caller.name;
+    let detail = format!(
+        "the credential {name:?} is bound to other issuers (access: issuers), and may not erase this principal"
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
+}
+
+fn unreadable(status: StatusCode, limit: usize) -> Problem {
+    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
+        format!("the body has more than {limit} bytes; one request erases one principal")
+    } else {
+        "the body did not arrive whole; send the request again".to_owned()
+    };
+    Problem::new(status, detail)
+}
+
+const MAX_REASON_BYTES: usize = 512;
+const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);
