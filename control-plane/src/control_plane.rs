@@ -46,6 +46,7 @@ use credence_ledger::view::EntryView;
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
 use credence_storage::frames::TornTail;
 use prost::Message as _;
+use prost::bytes::Bytes;
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -609,9 +610,11 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         let mut sightings = Sightings::default();
         for record in records {
             if let RecordBody::Entry { entry, .. } = record.body {
-                let encoded = entry.encode_to_vec();
+                let encoded = Bytes::from(entry.encode_to_vec());
                 if let Ok(entry) = EntryView::parse(&encoded) {
-                    sightings.add(&entry, &mut of_late);
+                    let mut of_entry = Sightings::of(encoded.clone());
+                    of_entry.add(&entry, &mut of_late);
+                    sightings.append(of_entry);
                 }
             }
         }
