@@ -13,7 +13,7 @@ use crate::chains::{KnownChains, expires_at};
 use crate::finisher::{ErasedRows, Finisher};
 use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, SourceMark};
 use crate::hashes::{HashError, HashFiles, HashWriter};
-use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES};
+use crate::index::{IndexBuilder, IndexError, IndexSecret, KeyHasher, MAX_PLACES};
 use crate::keys::{DataKeys, KeyError, UNIT};
 use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
 pub use crate::reader::LedgerReader;
@@ -39,10 +39,11 @@ pub struct Ledger {
     pub(crate) frontier: Frontier,
     pub(crate) hashes: HashWriter,
     pub(crate) secret: IndexSecret,
+    pub(crate) hasher: KeyHasher,
     pub(crate) shared: Arc<Shared>,
     pub(crate) finisher: Finisher,
-    /// Kept between groups, so that their memory is.
-    pub(crate) bundle: Vec<u8>,
+    /// Kept between groups, so that its memory is.
+    pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
 }
@@ -400,14 +401,14 @@ impl Ledger {
             self.hashes.flush()?;
             self.shared.grown(self.frontier.size());
         }
-        let mut piece = Piece::begin(std::mem::take(&mut self.bundle));
+        let mut piece = std::mem::take(&mut self.piece);
+        piece.clear();
         let appended = items
             .iter()
             .try_for_each(|item| self.add(item, &mut piece))
             .and_then(|()| self.write(&mut piece));
-        self.bundle = piece.bundle;
-        self.bundle.clear();
-        self.bundle.shrink_to(KEPT_BUNDLE);
+        piece.bundle.shrink_to(KEPT_BUNDLE);
+        self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
             self.sealer.renew().map_err(LedgerAppendError::Random)?;
@@ -415,7 +416,7 @@ impl Ledger {
         appended
     }
 
-    fn add<'a>(&mut self, item: &'a NewItem, piece: &mut Piece<'a>) -> Result<(), LedgerAppendError> {
+    fn add(&mut self, item: &NewItem, piece: &mut Piece) -> Result<(), LedgerAppendError> {
         match item {
             NewItem::Entries {
                 source,
@@ -452,7 +453,7 @@ impl Ledger {
     }
 
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
-    fn make_room(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
+    fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
         let next = self.frontier.size() + u64::from(piece.head.entries);
         if next.is_multiple_of(UNIT) && self.segment_is_full(piece, next) {
             self.write(piece)?;
@@ -463,7 +464,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn segment_is_full(&self, piece: &Piece<'_>, next: u64) -> bool {
+    fn segment_is_full(&self, piece: &Piece, next: u64) -> bool {
         let records = next - self.segment.first();
         if records == 0 {
             return false;
@@ -493,12 +494,12 @@ impl Ledger {
         }
     }
 
-    fn add_entry<'a>(
+    fn add_entry(
         &mut self,
         source: Option<SourceName>,
         sequence: u64,
-        entry: EntryView<'a>,
-        piece: &mut Piece<'a>,
+        entry: EntryView<'_>,
+        piece: &mut Piece,
     ) -> Result<(), LedgerAppendError> {
         let name = self.keys.name_for(entry.principal(), self.segment.first())?;
         let mut stored = EncodedEntry {
@@ -532,12 +533,12 @@ impl Ledger {
         })
     }
 
-    fn add_record<'a>(
+    fn add_record(
         &mut self,
         source: Option<SourceName>,
         body: StoredBody,
-        row: Row<'a>,
-        piece: &mut Piece<'a>,
+        row: Row<'_>,
+        piece: &mut Piece,
     ) -> Result<(), LedgerAppendError> {
         let record = StoredRecord {
             received_unix_nano: piece.head.received_unix_nano,
@@ -549,11 +550,11 @@ impl Ledger {
         })
     }
 
-    fn seal<'a>(
+    fn seal(
         &mut self,
         name: u32,
-        row: Row<'a>,
-        piece: &mut Piece<'a>,
+        row: Row<'_>,
+        piece: &mut Piece,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), LedgerAppendError> {
         let index = self.frontier.size() + u64::from(piece.head.entries);
@@ -570,13 +571,22 @@ impl Ledger {
         }
         piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
         let hash = leaf_hash(&piece.bundle[at..]);
-        piece.leaves.push((begin as u32, hash, row));
+        row.index(piece.head.received_unix_nano, |span, keys| {
+            let indexed = keys.iter().filter(|key| key.is_indexed());
+            piece.rows.extend(indexed.map(|key| self.hasher.hash(key)));
+            piece.leaves.push(NewLeaf {
+                begin: begin as u32,
+                hash,
+                span,
+                rows_end: piece.rows.len() as u32,
+            });
+        });
         piece.head.entries += 1;
         Ok(())
     }
 
     /// Makes a piece durable and readable, and empties it.
-    fn write(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
+    fn write(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
         if piece.head.entries == 0 {
             return Ok(());
         }
@@ -590,25 +600,26 @@ impl Ledger {
         for (digest, index, key) in piece.chains.drain(..) {
             self.chains.add(digest, index, key);
         }
-        let received = piece.head.received_unix_nano;
         self.segment.with_index(|index| {
             if let SegmentIndex::Growing(builder) = index {
-                for (begin, _, row) in &piece.leaves {
+                let mut rows = piece.rows.iter().copied();
+                let mut taken = 0;
+                for leaf in &piece.leaves {
+                    let of_leaf = rows.by_ref().take((leaf.rows_end - taken) as usize);
+                    taken = leaf.rows_end;
                     // Places follow one another, and the segment ends before they are used up.
-                    let added = row.add(builder, bundle_offset + begin, received);
+                    let added = builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
                     debug_assert!(added.is_ok(), "{added:?}");
                 }
             }
         });
-        for (_, hash, _) in piece.leaves.drain(..) {
+        for leaf in &piece.leaves {
             self.frontier
-                .push(hash, &mut |level, hash| self.hashes.push(level, hash));
+                .push(leaf.hash, &mut |level, hash| self.hashes.push(level, hash));
         }
-        piece.bundle.clear();
-        piece.head = GroupHead {
-            received_unix_nano: received,
-            ..GroupHead::default()
-        };
+        let received = piece.head.received_unix_nano;
+        piece.clear();
+        piece.head.received_unix_nano = received;
         let size = self.frontier.size();
         self.segment
             .grown((size - self.segment.first()) as u32, self.current.end());
@@ -749,28 +760,40 @@ pub(crate) fn create_segment(
 }
 
 /// What will be one frame.
-struct Piece<'a> {
+#[derive(Default)]
+pub(crate) struct Piece {
     head: GroupHead,
     bundle: Vec<u8>,
-    /// Where each begins in the bundle, its hash, and by what it can be found.
-    leaves: Vec<(u32, Hash, Row<'a>)>,
+    leaves: Vec<NewLeaf>,
+    /// By what the leaves can be found: hashes, one leaf's behind the other's.
+    rows: Vec<u64>,
     /// Chains that are not in the ledger yet, their records' indexes and keys.
     chains: Vec<([u8; 32], u64, u32)>,
 }
 
+struct NewLeaf {
+    /// In the bundle.
+    begin: u32,
+    hash: Hash,
+    /// The earliest and the latest instant that it is about.
+    span: (u64, u64),
+    /// Its rows end here, and the next one's begin.
+    rows_end: u32,
+}
+
 // === impl Piece ===
 
-impl Piece<'_> {
-    fn begin(bundle: Vec<u8>) -> Self {
-        Self {
-            head: GroupHead {
-                received_unix_nano: now(),
-                ..GroupHead::default()
-            },
-            bundle,
-            leaves: Vec::new(),
-            chains: Vec::new(),
-        }
+impl Piece {
+    /// Begins another one, in the same memory.
+    fn clear(&mut self) {
+        self.head = GroupHead {
+            received_unix_nano: now(),
+            ..GroupHead::default()
+        };
+        self.bundle.clear();
+        self.leaves.clear();
+        self.rows.clear();
+        self.chains.clear();
     }
 
     /// The source has come this far.
@@ -821,7 +844,7 @@ pub(crate) const UNREADABLE: &str = "the frame does not hold records that this v
 pub const MAX_SEGMENT_BYTES: u64 = 3 << 30;
 /// A frame is written once it has as much; with the largest leaf it still fits one.
 const PIECE_BYTES: usize = 4 << 20;
-/// About 500 bytes of memory each, until they are indexed.
+/// About 150 bytes of memory each.
 const PIECE_RECORDS: usize = 1 << 14;
 /// What a group may leave allocated for the next.
 const KEPT_BUNDLE: usize = 8 << 20;

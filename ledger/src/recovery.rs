@@ -14,10 +14,10 @@ use crate::chains::KnownChains;
 use crate::finisher::{Finisher, finish};
 use crate::group::{Beginning, Group, GroupHead};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
-use crate::index::{IndexBuilder, IndexFile, IndexSecret};
+use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
 use crate::keys::DataKeys;
 use crate::leaf::StoredBody;
-use crate::ledger::{Ledger, LedgerAppendError, LedgerError, LedgerOptions, Opened, UNREADABLE, create_segment};
+use crate::ledger::{Ledger, LedgerAppendError, LedgerError, LedgerOptions, Opened, Piece, UNREADABLE, create_segment};
 use crate::reader::Shared;
 use crate::record::Note;
 use crate::rows::Row;
@@ -147,9 +147,10 @@ impl Ledger {
             chains: replay.chains,
             frontier: replay.frontier,
             hashes: replay.hashes,
+            hasher: KeyHasher::new(&secret),
             secret,
             shared,
-            bundle: Vec::new(),
+            piece: Piece::default(),
             settled_bytes: 0,
         };
         ledger.settle_bytes();
@@ -196,9 +197,10 @@ impl Ledger {
             chains: KnownChains::default(),
             frontier,
             hashes,
+            hasher: KeyHasher::new(&secret),
             secret,
             shared,
-            bundle: Vec::new(),
+            piece: Piece::default(),
             settled_bytes: 0,
         })
     }
