@@ -575,7 +575,8 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
         },
         published: published.map(|published| (published.checkpoint().size, published.checkpoint().root)),
     };
-    let (ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
+    let (mut ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
+    ledger.leave_free(limits.ledger_reserve_bytes);
     report_torn_tail("ledger", opened.torn);
     if let Some(target) = opened.unsealed {
         tracing::warn!(

@@ -19,6 +19,7 @@ use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredR
 pub use crate::reader::LedgerReader;
 use crate::reader::Shared;
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
+use crate::reserve::Reserve;
 use crate::rows::Row;
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment, SegmentIndex};
@@ -46,6 +47,7 @@ pub struct Ledger {
     pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
+    pub(crate) reserve: Reserve,
 }
 
 /// How a ledger is kept.
@@ -235,6 +237,20 @@ pub enum LedgerAppendError {
         /// How many bytes it may have.
         limit: u64,
     },
+    /// What room there is, is for others.
+    #[error(
+        "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
+         start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
+         the evidence while they have room", path = path.display()
+    )]
+    Reserved {
+        /// The ledger's folder.
+        path: PathBuf,
+        /// Bytes.
+        free: u64,
+        /// Bytes.
+        reserve: u64,
+    },
     /// The next file can not be made.
     #[error("a new segment could not be created: {0}")]
     NewSegment(io::Error),
@@ -272,7 +288,14 @@ impl Ledger {
                 limit: self.options.bounds.total,
             });
         }
+        self.reserve.allows(&self.paths.0, needed)?;
         self.append_always(items)
+    }
+
+    /// Leaves so many bytes free on its file system, or a sixteenth of it if that is less: what is appended beyond that is
+    /// refused.
+    pub fn leave_free(&mut self, bytes: u64) {
+        self.reserve = Reserve { bytes };
     }
 
     /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof

@@ -20,6 +20,7 @@ use crate::leaf::StoredBody;
 use crate::ledger::{Ledger, LedgerAppendError, LedgerError, LedgerOptions, Opened, Piece, UNREADABLE, create_segment};
 use crate::reader::Shared;
 use crate::record::Note;
+use crate::reserve::Reserve;
 use crate::rows::Row;
 use crate::seal::{OpenedLeaf, Opener, Sealer, key_name};
 use crate::segment::{Paths, Segment, SegmentIndex, parse_segment_name};
@@ -152,6 +153,7 @@ impl Ledger {
             shared,
             piece: Piece::default(),
             settled_bytes: 0,
+            reserve: Reserve::default(),
         };
         ledger.settle_bytes();
         // What a note announced, and a crash kept from being done.
@@ -202,6 +204,7 @@ impl Ledger {
             shared,
             piece: Piece::default(),
             settled_bytes: 0,
+            reserve: Reserve::default(),
         })
     }
 }
