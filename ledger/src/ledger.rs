@@ -662,7 +662,11 @@ impl Ledger {
         self.hashes.flush()?;
         self.hashes.sync()?;
         let first = self.frontier.size();
-        let (file, segment) = create_segment(&self.paths, first, self.beginning(), &self.secret)?;
+        let mut index = IndexBuilder::new(&self.secret, first);
+        if let SegmentIndex::Growing(full) = &*self.segment.index() {
+            index = index.with_room_of(full);
+        }
+        let (file, segment) = create_segment(&self.paths, self.beginning(), index)?;
         let full = std::mem::replace(&mut self.segment, segment);
         self.current = file;
         self.shared.begin(Arc::clone(&self.segment));
@@ -755,13 +759,13 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// Makes the file of the segment that begins with this index; what it begins with is durable on return.
+/// Makes the file of the segment with this index, which is empty; what it begins with is durable on return.
 pub(crate) fn create_segment(
     paths: &Paths,
-    first: u64,
     beginning: Beginning,
-    secret: &IndexSecret,
+    index: IndexBuilder,
 ) -> Result<(FrameFile, Arc<Segment>), LedgerAppendError> {
+    let first = index.first();
     let path = paths.segment(first);
     // An earlier attempt may have left one, which holds nothing.
     match std::fs::remove_file(&path) {
@@ -775,8 +779,7 @@ pub(crate) fn create_segment(
         beginning: Some(beginning),
         ..GroupHead::default()
     };
-    let index = SegmentIndex::Growing(IndexBuilder::new(secret, first));
-    let segment = Segment::new(first, paths, head.received_unix_nano, index);
+    let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
     file.append(&head.to_payload())?;
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))

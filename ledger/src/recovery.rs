@@ -184,7 +184,7 @@ impl Ledger {
             ..Beginning::default()
         };
         let hashes = shared.hashes.writer(0)?;
-        let created = create_segment(&paths, 0, beginning, &secret);
+        let created = create_segment(&paths, beginning, IndexBuilder::new(&secret, 0));
         let (current, segment) = created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
         shared.begin(Arc::clone(&segment));
         Ok(Self {

@@ -37,6 +37,18 @@ impl IndexBuilder {
         }
     }
 
+    /// As [`new`](Self::new), with room for as much as another segment came to: rows that have to move when there is no more
+    /// room for them cost time, and leave holes in memory.
+    pub(crate) fn with_room_of(mut self, other: &Self) -> Self {
+        for (shelf, other) in self.shelves.iter_mut().zip(&other.shelves) {
+            shelf.reserve_exact(other.len() + other.len() / 16);
+        }
+        self.offsets
+            .reserve_exact(other.offsets.len() + other.offsets.len() / 16);
+        self.times.reserve_exact(other.times.len() + other.times.len() / 16);
+        self
+    }
+
     /// Index of the segment's first record.
     pub fn first(&self) -> u64 {
         self.first
