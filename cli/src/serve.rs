@@ -101,6 +101,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
     ledger_bytes: u64,
 
+    /// How much room the ledger leaves on its disk, in bytes, for revocations and whatever else shares it; on a small disk a
+    /// sixteenth of it, if that is less.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_reserve_bytes)]
+    ledger_reserve: u64,
+
     /// How many data keys the ledger may have: one for each principal that there is evidence of.
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().ledger_keys)]
     ledger_keys: u32,
@@ -169,6 +174,7 @@ impl Serve {
         config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;
         config.limits.ledger_bytes = self.ledger_bytes;
+        config.limits.ledger_reserve_bytes = self.ledger_reserve;
         config.limits.ledger_keys = self.ledger_keys;
         let retention = self.ledger_retention.as_ref();
         config.limits.ledger_retention = retention.map(|span| Duration::from_secs(span.seconds));

@@ -96,6 +96,9 @@ pub struct Limits {
     /// Bytes of the whole ledger on disk. When they are used up, evidence is refused (UNAVAILABLE) and `/readyz`
     /// says so; revocations are not affected.
     pub ledger_bytes: u64,
+    /// Bytes that the ledger leaves free on its file system, so that what shares it (revocations do) finds room; a sixteenth of
+    /// the file system, if that is less. Beyond, evidence is refused as when the ledger is full.
+    pub ledger_reserve_bytes: u64,
     /// Bytes after which the ledger begins a new segment file. At most 3 GiB.
     pub ledger_segment_bytes: u64,
     /// Data keys that entries are sealed with: one for each principal that there is evidence of, erased ones included.
@@ -291,6 +294,7 @@ impl Default for Limits {
             seen_delegations: 200_000,
             source_grace: Duration::from_secs(60),
             ledger_bytes: 64 << 30,
+            ledger_reserve_bytes: 256 << 20,
             ledger_segment_bytes: 256 << 20,
             ledger_keys: 1_000_000,
             ledger_retention: None,

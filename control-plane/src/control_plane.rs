@@ -50,6 +50,7 @@ use credence_ledger::view::EntryView;
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
 use credence_storage::frames::TornTail;
 use prost::Message as _;
+use prost::bytes::Bytes;
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -611,7 +612,8 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
         },
         published: published.map(|published| (published.checkpoint().size, published.checkpoint().root)),
     };
-    let (ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
+    let (mut ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
+    ledger.leave_free(limits.ledger_reserve_bytes);
     report_torn_tail("ledger", opened.torn);
     if let Some(target) = opened.unsealed {
         tracing::warn!(
@@ -646,9 +648,11 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         let mut sightings = Sightings::default();
         for record in records {
             if let RecordBody::Entry { entry, .. } = record.body {
-                let encoded = entry.encode_to_vec();
+                let encoded = Bytes::from(entry.encode_to_vec());
                 if let Ok(entry) = EntryView::parse(&encoded) {
-                    sightings.add(&entry, &mut of_late);
+                    let mut of_entry = Sightings::of(encoded.clone());
+                    of_entry.add(&entry, &mut of_late);
+                    sightings.append(of_entry);
                 }
             }
         }

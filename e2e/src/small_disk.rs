@@ -81,6 +81,15 @@ impl SmallDisk {
         self.run("cat /dev/zero > \"$1/filler\" 2>/dev/null || true")
     }
 
+    /// Leaves so many MiB of room on it.
+    ///
+    /// # Errors
+    /// If that does not work.
+    pub fn fill_but(&self, mib: u32) -> Result<(), Failure> {
+        self.fill()?;
+        self.run(&format!("truncate -s -{mib}M \"$1/filler\""))
+    }
+
     /// Gives the room back that [`fill`](Self::fill) has taken.
     ///
     /// # Errors

@@ -13,12 +13,13 @@ use crate::chains::{KnownChains, expires_at};
 use crate::finisher::{ErasedRows, Finisher};
 use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, SourceMark};
 use crate::hashes::{HashError, HashFiles, HashWriter};
-use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES};
+use crate::index::{IndexBuilder, IndexError, IndexSecret, KeyHasher, MAX_PLACES};
 use crate::keys::{DataKeys, KeyError, UNIT};
 use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
 pub use crate::reader::LedgerReader;
 use crate::reader::Shared;
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
+use crate::reserve::Reserve;
 use crate::rows::Row;
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment, SegmentIndex};
@@ -39,12 +40,14 @@ pub struct Ledger {
     pub(crate) frontier: Frontier,
     pub(crate) hashes: HashWriter,
     pub(crate) secret: IndexSecret,
+    pub(crate) hasher: KeyHasher,
     pub(crate) shared: Arc<Shared>,
     pub(crate) finisher: Finisher,
-    /// Kept between groups, so that their memory is.
-    pub(crate) bundle: Vec<u8>,
+    /// Kept between groups, so that its memory is.
+    pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
+    pub(crate) reserve: Reserve,
 }
 
 /// How a ledger is kept.
@@ -243,6 +246,20 @@ pub enum LedgerAppendError {
         /// How many bytes it may have.
         limit: u64,
     },
+    /// What room there is, is for others.
+    #[error(
+        "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
+         start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
+         the evidence while they have room", path = path.display()
+    )]
+    Reserved {
+        /// The ledger's folder.
+        path: PathBuf,
+        /// Bytes.
+        free: u64,
+        /// Bytes.
+        reserve: u64,
+    },
     /// The next file can not be made.
     #[error("a new segment could not be created: {0}")]
     NewSegment(io::Error),
@@ -280,7 +297,14 @@ impl Ledger {
                 limit: self.options.bounds.total,
             });
         }
+        self.reserve.allows(&self.paths.0, needed)?;
         self.append_always(items)
+    }
+
+    /// Leaves so many bytes free on its file system, or a sixteenth of it if that is less: what is appended beyond that is
+    /// refused.
+    pub fn leave_free(&mut self, bytes: u64) {
+        self.reserve = Reserve { bytes };
     }
 
     /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof
@@ -417,14 +441,14 @@ impl Ledger {
             self.hashes.flush()?;
             self.shared.grown(self.frontier.size());
         }
-        let mut piece = Piece::begin(std::mem::take(&mut self.bundle));
+        let mut piece = std::mem::take(&mut self.piece);
+        piece.clear();
         let appended = items
             .iter()
             .try_for_each(|item| self.add(item, &mut piece))
             .and_then(|()| self.write(&mut piece));
-        self.bundle = piece.bundle;
-        self.bundle.clear();
-        self.bundle.shrink_to(KEPT_BUNDLE);
+        piece.bundle.shrink_to(KEPT_BUNDLE);
+        self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
             self.sealer.renew().map_err(LedgerAppendError::Random)?;
@@ -432,7 +456,7 @@ impl Ledger {
         appended
     }
 
-    fn add<'a>(&mut self, item: &'a NewItem, piece: &mut Piece<'a>) -> Result<(), LedgerAppendError> {
+    fn add(&mut self, item: &NewItem, piece: &mut Piece) -> Result<(), LedgerAppendError> {
         match item {
             NewItem::Entries {
                 source,
@@ -469,7 +493,7 @@ impl Ledger {
     }
 
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
-    fn make_room(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
+    fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
         let next = self.frontier.size() + u64::from(piece.head.entries);
         if next.is_multiple_of(UNIT) && self.segment_is_full(piece, next) {
             self.write(piece)?;
@@ -480,7 +504,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn segment_is_full(&self, piece: &Piece<'_>, next: u64) -> bool {
+    fn segment_is_full(&self, piece: &Piece, next: u64) -> bool {
         let records = next - self.segment.first();
         if records == 0 {
             return false;
@@ -510,12 +534,12 @@ impl Ledger {
         }
     }
 
-    fn add_entry<'a>(
+    fn add_entry(
         &mut self,
         source: Option<SourceName>,
         sequence: u64,
-        entry: EntryView<'a>,
-        piece: &mut Piece<'a>,
+        entry: EntryView<'_>,
+        piece: &mut Piece,
     ) -> Result<(), LedgerAppendError> {
         let name = self.keys.name_for(entry.principal(), self.segment.first())?;
         let mut stored = EncodedEntry {
@@ -549,12 +573,12 @@ impl Ledger {
         })
     }
 
-    fn add_record<'a>(
+    fn add_record(
         &mut self,
         source: Option<SourceName>,
         body: StoredBody,
-        row: Row<'a>,
-        piece: &mut Piece<'a>,
+        row: Row<'_>,
+        piece: &mut Piece,
     ) -> Result<(), LedgerAppendError> {
         let record = StoredRecord {
             received_unix_nano: piece.head.received_unix_nano,
@@ -566,11 +590,11 @@ impl Ledger {
         })
     }
 
-    fn seal<'a>(
+    fn seal(
         &mut self,
         name: u32,
-        row: Row<'a>,
-        piece: &mut Piece<'a>,
+        row: Row<'_>,
+        piece: &mut Piece,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), LedgerAppendError> {
         let index = self.frontier.size() + u64::from(piece.head.entries);
@@ -587,13 +611,22 @@ impl Ledger {
         }
         piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
         let hash = leaf_hash(&piece.bundle[at..]);
-        piece.leaves.push((begin as u32, hash, row));
+        row.index(piece.head.received_unix_nano, |span, keys| {
+            let indexed = keys.iter().filter(|key| key.is_indexed());
+            piece.rows.extend(indexed.map(|key| self.hasher.hash(key)));
+            piece.leaves.push(NewLeaf {
+                begin: begin as u32,
+                hash,
+                span,
+                rows_end: piece.rows.len() as u32,
+            });
+        });
         piece.head.entries += 1;
         Ok(())
     }
 
     /// Makes a piece durable and readable, and empties it.
-    fn write(&mut self, piece: &mut Piece<'_>) -> Result<(), LedgerAppendError> {
+    fn write(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
         if piece.head.entries == 0 {
             return Ok(());
         }
@@ -607,25 +640,26 @@ impl Ledger {
         for (digest, index, key) in piece.chains.drain(..) {
             self.chains.add(digest, index, key);
         }
-        let received = piece.head.received_unix_nano;
         self.segment.with_index(|index| {
             if let SegmentIndex::Growing(builder) = index {
-                for (begin, _, row) in &piece.leaves {
+                let mut rows = piece.rows.iter().copied();
+                let mut taken = 0;
+                for leaf in &piece.leaves {
+                    let of_leaf = rows.by_ref().take((leaf.rows_end - taken) as usize);
+                    taken = leaf.rows_end;
                     // Places follow one another, and the segment ends before they are used up.
-                    let added = row.add(builder, bundle_offset + begin, received);
+                    let added = builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
                     debug_assert!(added.is_ok(), "{added:?}");
                 }
             }
         });
-        for (_, hash, _) in piece.leaves.drain(..) {
+        for leaf in &piece.leaves {
             self.frontier
-                .push(hash, &mut |level, hash| self.hashes.push(level, hash));
+                .push(leaf.hash, &mut |level, hash| self.hashes.push(level, hash));
         }
-        piece.bundle.clear();
-        piece.head = GroupHead {
-            received_unix_nano: received,
-            ..GroupHead::default()
-        };
+        let received = piece.head.received_unix_nano;
+        piece.clear();
+        piece.head.received_unix_nano = received;
         let size = self.frontier.size();
         self.segment
             .grown((size - self.segment.first()) as u32, self.current.end());
@@ -645,7 +679,11 @@ impl Ledger {
         self.hashes.flush()?;
         self.hashes.sync()?;
         let first = self.frontier.size();
-        let (file, segment) = create_segment(&self.paths, first, self.beginning(), &self.secret)?;
+        let mut index = IndexBuilder::new(&self.secret, first);
+        if let SegmentIndex::Growing(full) = &*self.segment.index() {
+            index = index.with_room_of(full);
+        }
+        let (file, segment) = create_segment(&self.paths, self.beginning(), index)?;
         let full = std::mem::replace(&mut self.segment, segment);
         self.current = file;
         self.shared.begin(Arc::clone(&self.segment));
@@ -738,13 +776,13 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// Makes the file of the segment that begins with this index; what it begins with is durable on return.
+/// Makes the file of the segment with this index, which is empty; what it begins with is durable on return.
 pub(crate) fn create_segment(
     paths: &Paths,
-    first: u64,
     beginning: Beginning,
-    secret: &IndexSecret,
+    index: IndexBuilder,
 ) -> Result<(FrameFile, Arc<Segment>), LedgerAppendError> {
+    let first = index.first();
     let path = paths.segment(first);
     // An earlier attempt may have left one, which holds nothing.
     match std::fs::remove_file(&path) {
@@ -758,36 +796,47 @@ pub(crate) fn create_segment(
         beginning: Some(beginning),
         ..GroupHead::default()
     };
-    let index = SegmentIndex::Growing(IndexBuilder::new(secret, first));
-    let segment = Segment::new(first, paths, head.received_unix_nano, index);
+    let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
     file.append(&head.to_payload())?;
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
 }
 
 /// What will be one frame.
-struct Piece<'a> {
+#[derive(Default)]
+pub(crate) struct Piece {
     head: GroupHead,
     bundle: Vec<u8>,
-    /// Where each begins in the bundle, its hash, and by what it can be found.
-    leaves: Vec<(u32, Hash, Row<'a>)>,
+    leaves: Vec<NewLeaf>,
+    /// By what the leaves can be found: hashes, one leaf's behind the other's.
+    rows: Vec<u64>,
     /// Chains that are not in the ledger yet, their records' indexes and keys.
     chains: Vec<([u8; 32], u64, u32)>,
 }
 
+struct NewLeaf {
+    /// In the bundle.
+    begin: u32,
+    hash: Hash,
+    /// The earliest and the latest instant that it is about.
+    span: (u64, u64),
+    /// Its rows end here, and the next one's begin.
+    rows_end: u32,
+}
+
 // === impl Piece ===
 
-impl Piece<'_> {
-    fn begin(bundle: Vec<u8>) -> Self {
-        Self {
-            head: GroupHead {
-                received_unix_nano: now(),
-                ..GroupHead::default()
-            },
-            bundle,
-            leaves: Vec::new(),
-            chains: Vec::new(),
-        }
+impl Piece {
+    /// Begins another one, in the same memory.
+    fn clear(&mut self) {
+        self.head = GroupHead {
+            received_unix_nano: now(),
+            ..GroupHead::default()
+        };
+        self.bundle.clear();
+        self.leaves.clear();
+        self.rows.clear();
+        self.chains.clear();
     }
 
     /// The source has come this far.
@@ -838,7 +887,7 @@ pub(crate) const UNREADABLE: &str = "the frame does not hold records that this v
 pub const MAX_SEGMENT_BYTES: u64 = 3 << 30;
 /// A frame is written once it has as much; with the largest leaf it still fits one.
 const PIECE_BYTES: usize = 4 << 20;
-/// About 500 bytes of memory each, until they are indexed.
+/// About 150 bytes of memory each.
 const PIECE_RECORDS: usize = 1 << 14;
 /// What a group may leave allocated for the next.
 const KEPT_BUNDLE: usize = 8 << 20;

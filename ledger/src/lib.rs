@@ -44,6 +44,7 @@ pub mod query;
 pub mod reader;
 pub mod record;
 mod recovery;
+mod reserve;
 mod rows;
 mod seal;
 pub mod segment;

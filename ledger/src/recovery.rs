@@ -14,12 +14,13 @@ use crate::chains::KnownChains;
 use crate::finisher::{Finisher, finish};
 use crate::group::{Beginning, Group, GroupHead};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
-use crate::index::{IndexBuilder, IndexFile, IndexSecret};
+use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
 use crate::keys::DataKeys;
 use crate::leaf::StoredBody;
-use crate::ledger::{Ledger, LedgerAppendError, LedgerError, LedgerOptions, Opened, UNREADABLE, create_segment};
+use crate::ledger::{Ledger, LedgerAppendError, LedgerError, LedgerOptions, Opened, Piece, UNREADABLE, create_segment};
 use crate::reader::Shared;
 use crate::record::Note;
+use crate::reserve::Reserve;
 use crate::rows::Row;
 use crate::seal::{OpenedLeaf, Opener, Sealer, key_name};
 use crate::segment::{Paths, Segment, SegmentIndex, parse_segment_name};
@@ -147,10 +148,12 @@ impl Ledger {
             chains: replay.chains,
             frontier: replay.frontier,
             hashes: replay.hashes,
+            hasher: KeyHasher::new(&secret),
             secret,
             shared,
-            bundle: Vec::new(),
+            piece: Piece::default(),
             settled_bytes: 0,
+            reserve: Reserve::default(),
         };
         ledger.settle_bytes();
         // What a note announced, and a crash kept from being done.
@@ -181,7 +184,7 @@ impl Ledger {
             ..Beginning::default()
         };
         let hashes = shared.hashes.writer(0)?;
-        let created = create_segment(&paths, 0, beginning, &secret);
+        let created = create_segment(&paths, beginning, IndexBuilder::new(&secret, 0));
         let (current, segment) = created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
         shared.begin(Arc::clone(&segment));
         Ok(Self {
@@ -196,10 +199,12 @@ impl Ledger {
             chains: KnownChains::default(),
             frontier,
             hashes,
+            hasher: KeyHasher::new(&secret),
             secret,
             shared,
-            bundle: Vec::new(),
+            piece: Piece::default(),
             settled_bytes: 0,
+            reserve: Reserve::default(),
         })
     }
 }

@@ -24,6 +24,11 @@ pub(crate) enum Row<'a> {
 impl Row<'_> {
     /// Adds the record, which was taken in at that instant, and whose leaf begins at this offset of the segment's file.
     pub(crate) fn add(&self, builder: &mut IndexBuilder, offset: u32, received: u64) -> Result<(), IndexError> {
+        self.index(received, |span, keys| builder.add(builder.places(), offset, span, keys))
+    }
+
+    /// The instants that the record, which was taken in at that one, is about, and what it can be found by.
+    pub(crate) fn index<T>(&self, received: u64, with: impl FnOnce((u64, u64), &[IndexKey<'_>]) -> T) -> T {
         let mut span = (received, received);
         let mut keys = Keys::default();
         match self {
@@ -41,7 +46,6 @@ impl Row<'_> {
                     keys.push(IndexKey::Reason(event.reason));
                     keys.push(IndexKey::Rule(event.rule));
                     keys.push(IndexKey::Trace(event.trace_id));
-                    return builder.add(builder.places(), offset, span, keys.as_slice());
                 }
                 EntryKind::Aggregate(aggregate) => {
                     let second = u64::try_from(aggregate.second).unwrap_or(0).saturating_mul(NANOS);
@@ -66,7 +70,7 @@ impl Row<'_> {
                     let digest = chain.digest();
                     let mut all = keys.as_slice().to_vec();
                     all.push(IndexKey::Chain(&digest));
-                    return builder.add(builder.places(), offset, span, &all);
+                    return with(span, &all);
                 }
             },
             Self::KnownChain(entry) => {
@@ -77,7 +81,7 @@ impl Row<'_> {
             Self::Note => keys.push(IndexKey::Kind(NOTE)),
             Self::Erased => {}
         }
-        builder.add(builder.places(), offset, span, keys.as_slice())
+        with(span, keys.as_slice())
     }
 }
 

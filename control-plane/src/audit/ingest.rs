@@ -80,7 +80,7 @@ impl BoundedBatch {
         let batch = BatchView::of(&encoded);
         let first_sequence = batch.first_sequence().map_err(|_| Malformed)?;
         let mut entries = 0;
-        let mut sightings = Sightings::default();
+        let mut sightings = Sightings::of(encoded.clone());
         for entry in batch.entries() {
             entries += 1;
             if entries > bounds.entries {
@@ -100,8 +100,7 @@ impl BoundedBatch {
         })
     }
 
-    /// Memory that the batch takes until it is on disk, in bytes: an upper bound. What is noted of it is a part of it, once
-    /// more.
+    /// Memory that the batch takes until it is on disk, in bytes: an upper bound.
     pub(crate) fn cost(&self) -> usize {
         2 * self.encoded.len() + self.sightings.cost()
     }

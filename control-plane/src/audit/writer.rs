@@ -661,7 +661,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Reports that may wait for the disk; then the streams wait, and with them their clients.
 const QUEUE: usize = 1024;
 /// A group is closed once it has as much as this.
-const GROUP_BYTES: u64 = 2 << 20;
+const GROUP_BYTES: u64 = 4 << 20;
 const GROUP_REPORTS: usize = 512;
 
 #[cfg(test)]

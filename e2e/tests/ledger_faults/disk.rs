@@ -12,7 +12,7 @@ use super::{Reporters, SLOW, assert_complete, program};
 /// A control plane whose ledger has a small disk of its own; `None` where there can be no such disk.
 fn on_a_small_disk() -> Option<(TempDir, SmallDisk, ControlPlane)> {
     let folder = tempfile::tempdir().unwrap();
-    let mut control_plane = ControlPlane::start(&program(), folder.path(), &[]).unwrap();
+    let mut control_plane = ControlPlane::start(&program(), folder.path(), &["--ledger-reserve=0".to_owned()]).unwrap();
     control_plane.kill().unwrap();
     let ledger = control_plane.data_folder().join("ledger");
     let disk = SmallDisk::over(&ledger, DISK_MIB, folder.path()).unwrap()?;
@@ -102,6 +102,25 @@ fn that_is_full_when_it_is_killed_is_taken_up_again() {
     control_plane.kill().unwrap();
     control_plane.restart_and_not_wait().unwrap();
     assert_trouble_shows_and_revocations_go_on(&control_plane, &reporters, "No space left on device");
+    disk.free().unwrap();
+    assert_recovers(control_plane, reporters);
+}
+
+#[test]
+fn that_revocations_share_has_room_left_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut control_plane = ControlPlane::start(&program(), folder.path(), &[]).unwrap();
+    control_plane.kill().unwrap();
+    let Some(disk) = SmallDisk::over(&control_plane.data_folder(), DISK_MIB, folder.path()).unwrap() else {
+        return;
+    };
+    control_plane.upgrade_to(&disk.program(&program()).unwrap());
+    control_plane.restart().unwrap();
+    let reporters = Reporters::start(&control_plane, SOURCES, SLOW);
+    reporters.until_acknowledged_again();
+    // Half of what the ledger leaves free of such a disk.
+    disk.fill_but(DISK_MIB / 32).unwrap();
+    assert_trouble_shows_and_revocations_go_on(&control_plane, &reporters, "--ledger-reserve");
     disk.free().unwrap();
     assert_recovers(control_plane, reporters);
 }

@@ -37,6 +37,18 @@ impl IndexBuilder {
         }
     }
 
+    /// As [`new`](Self::new), with room for as much as another segment came to: rows that have to move when there is no more
+    /// room for them cost time, and leave holes in memory.
+    pub(crate) fn with_room_of(mut self, other: &Self) -> Self {
+        for (shelf, other) in self.shelves.iter_mut().zip(&other.shelves) {
+            shelf.reserve_exact(other.len() + other.len() / 16);
+        }
+        self.offsets
+            .reserve_exact(other.offsets.len() + other.offsets.len() / 16);
+        self.times.reserve_exact(other.times.len() + other.times.len() / 16);
+        self
+    }
+
     /// Index of the segment's first record.
     pub fn first(&self) -> u64 {
         self.first
@@ -50,10 +62,34 @@ impl IndexBuilder {
             return Err(IndexError::Place { place, places });
         }
         for key in keys.iter().filter(|key| key.is_indexed()) {
-            let row = self.hasher.hash(key) | u64::from(place);
-            self.shelves[shelf(row)].push(row);
-            self.rows += 1;
+            self.push(self.hasher.hash(key) | u64::from(place));
         }
+        self.end_place(place, offset, span);
+        Ok(())
+    }
+
+    /// As [`add`](Self::add), of the next place, and of keys that a [`KeyHasher`] with this secret has hashed.
+    pub(crate) fn add_hashed(
+        &mut self,
+        offset: u32,
+        span: (u64, u64),
+        hashes: impl Iterator<Item = u64>,
+    ) -> Result<(), IndexError> {
+        let place = self.places();
+        if place >= MAX_PLACES {
+            return Err(IndexError::Place { place, places: place });
+        }
+        hashes.for_each(|hash| self.push(hash | u64::from(place)));
+        self.end_place(place, offset, span);
+        Ok(())
+    }
+
+    fn push(&mut self, row: u64) {
+        self.shelves[shelf(row)].push(row);
+        self.rows += 1;
+    }
+
+    fn end_place(&mut self, place: u32, offset: u32, span: (u64, u64)) {
         self.offsets.push(offset);
         match self.times.last_mut() {
             Some((earliest, latest)) if !place.is_multiple_of(RUN_PLACES) => {
@@ -62,7 +98,6 @@ impl IndexBuilder {
             }
             _ => self.times.push(span),
         }
-        Ok(())
     }
 
     /// How many records there are.

@@ -37,7 +37,7 @@ pub enum IndexKey<'a> {
 
 /// Hashes keys.
 #[derive(Clone)]
-pub(super) struct KeyHasher {
+pub(crate) struct KeyHasher {
     /// One for each kind, so that the same text under two kinds has nothing in common.
     kinds: [SipHasher24; KINDS],
     /// Tells whether two indexes were made with the same secret, and nothing else.
@@ -106,7 +106,7 @@ impl Bytes<'_> {
 // === impl KeyHasher ===
 
 impl KeyHasher {
-    pub(super) fn new(secret: &IndexSecret) -> Self {
+    pub(crate) fn new(secret: &IndexSecret) -> Self {
         let [low, high] = [0, 16].map(|at| {
             let mut key = [0; 16];
             key.copy_from_slice(&secret.0[at..at + 16]);
@@ -125,7 +125,7 @@ impl KeyHasher {
     }
 
     /// 40 bits, at the top of the number.
-    pub(super) fn hash(&self, key: &IndexKey<'_>) -> u64 {
+    pub(crate) fn hash(&self, key: &IndexKey<'_>) -> u64 {
         let (kind, bytes) = key.parts();
         self.kinds[kind].hash(bytes.as_slice()) & HASH_MASK
     }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub use self::builder::{IndexBuilder, MAX_PLACES};
 pub use self::file::IndexFile;
 pub use self::format::RUN_PLACES;
+pub(crate) use self::key::KeyHasher;
 pub use self::key::{IndexKey, IndexSecret};
 
 /// Why the index can not be used. What it is made from is untouched: it can be made again.

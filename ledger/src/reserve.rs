@@ -1,0 +1,95 @@
+//! What the ledger leaves free on its disk, for what shares it: revocations are written to the same data folder.
+
+use std::path::Path;
+
+use crate::ledger::LedgerAppendError;
+
+/// How much is left free.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reserve {
+    /// Bytes; on a small file system a sixteenth of it, if that is less.
+    pub(crate) bytes: u64,
+}
+
+/// A file system's size, and what of it is free, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    total: u64,
+    free: u64,
+}
+
+// === impl Reserve ===
+
+impl Reserve {
+    /// Whether so many bytes more leave as much free as they should. Where the system does not say, it is the disk that
+    /// refuses what it has no room for.
+    pub(crate) fn allows(self, folder: &Path, needed: u64) -> Result<(), LedgerAppendError> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        match Space::of(folder) {
+            Some(space) if !self.is_left(space, needed) => Err(LedgerAppendError::Reserved {
+                path: folder.to_owned(),
+                free: space.free,
+                reserve: self.of(space),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_left(self, space: Space, needed: u64) -> bool {
+        space.free >= self.of(space).saturating_add(needed)
+    }
+
+    fn of(self, space: Space) -> u64 {
+        self.bytes.min(space.total / SMALLEST_PART)
+    }
+}
+
+// === impl Space ===
+
+impl Space {
+    fn of(folder: &Path) -> Option<Self> {
+        let status = rustix::fs::statvfs(folder).ok()?;
+        Some(Self {
+            total: status.f_blocks.saturating_mul(status.f_frsize),
+            // What is free for us: some file systems keep blocks for root alone.
+            free: status.f_bavail.saturating_mul(status.f_frsize),
+        })
+    }
+}
+
+/// No more than this part of the file system is left free.
+const SMALLEST_PART: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_free_is_what_was_asked_for_or_a_sixteenth_of_a_small_disk() {
+        let reserve = Reserve { bytes: 256 << 20 };
+        let cases: [(u64, u64, u64, bool); 5] = [
+            (100 << 30, 300 << 20, 44 << 20, true),
+            (100 << 30, 300 << 20, 45 << 20, false),
+            (160 << 20, 11 << 20, 1 << 20, true),
+            (160 << 20, 11 << 20, 2 << 20, false),
+            (160 << 20, 9 << 20, 0, false),
+        ];
+        for (total, free, needed, expected) in cases {
+            let is_left = reserve.is_left(Space { total, free }, needed);
+            assert_eq!(is_left, expected, "{needed} bytes of {free}");
+        }
+    }
+
+    #[test]
+    fn a_disk_with_room_refuses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Space::of(folder.path()).unwrap();
+        assert!(room.free <= room.total);
+        assert!(Reserve { bytes: 1 }.allows(folder.path(), 0).is_ok());
+        let refused = Reserve { bytes: 1 }.allows(folder.path(), u64::MAX).unwrap_err();
+        assert!(refused.to_string().contains("--ledger-reserve"), "{refused}");
+        assert!(Reserve { bytes: 0 }.allows(folder.path(), u64::MAX).is_ok());
+    }
+}
