@@ -97,6 +97,11 @@ fn entries(count: usize) -> Vec<Value> {
     (0..count).map(entry).collect()
 }
 
+/// How many of the records there are under these conditions.
+fn exported(served: &Served, bench: &Workbench, conditions: &[&str]) -> usize {
+    lines(&served.export(bench, conditions).succeeded()).len()
+}
+
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -147,6 +152,35 @@ fn conditions_choose_records_however_far_apart() {
     // Counts are of denials.
     assert_eq!(denied.len(), 2400);
     assert!(indexes(&denied).is_sorted());
+    // Every tenth is a count, of the next second.
+    let second = [
+        "--kind",
+        "aggregate",
+        "--since",
+        "2027-01-15T08:00:01Z",
+        "--until",
+        "2027-01-15T08:00:02Z",
+    ];
+    assert_eq!(exported(&served, &bench, &second), 1200);
+    let early = ["--kind", "aggregate", "--until", "2027-01-15T08:00:01Z"];
+    assert_eq!(exported(&served, &bench, &early), 0);
+    let reason = ["--reason", "expired", "--tool", "tool-0", "--before", "101"];
+    assert_eq!(exported(&served, &bench, &reason), 10);
+}
+
+#[test]
+fn chains_are_exported_when_they_are_asked_for_even_at_the_end() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench);
+    let chain = json!({
+        "kind": "chain", "chain": "a~b", "principal": {"issuer": "https://id.example.com", "subject": "ada"},
+    });
+    served.report(&[entries(1).remove(0), chain]);
+    assert_eq!(exported(&served, &bench, &[]), 2);
+    let chains = lines(&served.export(&bench, &["--kind", "chain"]).succeeded());
+    assert_eq!((indexes(&chains), &chains[0]["chain"]), (vec![2], &json!("a~b")));
+    let digest = chains[0]["chain_digest"].as_str().unwrap();
+    assert_eq!(exported(&served, &bench, &["--chain", digest]), 1);
 }
 
 #[test]

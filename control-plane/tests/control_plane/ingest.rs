@@ -156,6 +156,52 @@ async fn what_is_reported_is_read_back_in_the_same_words() {
 }
 
 #[tokio::test]
+async fn what_one_ledger_shows_another_takes_in_and_shows_again() {
+    let (here, there) = (Place::new(), Place::new());
+    let (here, there) = (here.start().await, there.start().await);
+    let (chain, arguments) = ("t".repeat(29_999) + "~" + &"u".repeat(30_000), "a".repeat(4096));
+    let mut whole = decision("payments.send");
+    whole["arguments"] = json!(arguments);
+    whole["expires_at"] = json!("2027-01-15T08:01:00Z");
+    let entries = [
+        json!({"kind": "chain", "chain": chain, "principal": {"issuer": ISSUER, "subject": "alice"}}),
+        whole,
+        json!({"kind": "aggregate", "time": "2027-01-15T08:00:01Z", "reason": "no_delegation", "count": 7}),
+        json!({"kind": "gap", "shed": 3, "first_time": "2027-01-15T08:00:00.5Z", "last_time": "2027-01-15T08:00:02Z"}),
+    ];
+    Source::begin(&here, TOKEN).await.store(1, &entries, 4).await;
+    let shown = shown(&here).await;
+    assert_eq!(shown[0]["arguments"].as_str().map(str::len), Some(4096));
+    let presented = shown.last().unwrap();
+    assert_eq!(presented["chain"].as_str().map(str::len), Some(60_000));
+    let digest = presented["chain_digest"].as_str().unwrap();
+    assert_eq!(here.events(&format!("?chain_digest={digest}")).await.len(), 1);
+    let source = Source::begin(&there, TOKEN).await;
+    source.store(1, &shown, 4).await;
+    assert_eq!(self::shown(&there).await, shown);
+
+    let mut another = presented.clone();
+    another["chain_digest"] = json!("0b".repeat(32));
+    let refused = source.send(5, &[another]).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.text.contains("entries[0].chain_digest"), "{}", refused.text);
+}
+
+/// The entries that a ledger shows, chains last, without what it adds itself.
+async fn shown(server: &Server) -> Vec<Value> {
+    let mut records = server.events("").await;
+    records.reverse();
+    records.retain(|record| record["kind"] != "source");
+    records.extend(server.events("?kind=chain").await);
+    for record in &mut records {
+        for added in ["index", "source", "sequence", "received"] {
+            record.as_object_mut().unwrap().remove(added);
+        }
+    }
+    records
+}
+
+#[tokio::test]
 async fn exactly_the_next_entries_are_stored_and_what_is_sent_again_is_harmless() {
     let place = Place::new();
     let server = place.start().await;

@@ -37,6 +37,7 @@ enum Values {
     /// Nanoseconds since the Unix epoch, UTC.
     Time(fn(&Row) -> Option<i64>),
     Small(fn(&Row) -> Option<u32>),
+    Flag(fn(&Row) -> Option<bool>),
     Texts(fn(&Row) -> &[String]),
 }
 
@@ -119,6 +120,7 @@ impl Column {
             Values::Unsigned(_) => format!("OPTIONAL INT64 {name} (INTEGER(64,false));\n"),
             Values::Time(_) => format!("OPTIONAL INT64 {name} (TIMESTAMP(NANOS,true));\n"),
             Values::Small(_) => format!("OPTIONAL INT32 {name};\n"),
+            Values::Flag(_) => format!("OPTIONAL BOOLEAN {name};\n"),
             Values::Texts(_) => {
                 format!(
                     "REQUIRED GROUP {name} (LIST) {{ REPEATED GROUP list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}\n"
@@ -144,6 +146,10 @@ impl Column {
             }
             (Values::Small(of), ColumnWriter::Int32ColumnWriter(writer)) => {
                 let (values, levels) = optional(rows, |row| of(row).map(u32::cast_signed));
+                writer.write_batch(&values, Some(&levels), None)?;
+            }
+            (Values::Flag(of), ColumnWriter::BoolColumnWriter(writer)) => {
+                let (values, levels) = optional(rows, of);
                 writer.write_batch(&values, Some(&levels), None)?;
             }
             (Values::Texts(of), ColumnWriter::ByteArrayColumnWriter(writer)) => {
@@ -246,6 +252,17 @@ const COLUMNS: &[Column] = &[
     Column::new("node", Values::Text(|row| row.node.as_deref())),
     Column::new("plugin", Values::Text(|row| row.plugin.as_deref())),
     Column::new("peer", Values::Text(|row| row.peer.as_deref())),
+    Column::new("anchors_digest", Values::Text(|row| row.anchors_digest.as_deref())),
+    Column::new("chain", Values::Text(|row| row.chain.as_deref())),
+    Column::new("note", Values::Text(|row| row.note.as_deref())),
+    Column::new("key", Values::Unsigned(|row| row.key)),
+    Column::new("by", Values::Text(|row| row.by.as_deref())),
+    Column::new("first", Values::Unsigned(|row| row.first)),
+    Column::new("tree_size", Values::Unsigned(|row| row.tree_size)),
+    Column::new("root", Values::Text(|row| row.root.as_deref())),
+    Column::new("reported_by", Values::Text(|row| row.reported_by.as_deref())),
+    Column::new("step", Values::Text(|row| row.step.as_deref())),
+    Column::new("other_anchors", Values::Flag(|row| row.other_anchors)),
 ];
 
 /// Rows of one group, and bytes of their JSON: what is held in memory.

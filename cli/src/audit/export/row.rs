@@ -51,6 +51,17 @@ pub(super) struct Row {
     pub(super) node: Option<String>,
     pub(super) plugin: Option<String>,
     pub(super) peer: Option<String>,
+    pub(super) anchors_digest: Option<String>,
+    pub(super) chain: Option<String>,
+    pub(super) note: Option<String>,
+    pub(super) key: Option<u64>,
+    pub(super) by: Option<String>,
+    pub(super) first: Option<u64>,
+    pub(super) tree_size: Option<u64>,
+    pub(super) root: Option<String>,
+    pub(super) reported_by: Option<String>,
+    pub(super) step: Option<String>,
+    pub(super) other_anchors: Option<bool>,
 }
 
 /// Whose authority it was.
