@@ -3,13 +3,14 @@
 //! The ledger itself is the crate `credence_ledger`. Here [`writer`] is the one thread that appends to it and knows every
 //! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`server`] and [`service`] are the
 //! gRPC stream, [`ingest`] its bounds, [`seen`] what principals' agents were seen to use. [`publisher`] signs checkpoints, and
-//! [`witness`] has others cosign them. [`reverification`] says whether what filters allowed is what the delegations say.
+//! [`witness`] has others cosign them. [`reverification`] says whether what filters allowed is what the delegations say;
+//! [`handover`] is how it learns of what was written.
 
+pub(crate) mod handover;
 pub(crate) mod ingest;
 #[cfg(test)]
 pub(crate) mod memory_tree;
 pub(crate) mod publisher;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing feeds it yet"))]
 pub(crate) mod reverification;
 pub(crate) mod seen;
 pub(crate) mod server;
