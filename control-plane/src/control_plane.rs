@@ -11,9 +11,11 @@ use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
 use crate::audit::budget::Budget;
+use crate::audit::handover::Handover;
 use crate::audit::ingest::BatchBounds;
 use crate::audit::intake::Intake;
 use crate::audit::publisher::Publisher;
+use crate::audit::reverification::thread::{Reverification, Reverifier};
 use crate::audit::seen::{Seen, SeenOfLate, Sightings};
 use crate::audit::server::ReportServer;
 use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
@@ -75,6 +77,8 @@ pub struct Running {
     chores: JoinSet<()>,
     log_writer: Option<Writer>,
     ledger_writer: Option<LedgerWriter>,
+    /// If it is said whom to trust.
+    reverifier: Option<Reverifier>,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
@@ -216,13 +220,30 @@ impl ControlPlane {
         };
         let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
-        let (ledger, ledger_writer) = match ledger {
+        let trust_anchors = config.settings.anchors().map_err(ConfigError::from)?;
+        metrics.unchecked_records.set(-1);
+        let (ledger, ledger_writer, reverifier) = match ledger {
             Ok(ledger) => {
-                let (handle, writer) = ledger_writer::start(ledger, Arc::clone(&seen), Arc::clone(&metrics), &alarm)
-                    .map_err(|error| system("starting the ledger's thread", error))?;
-                (handle, Some(writer))
+                let handover = (!config.settings.trust_anchors.is_empty()).then(Arc::<Handover>::default);
+                let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics));
+                let (handle, writer) =
+                    ledger_writer::start(ledger, seen, handover.clone(), Arc::clone(&metrics), &alarm)
+                        .map_err(|error| system("starting the ledger's thread", error))?;
+                let reverification = handover.map(|handover| Reverification {
+                    anchors: trust_anchors,
+                    reader: reader.clone(),
+                    ledger: handle.clone(),
+                    handover,
+                    folder: folder.ledger(),
+                    metrics,
+                });
+                let reverifier = reverification
+                    .map(Reverification::start)
+                    .transpose()
+                    .map_err(|error| system("starting the thread that verifies evidence again", error))?;
+                (handle, Some(writer), reverifier)
             }
-            Err(damage) => (ledger_writer::damaged(&damage, &metrics), None),
+            Err(damage) => (ledger_writer::damaged(&damage, &metrics), None, None),
         };
 
         let identity = Identity::open(&folder.identity(), &config.settings, limits, &log, &metrics).await?;
@@ -357,6 +378,7 @@ impl ControlPlane {
             chores,
             log_writer: Some(log_writer),
             ledger_writer,
+            reverifier,
             publisher,
             _folder: folder,
         })
@@ -427,6 +449,9 @@ impl Running {
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
+        if let Some(reverifier) = self.reverifier.take() {
+            reverifier.stop().await;
+        }
         if let Some(writer) = self.ledger_writer.take() {
             writer.stop().await;
         }
@@ -461,6 +486,7 @@ impl Drop for Running {
         self.servers.abort_all();
         self.chores.abort_all();
         drop(self.log_writer.take());
+        drop(self.reverifier.take());
         drop(self.ledger_writer.take());
     }
 }

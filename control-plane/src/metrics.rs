@@ -439,7 +439,7 @@ impl Metrics {
         );
         ledger.register(
             "unchecked_records",
-            "Records that are durable and not yet verified again",
+            "Records that are durable and not yet verified again; -1 if nothing is, as no trust_anchors are configured",
             self.unchecked_records.clone(),
         );
         ledger.register(

@@ -61,11 +61,16 @@ pub struct UnreadableRecord;
 // === impl StoredRecord ===
 
 impl StoredRecord {
+    /// Who reported it; `None` for what the control plane itself has to say.
+    pub fn source_name(&self) -> Option<SourceName> {
+        Some(SourceName(self.source.as_ref().try_into().ok()?))
+    }
+
     /// Reads a leaf's plaintext as the record of this index.
     pub fn into_record(self, index: u64) -> Result<LedgerRecord, UnreadableRecord> {
         let source = match self.source.len() {
             0 => String::new(),
-            _ => SourceName(self.source.as_ref().try_into().map_err(|_| UnreadableRecord)?).to_string(),
+            _ => self.source_name().ok_or(UnreadableRecord)?.to_string(),
         };
         let body = match self.body.ok_or(UnreadableRecord)? {
             StoredBody::Entry(stored) => RecordBody::Entry {

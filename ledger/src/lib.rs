@@ -21,6 +21,7 @@
 //! | `tlog_proof` | a proof in a file |
 //! | `tiles` | where tiles and bundles are found |
 //! | `identity` | the log's origin and key, and its latest checkpoint |
+//! | `recorded` | the chains in a folder, to verify their signatures again |
 //! | `verify` | checking the files, byte for byte |
 //! | `published` | what others may see of the ledger |
 //! | `tree` | the Merkle tree over the leaves |
@@ -43,6 +44,7 @@ pub mod published;
 pub mod query;
 pub mod reader;
 pub mod record;
+pub mod recorded;
 mod recovery;
 mod reserve;
 mod rows;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::hashes::{HashError, HashFiles, HashesAt};
 use crate::keys::KeyFile;
+use crate::leaf::StoredRecord;
 use crate::record::LedgerRecord;
-use crate::seal::{OpenError, Opener};
+use crate::seal::{OpenError, OpenedLeaf, Opener};
 use crate::segment::{LeafRun, Segment, SegmentError};
 use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
@@ -128,6 +129,23 @@ impl LedgerReader {
             for (index, leaf) in (first..).zip(&run.leaves) {
                 let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
                 records.push(opener.record(index, leaf)?);
+            }
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// As [`LedgerReader::records`], with each entry as its source encoded it. What was erased has no body.
+    pub fn stored(&self, range: Range<u64>) -> Result<Vec<StoredRecord>, ReadError> {
+        let mut opener = self.shared()?.opener();
+        let mut records = Vec::new();
+        self.runs(range, |first, run| {
+            for (index, leaf) in (first..).zip(&run.leaves) {
+                let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
+                records.push(match opener.open(index, leaf)? {
+                    OpenedLeaf::Record(record) => record,
+                    OpenedLeaf::Erased => StoredRecord::default(),
+                });
             }
             Ok(())
         })?;

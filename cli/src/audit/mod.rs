@@ -8,6 +8,7 @@ mod prove;
 mod query;
 mod record;
 mod show;
+mod signatures;
 mod tail;
 mod verify;
 

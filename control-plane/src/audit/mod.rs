@@ -4,15 +4,15 @@
 //! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`server`] and [`service`] are the
 //! gRPC stream, [`intake`] is the same for HTTP, [`ingest`] and [`budget`] are their bounds, [`seen`] is what principals'
 //! agents were seen to use. [`publisher`] signs checkpoints, and [`witness`] has others cosign them. [`reverification`] says
-//! whether what filters allowed is what the delegations say.
+//! whether what filters allowed is what the delegations say; [`handover`] is how it learns of what was written.
 
 pub(crate) mod budget;
+pub(crate) mod handover;
 pub(crate) mod ingest;
 pub(crate) mod intake;
 #[cfg(test)]
 pub(crate) mod memory_tree;
 pub(crate) mod publisher;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing feeds it yet"))]
 pub(crate) mod reverification;
 pub(crate) mod seen;
 pub(crate) mod server;

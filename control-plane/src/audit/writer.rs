@@ -18,6 +18,7 @@ use credence_ledger::{
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
+use super::handover::{Appended, Handover};
 use super::ingest::BoundedBatch;
 use super::seen::{Seen, Sightings};
 use crate::metrics::Metrics;
@@ -117,7 +118,7 @@ type Answer = oneshot::Sender<Result<Receipt, ReportError>>;
 enum Message {
     Report(Report, Answer),
     /// Something that the control plane itself has to say.
-    Note(StoredNote, oneshot::Sender<Result<(), ReportError>>),
+    Notes(Vec<StoredNote>, oneshot::Sender<Result<(), ReportError>>),
     Erase(Erase, oneshot::Sender<Result<Option<Erased>, ReportError>>),
     /// Remove what the retention does not ask for any more, of what this checkpoint covers.
     Retain(Arc<SignedCheckpoint>),
@@ -148,10 +149,11 @@ pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
     }
 }
 
-/// Starts the writer thread over an opened ledger.
+/// Starts the writer thread over an opened ledger. What it appends is handed over to whoever verifies it again.
 pub(crate) fn start(
     ledger: Ledger,
     seen: Arc<Seen>,
+    handover: Option<Arc<Handover>>,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
 ) -> std::io::Result<(LedgerHandle, LedgerWriter)> {
@@ -177,6 +179,7 @@ pub(crate) fn start(
         ledger,
         generations: HashMap::new(),
         seen,
+        handover,
         shared,
         metrics,
     };
@@ -206,12 +209,13 @@ impl LedgerHandle {
         Ok(answered)
     }
 
-    /// Stores what the control plane itself has to say.
-    #[allow(dead_code, reason = "for re-verification")]
-    pub(crate) async fn note(&self, note: StoredNote) -> Result<(), ReportError> {
+    /// Stores what the control plane itself has to say. Blocks: for threads of their own.
+    pub(crate) fn note(&self, notes: Vec<StoredNote>) -> Result<(), ReportError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Message::Note(note, answer)).await?;
-        answered.await.unwrap_or_else(|_| Err(self.gone()))
+        self.check()?;
+        let sent = self.reports.blocking_send(Message::Notes(notes, answer));
+        sent.map_err(|_| self.gone())?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(self.gone()))
     }
 
     /// Erases what is known of a principal, if anything is.
@@ -242,13 +246,19 @@ impl LedgerHandle {
     }
 
     async fn send(&self, message: Message) -> Result<(), ReportError> {
+        self.check()?;
+        self.reports.send(message).await.map_err(|_| self.gone())
+    }
+
+    /// Whether anything is taken in.
+    fn check(&self) -> Result<(), ReportError> {
         if let Some(damaged) = &self.shared.damaged {
             return Err(ReportError::Damaged(Arc::clone(damaged)));
         }
         if self.shared.stopping.load(Ordering::Acquire) {
             return Err(ReportError::Stopping);
         }
-        self.reports.send(message).await.map_err(|_| self.gone())
+        Ok(())
     }
 
     /// Queues a report and waits until it is durable.
@@ -323,6 +333,7 @@ struct Writing {
     /// How many streams each source has had since the start, if any; reports of an earlier one are refused.
     generations: HashMap<SourceName, u64>,
     seen: Arc<Seen>,
+    handover: Option<Arc<Handover>>,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
 }
@@ -338,6 +349,8 @@ struct Group {
     sightings: Sightings,
     /// The sources that the group changes; `None` for one that ends.
     sources: HashMap<SourceName, Option<Known>>,
+    /// The sources that have come back, with what they say that they trust.
+    returned: Vec<(SourceName, Vec<u8>)>,
     answers: Vec<(Answer, Receipt)>,
     duplicates: u64,
     /// Held until the group is on disk or refused.
@@ -379,9 +392,9 @@ impl Writing {
                 return;
             }
             match alone {
-                Some(Message::Note(note, answer)) => {
-                    let noted = self.ledger.append(&[NewItem::Note(note)]);
-                    let _ = answer.send(self.settle(noted));
+                Some(Message::Notes(notes, answer)) => {
+                    let notes = notes.into_iter().map(NewItem::Note).collect();
+                    let _ = answer.send(self.append(notes));
                 }
                 Some(Message::Erase(erase, answer)) => {
                     let _ = answer.send(self.erase(&erase));
@@ -393,11 +406,16 @@ impl Writing {
     }
 
     fn commit(&mut self, group: Group) {
+        if let Some(handover) = &self.handover {
+            for (source, anchors_digest) in group.returned {
+                handover.has_returned(source, anchors_digest);
+            }
+        }
         if !group.items.is_empty() {
             let begun = Instant::now();
-            let appended = self.ledger.append(&group.items);
+            let appended = self.append(group.items);
             self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
-            if let Err(error) = self.settle(appended) {
+            if let Err(error) = appended {
                 for (answer, _) in group.answers {
                     let _ = answer.send(Err(error.again()));
                 }
@@ -422,6 +440,17 @@ impl Writing {
         for (answer, receipt) in group.answers {
             let _ = answer.send(Ok(receipt));
         }
+    }
+
+    fn append(&mut self, items: Vec<NewItem>) -> Result<(), ReportError> {
+        let first = self.ledger.reader().size();
+        let appended = self.ledger.append(&items);
+        self.settle(appended)?;
+        if let Some(handover) = &self.handover {
+            let end = self.ledger.reader().size();
+            handover.offer(Appended { first, end, items });
+        }
+        Ok(())
     }
 
     fn erase(&mut self, erase: &Erase) -> Result<Option<Erased>, ReportError> {
@@ -531,6 +560,7 @@ impl Group {
             }
             Report::Resume { source, anchors_digest } => {
                 let (source, mut known) = self.known(writing, &source)?;
+                self.returned.push((source, anchors_digest.clone()));
                 if known.state.lost {
                     let change = StoredSourceChange {
                         anchors_digest,
@@ -708,6 +738,7 @@ mod tests {
         let (handle, writer) = start(
             ledger,
             Arc::new(Seen::new(1, 1)),
+            None,
             Arc::new(Metrics::new()),
             &Alarm::new(),
         )

@@ -14,6 +14,7 @@ use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::verify::{Against, verify};
 
 use super::prove::parse_key;
+use super::signatures::SignatureOptions;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 use crate::files;
@@ -22,7 +23,7 @@ use crate::files;
 ///
 /// With --data, every byte of a data folder's ledger, while a control plane may be using it; with --proof, a proof that
 /// `credence audit prove` has printed; otherwise what a control plane publishes. Says what is wrong, and where; the exit
-/// code is then 1.
+/// code is then 1. With --data and --signatures, the recorded delegations are verified instead.
 #[derive(Debug, clap::Args)]
 pub(super) struct Verify {
     #[command(flatten)]
@@ -47,11 +48,15 @@ pub(super) struct Verify {
     /// The key of those checkpoints, if the ledger had another one then: before it was restored from a backup.
     #[arg(long, value_name = "VKEY", requires = "since")]
     since_key: Option<VerifierKey>,
+
+    #[command(flatten)]
+    signatures: SignatureOptions,
 }
 
 impl Verify {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         match (&self.data, &self.proof, &self.key) {
+            (Some(data), _, _) if self.signatures.signatures => self.signatures.run(&data.join("ledger"), out),
             (Some(data), _, _) => self.folder(&data.join("ledger"), out),
             (None, Some(proof), Some(key)) => check_proof(proof, key, out),
             _ => self.published(out),

@@ -38,7 +38,8 @@ pub(crate) struct Findings {
     pub(crate) refused: u64,
     /// Allows that are their chain's.
     pub(crate) matched: u64,
-    /// Allows whose chain is not known to us.
+    /// Allows whose chain is not known to us, and those that differ in a way that other anchors would explain, as long as it
+    /// is not known what the source trusts.
     pub(crate) unchecked: u64,
     /// Allows that differ from their chain, by how. Those that other anchors explain are in `other_anchors` alone.
     pub(crate) differences: HashMap<DifferenceKind, u64>,
@@ -55,8 +56,11 @@ pub(crate) struct Checker<'c> {
     verifier: EvidenceVerifier<'c>,
     verdicts: Verdicts,
     our_anchors: [u8; 32],
-    /// What the sources trust that said so.
-    anchors_of: HashMap<String, [u8; 32]>,
+    /// What the sources trust; `None` if one did not say. Of a source that is not in here it is not known: it came before
+    /// what was read.
+    anchors_of: HashMap<String, Option<[u8; 32]>>,
+    /// Chains that were asked for and not found.
+    unknown: HashSet<[u8; 32]>,
     /// What has been recorded already.
     told: HashSet<(String, [u8; 32], DifferenceKind)>,
     told_of_source: HashSet<String>,
@@ -66,12 +70,13 @@ pub(crate) struct Checker<'c> {
 
 impl<'c> Checker<'c> {
     /// Remembers verdicts within `bytes`.
-    pub(crate) fn new(anchors: &'c TrustAnchors, bytes: usize) -> Self {
+    pub(crate) fn new(anchors: &'c TrustAnchors, anchors_of: HashMap<String, Option<[u8; 32]>>, bytes: usize) -> Self {
         Self {
             verifier: EvidenceVerifier::new(anchors),
             verdicts: Verdicts::within(bytes),
             our_anchors: anchors.digest(),
-            anchors_of: HashMap::new(),
+            anchors_of,
+            unknown: HashSet::new(),
             told: HashSet::new(),
             told_of_source: HashSet::new(),
         }
@@ -94,6 +99,18 @@ impl<'c> Checker<'c> {
         findings
     }
 
+    pub(crate) fn anchors_of(&self) -> &HashMap<String, Option<[u8; 32]>> {
+        &self.anchors_of
+    }
+
+    /// A source says what it trusts; it does not say so if the digest is empty.
+    pub(crate) fn trusts(&mut self, source: &str, anchors_digest: &[u8]) {
+        if self.anchors_of.len() < SOURCES || self.anchors_of.contains_key(source) {
+            self.anchors_of
+                .insert(source.to_owned(), anchors_digest.try_into().ok());
+        }
+    }
+
     /// These have not been recorded after all: whoever finds them again is to say so.
     pub(crate) fn forget_told(&mut self, mismatches: &[Mismatch]) {
         self.told.retain(|(source, digest, _)| {
@@ -114,8 +131,10 @@ impl<'c> Checker<'c> {
                     }
                 }
                 EntryKind::Event(event) => {
-                    if let Some(digest) = digest_of(event)
+                    if is_compared(event)
+                        && let Some(digest) = digest_of(event)
                         && self.verdicts.get(&digest).is_none()
+                        && !self.unknown.contains(&digest)
                     {
                         wanted.insert(digest);
                     }
@@ -124,11 +143,16 @@ impl<'c> Checker<'c> {
             }
         }
         arrived.retain(|digest, _| self.verdicts.get(digest).is_none());
-        let found: Vec<([u8; 32], String)> = wanted
-            .into_iter()
-            .filter(|digest| !arrived.contains_key(digest))
-            .filter_map(|digest| Some((digest, chains.chain(&digest)?)))
-            .collect();
+        let mut found: Vec<([u8; 32], String)> = Vec::new();
+        for digest in wanted {
+            if arrived.contains_key(&digest) {
+                continue;
+            }
+            match chains.chain(&digest) {
+                Some(chain) => found.push((digest, chain)),
+                None => _ = remember(&mut self.unknown, digest),
+            }
+        }
         let (digests, texts): (Vec<[u8; 32]>, Vec<&str>) = arrived
             .into_iter()
             .chain(found.iter().map(|(digest, joined)| (*digest, joined.as_str())))
@@ -143,8 +167,7 @@ impl<'c> Checker<'c> {
     }
 
     fn check_event(&mut self, source: &str, event: &EventView<'_>, findings: &mut Findings) {
-        let is_enforced = event.mode != i32::from(v1::Mode::Shadow);
-        if event.decision() != v1::Decision::Allow || !is_enforced {
+        if !is_compared(event) {
             return;
         }
         let verdict = digest_of(event).and_then(|digest| Some((digest, self.verdicts.get(&digest)?)));
@@ -159,10 +182,14 @@ impl<'c> Checker<'c> {
     }
 
     fn tell(&mut self, source: &str, digest: [u8; 32], difference: Difference, findings: &mut Findings) {
-        let trusts_others = self
-            .anchors_of
-            .get(source)
-            .is_some_and(|anchors| *anchors != self.our_anchors);
+        let trusts_others = match self.anchors_of.get(source) {
+            Some(said) => said.is_some_and(|anchors| anchors != self.our_anchors),
+            None if difference.is_about_anchors => {
+                findings.unchecked += 1;
+                return;
+            }
+            None => false,
+        };
         let other_anchors = trusts_others && difference.is_about_anchors;
         if other_anchors {
             findings.other_anchors += 1;
@@ -185,14 +212,7 @@ impl<'c> Checker<'c> {
 
     fn note_source(&mut self, source: &str, change: &StoredSourceChange) {
         match change.change() {
-            SourceChange::Started | SourceChange::Returned => {
-                match <[u8; 32]>::try_from(change.anchors_digest.as_slice()) {
-                    Ok(anchors) if self.anchors_of.len() < SOURCES || self.anchors_of.contains_key(source) => {
-                        self.anchors_of.insert(source.to_owned(), anchors);
-                    }
-                    _ => _ = self.anchors_of.remove(source),
-                }
-            }
+            SourceChange::Started | SourceChange::Returned => self.trusts(source, &change.anchors_digest),
             SourceChange::Ended | SourceChange::Lost => {
                 self.anchors_of.remove(source);
                 self.told_of_source.remove(source);
@@ -200,6 +220,11 @@ impl<'c> Checker<'c> {
             SourceChange::Unspecified => {}
         }
     }
+}
+
+/// Shadow mode lets everything through anyway, and what is denied needs no delegation.
+fn is_compared(event: &EventView<'_>) -> bool {
+    event.decision() == v1::Decision::Allow && event.mode != i32::from(v1::Mode::Shadow)
 }
 
 fn digest_of(event: &EventView<'_>) -> Option<[u8; 32]> {

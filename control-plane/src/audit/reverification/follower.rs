@@ -7,6 +7,7 @@ use credence_delegation::TrustAnchors;
 use credence_ledger::record::Mismatch;
 
 use super::checker::{Chains, Checker, Findings, Seen};
+use super::progress::Progress;
 
 /// The durable part of the ledger.
 pub(crate) trait Evidence: Chains {
@@ -32,7 +33,7 @@ pub(crate) trait Findable {
     /// Records mismatches in the ledger. Until that succeeds the block counts as unchecked.
     fn record(&mut self, mismatches: Vec<Mismatch>) -> Result<(), Self::Error>;
 
-    /// Everything before `through` of `size` records has been checked; keeps that for the next start.
+    /// Everything before `through` of `size` records has been checked.
     fn checked(&mut self, findings: &Findings, through: u64, size: u64);
 }
 
@@ -53,12 +54,30 @@ pub(crate) struct Follower<'c> {
 // === impl Follower ===
 
 impl<'c> Follower<'c> {
-    /// Goes on at index `next`, and remembers verdicts within `bytes`.
-    pub(crate) fn new(anchors: &'c TrustAnchors, next: u64, bytes: usize) -> Self {
+    /// Goes on where it had come to, and remembers verdicts within `bytes`.
+    pub(crate) fn new(anchors: &'c TrustAnchors, progress: Progress, bytes: usize) -> Self {
         Self {
-            checker: Checker::new(anchors, bytes),
-            next,
+            next: progress.next,
+            checker: Checker::new(anchors, progress.anchors_of, bytes),
         }
+    }
+
+    /// The index up to which everything was checked.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// What it takes to go on after a restart.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            next: self.next,
+            anchors_of: self.checker.anchors_of().clone(),
+        }
+    }
+
+    /// A source says what it trusts; it does not say so if the digest is empty.
+    pub(crate) fn trusts(&mut self, source: &str, anchors_digest: &[u8]) {
+        self.checker.trusts(source, anchors_digest);
     }
 
     /// Checks one block. False if there is none: everything has been checked.
@@ -292,11 +311,19 @@ mod tests {
         }
     }
 
+    /// A place to begin at, where of the source is known that it did not say what it trusts.
+    fn from(next: u64) -> Progress {
+        Progress {
+            next,
+            anchors_of: [("source".to_owned(), None)].into(),
+        }
+    }
+
     /// Checks all of it under the anchors of issuer key 1.
     fn follow(memory: &Memory) -> Told {
         let anchors = anchors(1);
         let mut told = Told::default();
-        let mut follower = Follower::new(&anchors, 0, 1 << 20);
+        let mut follower = Follower::new(&anchors, from(0), 1 << 20);
         while follower.step(memory, &mut told).unwrap() {}
         told
     }
@@ -410,6 +437,25 @@ mod tests {
     }
 
     #[test]
+    fn what_other_anchors_would_explain_alarms_nobody_until_it_is_known_what_the_source_trusts() {
+        let forged = chain(8);
+        let mut memory = Memory::presenting(&forged);
+        memory.report(event(&forged));
+        memory.report(event(&forged));
+        let anchors = anchors(1);
+        let mut follower = Follower::new(&anchors, Progress::default(), 1 << 20);
+        let mut told = Told::default();
+        assert!(follower.step(&memory, &mut told).unwrap());
+        assert_eq!((told.unchecked, told.mismatches.len()), (2, 0));
+        follower.trusts("source", &anchors.digest());
+        memory.report(event(&forged));
+        assert!(follower.step(&memory, &mut told).unwrap());
+        assert_eq!((told.unchecked, told.mismatches.len()), (2, 1));
+        assert!(!told.mismatches[0].other_anchors);
+        assert_eq!(follower.progress().anchors_of["source"], Some(anchors.digest()));
+    }
+
+    #[test]
     fn an_unknown_chain_is_counted_and_alarms_nobody() {
         let mut memory = Memory::default();
         memory.report(event("never presented"));
@@ -438,7 +484,7 @@ mod tests {
         event.tool = "delete".to_owned();
         memory.report(event);
         let anchors = anchors(1);
-        let mut follower = Follower::new(&anchors, 0, 1 << 20);
+        let mut follower = Follower::new(&anchors, from(0), 1 << 20);
         let mut told = Told {
             failures: 2,
             ..Told::default()
@@ -462,12 +508,12 @@ mod tests {
         }
         let anchors = anchors(1);
         let mut told = Told::default();
-        let mut follower = Follower::new(&anchors, 4, 1 << 20);
+        let mut follower = Follower::new(&anchors, from(4), 1 << 20);
         while follower.step(&memory, &mut told).unwrap() {}
         assert_eq!((told.matched, told.through), (3, 7));
         memory.first = 6;
         let mut told = Told::default();
-        let mut follower = Follower::new(&anchors, 4, 1 << 20);
+        let mut follower = Follower::new(&anchors, from(4), 1 << 20);
         while follower.step(&memory, &mut told).unwrap() {}
         assert_eq!((told.matched, told.through), (1, 7));
     }

@@ -6,17 +6,15 @@ use credence_ledger::record::Mismatch;
 
 use super::checker::Findings;
 use super::follower::Findable;
+use super::hex;
 use crate::metrics::{AllowChecked, ChainVerified, Metrics, Mismatched};
 
-/// Where mismatches are recorded, and the place where checking stopped.
+/// Where mismatches are recorded.
 pub(crate) trait Record {
     type Error;
 
     /// Appends them to the ledger as notes; they are durable on return.
     fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), Self::Error>;
-
-    /// Notes that everything before this index has been checked. If it is lost, that is checked again.
-    fn stopped_at(&mut self, through: u64);
 }
 
 /// Tells everybody.
@@ -80,10 +78,5 @@ impl<R: Record> Findable for Reporter<R> {
             .inc_by(findings.sources_with_other_anchors.len() as u64);
         let lag = i64::try_from(size.saturating_sub(through)).unwrap_or(i64::MAX);
         metrics.unchecked_records.set(lag);
-        self.record.stopped_at(through);
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,227 @@
+//! `credence audit verify --signatures`: every recorded delegation, verified again.
+//!
+//! One thread reads the ledger, the others verify what it has read, a block of records at a time: the blocks that wait
+//! are bounded, and a block's signatures make full batches.
+
+use std::io::{IsTerminal as _, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use credence_delegation::evidence::EvidenceVerifier;
+use credence_delegation::{Algorithms, Denial, TrustAnchors};
+use credence_ledger::recorded::{RecordedChains, RecordedError, SealedBlock};
+use credence_storage::frames::FrameError;
+
+use crate::failure::{Failure, Outcome};
+use crate::{notice, serve, verify};
+
+/// What signatures are verified with.
+#[derive(Debug, clap::Args)]
+pub(super) struct SignatureOptions {
+    /// Verify every recorded delegation again: all steps of the draft, as of the time when it was valid, and every
+    /// signature. Exits with 1 if one does not verify, after naming it and its step.
+    #[arg(long, requires = "data", conflicts_with_all = ["key", "since"])]
+    pub(super) signatures: bool,
+
+    /// The control plane's configuration file, whose trust_anchors say whom to trust.
+    #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG", requires = "signatures")]
+    config: Option<PathBuf>,
+
+    /// Whom to trust besides (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is the JWK itself,
+    /// a JWK set, or a file of either whose path has no `=`. A did:key needs no JWK.
+    #[arg(long = "anchor", value_name = "ISSUER=JWK", requires = "signatures")]
+    anchors: Vec<String>,
+
+    /// How many threads verify; as many as there are cores if not given.
+    #[arg(long, value_name = "COUNT", requires = "signatures")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Tally {
+    delegations: AtomicU64,
+    signatures: AtomicU64,
+    bad: AtomicU64,
+    /// Records of principals whose evidence was erased, which can not be looked at.
+    erased: AtomicU64,
+    /// The first of the bad ones, by index.
+    first_bad: Mutex<Vec<(u64, Denial)>>,
+    unreadable: Mutex<Option<Failure>>,
+}
+
+impl SignatureOptions {
+    /// Verifies the chains in a ledger's folder.
+    pub(super) fn run(&self, folder: &Path, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let anchors = self.trust_anchors()?;
+        let recorded = RecordedChains::open(folder)
+            .map_err(|error| Failure::input(format!("{error}; give --data a control plane's data folder")))?;
+        let threads = self
+            .threads
+            .or_else(|| std::thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get);
+        let tally = Tally::default();
+        let began = Instant::now();
+        let (blocks, waiting) = sync_channel(BLOCKS_WAITING);
+        let waiting = Mutex::new(waiting);
+        let read = std::thread::scope(|scope| {
+            let (waiting, tally, anchors, recorded) = (&waiting, &tally, &anchors, &recorded);
+            let workers: Vec<_> = (0..threads)
+                .map(|_| scope.spawn(move || tally.verify_all(waiting, recorded, anchors)))
+                .collect();
+            let read = read(recorded, blocks, tally, began);
+            for worker in workers {
+                if worker.join().is_err() {
+                    return Err(Failure::operation(
+                        "a thread that verifies has ended; not everything was verified",
+                    ));
+                }
+            }
+            read
+        });
+        let unfinished = read?;
+        if let Some(failure) = tally.unreadable.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(failure);
+        }
+        if let Some(unfinished) = unfinished {
+            writeln!(out, "unfinished: {unfinished}")?;
+        }
+        tally.report(threads, began.elapsed(), out)
+    }
+
+    fn trust_anchors(&self) -> Result<TrustAnchors, Failure> {
+        let mut anchors = Vec::new();
+        if let Some(path) = &self.config {
+            let configured = serve::settings::read(path)?
+                .anchors()
+                .map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+            anchors.extend(configured.iter().cloned());
+        }
+        let algorithms = Algorithms::all();
+        for given in &self.anchors {
+            anchors.extend(verify::trust_anchors(given, &algorithms)?);
+        }
+        if anchors.is_empty() {
+            return Err(Failure::input(
+                "nobody is trusted: the configuration file has no trust_anchors; add them, or give --anchor",
+            ));
+        }
+        Ok(TrustAnchors::new(anchors))
+    }
+}
+
+impl Tally {
+    /// Verifies blocks until there are no more.
+    fn verify_all(&self, waiting: &Mutex<Receiver<SealedBlock>>, recorded: &RecordedChains, anchors: &TrustAnchors) {
+        let mut verifier = EvidenceVerifier::new(anchors);
+        let mut opener = recorded.opener();
+        loop {
+            let block = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(block) = block else { return };
+            match block.open(&mut opener) {
+                Ok(opened) => {
+                    self.erased.fetch_add(opened.erased, Ordering::Relaxed);
+                    self.verify(&opened.chains, &mut verifier);
+                }
+                Err(error) => {
+                    let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+                    unreadable.get_or_insert_with(|| failure(&error));
+                }
+            }
+        }
+    }
+
+    fn verify(&self, chains: &[(u64, String)], verifier: &mut EvidenceVerifier<'_>) {
+        let texts = chains.iter().map(|(_, joined)| joined.as_str());
+        let answers = verifier.verify(texts, |chain| chain.tokens().count() as u64);
+        let mut signatures = 0;
+        for ((index, joined), answer) in chains.iter().zip(answers) {
+            match answer {
+                Ok(verified) => signatures += verified,
+                Err(denial) => {
+                    // They have been looked at, as far as the first bad one.
+                    signatures += joined.split('~').count() as u64;
+                    self.bad.fetch_add(1, Ordering::Relaxed);
+                    self.add_bad(*index, denial);
+                }
+            }
+        }
+        self.delegations.fetch_add(chains.len() as u64, Ordering::Relaxed);
+        self.signatures.fetch_add(signatures, Ordering::Relaxed);
+    }
+
+    fn add_bad(&self, index: u64, denial: Denial) {
+        let mut first = self.first_bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = first.partition_point(|(before, _)| *before < index);
+        if place < BAD_NAMED {
+            first.insert(place, (index, denial));
+            first.truncate(BAD_NAMED);
+        }
+    }
+
+    fn report(&self, threads: usize, took: Duration, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (delegations, signatures, bad) = (count(&self.delegations), count(&self.signatures), count(&self.bad));
+        let named = self.first_bad.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, denial) in named.iter() {
+            writeln!(out, "{index}: {denial}")?;
+        }
+        if bad > named.len() as u64 {
+            writeln!(out, "and {} more", bad - named.len() as u64)?;
+        }
+        let erased = count(&self.erased);
+        if erased > 0 {
+            writeln!(out, "{erased} records were erased and can not be looked at")?;
+        }
+        let seconds = took.as_secs_f64();
+        let rate = signatures as f64 / seconds.max(f64::MIN_POSITIVE);
+        writeln!(
+            out,
+            "{delegations} delegations, {signatures} signatures, {bad} delegations do not verify \
+             ({seconds:.2} s on {threads} threads, {rate:.0} signatures/s)"
+        )?;
+        Ok(if bad == 0 { Outcome::Done } else { Outcome::Denied })
+    }
+}
+
+/// Reads the ledger and hands its blocks on; says how far it is, where somebody watches.
+fn read(
+    recorded: &RecordedChains,
+    blocks: SyncSender<SealedBlock>,
+    tally: &Tally,
+    began: Instant,
+) -> Result<Option<FrameError>, Failure> {
+    let watched = std::io::stderr().is_terminal();
+    let mut told = began;
+    let read = recorded.blocks(|block| {
+        if watched && told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            let (delegations, signatures) = (&tally.delegations, &tally.signatures);
+            let signatures = signatures.load(Ordering::Relaxed);
+            notice::print(format_args!(
+                "{} delegations, {signatures} signatures, {:.0} signatures/s",
+                delegations.load(Ordering::Relaxed),
+                signatures as f64 / began.elapsed().as_secs_f64()
+            ));
+        }
+        // Nobody takes it only if every thread has ended, which is reported when they are joined.
+        _ = blocks.send(block);
+    });
+    read.map_err(|error| failure(&error))
+}
+
+fn failure(error: &RecordedError) -> Failure {
+    Failure::operation(error.to_string())
+}
+
+/// Blocks that have been read and wait for a thread, of some 2 MiB each.
+const BLOCKS_WAITING: usize = 4;
+
+/// How many of those that do not verify are named.
+const BAD_NAMED: usize = 10_000;
+
+const PROGRESS: Duration = Duration::from_secs(1);
