@@ -1,12 +1,13 @@
 //! What need not hold up evidence: writing the index of a segment that is full, and dropping rows of what was erased.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::index::{IndexError, IndexKey};
+use crate::index::{IndexError, IndexKey, RUN_PLACES};
 use crate::seal::key_name;
-use crate::segment::{Segment, SegmentIndex};
+use crate::segment::{Segment, SegmentError, SegmentIndex};
 
 /// A thread for it. It ends, with everything done, when this is dropped.
 #[derive(Debug)]
@@ -38,10 +39,12 @@ enum Job {
 /// The rows of records that can not be opened any more.
 #[derive(Debug, Clone)]
 pub(crate) struct ErasedRows {
-    pub(crate) issuer: String,
-    pub(crate) subject: Option<String>,
+    /// Whom they are about: issuer and subject. After a crash nobody knows, and every leaf's key is looked at.
+    pub(crate) principal: Option<(String, Option<String>)>,
     /// What those records were sealed with.
     pub(crate) key: u32,
+    /// A file that is there until all of them are dropped.
+    pub(crate) pending: PathBuf,
 }
 
 // === impl Finisher ===
@@ -61,7 +64,7 @@ impl Finisher {
                         unfinished.failed.extend(finished.err().map(|error| (segment, error)));
                         done.fewer.notify_all();
                     }
-                    Job::Forget(segments, rows) => segments.iter().for_each(|segment| forget(segment, &rows)),
+                    Job::Forget(segments, rows) => forget_all(&segments, &rows),
                 }
             }
         };
@@ -139,27 +142,47 @@ pub(crate) fn finish(segment: &Segment) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// What can not be dropped finds what can not be opened: no more than that something was there.
-fn forget(segment: &Segment, rows: &ErasedRows) {
-    let key = IndexKey::principal(&rows.issuer, rows.subject.as_deref());
-    let Ok(mut places) = segment.lookup(&key) else { return };
-    places.reverse();
-    places.retain(|place| {
-        let run = segment.read(*place..place + 1).unwrap_or_default();
-        let leaf = run.leaves.first().and_then(|leaf| run.bundle.get(leaf.clone()));
-        leaf.and_then(key_name) == Some(rows.key)
-    });
-    if places.is_empty() {
-        return;
+/// What can not be dropped finds what can not be opened, no more than that something was there; the next start tries again.
+fn forget_all(segments: &[Arc<Segment>], rows: &ErasedRows) {
+    let failed = segments.iter().filter(|segment| forget(segment, rows).is_err()).count();
+    if failed == 0 {
+        // One that stays costs the next start a look.
+        let _ = std::fs::remove_file(&rows.pending);
     }
-    segment.with_index(|index| match index {
-        SegmentIndex::Growing(builder) => builder.remove(&places),
-        SegmentIndex::File(file) => {
-            if let Ok(without) = file.remove(&places) {
-                *file = without;
+}
+
+fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), SegmentError> {
+    let places = match &rows.principal {
+        Some((issuer, subject)) => {
+            let mut places = segment.lookup(&IndexKey::principal(issuer, subject.as_deref()))?;
+            places.reverse();
+            places
+        }
+        None => (0..segment.records()).collect(),
+    };
+    let mut sealed = Vec::new();
+    // A place alone, or those of a run that follow one another.
+    for run in places.chunk_by(|a, b| a + 1 == *b && a / RUN_PLACES == b / RUN_PLACES) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        let read = segment.read(*first..last + 1)?;
+        for (place, leaf) in run.iter().zip(read.leaves) {
+            if read.bundle.get(leaf).and_then(key_name) == Some(rows.key) {
+                sealed.push(*place);
             }
         }
-    });
+    }
+    if sealed.is_empty() {
+        return Ok(());
+    }
+    segment.with_index(|index| {
+        match index {
+            SegmentIndex::Growing(builder) => builder.remove(&sealed),
+            SegmentIndex::File(file) => *file = file.remove(&sealed)?,
+        }
+        Ok(())
+    })
 }
 
 /// Full segments whose index is in memory only.

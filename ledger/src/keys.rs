@@ -329,6 +329,11 @@ impl DataKeys {
         Ok(true)
     }
 
+    /// Whether there was such a key, and it was erased.
+    pub(crate) fn is_erased(&self, name: u32) -> bool {
+        matches!(self.slots.get(name as usize), Some(Slot::Erased))
+    }
+
     /// Destroys the keys of which every leaf lay before `first_held`, durably. Their slots are used again. Returns how
     /// many there were.
     pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, KeyError> {

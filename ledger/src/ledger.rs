@@ -275,6 +275,14 @@ pub enum LedgerAppendError {
     /// No randomness for a session.
     #[error("no randomness: {0}")]
     Random(io::Error),
+    /// What is to be erased can not be noted.
+    #[error("{path}: {error}. Nothing was erased; ask again", path = path.display())]
+    Erasing {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
     /// What is to be pruned can not be read.
     #[error("what is to be pruned can not be read: {0}")]
     Prune(FrameError),
@@ -320,7 +328,15 @@ impl Ledger {
         let Some(name) = self.keys.known_name(principal) else {
             return Ok(None);
         };
-        // The note first: an erasure that a crash interrupts is completed at the next start.
+        // Whether the index has to be looked through is known from this file, and what is erased from the note: an erasure
+        // that a crash interrupts is completed at the next start.
+        let pending = self.paths.erasing(name);
+        if let Some(file_name) = pending.file_name().and_then(|name| name.to_str()) {
+            credence_storage::durable::write_file(&self.paths.0, file_name, &[]).map_err(|error| {
+                let path = pending.clone();
+                LedgerAppendError::Erasing { path, error }
+            })?;
+        }
         let note = Note::Erasure(Erasure {
             key: name.into(),
             by: by.to_owned(),
@@ -331,9 +347,9 @@ impl Ledger {
         self.keys.erase(name)?;
         self.chains.forget_key(name);
         let rows = ErasedRows {
-            issuer: principal.issuer.to_owned(),
-            subject: principal.subject.map(str::to_owned),
+            principal: Some((principal.issuer.to_owned(), principal.subject.map(str::to_owned))),
             key: name,
+            pending,
         };
         self.finisher.forget(self.shared.segments(), rows);
         Ok(Some(Erased {

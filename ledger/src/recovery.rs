@@ -11,7 +11,7 @@ use credence_storage::durable;
 use credence_storage::frames::{Frame, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN};
 
 use crate::chains::KnownChains;
-use crate::finisher::{Finisher, finish};
+use crate::finisher::{ErasedRows, Finisher, finish};
 use crate::group::{Beginning, Group, GroupHead};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
 use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
@@ -157,9 +157,17 @@ impl Ledger {
         };
         ledger.settle_bytes();
         // What a note announced, and a crash kept from being done.
+        let mut unfinished = ledger.paths.being_erased().map_err(at(&ledger.paths.0))?;
         for key in replay.erased {
-            ledger.keys.erase(key)?;
+            if ledger.keys.erase(key)? {
+                unfinished.push(key);
+            }
             ledger.chains.forget_key(key);
+        }
+        unfinished.sort_unstable();
+        unfinished.dedup();
+        for key in unfinished {
+            ledger.finish_erasing(key)?;
         }
         if replay.first_held > held_from {
             ledger.remove_before(replay.first_held).map_err(|error| match error {
@@ -168,6 +176,22 @@ impl Ledger {
             })?;
         }
         Ok((ledger, opened))
+    }
+
+    /// Drops the rows of what was sealed with a key that was erased. One that was not was asked for and never noted.
+    fn finish_erasing(&self, key: u32) -> Result<(), LedgerError> {
+        let pending = self.paths.erasing(key);
+        if self.keys.is_erased(key) {
+            let rows = ErasedRows {
+                principal: None,
+                key,
+                pending,
+            };
+            self.finisher.forget(self.shared.segments(), rows);
+            Ok(())
+        } else {
+            std::fs::remove_file(&pending).map_err(at(&pending))
+        }
     }
 
     fn begin(

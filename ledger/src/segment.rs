@@ -247,6 +247,22 @@ impl Paths {
         self.0.join("keys")
     }
 
+    /// There while rows of what was sealed with this key may still be in the index.
+    pub(crate) fn erasing(&self, key: u32) -> PathBuf {
+        self.0.join(format!("{ERASING}{key}"))
+    }
+
+    /// The keys of which there is such a file.
+    pub(crate) fn being_erased(&self) -> io::Result<Vec<u32>> {
+        let mut keys = Vec::new();
+        for entry in std::fs::read_dir(&self.0)? {
+            let name = entry?.file_name();
+            let key = name.to_str().and_then(|name| name.strip_prefix(ERASING));
+            keys.extend(key.and_then(|key| key.parse::<u32>().ok()));
+        }
+        Ok(keys)
+    }
+
     pub(crate) fn segment(&self, first: u64) -> PathBuf {
         self.segments().join(segment_name(first))
     }
@@ -265,5 +281,6 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     name.parse().ok().filter(|first| segment_name(*first) == name)
 }
 
+const ERASING: &str = "erasing-";
 /// Of 256 of the largest leaves, and groups' heads between them.
 const MAX_SPAN: usize = 64 << 20;

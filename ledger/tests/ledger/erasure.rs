@@ -1,5 +1,7 @@
 //! Erasing a principal: nothing of it can be read any more, and every proof holds.
 
+use std::path::Path;
+
 use credence_ledger::index::IndexKey;
 use credence_ledger::{Note, RecordBody, proof, tree};
 
@@ -82,6 +84,60 @@ fn the_index_does_not_find_what_was_erased() {
             .sum::<usize>()
     };
     assert_eq!((count("a"), count("b")), (3, 600));
+}
+
+#[test]
+fn an_erasure_that_a_crash_interrupted_anywhere_is_completed_in_the_index_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let segmented = || {
+        let mut options = options();
+        options.bounds.segment = 1;
+        try_open(folder.path(), options).unwrap().0
+    };
+    let mut ledger = segmented();
+    for subject in ["a", "b", "a"] {
+        fill(&mut ledger, subject, 300);
+    }
+    drop(ledger);
+    let before = copy(folder.path());
+    let mut ledger = segmented();
+    let key = ledger.erase(principal("a"), "", "").unwrap().unwrap().key;
+    drop(ledger);
+    let pending = format!("erasing-{key}");
+    assert!(!folder.path().join(&pending).exists(), "all rows are dropped");
+    let index = |from: &Path, to: &Path| {
+        for entry in std::fs::read_dir(from.join("index")).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), to.join("index").join(entry.file_name())).unwrap();
+        }
+    };
+    for key_is_destroyed in [false, true] {
+        let crashed = copy(folder.path());
+        index(before.path(), crashed.path());
+        if !key_is_destroyed {
+            std::fs::copy(before.path().join("keys"), crashed.path().join("keys")).unwrap();
+        }
+        std::fs::write(crashed.path().join(&pending), []).unwrap();
+        // The thread that drops rows ends with it.
+        drop(open(crashed.path()));
+        assert!(!crashed.path().join(&pending).exists());
+        let ledger = open(crashed.path());
+        let found = |subject| {
+            let key = IndexKey::principal("https://id", Some(subject));
+            let segments = ledger.reader().segments();
+            segments
+                .iter()
+                .map(|segment| segment.lookup(&key).unwrap().len())
+                .sum::<usize>()
+        };
+        assert_eq!((found("a"), found("b")), (0, 300), "key destroyed: {key_is_destroyed}");
+        assert!(segment_files(crashed.path()).len() > 2);
+    }
+    // What was asked for and never noted is not done.
+    std::fs::write(before.path().join(&pending), []).unwrap();
+    let ledger = open(before.path());
+    assert!(!before.path().join(&pending).exists());
+    assert_eq!(subjects(&ledger.reader())[..300], vec!["a"; 300]);
 }
 
 #[test]
