@@ -14,6 +14,7 @@ mod openapi;
 mod principals;
 mod provider;
 mod restart;
+mod reverification;
 mod revocation;
 mod scale;
 mod scim;
