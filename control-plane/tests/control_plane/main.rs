@@ -17,6 +17,7 @@ mod otlp;
 mod principals;
 mod provider;
 mod restart;
+mod reverification;
 mod revocation;
 mod scale;
 mod scim;

@@ -13,6 +13,7 @@ use super::verdicts::Verdicts;
 
 /// A record as the checker looks at it.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "nearly every record is an entry")]
 pub(crate) enum Seen<'a> {
     Entry {
         source: &'a str,
