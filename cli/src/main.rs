@@ -61,7 +61,7 @@ enum Command {
     Revoke(Box<revoke::Revoke>),
     Principal(principal::Principal),
     Watch(watch::Watch),
-    Audit(audit::Audit),
+    Audit(Box<audit::Audit>),
     Serve(serve::Serve),
     Token(token::Token),
     Config(config::Config),

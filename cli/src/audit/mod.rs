@@ -31,7 +31,7 @@ enum AuditCommand {
     Erase(erase::Erase),
     Key(key::Key),
     Prove(prove::Prove),
-    Verify(verify::Verify),
+    Verify(Box<verify::Verify>),
     Export(export::Export),
 }
 
