@@ -575,18 +575,9 @@ fn the_ledger_is_verified_offline_online_and_by_a_proof_and_damage_is_named() {
 /// Go's golang.org/x/mod/sumdb reads the tiles. Without Go the test is left out, and standard error says so.
 #[test]
 fn gos_tools_for_transparency_logs_verify_the_tiles_and_that_the_ledger_only_grew() {
-    let repository = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    let setup = Command::new(repository.join("scripts/setup-interop.sh"))
-        .arg("tlog")
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
-    assert!(setup.status.success(), "scripts/setup-interop.sh tlog failed");
-    let said = String::from_utf8(setup.stdout).unwrap();
-    let Some(home) = said.strip_prefix("ready tlog ") else {
+    let Some(go) = GoVerifier::set_up() else {
         return;
     };
-    let tlog = std::path::PathBuf::from(home.trim()).join("tlog");
 
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
@@ -598,20 +589,205 @@ fn gos_tools_for_transparency_logs_verify_the_tiles_and_that_the_ledger_only_gre
     }
     let served = stop_and_start(served);
     let key = served.run(&["audit", "key"]).succeeded();
-    let output = Command::new(&tlog)
-        .arg("-since")
-        .arg(bench.path("older"))
-        .args([&format!("{}/ledger", served.http), key.trim()])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    #[derive(Debug, serde::Deserialize)]
-    struct Found {
-        size: u64,
-        held: u64,
-        since: u64,
-    }
-    let found: Found = serde_json::from_slice(&output.stdout).unwrap();
+    let found = go.verify(&served, "older", &key);
     assert!(found.size > 256 && found.held == found.size, "{found:?}");
     assert!((1..found.size).contains(&found.since), "{found:?}");
+}
+
+/// What Go's tools find below `/ledger`; nothing where there is no Go.
+struct GoVerifier(std::path::PathBuf);
+
+#[derive(Debug, serde::Deserialize)]
+struct Found {
+    size: u64,
+    held: u64,
+    since: u64,
+}
+
+impl GoVerifier {
+    fn set_up() -> Option<Self> {
+        let repository = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+        let setup = Command::new(repository.join("scripts/setup-interop.sh"))
+            .arg("tlog")
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(setup.status.success(), "scripts/setup-interop.sh tlog failed");
+        let said = String::from_utf8(setup.stdout).unwrap();
+        let home = said.strip_prefix("ready tlog ")?;
+        Some(Self(std::path::PathBuf::from(home.trim()).join("tlog")))
+    }
+
+    fn verify(&self, served: &Served<'_>, since: &str, key: &str) -> Found {
+        let output = Command::new(&self.0)
+            .arg("-since")
+            .arg(served.bench.path(since))
+            .args([&format!("{}/ledger", served.http), key])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+/// The bundles that are published, byte for byte.
+fn first_bundle(served: &Served<'_>) -> Vec<u8> {
+    let url = format!("{}/ledger/tile/entries/000", served.http);
+    ureq::get(&url).call().unwrap().body_mut().read_to_vec().unwrap()
+}
+
+#[test]
+fn what_is_published_stays_as_it_is_when_a_principal_is_erased_and_when_segments_are_pruned() {
+    let go = GoVerifier::set_up();
+    let bench = Workbench::new();
+    let small = ["--ledger-segment-bytes", "65536"];
+    let served = Served::start(&bench, &[&["--init", "--fresh"][..], &small].concat());
+    let key = served.run(&["audit", "key"]).succeeded();
+    for _ in 0..300 {
+        served.report(evidence());
+    }
+    assert_eq!(served.stop(), 0);
+    let served = Served::start(&bench, &small);
+    std::fs::copy(bench.path("data/ledger/checkpoint"), bench.path("older")).unwrap();
+    let verified = |served: &Served<'_>, held_from: std::ops::Range<u64>| {
+        for arguments in [
+            &["audit", "verify", "--key", &key, "--since", "older"][..],
+            &["audit", "verify", "--key", &key, "--since", "older", "--data", "data"],
+        ] {
+            let found = served.run(arguments).succeeded();
+            assert!(found.ends_with("verified"), "{found}");
+        }
+        if let Some(go) = &go {
+            let found = go.verify(served, "older", &key);
+            assert!(found.since <= found.size, "{found:?}");
+            assert!(held_from.contains(&(found.size - found.held)), "{found:?}");
+        }
+    };
+    verified(&served, 0..1);
+    let before = first_bundle(&served);
+
+    let whom = ["--issuer", ISSUER, "--subject", "ali\u{1b}ce"];
+    let erase = [&["audit", "erase", "--reason", "request 17"][..], &whom].concat();
+    served.run(&erase).failed(1, &["nothing was erased"]);
+    let erased = served.run(&[&erase[..], &["--yes"]].concat()).succeeded();
+    assert!(erased.starts_with("erased what was recorded of ali"), "{erased}");
+    let again = served.run(&[&erase[..], &["--yes"]].concat()).succeeded();
+    assert!(again.starts_with("nothing is recorded"), "{again}");
+    assert_eq!(served.stop(), 0);
+    let served = Served::start(&bench, &small);
+    assert_eq!(first_bundle(&served), before);
+    verified(&served, 0..1);
+    assert_eq!(served.stop(), 0);
+
+    let served = Served::start(&bench, &[&small[..], &["--ledger-retention-bytes", "65536"]].concat());
+    let first_segment = bench.path("data/ledger/segments/00000000000000000000");
+    let begin = std::time::Instant::now();
+    while first_segment.exists() {
+        assert!(
+            begin.elapsed() < std::time::Duration::from_secs(20),
+            "nothing is pruned"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(served.stop(), 0);
+    let served = Served::start(&bench, &small);
+    let bundle = ureq::get(&format!("{}/ledger/tile/entries/000", served.http)).call();
+    assert!(matches!(bundle, Err(ureq::Error::StatusCode(410))), "{bundle:?}");
+    verified(&served, 256..u64::MAX);
+}
+
+#[test]
+fn a_flipped_bit_in_any_file_of_the_ledger_is_found_and_the_file_is_named() {
+    let bench = Workbench::new();
+    let small = ["--ledger-segment-bytes", "65536"];
+    let served = Served::start(&bench, &[&["--init", "--fresh"][..], &small].concat());
+    let key = served.run(&["audit", "key"]).succeeded();
+    for _ in 0..300 {
+        served.report(evidence());
+    }
+    assert_eq!(served.stop(), 0);
+    let mut files = Vec::new();
+    let mut folders = vec![bench.path("data/ledger")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    for kind in [
+        "segments/",
+        "index/",
+        "hashes/",
+        "keys",
+        "checkpoint",
+        "origin",
+        "log-key",
+        "index-key",
+    ] {
+        assert!(
+            files
+                .iter()
+                .any(|file| file.to_str().unwrap().contains(&format!("ledger/{kind}"))),
+            "no {kind}"
+        );
+    }
+    for file in files {
+        let whole = std::fs::read(&file).unwrap();
+        if whole.is_empty() {
+            continue;
+        }
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).unwrap();
+        let bit = u64::from_le_bytes(random) as usize % (whole.len() * 8);
+        let mut flipped = whole.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&file, flipped).unwrap();
+        let found = bench.run(&["audit", "verify", "--key", &key, "--data", "data"]);
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert_eq!(found.code, 1, "bit {bit} of {file:?}: {found:?}");
+        assert!(found.stdout.contains(name), "bit {bit} of {file:?}: {found:?}");
+        std::fs::write(&file, whole).unwrap();
+    }
+    let found = bench
+        .run(&["audit", "verify", "--key", &key, "--data", "data"])
+        .succeeded();
+    assert!(found.ends_with("verified"), "{found}");
+}
+
+#[test]
+fn a_restored_ledger_goes_on_under_another_origin_and_key_and_is_checked_against_the_old_checkpoint() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    served.report(evidence());
+    let old_key = served.run(&["audit", "key"]).succeeded();
+    let log_id = served.log_id.clone();
+    assert_eq!(served.stop(), 0);
+    std::fs::copy(bench.path("data/ledger/checkpoint"), bench.path("older")).unwrap();
+    let served = Served::start(&bench, &["--restored", &log_id]);
+    served.report(evidence());
+    let served = stop_and_start(served);
+    let key = served.run(&["audit", "key"]).succeeded();
+    assert_ne!(key, old_key);
+    let name = |key: &str| key.split('+').next().unwrap().to_owned();
+    assert_ne!(name(&key), name(&old_key));
+    for place in [&["--data", "data"][..], &[]] {
+        let since = [
+            "audit",
+            "verify",
+            "--key",
+            &key,
+            "--since",
+            "older",
+            "--since-key",
+            &old_key,
+        ];
+        let found = served.run(&[&since[..], place].concat()).succeeded();
+        assert!(found.contains(&name(&key)) && found.ends_with("verified"), "{found}");
+        served
+            .run(&[&["audit", "verify", "--key", &key, "--since", "older"][..], place].concat())
+            .failed(2, &["--since older"]);
+    }
 }
