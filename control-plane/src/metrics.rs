@@ -630,6 +630,9 @@ mod tests {
             .ledger_witness_requests
             .get_or_create(&WitnessRequest { witness, outcome })
             .inc();
+        metrics.chains_verified.get_or_create(&ChainVerified { outcome }).inc();
+        metrics.allows_checked.get_or_create(&AllowChecked { outcome }).inc();
+        metrics.mismatches.get_or_create(&Mismatched { kind: "tool" }).inc();
         metrics.tls.count_one_of_each();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &metrics.registry).unwrap();

@@ -298,12 +298,23 @@ impl Stack {
     /// If the command fails.
     pub fn records(&self) -> Result<Vec<Record>, Failure> {
         let access = self.access();
-        let access = access.iter().map(String::as_str);
-        let query = ["audit", "query", "--json", "--limit", "1000000"];
-        let printed = self.credence.run(query.into_iter().chain(access))?;
         let read = |line| serde_json::from_str(line).map_err(Failure::of(format_args!("reading the record {line}")));
-        let mut records: Vec<Record> = printed.lines().map(read).collect::<Result<_, _>>()?;
-        records.reverse();
+        let mut records: Vec<Record> = Vec::new();
+        // Chains are shown to who asks for them. What is recorded between the two questions is left out of both.
+        let mut newest = u64::MAX;
+        for kind in [&[][..], &["--kind", "chain"]] {
+            let query = ["audit", "query", "--json", "--limit", "1000000"];
+            let arguments = query.into_iter().chain(kind.iter().copied());
+            let printed = self.credence.run(arguments.chain(access.iter().map(String::as_str)))?;
+            for line in printed.lines() {
+                let record: Record = read(line)?;
+                if record.index <= newest {
+                    records.push(record);
+                }
+            }
+            newest = records.iter().map(|record| record.index).max().unwrap_or_default();
+        }
+        records.sort_by_key(|record| record.index);
         Ok(records)
     }
 
