@@ -298,7 +298,8 @@ impl Stack {
     /// If the command fails.
     pub fn records(&self) -> Result<Vec<Record>, Failure> {
         let access = self.access();
-        let read = |line| serde_json::from_str(line).map_err(Failure::of(format_args!("reading the record {line}")));
+        let read =
+            |line: &str| serde_json::from_str(line).map_err(Failure::of(format_args!("reading the record {line}")));
         let mut records: Vec<Record> = Vec::new();
         // Chains are shown to who asks for them. What is recorded between the two questions is left out of both.
         let mut newest = u64::MAX;
