@@ -3,10 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use credence_e2e::audit::Record;
 use credence_e2e::grants::READ;
 use credence_e2e::tracer::Tracer;
-use credence_e2e::{Request, Stack, StackOptions, waiting};
+use credence_e2e::{Request, Stack, StackOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -23,7 +22,7 @@ fn delays_no_request_and_the_evidence_comes_later() {
     let slowest = slowest_of_many_requests(&stack);
     assert!(slowest < DELAY / 2, "a request took {slowest:?}, a sync {DELAY:?}");
     drop(slow);
-    until_all_is_recorded(&stack);
+    stack.until_all_is_accounted_for().unwrap();
 }
 
 #[test]
@@ -37,7 +36,7 @@ fn that_stops_the_control_plane_for_a_while_delays_no_request() {
     let slowest = slowest_of_many_requests(&stack);
     kill_process(process, Signal::CONT).unwrap();
     assert!(slowest < DELAY / 2, "a request took {slowest:?}");
-    until_all_is_recorded(&stack);
+    stack.until_all_is_accounted_for().unwrap();
 }
 
 /// For about as long as one sync takes, on every worker.
@@ -62,18 +61,6 @@ fn slowest_of_many_requests(stack: &Stack) -> Duration {
             .collect();
         asking.into_iter().map(|worker| worker.join().unwrap()).max().unwrap()
     })
-}
-
-fn until_all_is_recorded(stack: &Stack) {
-    waiting::until("every request to be accounted for", || {
-        let recorded: u64 = stack.records()?.iter().map(Record::decisions).sum();
-        // Public paths are not recorded, only counted.
-        let public = "wasmcustom.credence_decision.rule.health.decision.allow.reason.public";
-        let public = stack.envoy.stat(public)?;
-        let requests = stack.envoy.stat("http.ingress.downstream_rq_completed")?;
-        Ok((recorded + public == requests).then_some(()))
-    })
-    .unwrap();
 }
 
 const DELAY: Duration = Duration::from_secs(1);
