@@ -16,6 +16,13 @@ struct Seen {
     doubled: u64,
 }
 
+/// What the latest checkpoint says.
+#[derive(Debug)]
+struct Published {
+    origin: String,
+    size: u64,
+}
+
 /// `sources` are of the form `name=last acknowledged sequence number`.
 pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure> {
     let mut seen = HashMap::new();
@@ -25,8 +32,11 @@ pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure>
         seen.insert(name.to_owned(), Seen::up_to(acknowledged));
     }
     let folder = data_folder.join("ledger");
+    // What no checkpoint covers is not in the tree as far as anybody else is concerned.
+    let published = Published::read(&folder)?;
     let options = LedgerOptions {
-        origin: String::new(),
+        // The ledger is new, so it has had no other.
+        origin: published.origin,
         bounds: LedgerBounds {
             total: u64::MAX,
             segment: 1 << 30,
@@ -37,8 +47,7 @@ pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure>
     };
     let (ledger, _) = Ledger::open(&folder, options)?;
     let reader = ledger.reader();
-    // What no checkpoint covers is not in the tree as far as anybody else is concerned.
-    let size = checkpoint_size(&folder)?.min(reader.size());
+    let size = published.size.min(reader.size());
     let mut first = 0;
     while first < size {
         let end = (first + AT_ONCE).min(size);
@@ -59,11 +68,17 @@ pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure>
     Ok(())
 }
 
-/// Of a checkpoint (C2SP tlog-checkpoint) the second line says how many leaves it covers.
-fn checkpoint_size(folder: &Path) -> Result<u64, Failure> {
-    let checkpoint = fs::read_to_string(folder.join("checkpoint"))?;
-    let size = checkpoint.lines().nth(1).ok_or("the checkpoint has no size")?;
-    Ok(size.parse()?)
+// === impl Published ===
+
+impl Published {
+    /// The first lines of a checkpoint (C2SP tlog-checkpoint).
+    fn read(folder: &Path) -> Result<Self, Failure> {
+        let checkpoint = fs::read_to_string(folder.join("checkpoint"))?;
+        let mut lines = checkpoint.lines();
+        let origin = lines.next().ok_or("the checkpoint has no origin")?.to_owned();
+        let size = lines.next().ok_or("the checkpoint has no size")?.parse()?;
+        Ok(Self { origin, size })
+    }
 }
 
 // === impl Seen ===

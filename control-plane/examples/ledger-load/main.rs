@@ -74,7 +74,7 @@ async fn send(
             })
         })
         .collect();
-    tasks.spawn_local(async move {
+    let marks = tasks.spawn_local(async move {
         for (instant, word) in [
             (schedule.measured_from, "measuring"),
             (schedule.measured_until, "measured"),
@@ -89,6 +89,7 @@ async fn send(
             for source in sending {
                 sent.push(source.await??);
             }
+            marks.await?;
             Ok::<_, Failure>(sent)
         })
         .await?;

@@ -1,8 +1,8 @@
 //! The delegations that principals' agents have been seen to use, for as long as they live: what somebody looks at who
 //! wonders what to revoke. In memory only, bounded, and rebuilt from the ledger's newest records at the start.
 //!
-//! Nearly every event is of a delegation that is known, and says nothing new of it but when: that costs one hash of what
-//! it says and one look-up, and neither an allocation nor a copy. Hashes are keyed with a secret of this process; of two
+//! Nearly every event is of a delegation that is known, and says nothing new of it but when, and for which tool: that costs
+//! a hash and a look-up, and no allocation. Hashes are keyed with a secret of this process; of two
 //! that agree by chance (one in 10^9 that any two of 200,000 do), one delegation would not be shown.
 
 use std::collections::{BTreeMap, HashMap};
@@ -51,11 +51,22 @@ struct InBatch {
     sightings: Vec<Sighting>,
 }
 
-/// That an event is worth noting, and where it is in its batch: it is read again only if it says something new.
+/// That an event is worth noting, and where its parts are in its batch: all of it is read again only if the delegation is
+/// new.
 #[derive(Debug, Clone, Copy)]
 struct Sighting {
-    said: Said,
+    /// [`Said::delegation`].
+    delegation: u64,
     last_seen: i64,
+    expires_at: i64,
+    entry: Part,
+    agent: Part,
+    tool: Part,
+}
+
+/// Bytes of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Part {
     at: u32,
     length: u32,
 }
@@ -65,7 +76,7 @@ struct Sighting {
 struct Said {
     /// Which delegation of which principal.
     delegation: u64,
-    /// The same, and what else is known of it.
+    /// The same, and what it is used for and by whom.
     all: u64,
 }
 
@@ -82,8 +93,6 @@ struct Known {
 #[derive(Debug)]
 struct Delegation {
     noted: u64,
-    /// [`Said::all`].
-    said: u64,
     seen: SeenDelegation,
 }
 
@@ -169,13 +178,13 @@ impl Sightings {
         let Some(InBatch { batch, sightings }) = self.0.last_mut() else {
             return;
         };
-        let at = entry.encoded.as_ptr() as usize - batch.as_ptr() as usize;
-        debug_assert!(at + entry.encoded.len() <= batch.len(), "the entry lies in the batch");
         sightings.push(Sighting {
-            said,
+            delegation: said.delegation,
             last_seen,
-            at: at as u32,
-            length: entry.encoded.len() as u32,
+            expires_at: event.expires_at,
+            entry: Part::of(batch, entry.encoded),
+            agent: Part::of(batch, event.agent.as_bytes()),
+            tool: Part::of(batch, event.tool.as_bytes()),
         });
     }
 
@@ -218,7 +227,7 @@ impl Said {
         let principal = event.principal.map(|principal| (principal.issuer, principal.subject));
         (principal, event.delegation_ids()).hash(&mut hasher);
         let delegation = hasher.finish();
-        (event.agent, event.tool, event.expires_at).hash(&mut hasher);
+        (event.agent, event.tool).hash(&mut hasher);
         Self {
             delegation,
             all: hasher.finish(),
@@ -231,17 +240,18 @@ impl Said {
 impl Known {
     fn note(&mut self, batch: &[u8], sighting: Sighting) {
         self.noted += 1;
-        if let Some(known) = self.delegations.get_mut(&sighting.said.delegation)
-            && known.said == sighting.said.all
-        {
+        if let Some(known) = self.delegations.get_mut(&sighting.delegation) {
             known.noted = self.noted;
             known.seen.last_seen = known.seen.last_seen.max(sighting.last_seen);
+            known.seen.expires_at = sighting.expires_at;
+            sighting.agent.replace(&mut known.seen.agent, batch);
+            sighting.tool.replace(&mut known.seen.tool, batch);
         } else if let Some((principal, seen)) = sighting.read(batch) {
-            self.take_in(principal, sighting.said, seen);
+            self.take_in(principal, sighting.delegation, seen);
         }
     }
 
-    fn take_in(&mut self, name: PrincipalName, said: Said, seen: SeenDelegation) {
+    fn take_in(&mut self, name: PrincipalName, delegation: u64, seen: SeenDelegation) {
         let noted = self.noted;
         let principal = self.principals.entry(name).or_insert_with_key(|name| {
             self.order.insert(noted, name.clone());
@@ -256,11 +266,10 @@ impl Known {
             let lives = delegations
                 .get(known)
                 .is_some_and(|delegation| delegation.seen.expires_at > seen.last_seen);
-            if *known == said.delegation || !lives {
+            if !lives {
                 delegations.remove(known);
-                return false;
             }
-            true
+            lives
         });
         if principal.delegations.len() >= MAX_DELEGATIONS_PER_PRINCIPAL {
             let noted = |known: &u64| delegations.get(known).map_or(0, |delegation| delegation.noted);
@@ -273,13 +282,8 @@ impl Known {
                 delegations.remove(&principal.delegations.swap_remove(oldest));
             }
         }
-        principal.delegations.push(said.delegation);
-        let known = Delegation {
-            noted,
-            said: said.all,
-            seen,
-        };
-        delegations.insert(said.delegation, known);
+        principal.delegations.push(delegation);
+        delegations.insert(delegation, Delegation { noted, seen });
     }
 
     fn forget(&mut self, name: &PrincipalName) {
@@ -316,8 +320,7 @@ impl Known {
 impl Sighting {
     /// What the event says.
     fn read(&self, batch: &[u8]) -> Option<(PrincipalName, SeenDelegation)> {
-        let encoded = batch.get(self.at as usize..)?.get(..self.length as usize)?;
-        let EntryKind::Event(event) = EntryView::parse(encoded).ok()?.kind else {
+        let EntryKind::Event(event) = EntryView::parse(self.entry.bytes(batch)).ok()?.kind else {
             return None;
         };
         let principal = PrincipalName::try_from(event.principal?.to_wire()).ok()?;
@@ -329,6 +332,34 @@ impl Sighting {
             expires_at: event.expires_at,
         };
         Some((principal, delegation))
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Where these bytes are, which lie in the batch.
+    fn of(batch: &[u8], bytes: &[u8]) -> Self {
+        // What is empty may lie anywhere.
+        let at = (bytes.as_ptr() as usize).wrapping_sub(batch.as_ptr() as usize);
+        Self {
+            at: if bytes.is_empty() { 0 } else { at as u32 },
+            length: bytes.len() as u32,
+        }
+    }
+
+    fn bytes(self, batch: &[u8]) -> &[u8] {
+        let rest = batch.get(self.at as usize..).unwrap_or_default();
+        rest.get(..self.length as usize).unwrap_or_default()
+    }
+
+    /// Makes the text what these bytes are.
+    fn replace(self, text: &mut String, batch: &[u8]) {
+        let bytes = self.bytes(batch);
+        if text.as_bytes() != bytes {
+            text.clear();
+            text.push_str(std::str::from_utf8(bytes).unwrap_or_default());
+        }
     }
 }
 
