@@ -191,10 +191,8 @@ impl<'a> Parser<'a> {
                 return Err(self.unexpected("`,` or `}`"));
             }
         }
-        let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
-        names.sort_unstable();
-        match names.array_windows().find(|[a, b]| a == b) {
-            Some([name, _]) => Err(JsonError::DuplicateMember((*name).to_owned())),
+        match repeated(&members) {
+            Some(name) => Err(JsonError::DuplicateMember(name.to_owned())),
             None => Ok(Json::Object(Object { members })),
         }
     }
@@ -203,27 +201,23 @@ impl<'a> Parser<'a> {
     fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         let rest = self.rest();
         let mut escaped = false;
-        let mut length = None;
-        let mut bytes = rest.bytes().enumerate().skip(1);
-        while let Some((index, byte)) = bytes.next() {
-            match byte {
-                b'"' => {
-                    length = Some(index);
-                    break;
-                }
-                b'\\' => {
+        // Behind the opening quote.
+        let mut end = 1usize;
+        loop {
+            end = end.saturating_add(plain_bytes(rest.as_bytes().get(end..).unwrap_or_default()));
+            match rest.as_bytes().get(end) {
+                Some(b'"') => break,
+                Some(b'\\') => {
                     escaped = true;
-                    bytes.next();
+                    end = end.saturating_add(2);
                 }
-                0..=0x1f => return Err(JsonError::Syntax("a control character in a string".into())),
-                _ => {}
+                Some(_) => return Err(JsonError::Syntax("a control character in a string".into())),
+                None => return Err(self.unexpected("a closing quote")),
             }
         }
-        let inner = length.and_then(|end| rest.get(1..end));
-        let (Some(length), Some(inner)) = (length, inner) else {
+        let (Some(quoted), Some(inner)) = (rest.get(..=end), rest.get(1..end)) else {
             return Err(self.unexpected("a closing quote"));
         };
-        let quoted = rest.get(..=length).unwrap_or_default();
         self.advance(quoted.len());
         if !escaped {
             return Ok(Cow::Borrowed(inner));
@@ -236,7 +230,8 @@ impl<'a> Parser<'a> {
     fn number(&mut self) -> Result<Json<'a>, JsonError> {
         let rest = self.rest();
         let end = rest
-            .find(|c: char| !matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'))
+            .bytes()
+            .position(|byte| !matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
             .unwrap_or(rest.len());
         let text = rest.get(..end).unwrap_or_default();
         let number = Number::parse(text).ok_or_else(|| self.unexpected("a number"))?;
@@ -264,12 +259,9 @@ impl<'a> Parser<'a> {
     }
 
     fn skip_space(&mut self) {
-        let space = self
-            .rest()
-            .bytes()
-            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
-            .count();
-        self.advance(space);
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.advance(1);
+        }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -289,9 +281,100 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// The name of several members, if there is one.
+fn repeated<'m>(members: &'m [(Cow<'_, str>, Json<'_>)]) -> Option<&'m str> {
+    if members.len() <= FEW {
+        let mut others = members.iter();
+        while let Some((name, _)) = others.next_back() {
+            if others.clone().any(|(other, _)| other == name) {
+                return Some(name);
+            }
+        }
+        return None;
+    }
+    let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
+    names.sort_unstable();
+    let twice = names.array_windows().find(|[one, other]| one == other);
+    twice.map(|[name, _]| *name)
+}
+
+/// How many of these bytes come before the first that is a quote, a backslash or a control character.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut length = 0usize;
+    for word in words {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return length.saturating_add(special.trailing_zeros() as usize / 8);
+        }
+        length = length.saturating_add(8);
+    }
+    let special = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+    length.saturating_add(special.unwrap_or(rest.len()))
+}
+
+/// The highest bit of each byte that is one of those, as far as the lowest of them: a byte above it may be marked too.
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHEST: u64 = ONES << 7;
+    const QUOTES: u64 = ONES * b'"' as u64;
+    const BACKSLASHES: u64 = ONES * b'\\' as u64;
+    const SPACES: u64 = ONES * b' ' as u64;
+    // A byte that is less than another one, below 0x80, borrows from its highest bit, which it does not have itself.
+    let less = |word: u64, than: u64| word.wrapping_sub(than) & !word;
+    let is = |bytes: u64| less(word ^ bytes, ONES);
+    (is(QUOTES) | is(BACKSLASHES) | less(word, SPACES)) & HIGHEST
+}
+
+/// Members whose names are compared each with each, which takes no memory.
+const FEW: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_string_ends_where_it_is_said_to_end_wherever_that_is() {
+        for before in 0..20 {
+            for (special, expected) in [
+                ("\"", Some("")),
+                ("\\n\"", Some("\n")),
+                ("\\\\\"", Some("\\")),
+                ("\\\"\"", Some("\"")),
+                ("\u{1f}\"", None),
+                ("\u{0}\"", None),
+                ("\\", None),
+                ("", None),
+            ] {
+                for plain in ["a", " ", "\u{7f}", "!", "#", "[", "]", "\u{80}", "\u{a2}", "\u{dc}", "\u{10ffff}"] {
+                    let text = plain.repeat(before);
+                    let json = format!("[\"{text}{special}{plain}]", plain = if expected.is_some() { "" } else { plain });
+                    match (expected, parse(&json)) {
+                        (Some(end), Ok(Json::Array(found))) => {
+                            assert_eq!(found, [Json::String(Cow::Owned(text + end))], "{json:?}");
+                        }
+                        (None, Err(_)) => {}
+                        (_, other) => panic!("{json:?}: {other:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_duplicate_members_among_many() {
+        for members in [2usize, FEW, FEW + 1, 100] {
+            for twice in [0, members / 2, members - 1] {
+                let text = |name: &dyn Fn(usize) -> usize| {
+                    let members: Vec<String> = (0..=members).map(|place| format!("\"{}\":1", name(place))).collect();
+                    format!("{{{}}}", members.join(","))
+                };
+                assert!(parse(&text(&|place| place)).is_ok());
+                let repeated = text(&|place| if place == members { twice } else { place });
+                assert_eq!(parse(&repeated), Err(JsonError::DuplicateMember(twice.to_string())), "{repeated}");
+            }
+        }
+    }
 
     fn parse(text: &str) -> Result<Json<'_>, JsonError> {
         Json::parse(text.as_bytes())

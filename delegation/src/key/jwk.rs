@@ -76,7 +76,7 @@ impl PublicKey {
         decode_ed25519: impl FnOnce(&[u8; 32]) -> Result<Self, KeyError>,
     ) -> Result<Self, KeyError> {
         let jwk = jwk.as_object().ok_or(KeyError::NotAnObject)?;
-        if let Some(name) = PRIVATE_MEMBERS.into_iter().find(|name| jwk.member(name).is_some()) {
+        if let Some(name) = jwk.iter().find_map(|(name, _)| private_member(name)) {
             return Err(KeyError::Private(name));
         }
         let key = public_half_by(jwk, decode_ed25519)?;
@@ -91,8 +91,20 @@ impl PublicKey {
     }
 }
 
-/// JWK members that only a private or symmetric key has (RFC 7518, section 6; RFC 8037, section 2).
-const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+/// The name, if only a private or symmetric key has such a member (RFC 7518, section 6; RFC 8037, section 2).
+fn private_member(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "d" => "d",
+        "p" => "p",
+        "q" => "q",
+        "dp" => "dp",
+        "dq" => "dq",
+        "qi" => "qi",
+        "oth" => "oth",
+        "k" => "k",
+        _ => return None,
+    })
+}
 
 /// Reads the public members of a JWK, public or private.
 pub(super) fn public_half(jwk: &Object<'_>) -> Result<PublicKey, KeyError> {
