@@ -38,6 +38,10 @@ mod yaml;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+/// Evidence is many small objects: with the system's allocator they take a tenth of the time that it takes in and verifies.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use clap::Parser;
 
 use crate::failure::{Failure, Outcome};

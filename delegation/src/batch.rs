@@ -57,7 +57,7 @@ pub fn find_bad(signed: &[Signed<'_>]) -> Vec<usize> {
 }
 
 /// Signatures in one batch. Larger ones hardly cost less for each, and more when one in them is bad.
-pub const BATCH: usize = 2048;
+pub const BATCH: usize = 4096;
 
 /// Below this many, verifying one by one is cheaper than another batch.
 const SINGLY: usize = 8;

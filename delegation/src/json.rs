@@ -346,9 +346,24 @@ mod tests {
                 ("\\", None),
                 ("", None),
             ] {
-                for plain in ["a", " ", "\u{7f}", "!", "#", "[", "]", "\u{80}", "\u{a2}", "\u{dc}", "\u{10ffff}"] {
+                for plain in [
+                    "a",
+                    " ",
+                    "\u{7f}",
+                    "!",
+                    "#",
+                    "[",
+                    "]",
+                    "\u{80}",
+                    "\u{a2}",
+                    "\u{dc}",
+                    "\u{10ffff}",
+                ] {
                     let text = plain.repeat(before);
-                    let json = format!("[\"{text}{special}{plain}]", plain = if expected.is_some() { "" } else { plain });
+                    let json = format!(
+                        "[\"{text}{special}{plain}]",
+                        plain = if expected.is_some() { "" } else { plain }
+                    );
                     match (expected, parse(&json)) {
                         (Some(end), Ok(Json::Array(found))) => {
                             assert_eq!(found, [Json::String(Cow::Owned(text + end))], "{json:?}");
@@ -371,7 +386,11 @@ mod tests {
                 };
                 assert!(parse(&text(&|place| place)).is_ok());
                 let repeated = text(&|place| if place == members { twice } else { place });
-                assert_eq!(parse(&repeated), Err(JsonError::DuplicateMember(twice.to_string())), "{repeated}");
+                assert_eq!(
+                    parse(&repeated),
+                    Err(JsonError::DuplicateMember(twice.to_string())),
+                    "{repeated}"
+                );
             }
         }
     }

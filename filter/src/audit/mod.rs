@@ -2,6 +2,7 @@
 //!
 //! | file | its one job |
 //! |---|---|
+//! | `pages` | the ring's bytes, in memory that stays warm |
 //! | `ring` | keeps entries, encoded, until the control plane has them on disk; counts what does not fit |
 //! | `counts` | decisions that are counted by kind and second |
 //! | `denials` | which denials on one chain are counted because there are too many of them |
@@ -10,6 +11,7 @@
 
 pub mod counts;
 pub mod denials;
+mod pages;
 pub mod pending;
 pub mod reporter;
 pub mod ring;

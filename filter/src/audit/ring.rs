@@ -7,12 +7,13 @@ use prost::Message as _;
 use prost::encoding::encoded_len_varint;
 
 use super::counts::{Counts, Kind};
+use super::pages::Pages;
 use crate::clock::UnixNanos;
 
 /// A bounded queue of audit entries, oldest first.
 ///
-/// Entries are kept in the encoding they travel in, one after the other in one circular buffer: a push encodes its
-/// event once and allocates nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
+/// Entries are kept in the encoding they travel in, one after the other: a push encodes its event once and allocates
+/// nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
 /// the reporter counts them from the oldest.
 ///
 /// The books balance: events stored, plus the counts of aggregates, plus the `shed` and `shed_counts` of gaps, are the
@@ -21,7 +22,7 @@ use crate::clock::UnixNanos;
 pub struct Ring {
     limits: Limits,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
-    bytes: VecDeque<u8>,
+    bytes: Pages,
     /// The length in `bytes` of each entry; with [`CHAIN`] set if it is a chain.
     lengths: VecDeque<u32>,
     /// What of these are chains.
@@ -90,6 +91,14 @@ struct Room {
     bytes: usize,
 }
 
+/// What comes before an entry's own bytes.
+#[derive(Debug, Default)]
+struct Framing {
+    /// Two fields: each a tag and a length of at most ten bytes.
+    bytes: [u8; 22],
+    length: usize,
+}
+
 /// Why there is no ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
@@ -150,11 +159,9 @@ impl Ring {
         if max_bytes < MIN_BYTES {
             return Err(RingError::TooSmall { max_bytes });
         }
-        let mut bytes = VecDeque::new();
         let mut lengths = VecDeque::new();
-        bytes
-            .try_reserve_exact(max_bytes)
-            .and_then(|()| lengths.try_reserve_exact(limits.max_entries))
+        let bytes = Pages::with_room_for(max_bytes)
+            .and_then(|bytes| lengths.try_reserve_exact(limits.max_entries).map(|()| bytes))
             .map_err(|_| RingError::OutOfMemory { max_bytes })?;
         Ok(Self {
             limits,
@@ -295,13 +302,7 @@ impl Ring {
     /// Appends to `batch` the bytes of the entries after the oldest `skip`, as fields of a `Batch`: as many as
     /// [`Ring::measure`] has said.
     pub(super) fn copy(&self, skip: Skip, bytes: usize, batch: &mut Vec<u8>) {
-        let (front, back) = self.bytes.as_slices();
-        let end = skip.bytes.saturating_add(bytes);
-        for (slice, offset) in [(front, 0), (back, front.len())] {
-            let from = skip.bytes.saturating_sub(offset).min(slice.len());
-            let to = end.saturating_sub(offset).min(slice.len());
-            batch.extend_from_slice(slice.get(from..to).unwrap_or_default());
-        }
+        self.bytes.copy(skip.bytes, bytes, batch);
     }
 
     /// How many of the entries after the oldest `skip` fit into both limits, and how many bytes they have.
@@ -329,9 +330,7 @@ impl Ring {
                 self.chains = self.chains.minus(length);
             }
         }
-        let bytes = bytes.min(self.bytes.len());
-        self.bytes.drain(..bytes);
-        bytes
+        self.bytes.drop_oldest(bytes)
     }
 
     fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
@@ -384,23 +383,15 @@ impl Ring {
         let Ok(stored_length) = u32::try_from(framed(entry_length)) else {
             return false;
         };
-        self.put_tag(BATCH_ENTRIES_TAG, entry_length);
-        self.put_tag(tag, message.len());
-        self.bytes.extend(message);
+        let mut framing = Framing::default();
+        framing.begin(BATCH_ENTRIES_TAG, entry_length);
+        framing.begin(tag, message.len());
+        // Room for both was asked for before; what is half there would spoil all that follows.
+        if !self.bytes.append(framing.bytes(), message) {
+            return false;
+        }
         self.lengths.push_back(stored_length | mark);
         true
-    }
-
-    /// Begins a length-delimited field.
-    fn put_tag(&mut self, tag: u8, length: usize) {
-        self.bytes.push_back(tag);
-        let mut rest = to_u64(length);
-        // Base 128, least significant group first, the high bit set on all but the last.
-        while rest >= 0x80 {
-            self.bytes.push_back((rest & 0x7f) as u8 | 0x80);
-            rest >>= 7;
-        }
-        self.bytes.push_back((rest & 0x7f) as u8);
     }
 
     fn has_room(&self, bytes: usize, entries: usize, standing: Standing) -> bool {
@@ -428,6 +419,33 @@ impl Ring {
             entries: of(self.limits.max_entries),
             bytes: of(self.limits.max_bytes),
         }
+    }
+}
+
+// === impl Framing ===
+
+impl Framing {
+    /// Begins a length-delimited field.
+    fn begin(&mut self, tag: u8, length: usize) {
+        self.push(tag);
+        let mut rest = to_u64(length);
+        // Base 128, least significant group first, the high bit set on all but the last.
+        while rest >= 0x80 {
+            self.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.push((rest & 0x7f) as u8);
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length = self.length.saturating_add(1);
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
