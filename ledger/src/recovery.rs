@@ -207,7 +207,7 @@ impl Ledger {
             root: frontier.root().0.to_vec(),
             ..Beginning::default()
         };
-        let hashes = shared.hashes.writer(0)?;
+        let hashes = shared.hashes.writer(0);
         let created = create_segment(&paths, beginning, IndexBuilder::new(&secret, 0));
         let (current, segment) = created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
         shared.begin(Arc::clone(&segment));
@@ -435,23 +435,22 @@ fn restore_tree(
     if files.size()? >= last {
         let restored = Frontier::restore(last, &HashesAt { files, size: last })?;
         if is_right(&restored) {
-            return Ok((restored, files.writer(last)?, false));
+            return Ok((restored, files.writer(last), false));
         }
     }
     // From the hashes of the pruned leaves, and from the leaves that are held.
     let lost = || LedgerError::HashesLost { path: paths.hashes() };
     let level_0 = HashesAt { files, size: held_from };
-    let mut leaves = Vec::new();
+    let mut frontier = Frontier::new();
+    let mut writer = files.writer(0);
+    // Those of the leaves are written over by themselves: nowhere else are they.
     for first in (0..held_from).step_by(PENDING_HASHES as usize) {
         let count = PENDING_HASHES.min(held_from - first) as usize;
-        leaves.extend(level_0.read(0, first, count).map_err(|_| lost())?);
+        for leaf in level_0.read(0, first, count).map_err(|_| lost())? {
+            frontier.push(leaf, &mut |level, hash| writer.push(level, hash));
+        }
+        writer.flush()?;
     }
-    let mut frontier = Frontier::new();
-    let mut writer = files.writer(0)?;
-    for leaf in leaves {
-        frontier.push(leaf, &mut |level, hash| writer.push(level, hash));
-    }
-    writer.flush()?;
     for segment in shared.segments() {
         let mut failed = None;
         let scanned = FrameReader::open(segment.path(), FrameKind::SealedLedger)?.scan(|frame| {
