@@ -174,6 +174,9 @@ impl Ledger {
                 LedgerAppendError::Keys(error) => LedgerError::Keys(error),
                 other => at(&ledger.paths.segments())(io::Error::other(other)),
             })?;
+        } else {
+            // The segments may be gone, and the keys not yet.
+            ledger.keys.destroy_unused(replay.first_held)?;
         }
         Ok((ledger, opened))
     }
