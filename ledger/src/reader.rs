@@ -296,7 +296,9 @@ impl Shared {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         self.first.store(first, Ordering::Release);
         let kept = segments.partition_point(|segment| segment.first() < first);
-        segments.drain(..kept).collect()
+        let removed: Vec<_> = segments.drain(..kept).collect();
+        removed.iter().for_each(|segment| segment.remove());
+        removed
     }
 
     pub(crate) fn first(&self) -> u64 {

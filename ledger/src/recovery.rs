@@ -11,7 +11,7 @@ use credence_storage::durable;
 use credence_storage::frames::{Frame, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN};
 
 use crate::chains::KnownChains;
-use crate::finisher::{ErasedRows, Finisher, finish};
+use crate::finisher::{ErasedRows, Finisher, MAX_UNFINISHED, finish};
 use crate::group::{Beginning, Group, GroupHead};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
 use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
@@ -44,6 +44,7 @@ impl Ledger {
         }
         let mut found = list_segments(&paths)?;
         drop_empty_last(&paths, &mut found)?;
+        remove_forsaken_indexes(&paths, &found)?;
         if found.is_empty() && !paths.keys().exists() {
             DataKeys::create(&paths.keys())?;
         }
@@ -76,11 +77,19 @@ impl Ledger {
             return Self::begin(paths, options, keys, &origin, secret, shared).map(|ledger| (ledger, opened));
         };
         let mut expected = None;
+        let mut unfinished = Vec::new();
         for (at, first) in found.iter().enumerate() {
             let next = found.get(at + 1).copied().unwrap_or(last);
             let (segment, made) = open_full(&paths, *first, next, &secret, &shared)?;
+            let segment = Arc::new(segment);
+            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
+            match finish(&segment) {
+                Err(error) if unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
+                Err(_) => unfinished.push(Arc::clone(&segment)),
+                Ok(()) => {}
+            }
             opened.reindexed += usize::from(made);
-            shared.begin(Arc::new(segment));
+            shared.begin(segment);
             expected = Some(next);
         }
         debug_assert!(expected.is_none_or(|expected| expected == last));
@@ -138,7 +147,7 @@ impl Ledger {
         shared.grown(replay.frontier.size());
         let mut ledger = Self {
             sealer: Sealer::new(&origin).map_err(at(&paths.0))?,
-            finisher: Finisher::start().map_err(at(&paths.0))?,
+            finisher: Finisher::start(unfinished).map_err(at(&paths.0))?,
             paths,
             options,
             keys: replay.keys,
@@ -216,7 +225,7 @@ impl Ledger {
         shared.begin(Arc::clone(&segment));
         Ok(Self {
             sealer: Sealer::new(origin).map_err(at(&paths.0))?,
-            finisher: Finisher::start().map_err(at(&paths.0))?,
+            finisher: Finisher::start(Vec::new()).map_err(at(&paths.0))?,
             paths,
             options,
             keys,
@@ -361,9 +370,7 @@ fn open_full(
         Some(file) => Segment::new(first, paths, head.received_unix_nano, SegmentIndex::File(file)),
         None => {
             let index = SegmentIndex::Growing(index_again(&path, first, next, secret, shared.opener())?);
-            let segment = Segment::new(first, paths, head.received_unix_nano, index);
-            finish(&segment)?;
-            segment
+            Segment::new(first, paths, head.received_unix_nano, index)
         }
     };
     segment.grown((next - first) as u32, bytes);
@@ -533,6 +540,20 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Removes indexes of segments that are not there: one was being written while its segment was pruned.
+fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), LedgerError> {
+    let folder = paths.indexes();
+    for entry in std::fs::read_dir(&folder).map_err(at(&folder))? {
+        let path = entry.map_err(at(&folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let first = parse_segment_name(name.strip_suffix(".new").unwrap_or(name));
+        if first.is_some_and(|first| segments.binary_search(&first).is_err()) {
+            std::fs::remove_file(&path).map_err(at(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves the segments of a version before entries were sealed out of the way. Returns where to, if there were any.
