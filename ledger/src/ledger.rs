@@ -344,14 +344,18 @@ impl Ledger {
         });
         self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
         let index = self.frontier.size() - 1;
-        self.keys.erase(name)?;
-        self.chains.forget_key(name);
-        let rows = ErasedRows {
-            principal: Some((principal.issuer.to_owned(), principal.subject.map(str::to_owned))),
-            key: name,
-            pending,
-        };
-        self.finisher.forget(self.shared.segments(), rows);
+        let destroyed = self.keys.erase(name);
+        // One that was overwritten and could not be synced is not known any more, so that nobody asks for this again.
+        if self.keys.is_erased(name) {
+            self.chains.forget_key(name);
+            let rows = ErasedRows {
+                principal: Some((principal.issuer.to_owned(), principal.subject.map(str::to_owned))),
+                key: name,
+                pending,
+            };
+            self.finisher.forget(self.shared.segments(), rows);
+        }
+        destroyed?;
         Ok(Some(Erased {
             key: name.into(),
             index,
