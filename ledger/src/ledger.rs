@@ -76,7 +76,7 @@ pub struct LedgerBounds {
 }
 
 /// What is removed when. The hashes are kept, and what is proven by them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Segments whose every record is older are removed.
     pub age: Option<Duration>,
@@ -310,9 +310,9 @@ impl Ledger {
     }
 
     /// Leaves so many bytes free on its file system, or a sixteenth of it if that is less: what is appended beyond that is
-    /// refused.
+    /// refused. With a retention some are left in any case.
     pub fn leave_free(&mut self, bytes: u64) {
-        self.reserve = Reserve { bytes };
+        self.reserve = Reserve::with(bytes, self.options.retention);
     }
 
     /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof
