@@ -1075,7 +1075,10 @@ mod tests {
         let source = running.open().await;
         running.store(&source, 1, 1000).await.unwrap();
         let (_publisher, published) = watch::channel(Some(running.published()));
-        let keeping = running.handle.clone().keep_retention(Duration::from_secs(3600), published);
+        let keeping = running
+            .handle
+            .clone()
+            .keep_retention(Duration::from_secs(3600), published);
         let removed = async {
             while running.reader.first() < 768 {
                 tokio::task::yield_now().await;
