@@ -120,8 +120,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN")]
     ledger_retention: Option<Span>,
 
-    /// The ledger's size, in bytes, beyond which the oldest evidence is removed; its hashes stay. Nothing is, if it is not
-    /// said.
+    /// The size of evidence and its index, in bytes, beyond which the oldest is removed; its hashes stay. Nothing is, if it is
+    /// not said.
     #[arg(long, value_name = "BYTES")]
     ledger_retention_bytes: Option<u64>,
 

@@ -106,7 +106,7 @@ pub struct Limits {
     pub ledger_keys: u32,
     /// How long evidence is kept; what is older is removed, and its hashes stay. Forever, if absent.
     pub ledger_retention: Option<Duration>,
-    /// Bytes of the ledger beyond which the oldest evidence is removed. Nothing is, if absent.
+    /// Bytes of evidence and its index beyond which the oldest is removed. Nothing is, if absent.
     pub ledger_retention_bytes: Option<u64>,
     /// Users of all SCIM realms together; creating another gets 507.
     pub scim_users: u64,

@@ -1,7 +1,8 @@
 //! What need not hold up evidence: writing the index of a segment that is full, and dropping rows of what was erased.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -25,15 +26,27 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Unfinished {
+    /// Segments whose index is yet to be written.
     count: usize,
     /// Segments whose index could not be written.
-    failed: Vec<(Arc<Segment>, IndexError)>,
+    failed: Vec<Arc<Segment>>,
+    /// Why that of the last one could not.
+    error: Option<IndexError>,
 }
 
 #[derive(Debug)]
 enum Job {
     Finish(Arc<Segment>),
-    Forget(Vec<Arc<Segment>>, ErasedRows),
+    Forget(Forgetting),
+}
+
+/// Rows that are being dropped.
+#[derive(Debug)]
+struct Forgetting {
+    /// Yet to be looked through.
+    segments: std::vec::IntoIter<Arc<Segment>>,
+    rows: ErasedRows,
+    failed: bool,
 }
 
 /// The rows of records that can not be opened any more.
@@ -50,27 +63,15 @@ pub(crate) struct ErasedRows {
 // === impl Finisher ===
 
 impl Finisher {
-    pub(crate) fn start() -> std::io::Result<Self> {
+    /// Starts it, with full segments whose index could not be written so far.
+    pub(crate) fn start(failed: Vec<Arc<Segment>>) -> std::io::Result<Self> {
         let (jobs, queue) = channel();
         let waiting = Arc::new(Waiting::default());
+        waiting.lock().failed = failed;
         let done = Arc::clone(&waiting);
-        let work = move || {
-            for job in queue {
-                match job {
-                    Job::Finish(segment) => {
-                        let finished = finish(&segment);
-                        let mut unfinished = done.lock();
-                        unfinished.count -= 1;
-                        unfinished.failed.extend(finished.err().map(|error| (segment, error)));
-                        done.fewer.notify_all();
-                    }
-                    Job::Forget(segments, rows) => forget_all(&segments, &rows),
-                }
-            }
-        };
         let thread = std::thread::Builder::new()
             .name("ledger-index".to_owned())
-            .spawn(work)?;
+            .spawn(move || work(&queue, &done))?;
         Ok(Self {
             jobs: Some(jobs),
             waiting,
@@ -78,35 +79,46 @@ impl Finisher {
         })
     }
 
-    /// Writes the segment's index in a while. Waits, if need be, so that no more than two indexes of full segments are in
-    /// memory; one that could not be written is tried again first.
+    /// Writes the segment's index in a while. If it can not be written, it is tried again when there has to be room.
     pub(crate) fn finish(&self, segment: Arc<Segment>) {
         self.waiting.lock().count += 1;
         self.submit(Job::Finish(segment));
     }
 
-    /// Waits until there is room for another full segment.
+    /// Waits until there is room for another full segment: no more than two indexes of full segments are in memory.
     pub(crate) fn make_room(&self) -> Result<(), IndexError> {
+        if self.wait_for_fewer_than(MAX_UNFINISHED).failed.is_empty() {
+            return Ok(());
+        }
+        // Once more, where all of it is done: rows that are dropped meanwhile must not come back with the file.
+        let failed = std::mem::take(&mut self.waiting.lock().failed);
+        failed.into_iter().for_each(|segment| self.finish(segment));
+        let mut unfinished = self.wait_for_fewer_than(1);
+        match unfinished.error.take() {
+            Some(error) if !unfinished.failed.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops rows from these segments' indexes in a while.
+    pub(crate) fn forget(&self, segments: Vec<Arc<Segment>>, rows: ErasedRows) {
+        self.submit(Job::Forget(Forgetting {
+            segments: segments.into_iter(),
+            rows,
+            failed: false,
+        }));
+    }
+
+    fn wait_for_fewer_than(&self, count: usize) -> MutexGuard<'_, Unfinished> {
         let mut unfinished = self.waiting.lock();
-        while unfinished.count >= MAX_UNFINISHED {
+        while unfinished.count >= count {
             unfinished = self
                 .waiting
                 .fewer
                 .wait(unfinished)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        while let Some((segment, error)) = unfinished.failed.pop() {
-            if let Err(again) = finish(&segment) {
-                unfinished.failed.push((segment, error));
-                return Err(again);
-            }
-        }
-        Ok(())
-    }
-
-    /// Drops rows from these segments' indexes in a while.
-    pub(crate) fn forget(&self, segments: Vec<Arc<Segment>>, rows: ErasedRows) {
-        self.submit(Job::Forget(segments, rows));
+        unfinished
     }
 
     fn submit(&self, job: Job) {
@@ -130,24 +142,78 @@ impl Waiting {
     fn lock(&self) -> MutexGuard<'_, Unfinished> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn finish(&self, segment: Arc<Segment>) {
+        let finished = finish(&segment);
+        let mut unfinished = self.lock();
+        unfinished.count -= 1;
+        if let Err(error) = finished {
+            unfinished.failed.push(segment);
+            unfinished.error = Some(error);
+        }
+        self.fewer.notify_all();
+    }
+}
+
+// === impl Forgetting ===
+
+impl Forgetting {
+    /// Looks through one more segment, and says whether there was one. What can not be dropped finds what can not be opened,
+    /// no more than that something was there; the next start tries again.
+    fn step(&mut self) -> bool {
+        let Some(segment) = self.segments.next() else {
+            if !self.failed {
+                // One that stays costs the next start a look.
+                let _ = std::fs::remove_file(&self.rows.pending);
+            }
+            return false;
+        };
+        self.failed |= forget(&segment, &self.rows).is_err() && !segment.is_removed();
+        true
+    }
+}
+
+/// Until the queue has come to its end. To look through all segments for somebody's rows can take minutes, and whoever
+/// appends waits for the index of a full segment: that comes first, between any two segments that are looked through.
+fn work(queue: &Receiver<Job>, done: &Waiting) {
+    let mut forgetting: VecDeque<Forgetting> = VecDeque::new();
+    loop {
+        let job = match forgetting.is_empty() {
+            true => queue.recv().ok(),
+            false => queue.try_recv().ok(),
+        };
+        match (job, forgetting.front_mut()) {
+            (Some(Job::Finish(segment)), _) => done.finish(segment),
+            (Some(Job::Forget(rows)), _) => forgetting.push_back(rows),
+            (None, Some(rows)) => {
+                if !rows.step() {
+                    forgetting.pop_front();
+                }
+            }
+            (None, None) => return,
+        }
+    }
 }
 
 /// Writes the index of a segment that is full. Questions are answered meanwhile.
 pub(crate) fn finish(segment: &Segment) -> Result<(), IndexError> {
+    if segment.is_removed() {
+        return Ok(());
+    }
     let file = match &*segment.index() {
         SegmentIndex::Growing(builder) => builder.finish(segment.index_path())?,
         SegmentIndex::File(_) => return Ok(()),
     };
     segment.with_index(|index| *index = SegmentIndex::File(file));
+    remove_with_its_segment(segment);
     Ok(())
 }
 
-/// What can not be dropped finds what can not be opened, no more than that something was there; the next start tries again.
-fn forget_all(segments: &[Arc<Segment>], rows: &ErasedRows) {
-    let failed = segments.iter().filter(|segment| forget(segment, rows).is_err()).count();
-    if failed == 0 {
-        // One that stays costs the next start a look.
-        let _ = std::fs::remove_file(&rows.pending);
+/// Nobody would ever drop a row from an index whose segment was removed while it was being written.
+fn remove_with_its_segment(segment: &Segment) {
+    if segment.is_removed() {
+        // What stays is removed by the next start.
+        let _ = std::fs::remove_file(segment.index_path());
     }
 }
 
@@ -176,14 +242,130 @@ fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), SegmentError> {
     if sealed.is_empty() {
         return Ok(());
     }
-    segment.with_index(|index| {
-        match index {
-            SegmentIndex::Growing(builder) => builder.remove(&sealed),
-            SegmentIndex::File(file) => *file = file.remove(&sealed)?,
-        }
-        Ok(())
-    })
+    let file = match &*segment.index() {
+        SegmentIndex::File(file) => Some(file.clone()),
+        SegmentIndex::Growing(_) => None,
+    };
+    // Questions are answered, and segments begun, while a file is written anew; nobody else changes it.
+    let file = file.map(|file| file.remove(&sealed)).transpose()?;
+    segment.with_index(|index| match (index, file) {
+        (index, Some(file)) => *index = SegmentIndex::File(file),
+        (SegmentIndex::Growing(builder), None) => builder.remove(&sealed),
+        (SegmentIndex::File(_), None) => {}
+    });
+    remove_with_its_segment(segment);
+    Ok(())
 }
 
 /// Full segments whose index is in memory only.
-const MAX_UNFINISHED: usize = 2;
+pub(crate) const MAX_UNFINISHED: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::index::{IndexBuilder, IndexSecret};
+    use crate::seal::Sealer;
+    use crate::segment::Paths;
+
+    const KEY: u32 = 3;
+
+    /// A full segment with one record, about this subject, that is sealed with the key.
+    fn segment(folder: &Path, first: u64, subject: &str) -> Arc<Segment> {
+        let paths = Paths(folder.to_owned());
+        for folder in [paths.segments(), paths.indexes()] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let keys = folder.join("keys");
+        if !keys.exists() {
+            crate::keys::DataKeys::create(&keys).unwrap();
+        }
+        let mut keys = crate::keys::DataKeys::open(&keys, 10).unwrap();
+        let mut leaf = Vec::new();
+        let mut sealer = Sealer::new("log.example").unwrap();
+        sealer
+            .seal(KEY, keys.key(0).unwrap(), first, &mut leaf, |_| ())
+            .unwrap();
+        let bundle = [&(leaf.len() as u16).to_be_bytes(), leaf.as_slice()].concat();
+        std::fs::write(paths.segment(first), bundle).unwrap();
+        let mut builder = IndexBuilder::new(&IndexSecret([1; 32]), first);
+        builder.add(0, 0, (1, 1), &[IndexKey::Subject(subject)]).unwrap();
+        let segment = Segment::new(first, &paths, 0, SegmentIndex::Growing(builder));
+        segment.grown(1, 0);
+        Arc::new(segment)
+    }
+
+    fn rows(folder: &Path) -> ErasedRows {
+        let pending = folder.join("erasing-3");
+        std::fs::write(&pending, []).unwrap();
+        ErasedRows {
+            principal: Some(("https://id".to_owned(), Some("ada".to_owned()))),
+            key: KEY,
+            pending,
+        }
+    }
+
+    fn finds(segment: &Segment) -> usize {
+        segment.lookup(&IndexKey::Subject("ada")).unwrap().len()
+    }
+
+    #[test]
+    fn whoever_appends_does_not_wait_until_rows_are_dropped_everywhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let old: Vec<_> = (0..3)
+            .map(|number| segment(folder.path(), number * 256, "ada"))
+            .collect();
+        let finisher = Arc::new(Finisher::start(Vec::new()).unwrap());
+        // For as long as they are looked at, no row of them can be dropped.
+        let held: Vec<_> = old.iter().map(|segment| segment.index()).collect();
+        let rows = rows(folder.path());
+        let pending = rows.pending.clone();
+        finisher.forget(old.clone(), rows);
+        for number in 3..5 {
+            finisher.finish(segment(folder.path(), number * 256, "bob"));
+        }
+        let mut held = held.into_iter();
+        drop(held.next());
+        let (done, has_room) = mpsc::channel();
+        let appending = std::thread::spawn({
+            let finisher = Arc::clone(&finisher);
+            move || done.send(finisher.make_room())
+        });
+        let made = has_room.recv_timeout(Duration::from_secs(20));
+        drop(held);
+        appending.join().unwrap().unwrap();
+        made.expect("there is room while rows are still to be dropped").unwrap();
+        drop(finisher);
+        assert!(old.iter().all(|segment| finds(segment) == 0));
+        assert!(!pending.exists());
+    }
+
+    #[test]
+    fn an_index_that_can_not_be_written_is_written_once_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let full = segment(folder.path(), 0, "ada");
+        let obstacle = folder.path().join(format!("index/{:020}.new", 0));
+        std::fs::create_dir(&obstacle).unwrap();
+        let finisher = Finisher::start(Vec::new()).unwrap();
+        finisher.finish(Arc::clone(&full));
+        drop(finisher.wait_for_fewer_than(1));
+        finisher.make_room().unwrap_err();
+        assert_eq!(finds(&full), 1);
+        std::fs::remove_dir(&obstacle).unwrap();
+        finisher.make_room().unwrap();
+        assert!(full.index_path().exists());
+        assert_eq!(finds(&full), 1);
+    }
+
+    #[test]
+    fn no_index_is_left_behind_of_a_segment_that_was_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let removed = segment(folder.path(), 0, "ada");
+        removed.remove();
+        finish(&removed).unwrap();
+        assert!(!removed.index_path().exists());
+    }
+}

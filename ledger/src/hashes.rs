@@ -95,18 +95,15 @@ impl HashFiles {
         Ok(size)
     }
 
-    /// Forgets every hash that needs more than `size` leaves, and writes on from there.
-    pub(crate) fn writer(self: &Arc<Self>, size: u64) -> Result<HashWriter, HashError> {
-        for (level, file) in (0..LEVELS).zip(&self.levels) {
-            let length = (size >> (8 * level)) * HASH_BYTES;
-            file.set_len(length).map_err(|error| self.io_error(level, error))?;
-        }
-        Ok(HashWriter {
+    /// Writes on from `size` leaves, over what may be there: a disk that is full has room for it, and of the hashes of
+    /// pruned leaves there is no other copy.
+    pub(crate) fn writer(self: &Arc<Self>, size: u64) -> HashWriter {
+        HashWriter {
             files: Arc::clone(self),
             size,
             pending: vec![Vec::new(); LEVELS as usize],
             pending_leaves: 0,
-        })
+        }
     }
 
     /// Bytes of all levels together, of a tree of `size` leaves.
@@ -198,7 +195,7 @@ mod tests {
     /// The root of so many leaves, each the hash of its number, and their hashes in files.
     fn grown(folder: &Path, size: u64) -> Frontier {
         let files = Arc::new(HashFiles::open(folder).unwrap());
-        let mut writer = files.writer(0).unwrap();
+        let mut writer = files.writer(0);
         let mut frontier = Frontier::new();
         for index in 0..size {
             frontier.push(leaf_hash(&index.to_be_bytes()), &mut |level, hash| {
@@ -235,6 +232,26 @@ mod tests {
         assert_eq!(files.size().unwrap(), 899);
         files.levels[1].set_len(HASH_BYTES).unwrap();
         assert_eq!(files.size().unwrap(), 511);
+    }
+
+    #[test]
+    fn hashes_that_are_written_again_are_there_all_the_while() {
+        let folder = tempfile::tempdir().unwrap();
+        grown(folder.path(), 1000);
+        let files = Arc::new(HashFiles::open(folder.path()).unwrap());
+        let of_leaves = || {
+            HashesAt {
+                files: &files,
+                size: 1000,
+            }
+            .read(0, 0, 1000)
+            .unwrap()
+        };
+        let before = of_leaves();
+        let mut writer = files.writer(0);
+        before[..300].iter().for_each(|hash| writer.push(0, *hash));
+        writer.flush().unwrap();
+        assert_eq!(of_leaves(), before);
     }
 
     #[test]

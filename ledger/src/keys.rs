@@ -203,7 +203,21 @@ impl DataKeys {
         }
         // Those with low numbers first, so that the file stays dense.
         this.free.reverse();
+        this.settle()?;
         Ok(this)
+    }
+
+    /// Makes what was read durable before anybody relies on it: where an earlier process failed to sync, a new key, or
+    /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
+    fn settle(&self) -> Result<(), KeyError> {
+        let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
+        let io_error = |error| self.file.io_error(error);
+        for offset in (0..self.bytes()).step_by(READ_AHEAD) {
+            let part = &mut bytes[..READ_AHEAD.min((self.bytes() - offset) as usize)];
+            self.file.file.read_exact_at(part, offset).map_err(io_error)?;
+            self.file.write(part, offset)?;
+        }
+        self.file.file.sync_data().map_err(io_error)
     }
 
     /// For whoever opens leaves.
@@ -719,6 +733,18 @@ mod tests {
         let mut keys = scratch.open();
         assert_eq!((name(&mut keys, "b", 0), name(&mut keys, "c", 0)), (2, 3));
         assert!((0..4).all(|name| is_live(&keys, name)));
+    }
+
+    #[test]
+    fn what_an_earlier_process_may_not_have_synced_is_written_again() {
+        let scratch = scratch();
+        name(&mut scratch.open(), "a", 0);
+        let whole = std::fs::read(&scratch.path).unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        File::open(&scratch.path).unwrap().set_modified(long_ago).unwrap();
+        scratch.open();
+        assert_ne!(scratch.path.metadata().unwrap().modified().unwrap(), long_ago);
+        assert_eq!(std::fs::read(&scratch.path).unwrap(), whole);
     }
 
     #[test]

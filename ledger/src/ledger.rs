@@ -76,7 +76,7 @@ pub struct LedgerBounds {
 }
 
 /// What is removed when. The hashes are kept, and what is proven by them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Segments whose every record is older are removed.
     pub age: Option<Duration>,
@@ -310,9 +310,9 @@ impl Ledger {
     }
 
     /// Leaves so many bytes free on its file system, or a sixteenth of it if that is less: what is appended beyond that is
-    /// refused.
+    /// refused. With a retention some are left in any case.
     pub fn leave_free(&mut self, bytes: u64) {
-        self.reserve = Reserve { bytes };
+        self.reserve = Reserve::with(bytes, self.options.retention);
     }
 
     /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof
@@ -344,14 +344,18 @@ impl Ledger {
         });
         self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
         let index = self.frontier.size() - 1;
-        self.keys.erase(name)?;
-        self.chains.forget_key(name);
-        let rows = ErasedRows {
-            principal: Some((principal.issuer.to_owned(), principal.subject.map(str::to_owned))),
-            key: name,
-            pending,
-        };
-        self.finisher.forget(self.shared.segments(), rows);
+        let destroyed = self.keys.erase(name);
+        // One that was overwritten and could not be synced is not known any more, so that nobody asks for this again.
+        if self.keys.is_erased(name) {
+            self.chains.forget_key(name);
+            let rows = ErasedRows {
+                principal: Some((principal.issuer.to_owned(), principal.subject.map(str::to_owned))),
+                key: name,
+                pending,
+            };
+            self.finisher.forget(self.shared.segments(), rows);
+        }
+        destroyed?;
         Ok(Some(Erased {
             key: name.into(),
             index,
@@ -372,20 +376,20 @@ impl Ledger {
                 ..Pruned::default()
             });
         };
-        let mut items = Vec::new();
-        for segment in segments.iter().take(kept) {
-            items.extend(self.living_chains(segment)?.into_iter().map(NewItem::Chain));
-        }
-        let chains = items.len();
         self.chains.forget_before(kept_from);
+        let mut chains = 0;
+        for segment in segments.iter().take(kept) {
+            let living: Vec<_> = self.living_chains(segment)?.into_iter().map(NewItem::Chain).collect();
+            chains += living.len();
+            self.append_always(&living)?;
+        }
         let (tree_size, root) = published.unwrap_or_else(|| (self.frontier.size(), self.frontier.root()));
         let note = Note::Pruning(Pruning {
             first: kept_from,
             tree_size,
             root: root.0.to_vec(),
         });
-        items.push(NewItem::Note(StoredNote { note: Some(note) }));
-        self.append_always(&items)?;
+        self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
         let (segments, keys) = self.remove_before(kept_from)?;
         Ok(Pruned {
             first: kept_from,
@@ -395,23 +399,27 @@ impl Ledger {
         })
     }
 
-    /// Removes what the retention does not ask for any more. Of what lies beyond `published`, the latest tree that others
-    /// know, nothing is removed: they could not tell what it was.
+    /// Removes the oldest of what the retention does not ask for any more: about as much as one segment has, since it is read
+    /// for that while evidence waits. There may be more of it. Of what lies beyond `published`, the latest tree that
+    /// others know, nothing is removed: they could not tell what it was.
     pub fn retain(&mut self, published: Option<(u64, Hash)>) -> Result<Option<Pruned>, LedgerAppendError> {
         let Retention { age, bytes } = self.options.retention;
         let segments = self.shared.segments();
-        let mut excess = bytes.map_or(0, |limit| self.bytes().saturating_sub(limit));
+        // Hashes and keys stay, so that they are no reason to remove anything.
+        let mut excess = bytes.map_or(0, |limit| self.evidence_bytes().saturating_sub(limit));
         let horizon = age.map_or(0, |age| {
             now().saturating_sub(age.as_nanos().try_into().unwrap_or(u64::MAX))
         });
-        let mut first = 0;
+        let at_once = self.options.bounds.segment.min(MAX_SEGMENT_BYTES);
+        let (mut first, mut removed) = (0, 0);
         for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
             // Nothing in a segment is newer than the beginning of the next.
             let is_published = published.is_none_or(|(size, _)| next.first() <= size);
-            if !is_published || (excess == 0 && next.began_unix_nano() >= horizon) {
+            if !is_published || (excess == 0 && next.began_unix_nano() >= horizon) || removed >= at_once {
                 break;
             }
             excess = excess.saturating_sub(segment.bytes());
+            removed += segment.bytes();
             first = next.first();
         }
         if first == 0 {
@@ -439,7 +447,12 @@ impl Ledger {
     /// Size of all its files, in bytes.
     pub fn bytes(&self) -> u64 {
         let hashes = HashFiles::bytes(self.frontier.size());
-        self.settled_bytes + self.current.end() + self.keys.bytes() + hashes
+        self.evidence_bytes() + self.keys.bytes() + hashes
+    }
+
+    /// Of the segments and their indexes.
+    fn evidence_bytes(&self) -> u64 {
+        self.settled_bytes + self.current.end()
     }
 
     /// Data keys that there are, those that were erased included.

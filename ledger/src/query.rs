@@ -121,6 +121,11 @@ pub trait Searchable {
 
     /// The same of each run of [`RUN_PLACES`] places; fewer than there are, if nobody knows.
     fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError>;
+
+    /// Whether it was pruned, with everything older: what of it can not be read is no damage then.
+    fn is_removed(&self) -> bool {
+        false
+    }
 }
 
 /// Reads a page. Blocks on the disk.
@@ -137,7 +142,12 @@ pub fn read<E: Evidence>(evidence: &E, query: &Query) -> Result<Page, E::Error> 
         if segment.first() >= search.before || segment.first() >= segment.until() {
             continue;
         }
-        let ended = search.segment(&segment)?;
+        let ended = match search.segment(&segment) {
+            Ok(ended) => ended,
+            // Everything older was removed with it: here the ledger begins now.
+            Err(_) if segment.is_removed() => break,
+            Err(error) => return Err(error),
+        };
         search.looked_at += 1;
         if ended == Search::<E>::ENOUGH {
             let next = (search.before > 0).then_some(search.before);
@@ -212,11 +222,15 @@ impl Evidence for LedgerReader {
     }
 
     fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
-        let (from, until) = (from.max(self.first()), until.min(self.size()));
-        match Self::records(self, from.min(until)..until) {
-            // It was removed while we were on our way to it.
-            Err(ReadError::Pruned { .. }) => Ok(Vec::new()),
-            records => records,
+        loop {
+            let held = self.first();
+            let (from, until) = (from.max(held), until.min(self.size()));
+            match Self::records(self, from.min(until)..until) {
+                // It was removed while we were on our way to it, but what comes after it may be there.
+                Err(ReadError::Pruned { .. }) if self.first() > held => {}
+                Err(ReadError::Pruned { .. }) => return Ok(Vec::new()),
+                records => return records,
+            }
         }
     }
 
@@ -253,6 +267,10 @@ impl Searchable for Arc<Segment> {
             SegmentIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
             SegmentIndex::File(file) => file.run_times(),
         }
+    }
+
+    fn is_removed(&self) -> bool {
+        Segment::is_removed(self)
     }
 }
 

@@ -158,9 +158,13 @@ impl LedgerReader {
         let mut opener = self.shared()?.opener();
         let mut records = Vec::with_capacity(places.len());
         for place in places {
-            let run = segment.read(*place..place + 1)?;
-            let leaf = run.leaves.first().and_then(|leaf| run.bundle.get(leaf.clone()));
-            records.push(opener.record(segment.first() + u64::from(*place), leaf.unwrap_or_default())?);
+            let index = segment.first() + u64::from(*place);
+            let read = segment.read(*place..place + 1).map_err(ReadError::from);
+            let record = read.and_then(|run| {
+                let leaf = run.leaves.first().and_then(|leaf| run.bundle.get(leaf.clone()));
+                Ok(opener.record(index, leaf.unwrap_or_default())?)
+            });
+            records.push(record.map_err(|error| self.or_pruned(segment, index, error))?);
         }
         Ok(records)
     }
@@ -236,10 +240,23 @@ impl LedgerReader {
                 return Err(ReadError::NotThere { index: next, size });
             }
             let place = |index: u64| (index - segment.first()) as u32;
-            visit(next, segment.read(place(next)..place(end))?)?;
+            let read = segment.read(place(next)..place(end)).map_err(ReadError::from);
+            read.and_then(|run| visit(next, run))
+                .map_err(|error| self.or_pruned(segment, next, error))?;
             next = end;
         }
         Ok(())
+    }
+
+    /// What could not be read because its segment was removed meanwhile is no damage.
+    fn or_pruned(&self, segment: &Segment, index: u64, error: ReadError) -> ReadError {
+        match segment.is_removed() {
+            true => ReadError::Pruned {
+                index,
+                first: self.first(),
+            },
+            false => error,
+        }
     }
 
     fn shared(&self) -> Result<&Arc<Shared>, ReadError> {
@@ -296,7 +313,9 @@ impl Shared {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         self.first.store(first, Ordering::Release);
         let kept = segments.partition_point(|segment| segment.first() < first);
-        segments.drain(..kept).collect()
+        let removed: Vec<_> = segments.drain(..kept).collect();
+        removed.iter().for_each(|segment| segment.remove());
+        removed
     }
 
     pub(crate) fn first(&self) -> u64 {

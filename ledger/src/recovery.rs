@@ -11,7 +11,7 @@ use credence_storage::durable;
 use credence_storage::frames::{Frame, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN};
 
 use crate::chains::KnownChains;
-use crate::finisher::{ErasedRows, Finisher, finish};
+use crate::finisher::{ErasedRows, Finisher, MAX_UNFINISHED, finish};
 use crate::group::{Beginning, Group, GroupHead};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
 use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
@@ -44,6 +44,7 @@ impl Ledger {
         }
         let mut found = list_segments(&paths)?;
         drop_empty_last(&paths, &mut found)?;
+        remove_forsaken_indexes(&paths, &found)?;
         if found.is_empty() && !paths.keys().exists() {
             DataKeys::create(&paths.keys())?;
         }
@@ -76,11 +77,19 @@ impl Ledger {
             return Self::begin(paths, options, keys, &origin, secret, shared).map(|ledger| (ledger, opened));
         };
         let mut expected = None;
+        let mut unfinished = Vec::new();
         for (at, first) in found.iter().enumerate() {
             let next = found.get(at + 1).copied().unwrap_or(last);
             let (segment, made) = open_full(&paths, *first, next, &secret, &shared)?;
+            let segment = Arc::new(segment);
+            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
+            match finish(&segment) {
+                Err(error) if unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
+                Err(_) => unfinished.push(Arc::clone(&segment)),
+                Ok(()) => {}
+            }
             opened.reindexed += usize::from(made);
-            shared.begin(Arc::new(segment));
+            shared.begin(segment);
             expected = Some(next);
         }
         debug_assert!(expected.is_none_or(|expected| expected == last));
@@ -138,7 +147,7 @@ impl Ledger {
         shared.grown(replay.frontier.size());
         let mut ledger = Self {
             sealer: Sealer::new(&origin).map_err(at(&paths.0))?,
-            finisher: Finisher::start().map_err(at(&paths.0))?,
+            finisher: Finisher::start(unfinished).map_err(at(&paths.0))?,
             paths,
             options,
             keys: replay.keys,
@@ -174,6 +183,9 @@ impl Ledger {
                 LedgerAppendError::Keys(error) => LedgerError::Keys(error),
                 other => at(&ledger.paths.segments())(io::Error::other(other)),
             })?;
+        } else {
+            // The segments may be gone, and the keys not yet.
+            ledger.keys.destroy_unused(replay.first_held)?;
         }
         Ok((ledger, opened))
     }
@@ -207,13 +219,13 @@ impl Ledger {
             root: frontier.root().0.to_vec(),
             ..Beginning::default()
         };
-        let hashes = shared.hashes.writer(0)?;
+        let hashes = shared.hashes.writer(0);
         let created = create_segment(&paths, beginning, IndexBuilder::new(&secret, 0));
         let (current, segment) = created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
         shared.begin(Arc::clone(&segment));
         Ok(Self {
             sealer: Sealer::new(origin).map_err(at(&paths.0))?,
-            finisher: Finisher::start().map_err(at(&paths.0))?,
+            finisher: Finisher::start(Vec::new()).map_err(at(&paths.0))?,
             paths,
             options,
             keys,
@@ -358,9 +370,7 @@ fn open_full(
         Some(file) => Segment::new(first, paths, head.received_unix_nano, SegmentIndex::File(file)),
         None => {
             let index = SegmentIndex::Growing(index_again(&path, first, next, secret, shared.opener())?);
-            let segment = Segment::new(first, paths, head.received_unix_nano, index);
-            finish(&segment)?;
-            segment
+            Segment::new(first, paths, head.received_unix_nano, index)
         }
     };
     segment.grown((next - first) as u32, bytes);
@@ -435,23 +445,22 @@ fn restore_tree(
     if files.size()? >= last {
         let restored = Frontier::restore(last, &HashesAt { files, size: last })?;
         if is_right(&restored) {
-            return Ok((restored, files.writer(last)?, false));
+            return Ok((restored, files.writer(last), false));
         }
     }
     // From the hashes of the pruned leaves, and from the leaves that are held.
     let lost = || LedgerError::HashesLost { path: paths.hashes() };
     let level_0 = HashesAt { files, size: held_from };
-    let mut leaves = Vec::new();
+    let mut frontier = Frontier::new();
+    let mut writer = files.writer(0);
+    // Those of the leaves are written over by themselves: nowhere else are they.
     for first in (0..held_from).step_by(PENDING_HASHES as usize) {
         let count = PENDING_HASHES.min(held_from - first) as usize;
-        leaves.extend(level_0.read(0, first, count).map_err(|_| lost())?);
+        for leaf in level_0.read(0, first, count).map_err(|_| lost())? {
+            frontier.push(leaf, &mut |level, hash| writer.push(level, hash));
+        }
+        writer.flush()?;
     }
-    let mut frontier = Frontier::new();
-    let mut writer = files.writer(0)?;
-    for leaf in leaves {
-        frontier.push(leaf, &mut |level, hash| writer.push(level, hash));
-    }
-    writer.flush()?;
     for segment in shared.segments() {
         let mut failed = None;
         let scanned = FrameReader::open(segment.path(), FrameKind::SealedLedger)?.scan(|frame| {
@@ -531,6 +540,20 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Removes indexes of segments that are not there: one was being written while its segment was pruned.
+fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), LedgerError> {
+    let folder = paths.indexes();
+    for entry in std::fs::read_dir(&folder).map_err(at(&folder))? {
+        let path = entry.map_err(at(&folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let first = parse_segment_name(name.strip_suffix(".new").unwrap_or(name));
+        if first.is_some_and(|first| segments.binary_search(&first).is_err()) {
+            std::fs::remove_file(&path).map_err(at(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves the segments of a version before entries were sealed out of the way. Returns where to, if there were any.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::ledger::LedgerAppendError;
+use crate::ledger::{LedgerAppendError, Retention};
 
 /// How much is left free.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,6 +21,18 @@ struct Space {
 // === impl Reserve ===
 
 impl Reserve {
+    /// So much, and enough for what a retention writes down before it removes anything: on a disk that is full to the last
+    /// byte, nothing could be removed any more.
+    pub(crate) fn with(bytes: u64, retention: Retention) -> Self {
+        let needed = match retention == Retention::default() {
+            true => 0,
+            false => ROOM_TO_PRUNE,
+        };
+        Self {
+            bytes: bytes.max(needed),
+        }
+    }
+
     /// Whether so many bytes more leave as much free as they should. Where the system does not say, it is the disk that
     /// refuses what it has no room for.
     pub(crate) fn allows(self, folder: &Path, needed: u64) -> Result<(), LedgerAppendError> {
@@ -59,6 +71,8 @@ impl Space {
     }
 }
 
+/// For a note, and for the chains of a segment that have not expired.
+const ROOM_TO_PRUNE: u64 = 16 << 20;
 /// No more than this part of the file system is left free.
 const SMALLEST_PART: u64 = 16;
 
@@ -79,6 +93,23 @@ mod tests {
         for (total, free, needed, expected) in cases {
             let is_left = reserve.is_left(Space { total, free }, needed);
             assert_eq!(is_left, expected, "{needed} bytes of {free}");
+        }
+    }
+
+    #[test]
+    fn where_evidence_is_removed_by_and_by_there_is_always_room_to_write_that_down() {
+        let by_size = Retention {
+            bytes: Some(1 << 30),
+            age: None,
+        };
+        for (retention, expected) in [
+            (Retention::default(), [0, 1 << 30]),
+            (by_size, [ROOM_TO_PRUNE, 1 << 30]),
+        ] {
+            assert_eq!(
+                [0, 1 << 30].map(|bytes| Reserve::with(bytes, retention).bytes),
+                expected
+            );
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::group::LEAF_LENGTH_BYTES;
@@ -21,6 +21,8 @@ pub struct Segment {
     began_unix_nano: u64,
     records: AtomicU32,
     bytes: AtomicU64,
+    /// Set before its files are removed.
+    removed: AtomicBool,
     index: RwLock<SegmentIndex>,
 }
 
@@ -77,6 +79,7 @@ impl Segment {
             began_unix_nano,
             records: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            removed: AtomicBool::new(false),
             index: RwLock::new(index),
         }
     }
@@ -118,6 +121,15 @@ impl Segment {
     /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
     pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was pruned: then its files, and keys that its leaves were sealed with, may be gone at any moment.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn remove(&self) {
+        self.removed.store(true, Ordering::Release);
     }
 
     pub(crate) fn began_unix_nano(&self) -> u64 {

@@ -3,7 +3,7 @@
 //! Nothing that a file says of itself is believed: leaves are hashed, and the tree that they make has to be the one that
 //! was signed. Of what is wrong, the file and the place in it are named, and everything else is still checked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -21,6 +21,7 @@ use crate::keys::{self, KeyFile};
 use crate::note::VerifierKey;
 use crate::recovery::index_again;
 use crate::seal::Opener;
+use crate::segment::Paths;
 use crate::tree::{Frontier, Hash, leaf_hash};
 
 /// What a folder is checked against.
@@ -46,6 +47,8 @@ pub struct Findings {
     pub problems: Vec<Problem>,
     /// What an interrupted write looks like, beyond what was published: the next start cuts it off.
     pub torn: Option<Problem>,
+    /// An erasure that is not completed: the control plane, or its next start, is yet to drop rows from the index.
+    pub erasing: Option<Problem>,
 }
 
 /// Something that is wrong.
@@ -169,27 +172,10 @@ impl Checking<'_> {
         let mut growing = self.growing(against);
         let segments = match self.segments() {
             Ok(segments) => segments,
-            Err(error) => {
-                self.problem(self.path("segments"), None, error);
-                return;
-            }
+            Err(error) => return self.problem(self.path("segments"), None, error),
         };
-        let first = segments.first().map_or(0, |(first, _)| *first);
-        self.findings.first = first;
-        self.pruned(first, &mut growing);
-        let count = segments.len();
-        for (place, (first, path)) in segments.into_iter().enumerate() {
-            let size = growing.frontier.size();
-            if first != size {
-                let found = format!("it begins with record {first}, but the one before it ends with {size}");
-                self.problem(path, None, found);
-                return;
-            }
-            let whole = self.segment(&path, &mut growing);
-            let is_last = place + 1 == count;
-            if !self.ends_well(whole, is_last, growing.frontier.size()) {
-                break;
-            }
+        if !self.leaves(segments.into(), &mut growing) {
+            return;
         }
         let size = growing.frontier.size();
         self.findings.size = size;
@@ -211,6 +197,31 @@ impl Checking<'_> {
                 self.problem(short.path, Some(short.read * HASH_BYTES), found);
             }
         }
+    }
+
+    /// Every leaf of these segments; whether they follow one another.
+    fn leaves(&mut self, mut segments: VecDeque<(u64, PathBuf)>, growing: &mut Growing) -> bool {
+        self.begin(&segments, growing);
+        while let Some((first, path)) = segments.pop_front() {
+            let size = growing.frontier.size();
+            if first != size {
+                let found = format!("it begins with record {first}, but the one before it ends with {size}");
+                self.problem(path, None, found);
+                return false;
+            }
+            let whole = self.segment(&path, growing);
+            if let Err(FrameError::Io { .. }) = whole
+                && let Some(held) = self.held_instead_of(first)
+            {
+                segments = held;
+                self.begin(&segments, growing);
+                continue;
+            }
+            if !self.ends_well(whole, segments.is_empty(), growing.frontier.size()) {
+                break;
+            }
+        }
+        true
     }
 
     fn growing(&self, against: &Against) -> Growing {
@@ -254,6 +265,19 @@ impl Checking<'_> {
             }
         }
         Ok(segments.into_iter().collect())
+    }
+
+    /// The segments that are held, if a running control plane has pruned the one that begins with `first`.
+    fn held_instead_of(&self, first: u64) -> Option<VecDeque<(u64, PathBuf)>> {
+        let segments = self.segments().ok()?;
+        let (held, _) = segments.first()?;
+        (*held > first).then(|| segments.into())
+    }
+
+    fn begin(&mut self, segments: &VecDeque<(u64, PathBuf)>, growing: &mut Growing) {
+        let first = segments.front().map_or(0, |(first, _)| *first);
+        self.findings.first = first;
+        self.pruned(first, growing);
     }
 
     /// What was pruned is known by its hashes only.
@@ -413,15 +437,47 @@ impl Checking<'_> {
         };
         // The last one has no index yet.
         for pair in segments.windows(2) {
-            if let [(first, segment), (next, _)] = pair
-                && let Err(problem) = self.index(*first, *next, segment, origin.as_str(), &secret)
-            {
-                self.findings.problems.push(problem);
+            let [(first, segment), (next, _)] = pair else { continue };
+            let check = || self.index(*first, *next, segment, origin.as_str(), &secret);
+            let mut checked = check();
+            let mut erasing = None;
+            if checked != Ok(Ok(())) {
+                // A running control plane may be just about to drop rows from it, or to prune it.
+                erasing = self.erasing();
+                checked = check();
+                erasing = erasing.or_else(|| self.erasing());
+            }
+            match (checked, erasing) {
+                (Ok(Ok(())), _) => {}
+                _ if !segment.exists() => {}
+                (Ok(Err(_)), Some(file)) => {
+                    self.findings.erasing.get_or_insert(Problem {
+                        file,
+                        offset: None,
+                        found: "the index still has rows of what was erased".to_owned(),
+                    });
+                }
+                (Ok(Err(problem)) | Err(problem), _) => self.findings.problems.push(problem),
             }
         }
     }
 
-    fn index(&self, first: u64, next: u64, segment: &Path, origin: &str, secret: &IndexSecret) -> Result<(), Problem> {
+    /// A file that is there while rows of what was erased may still be in the index.
+    fn erasing(&self) -> Option<PathBuf> {
+        let paths = Paths(self.folder.to_owned());
+        let key = paths.being_erased().ok()?.into_iter().next()?;
+        Some(paths.erasing(key))
+    }
+
+    /// Whether it is whole, and whether it says what the records give.
+    fn index(
+        &self,
+        first: u64,
+        next: u64,
+        segment: &Path,
+        origin: &str,
+        secret: &IndexSecret,
+    ) -> Result<Result<(), Problem>, Problem> {
         let path = self.path("index").join(format!("{first:020}"));
         let problem = |file: &Path, found: &dyn fmt::Display| Problem {
             file: file.to_owned(),
@@ -431,7 +487,7 @@ impl Checking<'_> {
         let file = match IndexFile::open(&path, secret) {
             Ok(file) => file,
             // That of a segment which has just become full is being written.
-            Err(_) if !path.exists() => return Ok(()),
+            Err(_) if !path.exists() => return Ok(Ok(())),
             Err(error @ IndexError::OtherSecret { .. }) => return Err(problem(&self.path("index-key"), &error)),
             Err(error) => return Err(problem(&path, &error)),
         };
@@ -440,9 +496,9 @@ impl Checking<'_> {
         let keys = KeyFile::open_to_read(&keys).map_err(|error| problem(&keys, &error))?;
         let opener = Opener::new(origin, Arc::new(keys));
         match index_again(segment, first, next, secret, opener) {
-            Ok(made) => file.compare(&made).map_err(|error| problem(&path, &error)),
+            Ok(made) => Ok(file.compare(&made).map_err(|error| problem(&path, &error))),
             // It was told of when the leaves were read.
-            Err(_) => Ok(()),
+            Err(_) => Ok(Ok(())),
         }
     }
 }
@@ -497,3 +553,42 @@ impl fmt::Display for Problem {
 
 const HASH_BYTES: u64 = 32;
 const MAX_CHECKPOINT_LEN: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, StoredNote};
+
+    #[test]
+    fn what_is_pruned_while_it_is_checked_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds: LedgerBounds {
+                total: 1 << 30,
+                segment: 1,
+                keys: 10,
+            },
+            retention: Retention::default(),
+            published: None,
+        };
+        let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
+        ledger
+            .append(&vec![NewItem::Note(StoredNote::default()); 1000])
+            .unwrap();
+        let mut checking = Checking {
+            folder: folder.path(),
+            findings: Findings::default(),
+        };
+        let segments = checking.segments().unwrap();
+        let pruned = ledger.prune(600, None).unwrap();
+        assert_eq!((pruned.first, pruned.segments), (512, 2));
+        let mut growing = checking.growing(&Against::default());
+        assert!(checking.leaves(segments.into(), &mut growing));
+        assert_eq!(checking.findings.problems, []);
+        assert_eq!(
+            (checking.findings.first, growing.frontier.size()),
+            (512, ledger.reader().size())
+        );
+    }
+}

@@ -341,9 +341,14 @@ impl FrameFile {
     fn settle_anew(&mut self) -> io::Result<()> {
         let last = match self.last {
             Some(offset) => {
-                let mut payload = vec![0; (self.end - offset - HEAD_LEN) as usize];
-                self.file.read_exact_at(&mut payload, offset + HEAD_LEN)?;
-                Some((offset, payload))
+                let reader = FrameReader {
+                    file: self.file.try_clone()?,
+                    path: self.path.clone(),
+                    salt: self.salt,
+                };
+                // What a failing disk reads back in its place must not become durable under a checksum that fits.
+                let frame = reader.frame(offset, self.end).map_err(io::Error::other)?;
+                Some((offset, frame.payload))
             }
             None => None,
         };
@@ -929,6 +934,19 @@ mod tests {
         file.mend().unwrap();
         file.append(b"two").unwrap();
         assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec(), b"two".to_vec()]);
+    }
+
+    #[test]
+    fn a_file_whose_last_frame_is_read_back_wrongly_is_not_mended() {
+        let scratch = file_with(&[b"one"]);
+        let (_, mut file, _) = scratch.reopen().unwrap();
+        file.give_up();
+        scratch.edit(|bytes| bytes[HEADER_LEN as usize + 13] ^= 1);
+        assert!(matches!(file.mend(), Err(AppendError::WriteFailed { .. })));
+        assert!(matches!(file.append(b"two"), Err(AppendError::Broken { .. })));
+        scratch.edit(|bytes| bytes[HEADER_LEN as usize + 13] ^= 1);
+        file.mend().unwrap();
+        assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec()]);
     }
 
     /// /dev/null can not be synced and /dev/full can not be written.

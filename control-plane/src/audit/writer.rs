@@ -120,8 +120,8 @@ enum Message {
     /// Something that the control plane itself has to say.
     Notes(Vec<StoredNote>, oneshot::Sender<Result<(), ReportError>>),
     Erase(Erase, oneshot::Sender<Result<Option<Erased>, ReportError>>),
-    /// Remove what the retention does not ask for any more, of what this checkpoint covers.
-    Retain(Arc<SignedCheckpoint>),
+    /// Remove some of what the retention does not ask for any more, of what this checkpoint covers; whether there was any.
+    Retain(Arc<SignedCheckpoint>, oneshot::Sender<bool>),
     /// Wakes the writer up so that it sees that it is to stop.
     Stop,
 }
@@ -226,7 +226,7 @@ impl LedgerHandle {
     }
 
     /// Has what is older than the retention and published removed, now and from time to time, for as long as it is
-    /// polled.
+    /// polled. Some of it at a time: what is reported meanwhile comes between.
     pub(crate) async fn keep_retention(
         self,
         every: Duration,
@@ -236,11 +236,17 @@ impl LedgerHandle {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let latest = published.borrow().clone();
-            if let Some(latest) = latest
-                && self.send(Message::Retain(latest)).await.is_err()
-            {
-                return;
+            let Some(latest) = published.borrow().clone() else {
+                continue;
+            };
+            let mut is_more = true;
+            // Ends: what is written down for it lies beyond this checkpoint.
+            while is_more {
+                let (answer, answered) = oneshot::channel();
+                if self.send(Message::Retain(Arc::clone(&latest), answer)).await.is_err() {
+                    return;
+                }
+                is_more = answered.await.unwrap_or(false);
             }
         }
     }
@@ -399,7 +405,9 @@ impl Writing {
                 Some(Message::Erase(erase, answer)) => {
                     let _ = answer.send(self.erase(&erase));
                 }
-                Some(Message::Retain(published)) => self.retain(published.checkpoint()),
+                Some(Message::Retain(published, answer)) => {
+                    let _ = answer.send(self.retain(published.checkpoint()));
+                }
                 Some(Message::Stop | Message::Report(..)) | None => {}
             }
         }
@@ -459,31 +467,41 @@ impl Writing {
             issuer: &principal.issuer,
             subject: principal.subject.as_deref(),
         };
-        let erased = self.ledger.erase(view, &erase.by, &erase.reason);
-        let erased = self.settle(erased)?;
+        let erased = match self.ledger.erase(view, &erase.by, &erase.reason) {
+            // Nothing was written: whether it can be is not known.
+            Ok(None) => None,
+            erased => self.settle(erased)?,
+        };
         self.seen.forget(&erase.principal);
         self.metrics.ledger_erasures.inc_by(u64::from(erased.is_some()));
         Ok(erased)
     }
 
-    fn retain(&mut self, published: &Checkpoint) {
-        let retained = self.ledger.retain(Some((published.size, published.root)));
-        if let Ok(Some(Pruned {
+    /// Whether anything was removed.
+    fn retain(&mut self, published: &Checkpoint) -> bool {
+        let retained = match self.ledger.retain(Some((published.size, published.root))) {
+            // Nothing was written: whether it can be is not known.
+            Ok(None) => return false,
+            retained => self.settle(retained),
+        };
+        let Ok(Some(Pruned {
             first,
             segments,
             keys,
             chains,
-        })) = self.settle(retained)
-        {
-            self.metrics.ledger_pruned_segments.inc_by(segments as u64);
-            tracing::info!(
-                first,
-                segments,
-                keys,
-                chains,
-                "the oldest evidence was removed, as the retention says"
-            );
-        }
+        })) = retained
+        else {
+            return false;
+        };
+        self.metrics.ledger_pruned_segments.inc_by(segments as u64);
+        tracing::info!(
+            first,
+            segments,
+            keys,
+            chains,
+            "the oldest evidence was removed, as the retention says"
+        );
+        segments > 0
     }
 
     /// Says how the ledger is after something was done to it.
@@ -700,6 +718,7 @@ mod tests {
 
     use credence_wire::v1::entry::Entry as Kind;
 
+    use credence_ledger::note::NoteSigner;
     use credence_ledger::{LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention};
     use credence_wire::v1;
     use prost::Message as _;
@@ -726,10 +745,14 @@ mod tests {
     }
 
     fn run_with(folder: &Path, bounds: LedgerBounds) -> Running {
+        run_keeping(folder, bounds, Retention::default())
+    }
+
+    fn run_keeping(folder: &Path, bounds: LedgerBounds, retention: Retention) -> Running {
         let options = LedgerOptions {
             origin: "log.example".to_owned(),
             bounds,
-            retention: Retention::default(),
+            retention,
             published: None,
         };
         let (ledger, _) = Ledger::open(folder, options).unwrap();
@@ -771,6 +794,18 @@ mod tests {
                 room: None,
             };
             Ok(self.handle.perform(report).await?.last_sequence)
+        }
+
+        /// A checkpoint of everything that is stored.
+        fn published(&self) -> Arc<SignedCheckpoint> {
+            let size = self.reader.size();
+            let checkpoint = Checkpoint {
+                origin: "log.example".parse().unwrap(),
+                size,
+                root: self.reader.root(size).unwrap(),
+            };
+            let signer = NoteSigner::new(checkpoint.origin.clone(), &[1; 32]);
+            Arc::new(checkpoint.sign(&signer).unwrap())
         }
 
         /// The sequence numbers of all stored entries, oldest first, and the names of source changes.
@@ -1014,8 +1049,47 @@ mod tests {
         let refused = running.store(&source, 1, 300).await;
         assert!(matches!(refused, Err(ReportError::Storage(_))));
         assert!(running.handle.fault().unwrap().contains("--ledger-bytes"));
+        // Nor is it any better because there is nothing to remove.
+        let (answer, answered) = oneshot::channel();
+        let retain = Message::Retain(running.published(), answer);
+        running.handle.send(retain).await.unwrap();
+        assert!(!answered.await.unwrap());
+        assert!(running.handle.fault().is_some());
         assert_eq!(running.store(&source, 1, 1).await.unwrap(), 1);
         assert_eq!(running.handle.fault(), None);
+    }
+
+    #[tokio::test]
+    async fn all_that_is_not_to_be_kept_is_removed_part_by_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = LedgerBounds {
+            total: 1 << 30,
+            segment: 1,
+            keys: 100,
+        };
+        let retention = Retention {
+            bytes: Some(1),
+            age: None,
+        };
+        let running = run_keeping(folder.path(), bounds, retention);
+        let source = running.open().await;
+        running.store(&source, 1, 1000).await.unwrap();
+        let (_publisher, published) = watch::channel(Some(running.published()));
+        let keeping = running
+            .handle
+            .clone()
+            .keep_retention(Duration::from_secs(3600), published);
+        let removed = async {
+            while running.reader.first() < 768 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let within = Duration::from_secs(20);
+        tokio::select! {
+            () = keeping => panic!("it ended"),
+            removed = tokio::time::timeout(within, removed) => removed.unwrap(),
+        }
+        assert_eq!(running.store(&source, 1001, 1).await.unwrap(), 1001);
     }
 
     #[tokio::test]

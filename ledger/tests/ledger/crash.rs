@@ -217,3 +217,29 @@ fn an_unsealed_ledger_is_moved_away_once_and_kept() {
     let (ledger, opened) = try_open(folder.path(), options()).unwrap();
     assert_eq!((opened.unsealed, ledger.reader().size()), (None, 1));
 }
+
+#[test]
+fn an_index_that_can_not_be_made_again_yet_is_no_reason_to_be_without_a_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 1200);
+    let segments = ledger.reader().segments();
+    let index = folder.path().join("index").join(format!("{:020}", segments[1].first()));
+    drop((ledger, segments));
+    // As a disk that was full when the segment was, and still is.
+    std::fs::remove_file(&index).unwrap();
+    let obstacle = index.with_extension("new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let mut ledger = open(folder.path());
+    let key = credence_ledger::index::IndexKey::principal("https://id", Some("a"));
+    let found = |ledger: &credence_ledger::Ledger| -> usize {
+        let segments = ledger.reader().segments();
+        segments.iter().map(|segment| segment.lookup(&key).unwrap().len()).sum()
+    };
+    assert_eq!(found(&ledger), 1200);
+    std::fs::remove_dir(&obstacle).unwrap();
+    fill(&mut ledger, "a", 600);
+    drop(ledger);
+    assert!(index.exists());
+    assert_eq!(found(&open(folder.path())), 1800);
+}

@@ -2,6 +2,7 @@
 
 mod crash;
 mod erasure;
+mod killed;
 mod pruning;
 mod sources;
 mod support;

@@ -1,10 +1,15 @@
 //! Removing what is old: the hashes stay, and what they prove.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
+use credence_ledger::query::{self, Evidence, Filter, Query};
+use credence_ledger::record::LedgerRecord;
+use credence_ledger::segment::Segment;
 use credence_ledger::tree::{Hashes as _, leaf_hash};
-use credence_ledger::{LedgerOptions, Note, ReadError, RecordBody, Retention, proof};
+use credence_ledger::{LedgerOptions, LedgerReader, Note, ReadError, RecordBody, Retention, proof};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
@@ -152,13 +157,140 @@ fn a_retention_by_bytes_and_one_by_age_remove_the_oldest() {
             .0;
         fill(&mut ledger, "a", 3000);
         let segments = segment_files(folder.path()).len();
-        let pruned = ledger.retain(None).unwrap();
+        let mut pruned = None;
+        // A part of it at a time, so that evidence does not wait for all of it.
+        while let Some(part) = ledger.retain(None).unwrap() {
+            assert!(part.segments <= 2, "{part:?}");
+            pruned = Some(part);
+        }
         let left = segment_files(folder.path()).len();
         assert_eq!(pruned.is_some(), retention.bytes.is_some() || retention.age.is_some());
         assert_eq!(left == 1, removes_all);
         assert_eq!(left < segments, pruned.is_some());
         if let Some(limit) = retention.bytes {
-            assert!(ledger.bytes() <= limit + 1000, "{}", ledger.bytes());
+            let used = evidence_bytes(folder.path());
+            assert!(used <= limit + 1000 && used > limit / 2, "{used}");
         }
+    }
+}
+
+/// Hashes are kept for good, and by and by there are more of them than of what is held.
+#[test]
+fn hashes_and_keys_are_no_reason_to_remove_evidence() {
+    let folder = tempfile::tempdir().unwrap();
+    let retention = Retention {
+        bytes: Some(60_000),
+        age: None,
+    };
+    let mut ledger = try_open(folder.path(), LedgerOptions { retention, ..options() })
+        .unwrap()
+        .0;
+    fill(&mut ledger, "a", 3000);
+    while ledger.retain(None).unwrap().is_some() {}
+    let used = evidence_bytes(folder.path());
+    assert!(used > 30_000 && used <= 61_000, "{used}");
+    assert!(segment_files(folder.path()).len() > 1);
+}
+
+fn evidence_bytes(folder: &Path) -> u64 {
+    let files = ["segments", "index"].map(|name| std::fs::read_dir(folder.join(name)).unwrap());
+    let files = files.into_iter().flatten();
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn keys_that_a_crash_has_kept_from_being_destroyed_are_destroyed_by_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "old", 600);
+    fill(&mut ledger, "new", 600);
+    let keys = std::fs::read(folder.path().join("keys")).unwrap();
+    let first = ledger.reader().segments()[0].first();
+    assert_eq!(ledger.prune(first, None).unwrap().keys, 1);
+    drop(ledger);
+    std::fs::write(folder.path().join("keys"), keys).unwrap();
+    let mut ledger = open(folder.path());
+    assert_eq!(ledger.erase(principal("old"), "", "").unwrap(), None);
+    assert!(ledger.erase(principal("new"), "", "").unwrap().is_some());
+}
+
+#[test]
+fn an_index_of_a_segment_that_is_gone_is_removed_by_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 1200);
+    drop(ledger);
+    let mut ledger = open(folder.path());
+    let index = folder.path().join("index");
+    let forsaken = [format!("{:020}", 0), format!("{:020}.new", 0)].map(|name| index.join(name));
+    let contents = std::fs::read(&forsaken[0]).unwrap();
+    ledger.prune(u64::MAX, None).unwrap();
+    drop(ledger);
+    for path in &forsaken {
+        std::fs::write(path, &contents).unwrap();
+    }
+    drop(open(folder.path()));
+    assert!(forsaken.iter().all(|path| !path.exists()));
+}
+
+/// What a reader sees who began before the oldest segments were removed.
+struct Begun {
+    reader: LedgerReader,
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Evidence for Begun {
+    type Segment = Arc<Segment>;
+    type Error = ReadError;
+
+    fn segments(&self) -> Vec<Arc<Segment>> {
+        self.segments.clone()
+    }
+
+    fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
+        Evidence::records(&self.reader, from, until)
+    }
+
+    fn records_at(&self, segment: &Arc<Segment>, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
+        self.reader.records_at(segment, places)
+    }
+}
+
+#[test]
+fn a_question_that_meets_a_removal_is_answered_with_what_is_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 1200);
+    // With it ends the thread that writes indexes.
+    drop(ledger);
+    let mut ledger = open(folder.path());
+    let reader = ledger.reader();
+    let begun = Begun {
+        segments: reader.segments(),
+        reader: reader.clone(),
+    };
+    let oldest = begun.segments.last().unwrap();
+    let pruned = ledger.prune(800, None).unwrap();
+    assert!(matches!(
+        reader.records_at(oldest, &[0]),
+        Err(ReadError::Pruned { index: 0, .. })
+    ));
+    let of_subject = Filter {
+        principal_subject: Some("a".to_owned()),
+        ..Filter::default()
+    };
+    let since = Filter {
+        from_unix_nano: Some(1),
+        ..of_subject.clone()
+    };
+    for filter in [Filter::default(), of_subject, since] {
+        let query = Query {
+            limit: 10_000,
+            filter,
+            ..Query::default()
+        };
+        let page = query::read(&begun, &query).unwrap();
+        assert_eq!(page.next, None);
+        assert_eq!(page.records.last().unwrap().index, pruned.first, "{query:?}");
     }
 }

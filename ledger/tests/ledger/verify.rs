@@ -220,3 +220,26 @@ fn a_restored_ledger_goes_on_under_another_origin_and_its_earlier_leaves_can_sti
     assert_eq!(found.problems, []);
     assert_eq!(found.checkpoint.unwrap().origin, *after.origin());
 }
+
+#[test]
+fn an_erasure_that_is_not_completed_is_told_of_and_is_no_damage() {
+    let (folder, _) = stopped();
+    let options = options_of(&identity(folder.path(), "ab12"));
+    let before = copy(folder.path());
+    let mut ledger = try_open(folder.path(), options.clone()).unwrap().0;
+    let erased = ledger.erase(principal("alice"), "", "").unwrap().unwrap();
+    drop(ledger);
+    for entry in std::fs::read_dir(before.path().join("index")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join("index").join(entry.file_name())).unwrap();
+    }
+    assert!(!check(folder.path()).problems.is_empty(), "rows of what was erased");
+    let pending = folder.path().join(format!("erasing-{}", erased.key));
+    std::fs::write(&pending, []).unwrap();
+    let found = check(folder.path());
+    assert_eq!(found.problems, []);
+    assert_eq!(found.erasing.unwrap().file, pending);
+    drop(try_open(folder.path(), options).unwrap());
+    let found = check(folder.path());
+    assert_eq!((found.problems, found.erasing), (vec![], None));
+}

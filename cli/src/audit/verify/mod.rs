@@ -88,6 +88,12 @@ impl Verify {
                 "unfinished: {torn} (beyond what was published; the next start cuts it off)"
             )?;
         }
+        if let Some(erasing) = &found.erasing {
+            writeln!(
+                out,
+                "unfinished: {erasing} (the control plane drops them, or its next start does)"
+            )?;
+        }
         for problem in &found.problems {
             writeln!(out, "DAMAGED: {problem}")?;
         }
