@@ -254,7 +254,11 @@ where
             "the ledger is damaged: no checkpoint is signed or shown any more"
         );
         self.metrics.ledger_publish_failures.inc();
+        let mut recent = self.recent();
+        // Neither as one that a witness has cosigned, nor because a witness answers only now.
+        recent.checkpoints.clear();
         self.latest.send_replace(None);
+        drop(recent);
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
     }
 
@@ -349,6 +353,20 @@ mod tests {
             assert_eq!(size(&next), None);
             assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), before);
         }
+    }
+
+    #[test]
+    fn once_the_tree_is_found_to_be_another_no_checkpoint_is_shown_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = publisher(folder.path(), MemoryTree::of(0..700));
+        publisher.publish_blocking();
+        assert!(publisher.witnessed().is_some());
+        publisher.tree().damage();
+        publisher.tree().grow(700..701);
+        publisher.publish_blocking();
+        assert!(publisher.fault().unwrap().contains("published last"));
+        assert_eq!(size(&publisher), None);
+        assert!(publisher.witnessed().is_none());
     }
 
     #[test]
