@@ -128,9 +128,13 @@ impl SignedCheckpoint {
         &self.note
     }
 
-    /// Adds verified signature lines.
-    pub(crate) fn add_lines(&mut self, lines: &str) {
-        self.note.push_str(lines);
+    /// Takes these lines, verified ones, in place of its signatures. It is left as it is if nobody could read it then.
+    pub(crate) fn sign_with(&mut self, lines: &str) -> Result<(), NoteError> {
+        let text = UnverifiedNote::parse(self.note.as_bytes())?;
+        let note = format!("{}\n{lines}", text.unverified_text());
+        UnverifiedNote::parse(note.as_bytes())?;
+        self.note = note;
+        Ok(())
     }
 }
 

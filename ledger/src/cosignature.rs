@@ -17,26 +17,25 @@ impl WitnessKey {
     /// so more than once.
     pub fn open(&self, note: &UnverifiedNote) -> Result<u64, NoteError> {
         let text = note.unverified_text();
-        self.latest(note.signatures_of(&self.0), text)?
-            .ok_or_else(|| self.0.unsigned())
+        let latest = self.latest(note.signatures_of(&self.0), text)?;
+        latest.map(|(time, _)| time).ok_or_else(|| self.0.unsigned())
     }
 
-    /// Adds the witness's cosignatures in its answer to the checkpoint that it was asked about. What others signed in
-    /// the answer is left out.
+    /// Adds the witness's cosignature in its answer to the checkpoint that it was asked about: the latest, in place of
+    /// what it had said before. However often it is asked, and whatever it answers, a note has one line of each witness,
+    /// and stays one that can be read. What others signed in the answer is left out.
     pub fn add_to(&self, checkpoint: &mut SignedCheckpoint, answer: &[u8]) -> Result<u64, NoteError> {
         let answer = str::from_utf8(answer).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;
         let signatures = NoteSignature::parse_lines(answer)?;
-        let ours = || {
-            signatures
-                .iter()
-                .filter(|signature| signature.id == self.0.id() && signature.name == *self.0.name())
-        };
-        let text = UnverifiedNote::parse(checkpoint.note().as_bytes())?;
-        let time = self
-            .latest(ours(), text.unverified_text())?
+        let is_ours = |signature: &NoteSignature| signature.id == self.0.id() && signature.name == *self.0.name();
+        let note = UnverifiedNote::parse(checkpoint.note().as_bytes())?;
+        let ours = signatures.iter().filter(|signature| is_ours(signature));
+        let (time, latest) = self
+            .latest(ours, note.unverified_text())?
             .ok_or_else(|| self.0.unsigned())?;
-        let lines: String = ours().map(ToString::to_string).collect();
-        checkpoint.add_lines(&lines);
+        let others = note.signatures().iter().filter(|signature| !is_ours(signature));
+        let lines: String = others.chain([latest]).map(ToString::to_string).collect();
+        checkpoint.sign_with(&lines)?;
         Ok(time)
     }
 
@@ -54,10 +53,10 @@ impl WitnessKey {
         &self,
         signatures: impl Iterator<Item = &'a NoteSignature>,
         text: &str,
-    ) -> Result<Option<u64>, NoteError> {
-        let mut latest = None;
-        for signature in signatures {
-            let (time, signature) = signature
+    ) -> Result<Option<(u64, &'a NoteSignature)>, NoteError> {
+        let mut latest: Option<(u64, &NoteSignature)> = None;
+        for line in signatures {
+            let (time, signature) = line
                 .signature
                 .split_first_chunk()
                 .ok_or_else(|| self.0.false_signature())?;
@@ -67,7 +66,9 @@ impl WitnessKey {
                 return Err(self.0.false_signature());
             }
             self.0.verify(cosigned_message(time, text).as_bytes(), signature)?;
-            latest = latest.max(Some(time));
+            if latest.is_none_or(|(before, _)| before < time) {
+                latest = Some((time, line));
+            }
         }
         Ok(latest)
     }
@@ -145,6 +146,29 @@ mod tests {
         assert_eq!(note.signatures().len(), 2);
         assert_eq!(key.open(&note).unwrap(), 1_700_000_000);
         assert!(matches!(stranger.open(&note), Err(NoteError::Unsigned { .. })));
+    }
+
+    #[test]
+    fn a_note_has_one_line_of_a_witness_however_much_it_says_and_however_often() {
+        let (key, secret) = witness("witness.example/w1");
+        let (other, other_secret) = witness("witness.example/w2");
+        let mut checkpoint = signed();
+        let text = checkpoint.checkpoint().to_string();
+        other
+            .add_to(&mut checkpoint, line(&other, &other_secret, 7, &text).as_bytes())
+            .unwrap();
+        // As many lines as an answer may have, and the same checkpoint again after each of many restarts.
+        for restart in 0..3 {
+            let times = (1..=64).map(|second| 1_000 * (restart + 1) + second);
+            let answer: String = times.map(|time| line(&key, &secret, time, &text)).collect();
+            assert_eq!(
+                key.add_to(&mut checkpoint, answer.as_bytes()).unwrap(),
+                1_000 * (restart + 1) + 64
+            );
+        }
+        let note = UnverifiedNote::parse(checkpoint.note().as_bytes()).unwrap();
+        assert_eq!(note.signatures().len(), 3, "the log's and one of each witness");
+        assert_eq!((key.open(&note).unwrap(), other.open(&note).unwrap()), (3_064, 7));
     }
 
     #[test]

@@ -11,10 +11,12 @@ use credence_ledger::view::BatchView;
 use credence_ledger::{NewItem, SourceName};
 
 /// A queue from the writer to one follower.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Handover {
     queue: Mutex<Queue>,
     woken: Condvar,
+    /// Bytes that may wait.
+    limit: u64,
 }
 
 /// What was appended together.
@@ -40,11 +42,20 @@ struct Queue {
 // === impl Handover ===
 
 impl Handover {
+    /// One in which so many bytes may wait.
+    pub(crate) fn within(limit: u64) -> Self {
+        Self {
+            queue: Mutex::default(),
+            woken: Condvar::new(),
+            limit,
+        }
+    }
+
     /// These records are durable. Whoever follows is woken, whether or not there is room for them.
     pub(crate) fn offer(&self, appended: Appended) {
         let bytes = appended.bytes();
         let mut queue = self.lock();
-        if queue.bytes + bytes <= QUEUE_BYTES && appended.is_whole() {
+        if queue.bytes + bytes <= self.limit && appended.is_whole() {
             queue.bytes += bytes;
             queue.appended.push_back(appended);
         }
@@ -116,6 +127,12 @@ impl Handover {
     }
 }
 
+impl Default for Handover {
+    fn default() -> Self {
+        Self::within(QUEUE_BYTES)
+    }
+}
+
 // === impl Appended ===
 
 impl Appended {
@@ -174,6 +191,30 @@ mod tests {
         }
         assert_eq!(taken(&handover, 3, 100), []);
         assert_eq!(taken(&handover, 5, 100), [(5, 6)]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_leaves_a_hole_and_what_comes_later_finds_room_again() {
+        let handover = Handover::within(notes(0, 2).bytes());
+        for (first, end) in [(0, 1), (1, 2), (2, 3)] {
+            handover.offer(notes(first, end));
+        }
+        assert_eq!(taken(&handover, 0, 100), [(0, 1), (1, 2)]);
+        handover.offer(notes(3, 4));
+        // Record 2 has to be read.
+        assert_eq!(taken(&handover, 2, 100), []);
+        assert_eq!(taken(&handover, 3, 100), [(3, 4)]);
+    }
+
+    #[test]
+    fn a_pause_lasts_until_it_is_over_or_it_is_time_to_stop() {
+        let handover = Handover::default();
+        assert!(handover.pause(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let paused = scope.spawn(|| handover.pause(Duration::from_secs(3_600)));
+            handover.stop();
+            assert!(!paused.join().unwrap());
+        });
     }
 
     #[test]

@@ -73,8 +73,7 @@ impl Intake {
             anchors_digest: Vec::new(),
             peer: format!("{} ({address}, HTTP)", shorten(peer.0.clone())),
         };
-        let receipt = self.ledger.perform(report).await?;
-        self.attach(place, &receipt);
+        let receipt = self.attach(place, report).await?;
         let ticket = self.tickets.ticket(&receipt.source, Some(&peer.0));
         Ok((TicketText::of(&ticket), receipt))
     }
@@ -140,14 +139,20 @@ impl Intake {
             source: source.to_owned(),
             anchors_digest: Vec::new(),
         };
-        let receipt = self.ledger.perform(report).await?;
-        self.attach(place, &receipt);
-        Ok(receipt)
+        self.attach(place, report).await
     }
 
-    fn attach(&self, place: Place, receipt: &Receipt) {
-        self.sources
-            .attached(place, &receipt.source, receipt.generation, Instant::now());
+    /// Has the ledger name a source, or take it back, and notes that it is there. Both or neither: the request may be given
+    /// up in between, and the ledger would then know a generation that nobody reports under.
+    async fn attach(&self, place: Place, report: Report) -> Result<Receipt, NotTaken> {
+        let answered = self.ledger.submit(report).await?;
+        let sources = Arc::clone(&self.sources);
+        let attached = tokio::spawn(async move {
+            let receipt = answered.await.unwrap_or(Err(ReportError::Died))?;
+            sources.attached(place, &receipt.source, receipt.generation, Instant::now());
+            Ok(receipt)
+        });
+        Ok(attached.await.unwrap_or(Err(ReportError::Died))?)
     }
 
     fn check_phase(&self) -> Result<(), NotTaken> {
@@ -189,5 +194,117 @@ impl From<ReportError> for NotTaken {
             ReportError::UnknownSource => Self::NoSuchSource,
             other => Self::Report(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::path::Path;
+    use std::task::{Context, Waker};
+
+    use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, Retention};
+    use credence_wire::v1::entry::Entry;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::audit::seen::Seen;
+    use crate::audit::writer::{self, LedgerWriter};
+    use crate::lifecycle::Lifecycle;
+    use crate::metrics::Metrics;
+    use crate::supervision::Alarm;
+
+    struct Running {
+        intake: Intake,
+        peer: PeerName,
+        _writer: LedgerWriter,
+        _lifecycle: Lifecycle,
+    }
+
+    impl Running {
+        fn new(folder: &Path) -> Self {
+            let options = LedgerOptions {
+                origin: "log.example".to_owned(),
+                bounds: LedgerBounds {
+                    total: 1 << 30,
+                    segment: 1 << 30,
+                    keys: 100,
+                },
+                retention: Retention::default(),
+                published: None,
+            };
+            let (ledger, _) = Ledger::open(folder, options).unwrap();
+            let seen = Arc::new(Seen::new(1, 1));
+            let (ledger, writer) = writer::start(ledger, seen, None, Arc::new(Metrics::new()), &Alarm::new()).unwrap();
+            let lifecycle = Lifecycle::new();
+            Self {
+                intake: Intake {
+                    ledger,
+                    sources: Arc::new(Sources::new(10, [], Instant::now())),
+                    tickets: TicketKey::new([7; 32]),
+                    budget: Budget::new(1 << 20),
+                    bounds: BatchBounds {
+                        entries: 10,
+                        bytes: 1 << 16,
+                    },
+                    patience: Duration::from_secs(10),
+                    phase: lifecycle.watch(),
+                },
+                peer: PeerName("reporter".to_owned()),
+                _writer: writer,
+                _lifecycle: lifecycle,
+            }
+        }
+
+        async fn store(&self, ticket: &TicketText, first_sequence: u64) -> Result<u64, NotTaken> {
+            let count = Entry::Aggregate(v1::Aggregate {
+                count: 1,
+                ..Default::default()
+            });
+            let batch = v1::Batch {
+                first_sequence,
+                entries: vec![v1::Entry { entry: Some(count) }],
+            };
+            let stored = self.intake.store(ticket, &self.peer, batch.encode_to_vec().into());
+            Ok(stored.await?.last_sequence)
+        }
+    }
+
+    /// As a server does whose client goes away, or has waited for long enough.
+    fn give_up<F: Future>(request: F) {
+        let mut request = Box::pin(request);
+        _ = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    #[tokio::test]
+    async fn a_source_whose_request_was_given_up_can_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = Running::new(folder.path());
+        let opened = running.intake.open(String::new(), String::new(), &running.peer, None);
+        let (ticket, _) = opened.await.unwrap();
+        assert_eq!(running.store(&ticket, 1).await.unwrap(), 1);
+        give_up(running.intake.position(&ticket, &running.peer));
+        // As it is told to: "send this one again".
+        let stored = async {
+            loop {
+                match running.store(&ticket, 2).await {
+                    Err(NotTaken::Report(ReportError::Superseded)) => tokio::task::yield_now().await,
+                    other => return other,
+                }
+            }
+        };
+        let stored = tokio::time::timeout(Duration::from_secs(10), stored).await;
+        assert_eq!(stored.unwrap().unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_source_that_was_opened_in_vain_is_given_up_like_any_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = Running::new(folder.path());
+        give_up(running.intake.open(String::new(), String::new(), &running.peer, None));
+        let opened = running.intake.open(String::new(), String::new(), &running.peer, None);
+        opened.await.unwrap();
+        let overdue = running.intake.sources.overdue(Duration::ZERO, Instant::now());
+        assert_eq!(overdue.len(), 2, "the ledger has named two");
     }
 }

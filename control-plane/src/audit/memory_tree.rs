@@ -48,6 +48,13 @@ impl MemoryTree {
         self.inner().first = first;
     }
 
+    /// Makes something else of its first hashes.
+    pub(crate) fn damage(&self) {
+        for level in &mut self.inner().levels {
+            level[0] = Hash([0; 32]);
+        }
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
     }

@@ -26,6 +26,8 @@ pub(crate) struct Publisher<T> {
     tree: T,
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
+    writing: Mutex<()>,
+    /// Changed by whoever is writing. Never held while the disk is: requests look at it.
     recent: Mutex<Recent>,
     /// Why nothing more is signed, if so.
     fault: Mutex<Option<String>>,
@@ -68,7 +70,7 @@ where
         };
         let this = Self::new(Some(identity), tree, metrics);
         if let Some(published) = published {
-            this.show(published, &mut this.recent());
+            this.show(published);
         }
         if let Some(fault) = fault {
             this.give_up(fault);
@@ -88,6 +90,7 @@ where
             identity,
             tree,
             latest: watch::Sender::new(None),
+            writing: Mutex::default(),
             recent: Mutex::default(),
             fault: Mutex::new(None),
             metrics,
@@ -120,7 +123,7 @@ where
         let Some(identity) = self.identity.as_ref().filter(|_| self.fault().is_none()) else {
             return;
         };
-        let mut recent = self.recent();
+        let _writing = self.writing();
         let size = self.tree.size();
         let latest = self.latest();
         if latest.as_ref().is_some_and(|latest| latest.checkpoint().size == size) {
@@ -138,7 +141,6 @@ where
                 return;
             }
             Err(damage) => {
-                drop(recent);
                 self.give_up(damage.to_string());
                 return;
             }
@@ -158,7 +160,7 @@ where
         match published {
             Ok(signed) => {
                 self.metrics.ledger_published_time.set(unix_seconds());
-                self.show(signed, &mut recent);
+                self.show(signed);
             }
             Err(error) => {
                 self.metrics.ledger_publish_failures.inc();
@@ -178,25 +180,20 @@ where
         witness: &WitnessKey,
         answer: &[u8],
     ) -> Result<(), NoteError> {
-        let mut recent = self.recent();
-        let Some(at) = recent
-            .checkpoints
-            .iter()
-            .rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)
-        else {
+        let _writing = self.writing();
+        let Some((at, is_latest, mut checkpoint)) = self.recent().find(of) else {
             return Ok(());
         };
-        let is_latest = at + 1 == recent.checkpoints.len();
-        let Some(cosigned) = recent.checkpoints.get_mut(at) else {
-            return Ok(());
-        };
-        let mut checkpoint = SignedCheckpoint::clone(&cosigned.checkpoint);
         witness.add_to(&mut checkpoint, answer)?;
         if is_latest && let Some(Err(error)) = self.identity.as_ref().map(|identity| identity.publish(&checkpoint)) {
             self.metrics.ledger_publish_failures.inc();
             tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
             return Ok(());
         }
+        let mut recent = self.recent();
+        let Some(cosigned) = recent.checkpoints.get_mut(at) else {
+            return Ok(());
+        };
         cosigned.checkpoint = Arc::new(checkpoint);
         cosigned.cosignatures += 1;
         if is_latest {
@@ -236,12 +233,12 @@ where
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn show(&self, signed: SignedCheckpoint, recent: &mut Recent) {
+    fn show(&self, signed: SignedCheckpoint) {
         self.metrics
             .ledger_published
             .set(i64::try_from(signed.checkpoint().size).unwrap_or(i64::MAX));
         let checkpoint = Arc::new(signed);
-        recent.push(Cosigned {
+        self.recent().push(Cosigned {
             checkpoint: Arc::clone(&checkpoint),
             cosignatures: 0,
         });
@@ -254,8 +251,14 @@ where
             "the ledger is damaged: no checkpoint is signed or shown any more"
         );
         self.metrics.ledger_publish_failures.inc();
+        // Neither as one that a witness has cosigned, nor because a witness answers only now.
+        self.recent().checkpoints.clear();
         self.latest.send_replace(None);
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
@@ -280,6 +283,15 @@ impl Recent {
             self.checkpoints.pop_front();
         }
         self.checkpoints.push_back(cosigned);
+    }
+
+    /// Where the checkpoint is, whether it is the latest, and the note as it is now.
+    fn find(&self, of: &Checkpoint) -> Option<(usize, bool, SignedCheckpoint)> {
+        let mut checkpoints = self.checkpoints.iter();
+        let at = checkpoints.rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)?;
+        let cosigned = self.checkpoints.get(at)?;
+        let note = SignedCheckpoint::clone(&cosigned.checkpoint);
+        Some((at, at + 1 == self.checkpoints.len(), note))
     }
 
     fn best(&self) -> Option<&Cosigned> {
@@ -349,6 +361,44 @@ mod tests {
             assert_eq!(size(&next), None);
             assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), before);
         }
+    }
+
+    #[test]
+    fn once_the_tree_is_found_to_be_another_no_checkpoint_is_shown_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = publisher(folder.path(), MemoryTree::of(0..700));
+        publisher.publish_blocking();
+        assert!(publisher.witnessed().is_some());
+        publisher.tree().damage();
+        publisher.tree().grow(700..701);
+        publisher.publish_blocking();
+        assert!(publisher.fault().unwrap().contains("published last"));
+        assert_eq!(size(&publisher), None);
+        assert!(publisher.witnessed().is_none());
+    }
+
+    #[test]
+    fn while_the_disk_hangs_everybody_is_shown_what_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = Arc::new(publisher(folder.path(), MemoryTree::of(0..3)));
+        publisher.publish_blocking();
+        // To write into a pipe takes somebody who reads.
+        let aside = folder.path().join("checkpoint.new");
+        let made = std::process::Command::new("mkfifo").arg(&aside).status().unwrap();
+        assert!(made.success());
+        publisher.tree().grow(3..4);
+        let hanging = Arc::clone(&publisher);
+        let hanging = std::thread::spawn(move || hanging.publish_blocking());
+        while publisher.writing.try_lock().is_ok() {
+            std::thread::yield_now();
+        }
+        let (shown, showing) = std::sync::mpsc::channel();
+        let asked = Arc::clone(&publisher);
+        std::thread::spawn(move || shown.send(asked.witnessed().map(|shown| shown.checkpoint().size)));
+        let shown = showing.recv_timeout(Duration::from_secs(10));
+        drop(std::fs::File::open(&aside).unwrap());
+        hanging.join().unwrap();
+        assert_eq!(shown, Ok(Some(3)));
     }
 
     #[test]

@@ -137,7 +137,9 @@ impl Witness {
         let size = checkpoint.checkpoint().size;
         for _ in 0..3 {
             if self.seen > size {
-                return Err(WitnessError::Ahead { seen: self.seen, size });
+                // Said once, by mistake or on purpose, it must not keep us from ever asking again.
+                let seen = std::mem::take(&mut self.seen);
+                return Err(WitnessError::Ahead { seen, size });
             }
             let request = request(self.seen, checkpoint, publisher.tree())?;
             match self.post(&request)? {
@@ -497,10 +499,35 @@ mod tests {
         bench.grow(300..310).await;
         let checkpoint = bench.shown(310, 1).await;
         let publisher = Arc::clone(&bench.publisher);
-        let asked = tokio::task::spawn_blocking(move || witness.ask(&checkpoint, &publisher));
-        assert!(matches!(
-            asked.await.unwrap(),
-            Err(WitnessError::Ahead { seen: 5_000, size: 310 })
-        ));
+        let asked = tokio::task::spawn_blocking(move || {
+            let first = witness.ask(&checkpoint, &publisher);
+            // It was wrong, and is asked again.
+            *real.seen.lock().unwrap() = (0, empty_root());
+            (first, witness.ask(&checkpoint, &publisher))
+        });
+        let (first, second) = asked.await.unwrap();
+        assert!(matches!(first, Err(WitnessError::Ahead { seen: 5_000, size: 310 })));
+        assert!(second.is_ok(), "{second:?}");
+        bench.shown(310, 2).await;
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_that_starts_over_and_over_does_not_fill_its_checkpoint_with_cosignatures() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        let (listener, address) = listen().await;
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        bench.grow(300..310).await;
+        let checkpoint = bench.shown(310, 1).await;
+        // Each start asks about the checkpoint that was published last, whoever has cosigned it before.
+        for _ in 0..3 {
+            let mut witness = bench.witness(&real, address);
+            let (checkpoint, publisher) = (Arc::clone(&checkpoint), Arc::clone(&bench.publisher));
+            let asked = tokio::task::spawn_blocking(move || witness.ask(&checkpoint, &publisher));
+            asked.await.unwrap().unwrap();
+        }
+        let latest = bench.publisher.latest().unwrap();
+        let note = UnverifiedNote::parse(latest.note().as_bytes()).unwrap();
+        assert_eq!(note.signatures().len(), 2, "the log's and the witness's");
     }
 }

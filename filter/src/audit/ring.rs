@@ -185,13 +185,16 @@ impl Ring {
         }
     }
 
-    /// Adds a chain, an encoded `v1::PresentedChain`: before the first event that names it.
+    /// Adds a chain that was presented in so many bytes, an encoded `v1::PresentedChain`: before the first event that
+    /// names it.
     ///
     /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
-    /// their room to them.
-    pub fn push_chain(&mut self, chain: &[u8], now: UnixNanos) -> Pushed {
+    /// their room to them. Nor does one get in that the control plane refuses: it refuses the whole batch, and nothing
+    /// behind that would ever leave the ring.
+    pub fn push_chain(&mut self, chain: &[u8], presented_bytes: usize, now: UnixNanos) -> Pushed {
         let length = framed(framed(chain.len()));
-        if self.has_room_for_chain(length) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN) {
+        let is_accepted = presented_bytes <= MAX_CHAIN_BYTES && length <= MAX_CHAIN_ENTRY_BYTES;
+        if is_accepted && self.fits_as_chain(length) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN) {
             self.chains = self.chains.plus(length);
             return Pushed::Stored;
         }
@@ -201,11 +204,9 @@ impl Ring {
         Pushed::Shed
     }
 
-    /// Whether a chain of so many bytes might be stored now; `false` is certain.
-    pub fn has_room_for_chain(&self, bytes: usize) -> bool {
-        bytes <= MAX_CHAIN_ENTRY_BYTES
-            && self.chains.plus(bytes).fits(self.share(CHAINS_SHARE))
-            && self.used().plus(bytes).fits(self.share(CHAINS_CEILING))
+    /// Whether a chain that was presented in so many bytes might be stored now; `false` is certain.
+    pub fn has_room_for_chain(&self, presented_bytes: usize) -> bool {
+        presented_bytes <= MAX_CHAIN_BYTES && self.fits_as_chain(presented_bytes)
     }
 
     /// Keeps room for an event that is to be completed later, an encoded `v1::Event` of at most so many bytes: `true` if
@@ -331,6 +332,11 @@ impl Ring {
             }
         }
         self.bytes.drop_oldest(bytes)
+    }
+
+    fn fits_as_chain(&self, bytes: usize) -> bool {
+        self.chains.plus(bytes).fits(self.share(CHAINS_SHARE))
+            && self.used().plus(bytes).fits(self.share(CHAINS_CEILING))
     }
 
     fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
@@ -799,7 +805,10 @@ mod tests {
     #[test]
     fn the_longest_chain_goes_before_the_event_that_names_it() {
         let mut ring = roomy();
-        assert_eq!(ring.push_chain(&chain(MAX_CHAIN_BYTES), NOW), Pushed::Stored);
+        assert_eq!(
+            ring.push_chain(&chain(MAX_CHAIN_BYTES), MAX_CHAIN_BYTES, NOW),
+            Pushed::Stored
+        );
         ring.push(&encoded("a"), Standing::Verified, NOW);
         let [v1::entry::Entry::Chain(stored), event] = &waiting(&ring)[..] else {
             panic!("a chain and an event")
@@ -808,11 +817,21 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_that_the_control_plane_refuses_stays_out_and_is_counted_once() {
+        let mut ring = roomy();
+        let bytes = MAX_CHAIN_BYTES + 1;
+        assert_eq!(ring.push_chain(&chain(bytes), bytes, NOW), Pushed::Shed);
+        assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
+        assert_eq!(ring.shed().chains, 1);
+        assert!(!ring.has_room_for_chain(bytes), "nobody need try again");
+    }
+
+    #[test]
     fn chains_have_a_quarter_of_the_ring_and_what_is_beyond_is_counted() {
         let mut ring = roomy();
         let stored = |ring: &mut Ring| {
             (0..10)
-                .filter(|_| ring.push_chain(&chain(50_000), NOW) == Pushed::Stored)
+                .filter(|_| ring.push_chain(&chain(50_000), 50_000, NOW) == Pushed::Stored)
                 .count()
         };
         assert_eq!(stored(&mut ring), 5, "of 1 MiB, 256 KiB");
@@ -835,7 +854,7 @@ mod tests {
         for _ in 0..500 {
             ring.push(&encoded("a"), Standing::Verified, NOW);
         }
-        assert_eq!(ring.push_chain(&chain(1_000), NOW), Pushed::Shed);
+        assert_eq!(ring.push_chain(&chain(1_000), 1_000, NOW), Pushed::Shed);
         assert_eq!(ring.push(&encoded("b"), Standing::Verified, NOW), Pushed::Stored);
     }
 

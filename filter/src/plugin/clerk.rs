@@ -442,7 +442,7 @@ fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: Un
     let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len()) {
         Pushed::Shed
     } else {
-        ring.push_chain(&Recorder::presented(chain, presented), wall)
+        ring.push_chain(&Recorder::presented(chain, presented), presented.len(), wall)
     };
     chain.reported.set(match reported {
         Pushed::Stored => Reported::Sent,

@@ -28,8 +28,12 @@ pub(crate) enum Seen<'a> {
 /// Finds chains that came long ago: those that are not remembered any more.
 pub(crate) trait Chains {
     /// The chain with this digest, its tokens joined by `~`; none if it never came, or is gone.
-    fn chain(&self, digest: &[u8; 32]) -> Option<String>;
+    fn chain(&self, digest: &[u8; 32]) -> Result<Option<String>, Unreadable>;
 }
+
+/// Whether a chain is there can not be told at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unreadable;
 
 /// What came of a block.
 #[derive(Debug, Default)]
@@ -60,7 +64,7 @@ pub(crate) struct Checker<'c> {
     /// What the sources trust; `None` if one did not say. Of a source that is not in here it is not known: it came before
     /// what was read.
     anchors_of: HashMap<String, Option<[u8; 32]>>,
-    /// Chains that were asked for and not found.
+    /// Chains that were asked for and not found, and have not come since.
     unknown: HashSet<[u8; 32]>,
     /// What has been recorded already.
     told: HashSet<(String, [u8; 32], DifferenceKind)>,
@@ -122,9 +126,13 @@ impl<'c> Checker<'c> {
 
     fn verify_chains(&mut self, records: &[Seen<'_>], chains: &impl Chains, findings: &mut Findings) {
         let mut arrived: HashMap<[u8; 32], &str> = HashMap::new();
-        let mut wanted: HashSet<[u8; 32]> = HashSet::new();
+        // Who names which, in the order in which they do.
+        let mut wanted: Vec<([u8; 32], &str)> = Vec::new();
+        let mut named: HashSet<([u8; 32], &str)> = HashSet::new();
         for record in records {
-            let Seen::Entry { entry, .. } = record else { continue };
+            let Seen::Entry { source, entry } = record else {
+                continue;
+            };
             match &entry.kind {
                 EntryKind::Chain(chain) => {
                     if let Ok(joined) = std::str::from_utf8(chain.chain) {
@@ -136,28 +144,61 @@ impl<'c> Checker<'c> {
                         && let Some(digest) = digest_of(event)
                         && self.verdicts.get(&digest).is_none()
                         && !self.unknown.contains(&digest)
+                        && named.insert((digest, source))
                     {
-                        wanted.insert(digest);
+                        wanted.push((digest, source));
                     }
                 }
                 EntryKind::Aggregate(_) | EntryKind::Gap(_) => {}
             }
         }
+        for digest in arrived.keys() {
+            // When its verdict is forgotten, it can be looked up.
+            self.unknown.remove(digest);
+        }
+        wanted.retain(|(digest, _)| !arrived.contains_key(digest));
         arrived.retain(|digest, _| self.verdicts.get(digest).is_none());
-        let mut found: Vec<([u8; 32], String)> = Vec::new();
-        for digest in wanted {
-            if arrived.contains_key(&digest) {
+        self.verify(arrived.into_iter().unzip(), findings);
+        self.look_up(&wanted, chains, findings);
+    }
+
+    /// Verifies chains that came earlier and are forgotten.
+    ///
+    /// To find out that there is no such chain takes a look into every segment. Whoever names many that were never presented
+    /// must not keep the others from being checked: of each source only so many such looks are taken in a block, and
+    /// what it names beyond is unchecked this time.
+    fn look_up(&mut self, wanted: &[([u8; 32], &str)], chains: &impl Chains, findings: &mut Findings) {
+        let mut misses: HashMap<&str, usize> = HashMap::new();
+        let mut looked_for: HashSet<[u8; 32]> = HashSet::new();
+        let (mut digests, mut found, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (digest, source) in wanted {
+            let missed = misses.entry(source).or_default();
+            if *missed >= MISSES || !looked_for.insert(*digest) {
                 continue;
             }
-            match chains.chain(&digest) {
-                Some(chain) => found.push((digest, chain)),
-                None => _ = remember(&mut self.unknown, digest),
+            match chains.chain(digest) {
+                Ok(Some(chain)) => {
+                    bytes += chain.len();
+                    digests.push(*digest);
+                    found.push(chain);
+                }
+                Ok(None) => {
+                    *missed += 1;
+                    remember(&mut self.unknown, *digest);
+                }
+                // The next event that names it has it looked for again.
+                Err(Unreadable) => *missed += 1,
+            }
+            if bytes >= FOUND_BYTES {
+                self.verify((std::mem::take(&mut digests), texts(&found)), findings);
+                found.clear();
+                bytes = 0;
             }
         }
-        let (digests, texts): (Vec<[u8; 32]>, Vec<&str>) = arrived
-            .into_iter()
-            .chain(found.iter().map(|(digest, joined)| (*digest, joined.as_str())))
-            .unzip();
+        self.verify((digests, texts(&found)), findings);
+    }
+
+    fn verify(&mut self, (digests, texts): (Vec<[u8; 32]>, Vec<&str>), findings: &mut Findings) {
         for (digest, verdict) in digests.into_iter().zip(Verdict::of(texts, &mut self.verifier)) {
             match verdict {
                 Verdict::Verified(_) => findings.verified += 1,
@@ -228,6 +269,10 @@ fn is_compared(event: &EventView<'_>) -> bool {
     event.decision() == v1::Decision::Allow && event.mode != i32::from(v1::Mode::Shadow)
 }
 
+fn texts(chains: &[String]) -> Vec<&str> {
+    chains.iter().map(String::as_str).collect()
+}
+
 fn digest_of(event: &EventView<'_>) -> Option<[u8; 32]> {
     event.chain_digest.try_into().ok()
 }
@@ -245,6 +290,12 @@ fn remember<T: std::hash::Hash + Eq>(told: &mut HashSet<T>, what: T) -> bool {
 
 /// Sources whose anchors are remembered.
 const SOURCES: usize = 200_000;
+
+/// Chains that are looked for in vain, of each source in a block.
+const MISSES: usize = 32;
+
+/// Bytes of chains that were looked up and wait to be verified together.
+const FOUND_BYTES: usize = 8 << 20;
 
 /// What is remembered to have been told, so that it is not told again.
 const TOLD: usize = 65_536;

@@ -7,6 +7,8 @@ use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
 use credence_ledger::view::{EventView, PrincipalView};
 use credence_wire::v1;
 
+use crate::text::shorten;
+
 /// What events about a chain have to say of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
@@ -111,7 +113,8 @@ impl Refusal {
         };
         Self {
             step: denial.step.name(),
-            reason: denial.cause.to_string(),
+            // It may quote the token, which is whatever its maker liked, and goes into the log and the ledger.
+            reason: shorten(denial.cause.to_string()),
             is_about_anchors,
         }
     }
@@ -246,3 +249,17 @@ const EXPIRY_LEEWAY: i64 = 1;
 
 /// What a text takes besides its bytes.
 const TEXT_BYTES: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_no_more_than_a_line_of_what_the_token_says() {
+        let denial = Denial {
+            step: Step::S4o,
+            cause: Cause::Attenuation("x".repeat(40_000)),
+        };
+        assert!(Refusal::of(&denial).reason.len() <= 256);
+    }
+}

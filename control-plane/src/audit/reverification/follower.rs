@@ -122,6 +122,7 @@ mod tests {
     use credence_wire::v1;
     use prost::Message as _;
 
+    use super::super::checker::Unreadable;
     use super::super::comparison::DifferenceKind;
     use super::*;
 
@@ -191,17 +192,20 @@ mod tests {
         }
     }
 
-    /// A ledger of one source, read a few records at a time.
+    /// A ledger, read a few records at a time.
     #[derive(Default)]
     struct Memory {
         records: Vec<Kept>,
         /// Chains that came before the first record.
         earlier: Vec<String>,
         first: u64,
+        /// Whether chains can not be looked up.
+        is_unreadable: bool,
+        looks: std::cell::Cell<usize>,
     }
 
     enum Kept {
-        Entry(Vec<u8>),
+        Entry(&'static str, Vec<u8>),
         Source(StoredSourceChange),
     }
 
@@ -224,8 +228,12 @@ mod tests {
         }
 
         fn put(&mut self, entry: v1::entry::Entry) {
-            self.records
-                .push(Kept::Entry(v1::Entry { entry: Some(entry) }.encode_to_vec()));
+            self.put_by("source", entry);
+        }
+
+        fn put_by(&mut self, source: &'static str, entry: v1::entry::Entry) {
+            let encoded = v1::Entry { entry: Some(entry) }.encode_to_vec();
+            self.records.push(Kept::Entry(source, encoded));
         }
 
         fn start(&mut self, anchors: &TrustAnchors) {
@@ -238,11 +246,13 @@ mod tests {
     }
 
     impl Chains for Memory {
-        fn chain(&self, digest: &[u8; 32]) -> Option<String> {
-            self.earlier
-                .iter()
-                .find(|chain| chain_digest(chain) == *digest)
-                .cloned()
+        fn chain(&self, digest: &[u8; 32]) -> Result<Option<String>, Unreadable> {
+            self.looks.update(|looks| looks + 1);
+            if self.is_unreadable {
+                return Err(Unreadable);
+            }
+            let mut earlier = self.earlier.iter();
+            Ok(earlier.find(|chain| chain_digest(chain) == *digest).cloned())
         }
     }
 
@@ -258,12 +268,12 @@ mod tests {
         }
 
         fn read(&self, from: u64, look: &mut dyn FnMut(&[Seen<'_>])) -> Result<u64, Infallible> {
-            let through = self.records.len().min(from as usize + 3);
+            let through = self.records.len().min(from as usize + AT_ONCE);
             let seen: Vec<Seen<'_>> = self.records[from as usize..through]
                 .iter()
                 .map(|record| match record {
-                    Kept::Entry(encoded) => Seen::Entry {
-                        source: "source",
+                    Kept::Entry(source, encoded) => Seen::Entry {
+                        source,
                         entry: EntryView::parse(encoded).unwrap(),
                     },
                     Kept::Source(change) => Seen::Source {
@@ -276,6 +286,8 @@ mod tests {
             Ok(through as u64)
         }
     }
+
+    const AT_ONCE: usize = 3;
 
     #[derive(Default)]
     struct Told {
@@ -474,6 +486,87 @@ mod tests {
         memory.earlier.push(honest.clone());
         memory.report(event(&honest));
         assert_eq!(follow(&memory).matched, 1);
+    }
+
+    #[test]
+    fn a_chain_that_came_late_is_looked_up_once_its_verdict_is_forgotten() {
+        let honest = chain(1);
+        let mut memory = Memory::default();
+        memory.report(event(&honest));
+        let anchors = anchors(1);
+        let mut told = Told::default();
+        // Room for the verdicts of two chains, about.
+        let mut follower = Follower::new(&anchors, from(0), 1);
+        while follower.step(&memory, &mut told).unwrap() {}
+        assert_eq!((told.unchecked, told.matched), (1, 0));
+        memory.present(&honest);
+        memory.earlier.push(honest.clone());
+        for other in 5..12 {
+            memory.present(&chain(other));
+        }
+        while follower.step(&memory, &mut told).unwrap() {}
+        let mut lie = event(&honest);
+        lie.tool = "delete".to_owned();
+        memory.report(lie);
+        while follower.step(&memory, &mut told).unwrap() {}
+        assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_chain_that_could_not_be_looked_up_is_looked_up_the_next_time() {
+        let honest = chain(1);
+        let mut memory = Memory::default();
+        memory.earlier.push(honest.clone());
+        memory.is_unreadable = true;
+        let mut lie = event(&honest);
+        lie.tool = "delete".to_owned();
+        memory.report(lie.clone());
+        let anchors = anchors(1);
+        let mut told = Told::default();
+        let mut follower = Follower::new(&anchors, from(0), 1 << 20);
+        while follower.step(&memory, &mut told).unwrap() {}
+        assert_eq!((told.unchecked, told.mismatches.len()), (1, 0));
+        memory.is_unreadable = false;
+        memory.report(lie);
+        while follower.step(&memory, &mut told).unwrap() {}
+        assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
+    }
+
+    #[test]
+    fn who_names_chains_that_were_never_presented_keeps_nobody_else_from_being_checked() {
+        let honest = chain(1);
+        let mut memory = Memory::default();
+        memory.earlier.push(honest.clone());
+        let never = |number: usize| v1::Event {
+            chain_digest: chain_digest(&number.to_string()).to_vec(),
+            ..event(&honest)
+        };
+        for number in 0..120 {
+            memory.put_by("liar", v1::entry::Entry::Event(never(number)));
+        }
+        // The liar names the other's chain too.
+        memory.put_by("liar", v1::entry::Entry::Event(event(&honest)));
+        memory.report(event(&honest));
+        let anchors = anchors(1);
+        let mut checker = Checker::new(&anchors, from(0).anchors_of, 1 << 20);
+        let encoded: Vec<(&str, &[u8])> = memory
+            .records
+            .iter()
+            .filter_map(|record| match record {
+                Kept::Entry(source, encoded) => Some((*source, encoded.as_slice())),
+                Kept::Source(_) => None,
+            })
+            .collect();
+        let records: Vec<Seen<'_>> = encoded
+            .iter()
+            .map(|(source, encoded)| Seen::Entry {
+                source,
+                entry: EntryView::parse(encoded).unwrap(),
+            })
+            .collect();
+        let findings = checker.check(&records, &memory);
+        assert_eq!((findings.matched, findings.unchecked), (2, 120));
+        assert!(memory.looks.get() <= 33, "{}", memory.looks.get());
     }
 
     #[test]

@@ -22,6 +22,16 @@ pub(crate) trait Record {
 pub(crate) struct Reporter<R> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) record: R,
+    /// Whether mismatches were recorded: whoever begins before them once more would record them once more.
+    pub(crate) has_recorded: bool,
+}
+
+impl<R: Record> Record for &mut R {
+    type Error = R::Error;
+
+    fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), R::Error> {
+        R::append(self, mismatches)
+    }
 }
 
 // === impl Reporter ===
@@ -39,7 +49,9 @@ impl<R: Record> Findable for Reporter<R> {
                 "a filter allowed what its delegation does not say: find out whether it still runs what you deployed"
             );
         }
-        self.record.append(mismatches)
+        self.record.append(mismatches)?;
+        self.has_recorded = true;
+        Ok(())
     }
 
     fn checked(&mut self, findings: &Findings, through: u64, size: u64) {
