@@ -1,9 +1,12 @@
-//! `credence audit tail`, `show` and `export` as those see them who may read all of the evidence, a part, or nothing.
+//! `credence audit tail`, `show`, `export` and `verify` as those see them who may read all of the evidence, a part, or nothing,
+//! and where something is kept from them.
 
 // Shown rows are JSON that was written to be read by anybody.
 #![allow(clippy::disallowed_types)]
 
 mod common;
+
+use std::io::{BufRead, BufReader, Write};
 
 use common::{Ran, Running, Workbench};
 use serde_json::{Value, json};
@@ -268,4 +271,69 @@ fn an_auditor_of_one_issuer_sees_nothing_of_anothers_whichever_way_he_asks() {
     ] {
         served.run("reporter", ask).failed(1, &["403", "admin, auditor"]);
     }
+}
+
+/// Hands on what a control plane answers, but says of these paths that what is there is gone.
+fn withholding(upstream: &str, withheld: &'static str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstream = upstream.to_owned();
+    // Ends with the test.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let request = lines.next().unwrap().unwrap();
+            let path = request.split(' ').nth(1).unwrap().to_owned();
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let (status, body) = match path.starts_with(withheld) {
+                true => ("410 Gone", Vec::new()),
+                false => {
+                    let mut answer = ureq::get(format!("{upstream}{path}")).call().unwrap();
+                    ("200 OK", answer.body_mut().read_to_vec().unwrap())
+                }
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn what_a_control_plane_withholds_is_no_pruning_and_its_own_word_for_its_key_is_said_to_be_that() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench);
+    let decisions: Vec<_> = (0..300).map(|_| decision(ISSUER, "pay")).collect();
+    Source::begin(&served).report(&served, &decisions);
+    // A planned stop publishes everything that is recorded.
+    let served = served.restart();
+    let key = served.run("auditor", &["audit", "key"]).succeeded();
+    let verify = |withheld: &'static str, more: &[&str]| {
+        let url = withholding(&served.url(), withheld);
+        bench.run(&[&["audit", "verify", "--control-plane", &url][..], more].concat())
+    };
+    let found = verify("/nothing", &[]).succeeded();
+    assert!(found.contains("those from 0 on are held"), "{found}");
+    assert!(found.contains(&format!("not checked: the key, {key}")), "{found}");
+    assert!(found.ends_with("verified"), "{found}");
+    let found = verify("/nothing", &["--key", &key]).succeeded();
+    assert!(!found.contains("not checked"), "{found}");
+    // As after a pruning.
+    let found = verify("/ledger/tile/entries/000", &["--key", &key]).succeeded();
+    assert!(found.contains("those from 256 on are held"), "{found}");
+    let found = verify("/ledger/tile/entries/001", &["--key", &key]);
+    assert_eq!(found.code, 1, "{found:?}");
+    assert!(
+        found.stdout.contains("DAMAGED: /ledger/tile/entries/001") && !found.stdout.contains("verified"),
+        "{found:?}"
+    );
+    // What answers something else than a key does not become one.
+    let elsewhere = withholding(&format!("{}/openapi.json?", served.url()), "/nothing");
+    bench
+        .run(&["audit", "key", "--control-plane", &elsewhere])
+        .failed(1, &["key can not be read"]);
 }
