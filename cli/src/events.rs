@@ -43,8 +43,8 @@ pub(crate) fn next(stream: &mut impl BufRead) -> io::Result<Option<Event>> {
     }
 }
 
-/// The largest record (a chain of 60,000 bytes, or an event of 16,384, every byte of it escaped) stays below.
-const MAX_LINE_BYTES: u64 = 256 << 10;
+/// The largest record (a chain of 60,000 bytes, each of which may be escaped by six characters) stays below.
+const MAX_LINE_BYTES: u64 = 512 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -51,7 +51,8 @@ impl Watch {
                     .as_deref()
                     .map_or_else(String::new, |id| format!("\"id\":{},", serde_json::json!(id)));
                 let name = serde_json::json!(event.name);
-                writeln!(out, "{{\"event\":{name},{id}\"data\":{}}}", event.data)?;
+                let data = words::printable_json(&event.data);
+                writeln!(out, "{{\"event\":{name},{id}\"data\":{data}}}")?;
             }
         } else if let Some(line) = line(event) {
             writeln!(out, "{line}")?;

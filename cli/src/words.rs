@@ -1,5 +1,7 @@
 //! Constraints in words, and foreign text made fit for a terminal.
 
+use std::borrow::Cow;
+
 use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
 
@@ -54,6 +56,28 @@ pub(crate) fn printable(text: &str) -> String {
         }
     }
     out
+}
+
+/// JSON text that means the same and can not control a terminal or reorder what it shows. What could stands within strings,
+/// where an escape may take its place; JSON itself has only those below U+0020 escaped.
+pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
+    let is_control = |character: char| {
+        matches!(
+            character,
+            '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+    };
+    if !text.chars().any(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    for character in text.chars() {
+        match is_control(character) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => out.push(character),
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// A message that quotes foreign text, of which each long word is cut, and the whole after a thousand characters: a
@@ -189,6 +213,18 @@ mod tests {
         assert_eq!(shortened(&format!("a {longer} b")), format!("a {word}… b"));
         let many = "word ".repeat(1_000);
         assert_eq!(shortened(&many), format!("{}…", &many[..1_000]));
+    }
+
+    #[test]
+    fn json_that_can_not_control_the_terminal_means_the_same() {
+        let text = "{\"a\":\"\u{9b}2J\u{202e}é \\u001b\"}";
+        let printable = printable_json(text);
+        assert_eq!(printable, "{\"a\":\"\\u009b2J\\u202eé \\u001b\"}");
+        assert_eq!(
+            Json::parse(printable.as_bytes()).unwrap(),
+            Json::parse(text.as_bytes()).unwrap()
+        );
+        assert!(matches!(printable_json("{\"a\":\"é\"}"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -192,6 +192,14 @@ fn a_file_is_whole_or_not_there_and_never_overwritten() {
         .export(&bench, &["--out", "mine"])
         .failed(2, &["not overwritten"]);
     assert_eq!(std::fs::read_to_string(bench.path("mine")).unwrap(), "mine");
+    bench.file("late.partial", "another's");
+    served
+        .export(&bench, &["--out", "late"])
+        .failed(2, &["late.partial is there already"]);
+    assert_eq!(
+        std::fs::read_to_string(bench.path("late.partial")).unwrap(),
+        "another's"
+    );
     served
         .export(&bench, &["--format", "parquet"])
         .failed(2, &["needs --out"]);

@@ -2,50 +2,9 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command};
-
-use common::Workbench;
+use common::{Running, Workbench};
 
 const ISSUER: &str = "https://id.example.com";
-
-/// A program that runs beside the test, killed with it.
-struct Running {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn start(bench: &Workbench, arguments: &[&str]) -> Self {
-        let mut child = bench.command(arguments).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stdout }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// What it has printed to standard error when it has ended with success, after this signal.
-    fn ends_well_on(mut self, signal: &str) -> String {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        assert!(self.child.wait().unwrap().success());
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        said
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn serve(bench: &Workbench, http: &str, more: &[&str]) -> (Running, String) {
     let serve = ["serve", "--data", "data", "--http", http, "--grpc", "127.0.0.1:0"];

@@ -11,7 +11,7 @@
 //! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0: no name is in the
 //! file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher as _;
 use std::io::{self, Read as _};
@@ -562,6 +562,32 @@ pub(crate) fn check(path: &Path) -> io::Result<Vec<(u64, &'static str)>> {
         damaged.extend(found.map(|found| (slot_offset(name), found)));
     }
     Ok(damaged)
+}
+
+/// The names of the keys that were erased.
+pub(crate) fn erased(path: &Path) -> Result<HashSet<u32>, KeyError> {
+    let io_error = |error| KeyError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let mut file = io::BufReader::with_capacity(READ_AHEAD, File::open(path).map_err(io_error)?);
+    let mut erased = HashSet::new();
+    for name in 0..=u32::MAX {
+        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
+        match file.read_exact(&mut slot[..]) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            other => other.map_err(io_error)?,
+        }
+        if matches!(decode(name, &slot), Some(Decoded::Erased)) {
+            erased.insert(name);
+        }
+    }
+    Ok(erased)
+}
+
+/// Where the slot of the key begins.
+pub(crate) fn offset_of(name: u32) -> u64 {
+    slot_offset(name)
 }
 
 enum Decoded {

@@ -76,6 +76,7 @@ impl StoredRecord {
             StoredBody::Entry(stored) => RecordBody::Entry {
                 sequence: stored.sequence,
                 entry: v1::Entry::decode(stored.entry).map_err(|_| UnreadableRecord)?,
+                known_chain: stored.known_chain.to_vec(),
             },
             StoredBody::Change(change) => RecordBody::Source(change),
             StoredBody::Note(note) => RecordBody::Note(note),
@@ -226,6 +227,7 @@ mod tests {
                 RecordBody::Entry {
                     sequence: 9,
                     entry: gap(),
+                    known_chain: Vec::new(),
                 },
             ),
             (StoredBody::Change(change.clone()), RecordBody::Source(change)),

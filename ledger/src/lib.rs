@@ -23,10 +23,12 @@
 //! | `identity` | the log's origin and key, and its latest checkpoint |
 //! | `recorded` | the chains in a folder, to verify their signatures again |
 //! | `verify` | checking the files, byte for byte |
+//! | `accounts` | whether what is gone from them is accounted for |
 //! | `published` | what others may see of the ledger |
 //! | `tree` | the Merkle tree over the leaves |
 //! | `proof` | that a leaf is in the tree, and that the tree only grew |
 
+mod accounts;
 mod chains;
 pub mod checkpoint;
 pub mod cosignature;

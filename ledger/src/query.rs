@@ -10,6 +10,7 @@ use std::time::Instant;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
+use prost::Message as _;
 use ring::digest::{Context, SHA256, digest};
 
 use crate::index::{IndexError, IndexKey, RUN_PLACES};
@@ -135,6 +136,7 @@ pub fn read<E: Evidence>(evidence: &E, query: &Query) -> Result<Page, E::Error> 
         query,
         keys: query.filter.keys(),
         found: Vec::new(),
+        found_bytes: 0,
         looked_at: 0,
         before: query.before.unwrap_or(u64::MAX),
     };
@@ -235,7 +237,10 @@ impl Evidence for LedgerReader {
     }
 
     fn records_at(&self, segment: &Arc<Segment>, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
-        Self::records_at(self, segment, places)
+        match Self::records_at(self, segment, places) {
+            Err(_) if segment.first() < self.first() => Ok(Vec::new()),
+            records => records,
+        }
     }
 }
 
@@ -281,6 +286,8 @@ struct Search<'a, E> {
     /// The narrowest first.
     keys: Vec<IndexKey<'a>>,
     found: Vec<LedgerRecord>,
+    /// How large the entries are that were found.
+    found_bytes: usize,
     looked_at: usize,
     /// Everything from here on has been looked at.
     before: u64,
@@ -393,8 +400,11 @@ impl<E: Evidence> Search<'_, E> {
         for record in records {
             self.before = record.index;
             if self.query.admits(&record) {
+                if let RecordBody::Entry { entry, .. } = &record.body {
+                    self.found_bytes += entry.encoded_len();
+                }
                 self.found.push(record);
-                if self.found.len() >= self.query.limit {
+                if self.found.len() >= self.query.limit || self.found_bytes >= MAX_FOUND_BYTES {
                     return Self::ENOUGH;
                 }
             }
@@ -606,6 +616,8 @@ fn intersection(one: &[u32], other: &[u32]) -> Vec<u32> {
 
 /// Records looked at for one page: about a tenth of a second of one core.
 const MAX_LOOKED_AT: usize = 50_000;
+/// Bytes of entries after which a page is full, however few they are: a thousand chains may have sixty times as many.
+const MAX_FOUND_BYTES: usize = 1 << 20;
 /// Records that are found by the index and opened in one go.
 const PLACES_AT_A_TIME: usize = 64;
 /// Records that are opened rather than looked for by another condition.
@@ -944,6 +956,7 @@ mod tests {
             body: RecordBody::Entry {
                 sequence: index + 1,
                 entry: v1::Entry { entry: Some(kind) },
+                known_chain: Vec::new(),
             },
         }
     }
@@ -1134,6 +1147,60 @@ mod tests {
             }
         }
         assert!(pages > 3, "{pages}");
+    }
+
+    #[test]
+    fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
+        let chain = |index: u64| LedgerRecord {
+            index,
+            received_unix_nano: SECOND,
+            source: "s".to_owned(),
+            body: RecordBody::Entry {
+                sequence: index + 1,
+                entry: v1::Entry {
+                    entry: Some(Kind::Chain(v1::PresentedChain {
+                        chain: vec![b'a'; 60_000],
+                        principal: None,
+                    })),
+                },
+                known_chain: Vec::new(),
+            },
+        };
+        let evidence = Indexed {
+            records: (0..100).map(chain).collect(),
+            segments: vec![TestSegment {
+                first: 0,
+                until: 100,
+                index: TestIndex::Missing,
+            }],
+            opened: Cell::new(0),
+        };
+        let mut found = Vec::new();
+        let mut before = None;
+        loop {
+            let filter = Filter {
+                kind: Some(RecordKind::Chain),
+                ..Filter::default()
+            };
+            let query = Query {
+                before,
+                limit: 1_000,
+                filter,
+                ..Query::default()
+            };
+            let page = read(&evidence, &query).unwrap();
+            assert!(
+                page.records.len() * 60_000 < 2 * MAX_FOUND_BYTES,
+                "{}",
+                page.records.len()
+            );
+            found.extend(page.records.iter().map(|record| record.index));
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, (0..100).rev().collect::<Vec<u64>>());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum RecordBody {
         sequence: u64,
         /// The report.
         entry: v1::Entry,
+        /// Of a chain that the ledger already had: what it is known by. The chain itself is then not in `entry`.
+        known_chain: Vec<u8>,
     },
     /// What happened to the source itself.
     Source(StoredSourceChange),

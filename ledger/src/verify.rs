@@ -13,11 +13,12 @@ use std::sync::Arc;
 use credence_storage::durable;
 use credence_storage::frames::{FrameError, FrameKind, FrameReader};
 
+use crate::accounts::Accounts;
 use crate::checkpoint::{Checkpoint, SignedCheckpoint};
 use crate::group::Group;
 use crate::identity::{IdentityError, origins_of, verifier_key_of};
 use crate::index::{IndexError, IndexFile, IndexSecret};
-use crate::keys::{self, KeyFile};
+use crate::keys::{self, KeyError, KeyFile};
 use crate::note::VerifierKey;
 use crate::recovery::index_again;
 use crate::seal::Opener;
@@ -45,6 +46,8 @@ pub struct Findings {
     pub size: u64,
     /// Everything that is wrong.
     pub problems: Vec<Problem>,
+    /// What could not be looked at, and why.
+    pub unchecked: Vec<String>,
     /// What an interrupted write looks like, beyond what was published: the next start cuts it off.
     pub torn: Option<Problem>,
     /// An erasure that is not completed: the control plane, or its next start, is yet to drop rows from the index.
@@ -75,7 +78,13 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     let key = checking.key(against);
     // Before the leaves: those of a running control plane only become more.
     checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key, against.key.is_some()));
-    checking.tree(against);
+    let mut accounts = checking.accounts();
+    let known = checking.findings.problems.len();
+    checking.tree(against, &mut accounts);
+    // Of leaves that could not be read nobody knows what they account for.
+    if let Some(accounts) = accounts.filter(|_| checking.findings.problems.len() == known) {
+        checking.account(&accounts);
+    }
     checking.keys();
     checking.indexes();
     Ok(checking.findings)
@@ -125,12 +134,19 @@ impl Checking<'_> {
         });
     }
 
+    fn unchecked(&mut self, file: &Path, why: &io::Error) {
+        self.findings.unchecked.push(format!("{}: {why}", file.display()));
+    }
+
     /// The log's key, and whether the folder's own is the same.
     fn key(&mut self, against: &Against) -> Option<VerifierKey> {
         let own = match verifier_key_of(self.folder) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
-            Err(IdentityError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => None,
+            Err(IdentityError::Io { path, error }) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.unchecked(&path, &error);
+                None
+            }
             Err(error) => {
                 self.problem(error.path().to_owned(), Some(0), &error);
                 None
@@ -168,13 +184,13 @@ impl Checking<'_> {
     }
 
     /// Every leaf, every hash, and every root that was signed.
-    fn tree(&mut self, against: &Against) {
+    fn tree(&mut self, against: &Against, accounts: &mut Option<Accounts>) {
         let mut growing = self.growing(against);
         let segments = match self.segments() {
             Ok(segments) => segments,
             Err(error) => return self.problem(self.path("segments"), None, error),
         };
-        if !self.leaves(segments.into(), &mut growing) {
+        if !self.leaves(segments.into(), &mut growing, accounts) {
             return;
         }
         let size = growing.frontier.size();
@@ -200,7 +216,12 @@ impl Checking<'_> {
     }
 
     /// Every leaf of these segments; whether they follow one another.
-    fn leaves(&mut self, mut segments: VecDeque<(u64, PathBuf)>, growing: &mut Growing) -> bool {
+    fn leaves(
+        &mut self,
+        mut segments: VecDeque<(u64, PathBuf)>,
+        growing: &mut Growing,
+        accounts: &mut Option<Accounts>,
+    ) -> bool {
         self.begin(&segments, growing);
         while let Some((first, path)) = segments.pop_front() {
             let size = growing.frontier.size();
@@ -209,7 +230,7 @@ impl Checking<'_> {
                 self.problem(path, None, found);
                 return false;
             }
-            let whole = self.segment(&path, growing);
+            let whole = self.segment(&path, growing, accounts);
             if let Err(FrameError::Io { .. }) = whole
                 && let Some(held) = self.held_instead_of(first)
             {
@@ -306,7 +327,12 @@ impl Checking<'_> {
         }
     }
 
-    fn segment(&mut self, path: &Path, growing: &mut Growing) -> Result<(), FrameError> {
+    fn segment(
+        &mut self,
+        path: &Path,
+        growing: &mut Growing,
+        accounts: &mut Option<Accounts>,
+    ) -> Result<(), FrameError> {
         let reader = FrameReader::open(path, FrameKind::SealedLedger)?;
         let read = reader.scan(|frame| {
             let group = Group::parse(&frame.payload).ok_or("the frame holds no group of records")?;
@@ -319,6 +345,9 @@ impl Checking<'_> {
                 return Err("it was written behind other records than those that are there");
             }
             for (_, leaf) in group.leaves() {
+                if let Some(accounts) = accounts.as_mut() {
+                    accounts.take(growing.frontier.size(), leaf);
+                }
                 self.push(leaf_hash(leaf), growing, false);
             }
             Ok(())
@@ -402,6 +431,50 @@ impl Checking<'_> {
 // === impl Checking: what is made to read the leaves ===
 
 impl Checking<'_> {
+    /// None if the keys can not be read, of which [`Checking::keys`] tells.
+    fn accounts(&mut self) -> Option<Accounts> {
+        let path = self.path("keys");
+        let origins = origins_of(self.folder).ok()?;
+        match Accounts::open(&path, origins.first()?.as_str()) {
+            Ok(accounts) => Some(accounts),
+            Err(KeyError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.unchecked(&path, &error);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// What is not there any more has to be accounted for.
+    fn account(&mut self, accounts: &Accounts) {
+        let first = self.findings.first;
+        if !accounts.excuses(first) {
+            let path = self.path("segments").join(format!("{first:020}"));
+            let found = format!(
+                "it is the oldest, but no note in the ledger says that the records before {first} were removed; restore \
+                 them from a backup"
+            );
+            self.problem(path, None, found);
+        }
+        let held = || {
+            let segments = self.segments()?;
+            Ok::<_, io::Error>(segments.first().map_or(0, |(first, _)| *first))
+        };
+        let path = self.path("keys");
+        match accounts.unaccounted(held) {
+            Ok(unaccounted) => {
+                for (name, wrong) in unaccounted {
+                    self.problem(
+                        path.clone(),
+                        Some(keys::offset_of(name)),
+                        format!("key {name}: {wrong}"),
+                    );
+                }
+            }
+            Err(error) => self.problem(self.path("segments"), None, error),
+        }
+    }
+
     fn keys(&mut self) {
         let path = self.path("keys");
         // A running control plane may be just about to overwrite a slot.
@@ -425,7 +498,7 @@ impl Checking<'_> {
         let path = self.path("index-key");
         let secret = match durable::read_small_file(&path, 32) {
             Ok(secret) => secret,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return self.unchecked(&path, &error),
             Err(error) => return self.problem(path, None, error),
         };
         let Ok(secret) = <[u8; 32]>::try_from(secret).map(IndexSecret) else {
@@ -584,7 +657,7 @@ mod tests {
         let pruned = ledger.prune(600, None).unwrap();
         assert_eq!((pruned.first, pruned.segments), (512, 2));
         let mut growing = checking.growing(&Against::default());
-        assert!(checking.leaves(segments.into(), &mut growing));
+        assert!(checking.leaves(segments.into(), &mut growing, &mut None));
         assert_eq!(checking.findings.problems, []);
         assert_eq!(
             (checking.findings.first, growing.frontier.size()),

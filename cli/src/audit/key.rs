@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use credence_ledger::identity::verifier_key_of;
 
+use super::prove::parse_key;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 
@@ -27,7 +28,10 @@ impl Key {
                 let key = verifier_key_of(&folder.join("ledger")).map_err(|error| Failure::input(error.to_string()))?;
                 writeln!(out, "{key}")?;
             }
-            None => write!(out, "{}", self.control_plane.visitor()?.get("/ledger/key", &[])?)?,
+            None => {
+                let key = parse_key(&self.control_plane.visitor()?.get("/ledger/key", &[])?)?;
+                writeln!(out, "{key}")?;
+            }
         }
         Ok(Outcome::Done)
     }

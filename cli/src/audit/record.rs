@@ -173,7 +173,7 @@ pub(super) enum Heading {
 pub(super) fn print(records: &[Record], json: bool, heading: Heading, out: &mut impl Write) -> Result<(), Failure> {
     if json {
         for record in records {
-            writeln!(out, "{}", record.text)?;
+            writeln!(out, "{}", words::printable_json(&record.text))?;
         }
         return Ok(());
     }

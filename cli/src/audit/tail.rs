@@ -4,8 +4,9 @@ use std::io::Write;
 
 use super::conditions::Conditions;
 use super::query::newest;
-use super::record::{Heading, Record, print};
+use super::record::{Heading, Record, print, unreadable};
 use crate::control_plane::ControlPlaneOptions;
+use crate::events::Event;
 use crate::failure::{Failure, Outcome};
 use crate::following::Stream;
 
@@ -30,24 +31,45 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client()?;
-        // Whatever it is, so that nothing is shown twice and nothing is missed.
-        let head = newest(&client, &Conditions::default(), None, None, 1)?;
-        let head = head.first().map(|record| record.index);
-        let mut records = newest(&client, &self.conditions, head.map(|index| index + 1), None, self.last)?;
-        records.reverse();
-        print(&records, self.json, Heading::Printed, out)?;
-        out.flush()?;
+        // Who has mistaken the place or his credential is told at once, and not that it is tried again.
+        newest(&client, &Conditions::default(), None, None, 1)?;
         let stream = Stream {
             path: "/v1/audit/stream",
             parameters: self.conditions.parameters(),
-            position: head.map(|index| index.to_string()),
+            position: None,
         };
-        stream.follow(client, |event| {
+        let mut begun = false;
+        stream.follow(self.control_plane.client()?, |event| {
+            // Only the stream knows where it begins: what is before that is asked for, so that nothing is shown twice and
+            // nothing is missed, however little of the ledger the credential may see.
+            if !begun && let Some(beginning) = beginning(event)? {
+                begun = true;
+                let mut records = newest(&client, &self.conditions, Some(beginning), None, self.last)?;
+                records.reverse();
+                print(&records, self.json, Heading::Printed, out)?;
+                out.flush()?;
+            }
             if event.name == "record" {
                 print(&[Record::read(&event.data)?], self.json, Heading::Omitted, out)?;
                 out.flush()?;
             }
             Ok(())
         })
+    }
+}
+
+/// The index before which nothing stands above this event.
+fn beginning(event: &Event) -> Result<Option<u64>, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Alive {
+        next: u64,
+    }
+    match event.name.as_str() {
+        "record" => Ok(Some(Record::read(&event.data)?.index)),
+        "alive" => {
+            let Alive { next } = serde_json::from_str(&event.data).map_err(|error| unreadable(&error))?;
+            Ok(Some(next))
+        }
+        _ => Ok(None),
     }
 }

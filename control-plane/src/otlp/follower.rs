@@ -93,6 +93,8 @@ impl Follower {
                     );
                     self.cursor.write().await;
                     self.note_waiting();
+                    // Read again then: what is erased while the collector is away must not be sent afterwards.
+                    self.pending = Vec::new();
                     tokio::time::sleep(pause).await;
                 }
             }

@@ -49,7 +49,7 @@ pub(crate) fn log_record(record: LedgerRecord) -> LogRecord {
     attributes.number("credence.ledger.index", record.index);
     attributes.text("credence.source", &record.source);
     let mut said = match record.body {
-        RecordBody::Entry { sequence, entry } => {
+        RecordBody::Entry { sequence, entry, .. } => {
             attributes.number("credence.sequence", sequence);
             match entry.entry {
                 Some(EntryKind::Event(event)) => decision(event, &mut attributes),
@@ -390,6 +390,7 @@ mod tests {
         RecordBody::Entry {
             sequence: 3,
             entry: v1::Entry { entry: Some(entry) },
+            known_chain: Vec::new(),
         }
     }
 

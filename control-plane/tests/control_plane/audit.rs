@@ -238,6 +238,12 @@ async fn a_damaged_ledger_refuses_evidence_says_so_and_does_not_touch_revocation
     let refused = server.report(None).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("damaged"), "{refused}");
+    // Whoever asks what is recorded of somebody must not be told: nothing.
+    for path in ["/v1/audit/events", "/v1/audit/events/0", "/v1/audit/stream"] {
+        let answer = server.get_with(path, &[("last-event-id", "0")]).await;
+        assert_eq!(answer.status, 503, "{path}: {}", answer.text);
+        assert!(answer.text.contains("ledger/keys"), "{}", answer.text);
+    }
     server.revoke(raise("alice")).await;
 }
 
@@ -280,6 +286,28 @@ async fn aggregates_and_gaps_are_kinds_of_their_own() {
         (&"aggregate".into(), &9.into())
     );
     assert_eq!(found[1]["time"], "2027-01-15T08:00:00Z");
+}
+
+#[tokio::test]
+async fn a_chain_that_was_presented_before_is_shown_by_its_digest_and_not_as_another() {
+    let place = Place::new();
+    let server = place.start().await;
+    let (mut reporter, _) = server.report(None).await.unwrap();
+    let chain = v1::Entry {
+        entry: Some(v1::entry::Entry::Chain(v1::PresentedChain {
+            chain: b"a~b".to_vec(),
+            principal: None,
+        })),
+    };
+    reporter.batch(1, vec![chain.clone(), chain]).await;
+    reporter.acknowledged().await;
+    let found = server.events("?kind=chain").await;
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0]["chain_digest"], found[1]["chain_digest"]);
+    assert_eq!((found[0].get("chain"), found[1]["chain"].as_str()), (None, Some("a~b")));
+    let digest = found[0]["chain_digest"].as_str().unwrap();
+    let itself = server.events(&format!("?chain_digest={digest}")).await;
+    assert_eq!(itself, [found[1].clone()]);
 }
 
 #[tokio::test]

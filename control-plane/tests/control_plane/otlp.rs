@@ -18,11 +18,12 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use prost::Message as _;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
-use super::harness::{Place, Server, event, events};
+use super::harness::{ISSUER, Place, Server, TOKEN, event, events};
 
 /// A collector that answers as it is told, and then takes everything.
 #[derive(Clone)]
@@ -280,6 +281,34 @@ async fn a_dead_collector_delays_nothing_and_gets_everything_once_it_is_back() {
     collector.grpc(&address).await;
     assert_eq!(indexes(&until(&mut requests, 2).await), [0, 1, 2]);
     server.wait_for("credence_otlp_waiting 0").await;
+}
+
+#[tokio::test]
+async fn what_is_erased_while_the_collector_is_away_is_not_sent_when_it_is_back() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let place = Place::new();
+    let server = place.start().await;
+    let (mut reporter, _) = server.report(None).await.unwrap();
+    reporter.batch(1, events(&["a", "b"])).await;
+    reporter.acknowledged().await;
+    drop((reporter, server));
+    // So that it has tried to send them.
+    let server = start(&place, &format!("http://{address}"), OtlpProtocol::Grpc).await;
+    server.wait_for("credence_otlp_failures_total 1").await;
+    let whom = json!({"principal": {"issuer": ISSUER, "subject": "alice"}, "reason": "request 17"});
+    let authorization = format!("Bearer {TOKEN}");
+    let erased = server
+        .post("/v1/audit/erasures", whom.to_string(), &[&authorization])
+        .await;
+    assert_eq!(erased.status, 200, "{}", erased.text);
+    let (collector, mut requests) = Collector::new(&[]);
+    collector.grpc(&address).await;
+    let records = until(&mut requests, erased.json()["index"].as_i64().unwrap()).await;
+    let names: Vec<_> = records[1..3].iter().map(|record| record.event_name.as_str()).collect();
+    assert_eq!(names, ["credence.erased"; 2]);
+    assert!(!format!("{records:?}").contains("alice"), "{records:?}");
 }
 
 #[tokio::test]

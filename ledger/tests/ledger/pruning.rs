@@ -133,7 +133,7 @@ fn a_chain_that_has_not_expired_outlives_its_segment() {
     assert_eq!(pruned.chains, 1);
     let reader = ledger.reader();
     let carried = reader.record(reader.size() - 2).unwrap();
-    assert!(matches!(carried.body, RecordBody::Entry { sequence: 0, entry } if entry == chain(1 << 40)));
+    assert!(matches!(carried.body, RecordBody::Entry { sequence: 0, entry, .. } if entry == chain(1 << 40)));
     // It is known, and the other one is not any more.
     ledger.append(&[batch(1203, vec![chain(1 << 40), chain(1)])]).unwrap();
     let subjects = subjects(&reader);

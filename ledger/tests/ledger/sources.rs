@@ -24,7 +24,7 @@ fn what_was_appended_is_read_back_at_once_and_after_a_restart() {
         .unwrap();
     let before = ledger.reader().records(0..3).unwrap();
     assert_eq!(subjects(&ledger.reader()), ["source", "a", "b"]);
-    assert!(matches!(&before[2].body, RecordBody::Entry { sequence: 2, entry } if *entry == event("b", "read")));
+    assert!(matches!(&before[2].body, RecordBody::Entry { sequence: 2, entry, .. } if *entry == event("b", "read")));
     assert_eq!(before[1].source, SOURCE.to_string());
     drop(ledger);
     let ledger = open(folder.path());

@@ -149,6 +149,49 @@ fn records_that_were_left_out_or_cut_off_are_missed() {
     assert!(!verify(missing_end.path(), &against).unwrap().problems.is_empty());
 }
 
+/// No hash tells of these: the tree is whole.
+#[test]
+fn what_is_gone_without_a_note_that_accounts_for_it_is_missed() {
+    let (folder, older) = stopped();
+    let named = |folder: &Path, file: &Path| {
+        let found = check(folder);
+        let problem = found.problems.iter().find(|problem| problem.file == file);
+        problem.unwrap_or_else(|| panic!("{found:?}")).found.clone()
+    };
+    let oldest_gone = copy(folder.path());
+    let segments = segment_files(oldest_gone.path());
+    std::fs::remove_file(&segments[0]).unwrap();
+    assert!(named(oldest_gone.path(), &segments[1]).contains("no note"));
+
+    let keys = |folder: &Path| folder.join("keys");
+    let all = std::fs::read(keys(folder.path())).unwrap();
+    let keys_cut_off = copy(folder.path());
+    std::fs::write(keys(keys_cut_off.path()), &all[..64]).unwrap();
+    assert!(named(keys_cut_off.path(), &keys(keys_cut_off.path())).contains("it is not there"));
+    let key_zeroed = copy(folder.path());
+    let mut zeroed = all.clone();
+    zeroed[64..128].fill(0);
+    std::fs::write(keys(key_zeroed.path()), zeroed).unwrap();
+    let found = check(key_zeroed.path());
+    assert_eq!(found.problems[0].offset, Some(64), "{found:?}");
+
+    // Erased elsewhere, so that the slot is as it should be.
+    let key_destroyed = copy(folder.path());
+    let elsewhere = copy(folder.path());
+    let identity = identity(elsewhere.path(), "ab12");
+    let mut ledger = try_open(elsewhere.path(), options_of(&identity)).unwrap().0;
+    ledger.erase(principal("alice"), "", "").unwrap().unwrap();
+    publish(&identity, tree(&ledger.reader()));
+    drop(ledger);
+    std::fs::copy(keys(elsewhere.path()), keys(key_destroyed.path())).unwrap();
+    assert!(named(key_destroyed.path(), &keys(key_destroyed.path())).contains("no note"));
+    let against = Against {
+        key: None,
+        since: vec![older],
+    };
+    assert_eq!(verify(elsewhere.path(), &against).unwrap().problems, []);
+}
+
 #[test]
 fn what_was_pruned_is_no_problem_and_its_hashes_are_still_checked() {
     let (folder, older) = stopped();

@@ -29,13 +29,19 @@ impl NewFile {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
+        // One that is there may be another's, who could read what is written into it.
         let file = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&partial)
-            .map_err(|error| failed(&partial, &error))?;
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => Failure::input(format!(
+                    "{} is there already: another export is writing it, or one was interrupted; remove it in that case",
+                    partial.display()
+                )),
+                _ => failed(&partial, &error),
+            })?;
         Ok(Self {
             path: path.to_owned(),
             partial,

@@ -1,7 +1,8 @@
 //! `credence audit verify`: whether the ledger is what it was published to be. Each way to ask is a function here; what is
-//! read over the network is in [`online`].
+//! read over the network is in [`online`], and what witnesses say in [`witnesses`].
 
 mod online;
+mod witnesses;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use credence_ledger::note::VerifierKey;
 use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::verify::{Against, verify};
 
+use self::witnesses::WitnessOptions;
 use super::prove::parse_key;
 use super::signatures::SignatureOptions;
 use crate::control_plane::ControlPlaneOptions;
@@ -23,7 +25,8 @@ use crate::files;
 ///
 /// With --data, every byte of a data folder's ledger, while a control plane may be using it; with --proof, a proof that
 /// `credence audit prove` has printed; otherwise what a control plane publishes. Says what is wrong, and where; the exit
-/// code is then 1. With --data and --signatures, the recorded delegations are verified instead.
+/// code is then 1. Says too what was not checked. With --data and --signatures, the recorded delegations are verified
+/// instead.
 #[derive(Debug, clap::Args)]
 pub(super) struct Verify {
     #[command(flatten)]
@@ -50,6 +53,9 @@ pub(super) struct Verify {
     since_key: Option<VerifierKey>,
 
     #[command(flatten)]
+    witnesses: WitnessOptions,
+
+    #[command(flatten)]
     signatures: SignatureOptions,
 }
 
@@ -58,7 +64,7 @@ impl Verify {
         match (&self.data, &self.proof, &self.key) {
             (Some(data), _, _) if self.signatures.signatures => self.signatures.run(&data.join("ledger"), out),
             (Some(data), _, _) => self.folder(&data.join("ledger"), out),
-            (None, Some(proof), Some(key)) => check_proof(proof, key, out),
+            (None, Some(proof), Some(key)) => self.proof(proof, key, out),
             _ => self.published(out),
         }
     }
@@ -68,9 +74,12 @@ impl Verify {
             Some(key) => Some(key.clone()),
             None => credence_ledger::identity::verifier_key_of(folder).ok(),
         };
+        let mut since = self.since(key.as_ref())?;
+        let cosigned = key.as_ref().and_then(|key| published_in(folder, key));
+        since.extend(cosigned.clone());
         let against = Against {
             key: self.key.clone(),
-            since: self.since(key.as_ref())?,
+            since,
         };
         let found = verify(folder, &against)
             .map_err(|error| Failure::input(format!("{}: {error}; name a data folder", folder.display())))?;
@@ -94,10 +103,23 @@ impl Verify {
                 "unfinished: {erasing} (the control plane drops them, or its next start does)"
             )?;
         }
+        for unchecked in &found.unchecked {
+            writeln!(out, "not checked: {unchecked}")?;
+        }
+        if self.key.is_none()
+            && let Some(key) = &key
+        {
+            say_believed(key, "the folder", out)?;
+        }
+        // One that can not be opened is damaged, as is said below.
+        let is_cosigned = match (&cosigned, &key) {
+            (Some(cosigned), Some(key)) => self.witnesses.check(cosigned.note(), key, out)?,
+            _ => self.witnesses.are_none(),
+        };
         for problem in &found.problems {
             writeln!(out, "DAMAGED: {problem}")?;
         }
-        Ok(outcome(found.problems.is_empty(), out)?)
+        Ok(outcome(found.problems.is_empty() && is_cosigned, out)?)
     }
 
     fn published(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
@@ -106,18 +128,51 @@ impl Verify {
             Some(key) => key.clone(),
             None => parse_key(&client.get("/ledger/key", &[])?)?,
         };
-        let since = self.since(Some(&key))?;
+        let mut since = self.since(Some(&key))?;
+        // The latest has rarely been cosigned yet. Asked for first, it is one that the latest goes on from.
+        let cosigned = match self.witnesses.are_none() {
+            true => None,
+            false => Some(online::checkpoint(&client, "/ledger/checkpoint/witnessed", &key)?),
+        };
+        since.extend(cosigned.clone());
         let found = online::check(&client, &key, &since)?;
-        print_checkpoint(&found.checkpoint, out)?;
+        print_checkpoint(found.signed.checkpoint(), out)?;
         writeln!(
             out,
-            "records: {} to {}, of which {} are held",
-            0, found.checkpoint.size, found.held
+            "records: {} to {}, of which those from {} on are held",
+            0,
+            found.signed.checkpoint().size,
+            found.first
         )?;
+        if self.key.is_none() {
+            say_believed(&key, "the control plane", out)?;
+        }
+        let note = cosigned.as_ref().unwrap_or(&found.signed).note();
+        let is_cosigned = self.witnesses.check(note, &key, out)?;
         for problem in &found.problems {
             writeln!(out, "DAMAGED: {problem}")?;
         }
-        Ok(outcome(found.problems.is_empty(), out)?)
+        Ok(outcome(found.problems.is_empty() && is_cosigned, out)?)
+    }
+
+    fn proof(&self, path: &Path, key: &VerifierKey, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let text = files::read(path, "the proof")?;
+        let proof = str::from_utf8(&text)
+            .map_err(|error| error.to_string())
+            .and_then(|text| TlogProof::parse(text).map_err(|error| error.to_string()))
+            .map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        match proof.verify(key) {
+            Ok(checkpoint) => {
+                print_checkpoint(&checkpoint, out)?;
+                writeln!(out, "record: {} is in it", proof.index)?;
+                let is_cosigned = self.witnesses.check(&proof.checkpoint, key, out)?;
+                Ok(outcome(is_cosigned, out)?)
+            }
+            Err(error) => {
+                writeln!(out, "NOT PROVEN: {}: {error}", path.display())?;
+                Ok(Outcome::Denied)
+            }
+        }
     }
 
     fn since(&self, key: Option<&VerifierKey>) -> Result<Vec<SignedCheckpoint>, Failure> {
@@ -135,23 +190,20 @@ impl Verify {
     }
 }
 
-fn check_proof(path: &Path, key: &VerifierKey, out: &mut impl Write) -> Result<Outcome, Failure> {
-    let text = files::read(path, "the proof")?;
-    let proof = str::from_utf8(&text)
-        .map_err(|error| error.to_string())
-        .and_then(|text| TlogProof::parse(text).map_err(|error| error.to_string()))
-        .map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
-    match proof.verify(key) {
-        Ok(checkpoint) => {
-            print_checkpoint(&checkpoint, out)?;
-            writeln!(out, "record: {} is in it", proof.index)?;
-            Ok(outcome(true, out)?)
-        }
-        Err(error) => {
-            writeln!(out, "NOT PROVEN: {}: {error}", path.display())?;
-            Ok(Outcome::Denied)
-        }
-    }
+/// The checkpoint in the folder with the cosignatures that it has; the leaves are compared with it like with any earlier
+/// one, since a running control plane may publish the next at any time.
+fn published_in(folder: &Path, key: &VerifierKey) -> Option<SignedCheckpoint> {
+    let note = files::read(&folder.join("checkpoint"), "the published checkpoint").ok()?;
+    SignedCheckpoint::open(&note, key).ok()
+}
+
+/// Whoever made the one can have made the other to match.
+fn say_believed(key: &VerifierKey, whose: &str, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(
+        out,
+        "not checked: the key, {key}, which is {whose}'s own word: give the one that you trust as --key"
+    )?;
+    Ok(())
 }
 
 fn print_checkpoint(checkpoint: &Checkpoint, out: &mut impl Write) -> Result<(), Failure> {

@@ -10,23 +10,22 @@ use crate::failure::Failure;
 
 /// What was found.
 pub(super) struct Published {
-    pub(super) checkpoint: Checkpoint,
-    /// How many entries are still held.
-    pub(super) held: u64,
+    pub(super) signed: SignedCheckpoint,
+    /// The first entry that is still held.
+    pub(super) first: u64,
     pub(super) problems: Vec<String>,
 }
 
 /// Reads everything. Whatever is checked, is checked against the root that the key has signed.
 pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoint]) -> Result<Published, Failure> {
-    let note = client.get("/ledger/checkpoint", &[])?;
-    let signed = SignedCheckpoint::open(note.as_bytes(), key)
-        .map_err(|error| Failure::operation(format!("the published checkpoint: {error}")))?;
+    let signed = self::checkpoint(client, "/ledger/checkpoint", key)?;
     let checkpoint = signed.checkpoint().clone();
     let mut reading = Reading {
         client,
         frontier: Frontier::new(),
         levels: Vec::new(),
-        held: 0,
+        first: 0,
+        last_held: None,
         problems: Vec::new(),
     };
     let commitments: Vec<_> = since
@@ -50,10 +49,17 @@ pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoin
     }
     reading.tiles_above(checkpoint.size)?;
     Ok(Published {
-        checkpoint,
-        held: reading.held,
+        signed,
+        first: reading.first,
         problems: reading.problems,
     })
+}
+
+/// One that the log of this key has signed.
+pub(super) fn checkpoint(client: &Client, path: &str, key: &VerifierKey) -> Result<SignedCheckpoint, Failure> {
+    let note = client.get(path, &[])?;
+    SignedCheckpoint::open(note.as_bytes(), key)
+        .map_err(|error| Failure::operation(format!("the published checkpoint: {error}")))
 }
 
 struct Reading<'a> {
@@ -61,7 +67,10 @@ struct Reading<'a> {
     frontier: Frontier,
     /// The hashes that the entries lead to, from level 1 on.
     levels: Vec<Vec<Hash>>,
-    held: u64,
+    /// The first entry that is held, as far as the bundles were read.
+    first: u64,
+    /// The latest bundle that was given.
+    last_held: Option<Tile>,
     problems: Vec<String>,
 }
 
@@ -74,12 +83,13 @@ impl Reading<'_> {
         };
         let tiled = self.hashes(&tile)?;
         let Some(contents) = self.client.fetch(&path(&bundle))? else {
+            self.gone(bundle)?;
             return Ok(tiled);
         };
+        self.last_held = Some(bundle);
         let hashes = leaves(&contents).ok_or_else(|| {
             Failure::operation(format!("{} is no bundle of entries (C2SP tlog-tiles)", path(&bundle)))
         })?;
-        self.held += hashes.len() as u64;
         if hashes.len() != tiled.len() {
             self.problems.push(format!(
                 "{} has {} entries instead of {}",
@@ -99,6 +109,22 @@ impl Reading<'_> {
         }
         // The tree is that of the hashes: of entries that are wrong has been told.
         Ok(tiled)
+    }
+
+    /// Only the oldest are ever pruned: one that is gone behind one that is held is withheld.
+    fn gone(&mut self, bundle: Tile) -> Result<(), Failure> {
+        self.first = bundle.first().saturating_add(u64::from(bundle.width));
+        if let Some(held) = self.last_held.take()
+            // Unless all of it was pruned since.
+            && self.client.fetch(&path(&held))?.is_some()
+        {
+            self.problems.push(format!(
+                "{} is not there (410), but {}, which is older, is",
+                path(&bundle),
+                path(&held)
+            ));
+        }
+        Ok(())
     }
 
     fn push(&mut self, leaf: Hash) {
@@ -141,13 +167,12 @@ impl Reading<'_> {
 
     fn hashes(&self, tile: &Tile) -> Result<Vec<Hash>, Failure> {
         let path = path(tile);
-        let contents = self.client.fetch(&path)?;
+        let contents = self.client.fetch(&path)?.unwrap_or_default();
         let hashes: Vec<_> = contents
-            .unwrap_or_default()
             .chunks(32)
             .filter_map(|hash| hash.try_into().ok().map(Hash))
             .collect();
-        if hashes.len() == usize::from(tile.width) {
+        if hashes.len() == usize::from(tile.width) && contents.len() == 32 * hashes.len() {
             return Ok(hashes);
         }
         Err(Failure::operation(format!(

@@ -98,6 +98,7 @@ pub(super) async fn reading<T: Send + 'static>(
     api: &Api,
     read: impl FnOnce(&LedgerReader) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, Problem> {
+    check_readable(api)?;
     let failed = |error: &dyn std::fmt::Display| {
         tracing::error!(%error, "the ledger can not be read");
         Problem::new(
@@ -111,6 +112,14 @@ pub(super) async fn reading<T: Send + 'static>(
         .await
         .map_err(|error| failed(&error))?
         .map_err(|error| failed(&error))
+}
+
+/// One that could not be opened has no records to show, and is not empty for that: nobody knows what it holds.
+pub(super) fn check_readable(api: &Api) -> Result<(), Problem> {
+    match api.reader.records(0..0) {
+        Ok(_) => Ok(()),
+        Err(damage) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, damage.to_string())),
+    }
 }
 
 fn question(asked: Asked, caller: &Caller) -> Result<Query, Problem> {

@@ -23,7 +23,7 @@ use super::super::query::once;
 use super::super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
 use super::super::standing::Standing;
 use super::conditions::{Asked, bad_request, whole};
-use super::events::reading;
+use super::events::{check_readable, reading};
 use super::view::RecordView;
 use crate::access::{Caller, Permission};
 use crate::metrics::{Counted, StreamEnd};
@@ -39,6 +39,7 @@ pub(crate) async fn follow(
 ) -> Result<Response, Problem> {
     let asked = Asked::read(text.as_deref())?;
     asked.check_scope(&caller)?;
+    check_readable(&api)?;
     // Asked first: what is recorded in between is shown.
     let growth = api.ledger_growth.clone();
     let next = first_of(&headers, asked.rest, api.reader.size())?;

@@ -45,8 +45,9 @@ enum KindView {
     Chain {
         chain_digest: String,
         principal: Option<PrincipalView>,
-        /// The tokens, root first, joined by `~`.
-        chain: String,
+        /// The tokens, root first, joined by `~`; absent if another record has them, which is found by the digest.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        chain: Option<String>,
     },
     /// What the control plane has to say of the ledger.
     Note(NoteView),
@@ -138,7 +139,11 @@ struct SourceView {
 impl From<LedgerRecord> for RecordView {
     fn from(record: LedgerRecord) -> Self {
         let (sequence, kind) = match record.body {
-            RecordBody::Entry { sequence, entry } => (Some(sequence), KindView::from(entry)),
+            RecordBody::Entry {
+                sequence,
+                entry,
+                known_chain,
+            } => (Some(sequence), KindView::of(entry, &known_chain)),
             RecordBody::Source(change) => (None, KindView::Source(change.into())),
             RecordBody::Note(note) => (None, KindView::Note(note.into())),
             RecordBody::Erased => (None, KindView::Erased),
@@ -153,8 +158,11 @@ impl From<LedgerRecord> for RecordView {
     }
 }
 
-impl From<v1::Entry> for KindView {
-    fn from(entry: v1::Entry) -> Self {
+// === impl KindView ===
+
+impl KindView {
+    /// `known_chain` is the digest of a chain that the entry is about without having it.
+    fn of(entry: v1::Entry, known_chain: &[u8]) -> Self {
         match entry.entry {
             Some(EntryKind::Event(event)) => Self::Decision(Box::new(event.into())),
             Some(EntryKind::Aggregate(aggregate)) => Self::Aggregate {
@@ -179,10 +187,15 @@ impl From<v1::Entry> for KindView {
                 first_time: nanoseconds(gap.first_time_unix_nano),
                 last_time: nanoseconds(gap.last_time_unix_nano),
             },
-            Some(EntryKind::Chain(chain)) => Self::Chain {
+            Some(EntryKind::Chain(chain)) if known_chain.is_empty() => Self::Chain {
                 chain_digest: hexadecimal(&chain_digest(&chain.chain)),
                 principal: chain.principal.map(PrincipalView::from),
-                chain: String::from_utf8_lossy(&chain.chain).into_owned(),
+                chain: Some(String::from_utf8_lossy(&chain.chain).into_owned()),
+            },
+            Some(EntryKind::Chain(chain)) => Self::Chain {
+                chain_digest: hexadecimal(known_chain),
+                principal: chain.principal.map(PrincipalView::from),
+                chain: None,
             },
             None => Self::Unknown,
         }
@@ -345,7 +358,11 @@ mod tests {
         let entry = v1::Entry {
             entry: Some(EntryKind::Event(event)),
         };
-        let body = RecordBody::Entry { sequence: 4, entry };
+        let body = RecordBody::Entry {
+            sequence: 4,
+            entry,
+            known_chain: Vec::new(),
+        };
         let record = LedgerRecord {
             index: 9,
             received_unix_nano: 0,

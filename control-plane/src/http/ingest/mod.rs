@@ -9,6 +9,7 @@
 
 mod entry;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use axum::{Extension, Json, Router};
 use credence_wire::v1;
 use prost::Message as _;
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -150,7 +152,41 @@ struct Opening {
 struct Batch<'a> {
     first_sequence: u64,
     #[serde(borrow)]
-    entries: Vec<&'a RawValue>,
+    entries: Entries<'a>,
+}
+
+/// However many there are, no more are kept than may ever be in a batch: four million bytes may be two million entries.
+#[derive(Debug)]
+struct Entries<'a> {
+    kept: Vec<&'a RawValue>,
+    count: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an array of entries")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Entries<'de>, A::Error> {
+        let (mut kept, mut count) = (Vec::new(), 0);
+        while let Some(entry) = entries.next_element()? {
+            count += 1;
+            if count <= MOST_ENTRIES {
+                kept.push(entry);
+            }
+        }
+        Ok(Entries { kept, count })
+    }
 }
 
 /// The batch, if all of it is the caller's business.
@@ -159,10 +195,10 @@ fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, P
         first_sequence,
         entries,
     } = json::parse(body)?;
-    if entries.len() > max_entries {
+    if entries.count > max_entries {
         let detail = format!(
             "a batch has at most {max_entries} entries, and this one {}",
-            entries.len()
+            entries.count
         );
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
     }
@@ -170,7 +206,7 @@ fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, P
         let detail = format!("at first_sequence: sequence numbers go from 1 to {MAX_SEQUENCE}");
         return Err(Problem::from(detail));
     }
-    let entries = entries.into_iter().enumerate().map(|(index, text)| {
+    let entries = entries.kept.into_iter().enumerate().map(|(index, text)| {
         let place = format!("entries[{index}]");
         let entry = entry::read(text, &place)?;
         check_scope(&entry, caller).map_err(|problem| problem.within(&place))?;
@@ -241,9 +277,26 @@ fn unreadable(status: StatusCode, limit: usize) -> Problem {
     Problem::new(status, detail)
 }
 
+/// The most that `max_batch_entries` may be.
+const MOST_ENTRIES: usize = 100_000;
 /// Beyond, no next one could be told from one long ago.
 const MAX_SEQUENCE: u64 = 1 << 63;
 const WAIT_FOR_ANOTHER_REQUEST: Duration = Duration::from_secs(1);
 /// A full disk is not mended in a second.
 const WAIT_FOR_THE_DISK: Duration = Duration::from_secs(5);
 const WAIT_FOR_A_PLACE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_more_entries_than_there_may_be_only_their_number_is_kept() {
+        let body = format!(r#"{{"first_sequence": 1, "entries": [{}0]}}"#, "0,".repeat(2_000_000));
+        let batch: Batch<'_> = json::parse(body.as_bytes()).unwrap();
+        assert_eq!(
+            (batch.entries.count, batch.entries.kept.len()),
+            (2_000_001, MOST_ENTRIES)
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Whether what is gone from a folder is accounted for: the oldest segments by a note of their pruning, a principal's key by
+//! a note of his erasure. The hashes do not tell, for a tree is whole without any of its leaves.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::keys::{self, KeyError, KeyFile, KeyState};
+use crate::leaf::StoredBody;
+use crate::record::Note;
+use crate::seal::{OpenError, OpenedLeaf, Opener, key_name};
+
+/// What the leaves of a folder say, as they are read in their order.
+pub(crate) struct Accounts {
+    keys: Arc<KeyFile>,
+    opener: Opener,
+    /// Keys that were erased before the first leaf was read: the notes of it were there by then.
+    erased: HashSet<u32>,
+    uses: HashMap<u32, Use>,
+    /// Keys whose erasure is noted.
+    noted: HashSet<u64>,
+    /// Below it nothing need be there, as the notes say.
+    pruned_below: u64,
+}
+
+/// What was found of a key.
+struct Use {
+    last_index: u64,
+    /// Whether the first leaf that is sealed with it could be opened, or is known to be erased.
+    opens: bool,
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    /// Before any leaf is read.
+    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, KeyError> {
+        let file = Arc::new(KeyFile::open_to_read(keys)?);
+        Ok(Self {
+            erased: keys::erased(keys)?,
+            opener: Opener::new(origin, Arc::clone(&file)),
+            keys: file,
+            uses: HashMap::new(),
+            noted: HashSet::new(),
+            pruned_below: 0,
+        })
+    }
+
+    /// Takes in the leaf of this index.
+    pub(crate) fn take(&mut self, index: u64, leaf: &[u8]) {
+        let Some(name) = key_name(leaf) else { return };
+        if name == 0 {
+            self.note(index, leaf);
+        }
+        match self.uses.get_mut(&name) {
+            Some(known) => known.last_index = index,
+            None => {
+                // One leaf tells whether the key is the one that it was: to open all takes as long as to read them.
+                let opens = !matches!(
+                    self.opener.open(index, leaf),
+                    Err(OpenError::Damaged { .. } | OpenError::Keys(_))
+                );
+                let last_index = index;
+                self.uses.insert(name, Use { last_index, opens });
+            }
+        }
+    }
+
+    fn note(&mut self, index: u64, leaf: &[u8]) {
+        let Ok(OpenedLeaf::Record(record)) = self.opener.open(index, leaf) else {
+            return;
+        };
+        let Some(StoredBody::Note(note)) = record.body else {
+            return;
+        };
+        match note.note {
+            Some(Note::Erasure(erasure)) => {
+                self.noted.insert(erasure.key);
+            }
+            Some(Note::Pruning(pruning)) => self.pruned_below = self.pruned_below.max(pruning.first),
+            Some(Note::Mismatch(_)) | None => {}
+        }
+    }
+
+    /// Whether everything below this index may be gone.
+    pub(crate) fn excuses(&self, first: u64) -> bool {
+        first <= self.pruned_below
+    }
+
+    /// The keys that are not what the leaves need, and what is wrong with each. `first_held` says below which index
+    /// everything is gone by now: what was sealed with the keys that a pruning destroys.
+    pub(crate) fn unaccounted<E>(
+        &self,
+        first_held: impl FnOnce() -> Result<u64, E>,
+    ) -> Result<Vec<(u32, &'static str)>, E> {
+        let mut found: Vec<(u32, u64, &'static str)> = Vec::new();
+        for (name, used) in &self.uses {
+            let wrong = match self.keys.state(*name) {
+                Ok(KeyState::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
+                    "it was destroyed, and no note in the ledger says that anybody was erased"
+                }
+                Ok(KeyState::Erased) => continue,
+                Ok(KeyState::Live(_)) if used.opens => continue,
+                Ok(KeyState::Live(_)) => "records that are held do not open with it",
+                Ok(KeyState::Missing) | Err(_) => "records that are held were sealed with it, and it is not there",
+            };
+            found.push((*name, used.last_index, wrong));
+        }
+        found.sort_unstable_by_key(|(name, ..)| *name);
+        // Asked only now: a pruning removes segments before it destroys their keys.
+        let held = if found.is_empty() { 0 } else { first_held()? };
+        Ok(found
+            .into_iter()
+            .filter(|(_, last_index, _)| *last_index >= held)
+            .map(|(name, _, wrong)| (name, wrong))
+            .collect())
+    }
+}
