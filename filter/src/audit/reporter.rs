@@ -199,7 +199,9 @@ impl Sending {
         let entries = ring.len().saturating_sub(self.skip.entries);
         let is_enough = match least {
             Least::OneEntry => entries > 0,
-            Least::FullBatch => bytes >= self.max_batch_bytes || entries >= self.max_batch_entries,
+            Least::FullBatch => {
+                bytes >= self.max_batch_bytes.min(WORTH_SENDING_BYTES) || entries >= self.max_batch_entries
+            }
         };
         is_enough && self.in_flight.len() < MAX_IN_FLIGHT
     }
@@ -213,6 +215,10 @@ pub const MAX_BATCH_ENTRIES: usize = 1024;
 
 /// The most bytes of a batch; fewer if the control plane says so.
 pub const MAX_BATCH_BYTES: usize = 256 * 1024;
+
+/// Bytes that are sent at once. Sending more at a time saves little, and what it copies on the way pushes out of the
+/// processor's caches what Envoy works on.
+const WORTH_SENDING_BYTES: usize = 32 * 1024;
 
 /// The least bytes of a batch a control plane must take: the largest entry and the batch's own fields.
 pub const MIN_BATCH_BYTES: usize = MAX_CHAIN_ENTRY_BYTES + BATCH_OVERHEAD;
