@@ -1,0 +1,134 @@
+//! What the pages name is there: reason codes, metrics, tests, benchmarks.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::page::{Page, repository};
+
+#[test]
+fn every_reason_code_has_its_section_in_troubleshooting() {
+    let reasons = Page::read("docs/reasons.md");
+    let codes: Vec<&str> = reasons
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(code, _)| code)
+        .collect();
+    assert!(codes.len() > 50, "{codes:?}");
+    let troubleshooting = Page::read("docs/troubleshooting.md");
+    let sections: Vec<&str> = troubleshooting
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'))
+        .collect();
+    assert_eq!(sections, codes, "docs/troubleshooting.md has other sections than docs/reasons.md has codes");
+}
+
+#[test]
+fn each_section_of_a_reason_code_says_what_to_look_at_and_what_helps() {
+    let troubleshooting = Page::read("docs/troubleshooting.md");
+    for section in troubleshooting.text.split("\n### `").skip(1) {
+        let (code, said) = section.split_once("`\n").unwrap();
+        let said = said.split("\n## ").next().unwrap();
+        for part in ["**Look at**", "**Cure**"] {
+            assert!(said.contains(part), "docs/troubleshooting.md, {code}: {part} is missing");
+        }
+    }
+}
+
+/// These pages name a test by its file and then its name, each in backticks, in one row of a table: all names behind a
+/// file, up to the next file, are tests of it.
+#[test]
+fn the_tests_that_the_pages_name_are_there() {
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in ["docs/promises.md", "docs/threat-model.md"].map(Page::read) {
+        let prose = page.prose();
+        for row in prose.lines().filter(|line| line.starts_with('|')) {
+            let mut file: Option<(&str, String)> = None;
+            for word in row.split('`').skip(1).step_by(2) {
+                if word.ends_with(".rs") && word.contains('/') {
+                    let text = fs::read_to_string(repository().join(word))
+                        .unwrap_or_else(|error| panic!("{}: {word}: {error}", page.path));
+                    file = Some((word, text));
+                } else if let Some((path, text)) = &file {
+                    named += 1;
+                    if !is_a_test(word, text) {
+                        missing.push(format!("{}: {path} has no test {word}", page.path));
+                    }
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(named > 100, "only {named} tests are named");
+}
+
+#[test]
+fn the_metrics_that_the_pages_name_are_documented() {
+    let documented: BTreeSet<String> = ["docs/metrics.md", "docs/control-plane.md"]
+        .iter()
+        .flat_map(|path| {
+            let page = Page::read(path);
+            let names = page.text.lines().filter_map(|line| {
+                let (name, _) = line.strip_prefix("| `credence_")?.split_once('`')?;
+                Some(format!("credence_{name}"))
+            });
+            names.collect::<Vec<_>>()
+        })
+        .collect();
+    for page in Page::all() {
+        for word in page.text.split(|char: char| !(char.is_ascii_alphanumeric() || char == '_')) {
+            // With `_` at its end it is what several begin with.
+            let is_metric = word.starts_with("credence_")
+                && !word.ends_with('_')
+                && !OTHER_NAMES.iter().any(|other| word.starts_with(other));
+            // What Prometheus adds to a counter or a histogram.
+            let without = ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end));
+            let known = documented.contains(word)
+                || documented.contains(&format!("{word}_total"))
+                || without.is_some_and(|name| documented.contains(name));
+            assert!(!is_metric || known, "{}: no metric is called {word}", page.path);
+        }
+    }
+}
+
+#[test]
+fn the_benchmarks_that_the_pages_name_are_there() {
+    for page in Page::all() {
+        for rest in page.text.split("BENCH=").skip(1) {
+            let name: String = rest
+                .chars()
+                .take_while(|char| char.is_ascii_lowercase() || *char == '-')
+                .collect();
+            assert!(
+                repository().join("loadtest").join(format!("bench-{name}")).exists(),
+                "{}: make bench BENCH={name}: there is no such benchmark",
+                page.path
+            );
+        }
+    }
+}
+
+/// Whether there is a test of this name, in this module if one is named.
+fn is_a_test(name: &str, text: &str) -> bool {
+    let (module, name) = match name.rsplit_once("::") {
+        Some((module, name)) => (Some(module), name),
+        None => (None, name),
+    };
+    let in_module = module.is_none_or(|module| text.contains(&format!("mod {module} {{")));
+    let by_macro = text.contains("macro_rules!") && text.split_whitespace().any(|word| word == name);
+    let marked = text.split("#[test]").chain(text.split("#[tokio::test")).skip(1).any(|rest| {
+        let signature = rest.split('{').next().unwrap_or_default();
+        signature.contains(&format!("fn {name}("))
+    });
+    in_module && (marked || by_macro)
+}
+
+/// What begins like a metric and is none: what Envoy's access log calls a denial, and names of crates.
+const OTHER_NAMES: &[&str] = &[
+    "credence_control_plane",
+    "credence_delegation_",
+    "credence_subject",
+    "credence_expired",
+];
