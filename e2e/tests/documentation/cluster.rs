@@ -148,7 +148,7 @@ fn help(program: &Path, words: &[String]) -> String {
 }
 
 /// What may begin a command for a cluster.
-const TOOLS: &[&str] = &["kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl"];
+const TOOLS: &[&str] = &["kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64"];
 
 /// Options that a file follows.
 const FILE_OPTIONS: &[&str] = &["-f", "--filename", "--values", "-k"];

@@ -179,6 +179,7 @@ const NOT_WALKED: &[(&str, &str)] = &[
     ("docs/api.md", "requests beside their answers: control-plane/tests make them"),
     ("docs/control-plane.md", "the reference of options, with folders of a server: cli/tests run them"),
     ("docs/export.md", "cli/tests/export.rs runs them"),
+    ("docs/images.md", "e2e/tests/module_image.rs pushes what `make oci` makes"),
     ("docs/identity-providers.md", "names a server; control-plane/tests/control_plane/scim.rs sends it"),
     ("docs/ledger.md", "cli/tests/control_plane.rs runs them"),
 ];
