@@ -41,7 +41,10 @@ fn the_tools_know_the_options_that_commands_for_a_cluster_give_them() {
     for (place, words) in commands() {
         let tool = words[0].as_str();
         let Some(program) = program(tool) else {
-            assert!(TOOLS.contains(&tool), "{place}: nobody checks `{tool}`: add it to TOOLS");
+            assert!(
+                TOOLS.contains(&tool),
+                "{place}: nobody checks `{tool}`: add it to TOOLS"
+            );
             if !skipped.contains(&words[0]) {
                 eprintln!("SKIPPED: the options of {tool}: it is not built here");
                 skipped.push(words[0].clone());
@@ -49,7 +52,10 @@ fn the_tools_know_the_options_that_commands_for_a_cluster_give_them() {
             continue;
         };
         // Subcommands come first.
-        let end = words.iter().position(|word| word.starts_with('-') || word.contains('/')).unwrap_or(words.len());
+        let end = words
+            .iter()
+            .position(|word| word.starts_with('-') || word.contains('/'))
+            .unwrap_or(words.len());
         let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
         let help = help(&program, &words[1..end]);
         for option in options {
@@ -65,7 +71,10 @@ fn commands() -> Vec<(String, Vec<String>)> {
     for page in Page::all() {
         for commands in page.commands_for_a_cluster() {
             let text = commands.text.replace("\\\n", " ");
-            for line in text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty()) {
+            for line in text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty())
+            {
                 for simple in line.split(" | ").flat_map(|part| part.split(" && ")) {
                     all.push((commands.place.clone(), words(simple)));
                 }
@@ -139,7 +148,11 @@ fn is_called(path: &Path, tool: &str) -> bool {
 /// What the tool says about the longest beginning of these words that it takes for a command.
 fn help(program: &Path, words: &[String]) -> String {
     for length in (0..=words.len()).rev() {
-        let output = Command::new(program).args(&words[..length]).arg("--help").output().unwrap();
+        let output = Command::new(program)
+            .args(&words[..length])
+            .arg("--help")
+            .output()
+            .unwrap();
         if output.status.success() {
             return String::from_utf8_lossy(&output.stdout).into_owned();
         }
@@ -148,10 +161,21 @@ fn help(program: &Path, words: &[String]) -> String {
 }
 
 /// What may begin a command for a cluster.
-const TOOLS: &[&str] = &["kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64"];
+const TOOLS: &[&str] = &[
+    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64",
+];
 
 /// Options that a file follows.
 const FILE_OPTIONS: &[&str] = &["-f", "--filename", "--values", "-k"];
 
 /// What `kubectl` calls a thing by, before its name.
-const KINDS: &[&str] = &["job", "statefulset", "service", "svc", "secret", "configmap", "wasmplugin", "envoyextensionpolicy"];
+const KINDS: &[&str] = &[
+    "job",
+    "statefulset",
+    "service",
+    "svc",
+    "secret",
+    "configmap",
+    "wasmplugin",
+    "envoyextensionpolicy",
+];

@@ -33,9 +33,15 @@ fn each_link_leads_to_a_file_and_to_a_heading_that_is_there() {
 #[test]
 fn each_page_is_in_the_index() {
     let readme = Page::read("README.md");
-    let (_, index) = readme.text.split_once("\n## Documentation\n").expect("an index of docs/");
+    let (_, index) = readme
+        .text
+        .split_once("\n## Documentation\n")
+        .expect("an index of docs/");
     let (index, _) = index.split_once("\n## ").unwrap();
-    let linked: BTreeSet<String> = targets(index).into_iter().filter(|target| !target.contains('#')).collect();
+    let linked: BTreeSet<String> = targets(index)
+        .into_iter()
+        .filter(|target| !target.contains('#'))
+        .collect();
     for page in Page::all() {
         assert!(
             page.path == "README.md" || linked.contains(&page.path),
@@ -48,7 +54,9 @@ fn each_page_is_in_the_index() {
 /// What stands in parentheses behind a text in brackets, or behind the name of a reference.
 fn targets(prose: &str) -> Vec<String> {
     let behind_brackets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    let of_references = prose.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    let of_references = prose
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
     behind_brackets
         .map(|(target, _)| target.to_owned())
         .chain(of_references.map(|(_, target)| target.to_owned()))

@@ -21,7 +21,10 @@ fn every_reason_code_has_its_section_in_troubleshooting() {
         .lines()
         .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'))
         .collect();
-    assert_eq!(sections, codes, "docs/troubleshooting.md has other sections than docs/reasons.md has codes");
+    assert_eq!(
+        sections, codes,
+        "docs/troubleshooting.md has other sections than docs/reasons.md has codes"
+    );
 }
 
 #[test]
@@ -31,13 +34,16 @@ fn each_section_of_a_reason_code_says_what_to_look_at_and_what_helps() {
         let (code, said) = section.split_once("`\n").unwrap();
         let said = said.split("\n## ").next().unwrap();
         for part in ["**Look at**", "**Cure**"] {
-            assert!(said.contains(part), "docs/troubleshooting.md, {code}: {part} is missing");
+            assert!(
+                said.contains(part),
+                "docs/troubleshooting.md, {code}: {part} is missing"
+            );
         }
     }
 }
 
 /// These pages name a test by its file and then its name, each in backticks, in one row of a table: all names behind a
-/// file, up to the next file, are tests of it.
+/// file, up to the next file, are tests of it. Those behind `*soak*` are the ones that `make test` leaves out.
 #[test]
 fn the_tests_that_the_pages_name_are_there() {
     let mut named = 0;
@@ -46,15 +52,26 @@ fn the_tests_that_the_pages_name_are_there() {
         let prose = page.prose();
         for row in prose.lines().filter(|line| line.starts_with('|')) {
             let mut file: Option<(&str, String)> = None;
-            for word in row.split('`').skip(1).step_by(2) {
-                if word.ends_with(".rs") && word.contains('/') {
+            let mut soak = false;
+            for (number, word) in row.split('`').enumerate() {
+                if number % 2 == 0 {
+                    soak |= word.contains("*soak*");
+                } else if word.ends_with(".rs") && word.contains('/') {
                     let text = fs::read_to_string(repository().join(word))
                         .unwrap_or_else(|error| panic!("{}: {word}: {error}", page.path));
                     file = Some((word, text));
+                    soak = false;
                 } else if let Some((path, text)) = &file {
                     named += 1;
-                    if !is_a_test(word, text) {
-                        missing.push(format!("{}: {path} has no test {word}", page.path));
+                    match test(word, text) {
+                        None => missing.push(format!("{}: {path} has no test {word}", page.path)),
+                        Some(is_long) if is_long != soak => {
+                            missing.push(format!(
+                                "{}: {word}: *soak* is for #[ignore], and for nothing else",
+                                page.path
+                            ));
+                        }
+                        Some(_) => {}
                     }
                 }
             }
@@ -78,13 +95,18 @@ fn the_metrics_that_the_pages_name_are_documented() {
         })
         .collect();
     for page in Page::all() {
-        for word in page.text.split(|char: char| !(char.is_ascii_alphanumeric() || char == '_')) {
+        for word in page
+            .text
+            .split(|char: char| !(char.is_ascii_alphanumeric() || char == '_'))
+        {
             // With `_` at its end it is what several begin with.
             let is_metric = word.starts_with("credence_")
                 && !word.ends_with('_')
                 && !OTHER_NAMES.iter().any(|other| word.starts_with(other));
             // What Prometheus adds to a counter or a histogram.
-            let without = ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end));
+            let without = ["_total", "_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| word.strip_suffix(end));
             let known = documented.contains(word)
                 || documented.contains(&format!("{word}_total"))
                 || without.is_some_and(|name| documented.contains(name));
@@ -110,19 +132,23 @@ fn the_benchmarks_that_the_pages_name_are_there() {
     }
 }
 
-/// Whether there is a test of this name, in this module if one is named.
-fn is_a_test(name: &str, text: &str) -> bool {
+/// Whether the test of this name, in this module if one is named, is left out unless it is asked for; `None` if there is none.
+fn test(name: &str, text: &str) -> Option<bool> {
     let (module, name) = match name.rsplit_once("::") {
         Some((module, name)) => (Some(module), name),
         None => (None, name),
     };
-    let in_module = module.is_none_or(|module| text.contains(&format!("mod {module} {{")));
-    let by_macro = text.contains("macro_rules!") && text.split_whitespace().any(|word| word == name);
-    let marked = text.split("#[test]").chain(text.split("#[tokio::test")).skip(1).any(|rest| {
-        let signature = rest.split('{').next().unwrap_or_default();
-        signature.contains(&format!("fn {name}("))
+    if module.is_some_and(|module| !text.contains(&format!("mod {module} {{"))) {
+        return None;
+    }
+    let signature = format!("fn {name}(");
+    let marked = text.split("#[test]").chain(text.split("#[tokio::test"));
+    let mut attributes = marked.filter_map(|rest| {
+        let before = rest.split('{').next().unwrap_or_default();
+        before.contains(&signature).then(|| before.contains("#[ignore"))
     });
-    in_module && (marked || by_macro)
+    let by_macro = || text.contains("macro_rules!") && text.split_whitespace().any(|word| word == name);
+    attributes.next().or_else(|| by_macro().then_some(false))
 }
 
 /// What begins like a metric and is none: what Envoy's access log calls a denial, and names of crates.

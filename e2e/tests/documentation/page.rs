@@ -89,12 +89,18 @@ impl Page {
 
     /// The commands for this machine.
     pub(crate) fn commands(&self) -> Vec<Commands> {
-        self.all_commands().into_iter().filter(|commands| !is_for_a_cluster(&commands.text)).collect()
+        self.all_commands()
+            .into_iter()
+            .filter(|commands| !is_for_a_cluster(&commands.text))
+            .collect()
     }
 
     /// The commands for a cluster.
     pub(crate) fn commands_for_a_cluster(&self) -> Vec<Commands> {
-        self.all_commands().into_iter().filter(|commands| is_for_a_cluster(&commands.text)).collect()
+        self.all_commands()
+            .into_iter()
+            .filter(|commands| is_for_a_cluster(&commands.text))
+            .collect()
     }
 
     fn all_commands(&self) -> Vec<Commands> {

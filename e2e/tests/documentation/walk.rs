@@ -35,10 +35,17 @@ fn what_the_pages_print_runs_as_it_is_printed() {
         assert_eq!(at, place, "the walk ended before it: {status}\n{output}");
         let prints = printed.prints.as_deref().unwrap_or_default();
         if let Some(line) = first_missing(prints, said) {
-            panic!("{place}: the page says that this prints\n{line}\nand it prints\n{said}\n{}", others(folder.path()));
+            panic!(
+                "{place}: the page says that this prints\n{line}\nand it prints\n{said}\n{}",
+                others(folder.path())
+            );
         }
     }
-    assert!(status.success(), "the last commands failed: {status}\n{output}\n{}", others(folder.path()));
+    assert!(
+        status.success(),
+        "the last commands failed: {status}\n{output}\n{}",
+        others(folder.path())
+    );
 }
 
 #[test]
@@ -48,7 +55,10 @@ fn every_page_with_commands_is_walked_or_left_out_for_a_reason() {
         let path = page.path.as_str();
         let has_commands = !page.commands().is_empty();
         let known = WALK.contains(&path) || left_out.contains(&path);
-        assert!(!has_commands || known, "{path} has commands that nobody runs: add it to WALK");
+        assert!(
+            !has_commands || known,
+            "{path} has commands that nobody runs: add it to WALK"
+        );
         assert!(has_commands || !known, "{path} has no commands any more: take it out");
     }
 }
@@ -67,7 +77,10 @@ fn clone_of_the_repository() -> TempDir {
     symlink(built.credence, at("target/release/credence")).unwrap();
     symlink(built.filter, at("build/credence-filter.wasm")).unwrap();
     symlink(built.envoy, at(".tools/envoy-1.40.0")).unwrap();
-    let make = format!("#!/bin/sh\nexec /usr/bin/env make -C '{}' -n \"$@\" >/dev/null\n", repository().display());
+    let make = format!(
+        "#!/bin/sh\nexec /usr/bin/env make -C '{}' -n \"$@\" >/dev/null\n",
+        repository().display()
+    );
     let path = at("bin/make");
     fs::write(&path, make.replace("/usr/bin/env make", &real_make())).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -81,7 +94,9 @@ fn real_make() -> String {
 
 /// Each fence behind a line that says which it is.
 fn script_of(commands: &[Commands]) -> String {
-    let fences = commands.iter().map(|Commands { place, text, .. }| format!("printf '%s\\n' '{MARK}{place}'\n{text}"));
+    let fences = commands
+        .iter()
+        .map(|Commands { place, text, .. }| format!("printf '%s\\n' '{MARK}{place}'\n{text}"));
     format!("set -e -o pipefail\n{}", fences.collect::<String>())
 }
 
@@ -97,7 +112,9 @@ fn shell(folder: &Path, script: &Path) -> Command {
     };
     let mut command = if is_allowed("ip link set lo up") {
         let mut command = Command::new("unshare");
-        command.args(APART).args(["sh", "-c", "ip link set lo up && exec bash \"$0\""]);
+        command
+            .args(APART)
+            .args(["sh", "-c", "ip link set lo up && exec bash \"$0\""]);
         command
     } else {
         Command::new("bash")
@@ -108,7 +125,13 @@ fn shell(folder: &Path, script: &Path) -> Command {
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", folder.join("bin").display()));
     // What a newcomer's shell does not have.
-    for variable in ["CREDENCE_TOKEN_FILE", "CREDENCE_CONTROL_PLANE", "CREDENCE_CONFIG", "MAKEFLAGS", "MAKELEVEL"] {
+    for variable in [
+        "CREDENCE_TOKEN_FILE",
+        "CREDENCE_CONTROL_PLANE",
+        "CREDENCE_CONFIG",
+        "MAKEFLAGS",
+        "MAKELEVEL",
+    ] {
         command.env_remove(variable);
     }
     command
@@ -142,7 +165,10 @@ fn fits(pattern: &str, said: &str) -> bool {
 fn others(folder: &Path) -> String {
     let files = fs::read_dir(folder.join("try")).into_iter().flatten().flatten();
     let mut last_words = String::new();
-    for path in files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "log")) {
+    for path in files
+        .map(|file| file.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "log"))
+    {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let last = lines.get(lines.len().saturating_sub(20)..).unwrap_or_default();
@@ -175,12 +201,27 @@ const WALK: &[&str] = &[
 
 /// Pages whose commands are not run here, and why.
 const NOT_WALKED: &[(&str, &str)] = &[
-    ("README.md", "make test is running; cli/tests/readme.rs and interop run the rest"),
-    ("docs/api.md", "requests beside their answers: control-plane/tests make them"),
-    ("docs/control-plane.md", "the reference of options, with folders of a server: cli/tests run them"),
+    (
+        "README.md",
+        "make test is running; cli/tests/readme.rs and interop run the rest",
+    ),
+    (
+        "docs/api.md",
+        "requests beside their answers: control-plane/tests make them",
+    ),
+    (
+        "docs/control-plane.md",
+        "the reference of options, with folders of a server: cli/tests run them",
+    ),
     ("docs/export.md", "cli/tests/export.rs runs them"),
-    ("docs/images.md", "e2e/tests/module_image.rs pushes what `make oci` makes"),
-    ("docs/identity-providers.md", "names a server; control-plane/tests/control_plane/scim.rs sends it"),
+    (
+        "docs/images.md",
+        "e2e/tests/module_image.rs pushes what `make oci` makes",
+    ),
+    (
+        "docs/identity-providers.md",
+        "names a server; control-plane/tests/control_plane/scim.rs sends it",
+    ),
     ("docs/ledger.md", "cli/tests/control_plane.rs runs them"),
 ];
 
