@@ -76,15 +76,24 @@ fn clone_of_the_repository() -> TempDir {
     }
     symlink(built.credence, at("target/release/credence")).unwrap();
     symlink(built.filter, at("build/credence-filter.wasm")).unwrap();
-    symlink(built.envoy, at(".tools/envoy-1.40.0")).unwrap();
-    let make = format!(
-        "#!/bin/sh\nexec /usr/bin/env make -C '{}' -n \"$@\" >/dev/null\n",
-        repository().display()
-    );
+    symlink(built.envoy, at(&format!(".tools/envoy-{}", envoy_version()))).unwrap();
     let path = at("bin/make");
-    fs::write(&path, make.replace("/usr/bin/env make", &real_make())).unwrap();
+    let top = repository();
+    let make = format!(
+        "#!/bin/sh\nexec {} -C '{}' -n \"$@\" >/dev/null\n",
+        real_make(),
+        top.display()
+    );
+    fs::write(&path, make).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     folder
+}
+
+/// The one that the Makefile installs, and the page names.
+fn envoy_version() -> String {
+    let versions = fs::read_to_string(repository().join("scripts/versions.sh")).unwrap();
+    let version = versions.lines().find_map(|line| line.strip_prefix("ENVOY_VERSION="));
+    version.expect("scripts/versions.sh names Envoy's version").to_owned()
 }
 
 fn real_make() -> String {
