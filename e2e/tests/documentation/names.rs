@@ -132,6 +132,51 @@ fn the_benchmarks_that_the_pages_name_are_there() {
     }
 }
 
+/// The last column of a table in docs/sizing.md names the command, or says "the same", and then the members of what it
+/// prints.
+#[test]
+fn each_figure_names_the_member_that_its_benchmark_prints() {
+    let page = Page::read("docs/sizing.md");
+    let mut programs = String::new();
+    let mut named = 0;
+    for row in page
+        .text
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| what |"))
+    {
+        let source = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let (command, members) = source
+            .split_once(": ")
+            .unwrap_or_else(|| panic!("docs/sizing.md: {row}: whose figure?"));
+        if command != "the same" {
+            let (_, benchmark) = command.trim_matches('`').split_once("BENCH=").unwrap();
+            programs = programs_of(benchmark);
+        }
+        for member in members.split('`').skip(1).step_by(2) {
+            assert!(
+                programs.contains(member),
+                "docs/sizing.md: {row}: nothing prints {member}"
+            );
+            named += 1;
+        }
+    }
+    assert!(named > 20, "only {named} figures have a source");
+}
+
+/// The text of a benchmark, and of the programs that print what it passes on.
+fn programs_of(benchmark: &str) -> String {
+    let read =
+        |path: &str| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let script = read(&format!("loadtest/bench-{benchmark}"));
+    let more = match benchmark {
+        "revocation" => "e2e/src/bin/propagation.rs",
+        "audit-query" => "ledger/examples/audit-query.rs",
+        "ledger" => "control-plane/examples/ledger-load/main.rs",
+        _ => return script,
+    };
+    script + &read(more)
+}
+
 /// Whether the test of this name, in this module if one is named, is left out unless it is asked for; `None` if there is none.
 fn test(name: &str, text: &str) -> Option<bool> {
     let (module, name) = match name.rsplit_once("::") {
