@@ -6,3 +6,4 @@ set -euo pipefail
 require openssl openssl "making the certificates of the mutual TLS tests"
 require strace strace "killing the control plane at a chosen step"
 require cc gcc "making the false wall clock of the tests"
+require curl curl "running the commands of docs/ as they are printed"

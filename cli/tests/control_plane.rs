@@ -462,6 +462,25 @@ fn evidence_is_a_table_newest_first_that_can_not_control_the_terminal() {
 }
 
 #[test]
+fn what_was_decided_in_shadow_is_told_from_what_was_carried_out() {
+    let bench = Workbench::new();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    let in_shadow = |mut entry: Kind| {
+        match &mut entry {
+            Kind::Event(event) => event.mode = v1::Mode::Shadow.into(),
+            Kind::Aggregate(aggregate) => aggregate.mode = v1::Mode::Shadow.into(),
+            _ => {}
+        }
+        entry
+    };
+    served.report(evidence().into_iter().map(in_shadow).collect());
+    let table = served.run(&["audit", "query"]).succeeded();
+    for decision in ["  deny x9 (shadow)  ", "  allow (shadow)  "] {
+        assert!(table.contains(decision), "{table}");
+    }
+}
+
+#[test]
 fn evidence_is_found_by_its_conditions_and_page_by_page() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);

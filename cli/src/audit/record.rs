@@ -66,7 +66,7 @@ impl Record {
                 [
                     index,
                     cell("time"),
-                    cell("decision"),
+                    carried_out_or_not(event, cell("decision")),
                     cell("reason"),
                     cell("rule"),
                     cell("tool"),
@@ -79,7 +79,7 @@ impl Record {
             Some("aggregate") => [
                 index,
                 cell("time"),
-                format!("{} x{}", cell("decision"), cell("count")),
+                carried_out_or_not(event, format!("{} x{}", cell("decision"), cell("count"))),
                 cell("reason"),
                 cell("rule"),
                 none(),
@@ -150,6 +150,14 @@ const HEADING: [&str; 10] = [
     "CACHE",
     "US",
 ];
+
+/// What was decided in shadow did not happen.
+fn carried_out_or_not(event: &Object<'_>, decision: String) -> String {
+    match event.member("mode").and_then(Json::as_str) {
+        Some("shadow") => format!("{decision} (shadow)"),
+        Some(_) | None => decision,
+    }
+}
 
 fn principal(event: &Object<'_>) -> String {
     let Some(principal) = event.member("principal").and_then(Json::as_object) else {

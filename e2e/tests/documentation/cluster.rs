@@ -1,0 +1,181 @@
+//! Commands for a cluster, which this machine is not: what they name is there, and their tools know their options.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use credence_e2e::artefacts::Artefacts;
+
+use super::page::{Page, repository};
+
+#[test]
+fn what_commands_for_a_cluster_name_is_there() {
+    let manifests = manifests();
+    for (place, words) in commands() {
+        let mut after: &str = "";
+        for word in &words {
+            if FILE_OPTIONS.contains(&after) && !is_the_readers_own(word) {
+                assert!(repository().join(word).exists(), "{place}: there is no {word}");
+            }
+            // Whatever lies here is meant to be this repository's, a chart for instance.
+            if word.starts_with("envoy-config/") || word.starts_with("docs/") {
+                assert!(repository().join(word).exists(), "{place}: there is no {word}");
+            }
+            if let Some((kind, name)) = word.split_once('/')
+                && KINDS.contains(&kind)
+            {
+                let named = format!("name: {name}");
+                assert!(
+                    manifests.lines().any(|line| line.trim() == named),
+                    "{place}: no file of envoy-config has {word}"
+                );
+            }
+            after = word;
+        }
+    }
+}
+
+#[test]
+fn the_tools_know_the_options_that_commands_for_a_cluster_give_them() {
+    let mut skipped = Vec::new();
+    for (place, words) in commands() {
+        let tool = words[0].as_str();
+        let Some(program) = program(tool) else {
+            assert!(
+                TOOLS.contains(&tool),
+                "{place}: nobody checks `{tool}`: add it to TOOLS"
+            );
+            if !skipped.contains(&words[0]) {
+                eprintln!("SKIPPED: the options of {tool}: it is not built here");
+                skipped.push(words[0].clone());
+            }
+            continue;
+        };
+        // Subcommands come first.
+        let end = words
+            .iter()
+            .position(|word| word.starts_with('-') || word.contains('/'))
+            .unwrap_or(words.len());
+        let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
+        let help = help(&program, &words[1..end]);
+        for option in options {
+            let name = option.split('=').next().unwrap();
+            assert!(help.contains(name), "{place}: `{tool}` knows no {name}:\n{help}");
+        }
+    }
+}
+
+/// Each simple command, by its words, and where it stands.
+fn commands() -> Vec<(String, Vec<String>)> {
+    let mut all = Vec::new();
+    for page in Page::all() {
+        for commands in page.commands_for_a_cluster() {
+            let text = commands.text.replace("\\\n", " ");
+            for line in text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty())
+            {
+                for simple in line.split(" | ").flat_map(|part| part.split(" && ")) {
+                    all.push((commands.place.clone(), words(simple)));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// As the shell divides them, quotes gone; an assignment from a command is that command.
+fn words(command: &str) -> Vec<String> {
+    let command = command.trim();
+    let inner = command.split_once("=$(").filter(|(name, _)| !name.contains(' '));
+    let command = inner.map_or(command, |(_, rest)| rest.trim_end_matches(')'));
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for char in command.chars() {
+        match (quote, char) {
+            (None, '\'' | '"') => quote = Some(char),
+            (Some(open), _) if open == char => quote = None,
+            (None, ' ') => words.push(String::new()),
+            (None, '#') if words.last().is_some_and(String::is_empty) => break,
+            (_, other) => words.last_mut().unwrap().push(other),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// A file that the page has its reader make, or standard input.
+fn is_the_readers_own(word: &str) -> bool {
+    word == "-" || !word.contains('/')
+}
+
+fn manifests() -> String {
+    let mut text = String::new();
+    let mut folders = vec![repository().join("envoy-config")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(contents) = fs::read_to_string(&path) {
+                text.push_str(&contents);
+            }
+        }
+    }
+    text
+}
+
+/// The newest of those that are built for the tests, by its name and version.
+fn program(tool: &str) -> Option<PathBuf> {
+    if tool == "credence" {
+        return Some(Artefacts::from_environment().unwrap().credence);
+    }
+    let tools = fs::read_dir(repository().join(".tools")).ok()?;
+    let mut found: Vec<PathBuf> = tools
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .flat_map(|path| [path.join(tool), path.join("bin").join(tool), path])
+        .filter(|path| is_called(path, tool) && path.is_file())
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+fn is_called(path: &Path, tool: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == tool || name.strip_prefix(tool).is_some_and(|version| version.starts_with("-"))
+}
+
+/// What the tool says about the longest beginning of these words that it takes for a command.
+fn help(program: &Path, words: &[String]) -> String {
+    for length in (0..=words.len()).rev() {
+        let output = Command::new(program)
+            .args(&words[..length])
+            .arg("--help")
+            .output()
+            .unwrap();
+        if output.status.success() {
+            return String::from_utf8_lossy(&output.stdout).into_owned();
+        }
+    }
+    panic!("{} --help fails", program.display());
+}
+
+/// What may begin a command for a cluster.
+const TOOLS: &[&str] = &[
+    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64",
+];
+
+/// Options that a file follows.
+const FILE_OPTIONS: &[&str] = &["-f", "--filename", "--values", "-k"];
+
+/// What `kubectl` calls a thing by, before its name.
+const KINDS: &[&str] = &[
+    "job",
+    "statefulset",
+    "service",
+    "svc",
+    "secret",
+    "configmap",
+    "wasmplugin",
+    "envoyextensionpolicy",
+];

@@ -1,0 +1,82 @@
+//! Links within the repository lead somewhere.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::page::{Page, repository};
+
+#[test]
+fn each_link_leads_to_a_file_and_to_a_heading_that_is_there() {
+    let mut broken = Vec::new();
+    for page in Page::all() {
+        let folder = Path::new(&page.path).parent().unwrap();
+        for target in targets(&page.prose()) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((&target, ""));
+            let path = if file.is_empty() {
+                page.path.clone()
+            } else {
+                folder.join(file).to_str().unwrap().to_owned()
+            };
+            if !repository().join(&path).exists() {
+                broken.push(format!("{}: {target}: there is no {path}", page.path));
+            } else if !heading.is_empty() && !headings(&path).contains(heading) {
+                broken.push(format!("{}: {target}: {path} has no heading of this name", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn each_page_is_in_the_index() {
+    let readme = Page::read("README.md");
+    let (_, index) = readme
+        .text
+        .split_once("\n## Documentation\n")
+        .expect("an index of docs/");
+    let (index, _) = index.split_once("\n## ").unwrap();
+    let linked: BTreeSet<String> = targets(index)
+        .into_iter()
+        .filter(|target| !target.contains('#'))
+        .collect();
+    for page in Page::all() {
+        assert!(
+            page.path == "README.md" || linked.contains(&page.path),
+            "README.md, Documentation: {} is missing",
+            page.path
+        );
+    }
+}
+
+/// What stands in parentheses behind a text in brackets, or behind the name of a reference.
+fn targets(prose: &str) -> Vec<String> {
+    let behind_brackets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let of_references = prose
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    behind_brackets
+        .map(|(target, _)| target.to_owned())
+        .chain(of_references.map(|(_, target)| target.to_owned()))
+        .collect()
+}
+
+/// The headings of a page, as they are linked to: in lower case, without punctuation, with hyphens for spaces.
+fn headings(path: &str) -> BTreeSet<String> {
+    let page = Page::read(path);
+    let texts = page.prose();
+    let texts = texts.lines().filter(|line| line.starts_with('#'));
+    texts
+        .map(|line| {
+            line.trim_start_matches('#')
+                .trim()
+                .to_lowercase()
+                .chars()
+                .filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'))
+                .map(|char| if char == ' ' { '-' } else { char })
+                .collect()
+        })
+        .collect()
+}

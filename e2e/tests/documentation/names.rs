@@ -1,0 +1,205 @@
+//! What the pages name is there: reason codes, metrics, tests, benchmarks.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::page::{Page, repository};
+
+#[test]
+fn every_reason_code_has_its_section_in_troubleshooting() {
+    let reasons = Page::read("docs/reasons.md");
+    let codes: Vec<&str> = reasons
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(code, _)| code)
+        .collect();
+    assert!(codes.len() > 50, "{codes:?}");
+    let troubleshooting = Page::read("docs/troubleshooting.md");
+    let sections: Vec<&str> = troubleshooting
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'))
+        .collect();
+    assert_eq!(
+        sections, codes,
+        "docs/troubleshooting.md has other sections than docs/reasons.md has codes"
+    );
+}
+
+#[test]
+fn each_section_of_a_reason_code_says_what_to_look_at_and_what_helps() {
+    let troubleshooting = Page::read("docs/troubleshooting.md");
+    for section in troubleshooting.text.split("\n### `").skip(1) {
+        let (code, said) = section.split_once("`\n").unwrap();
+        let said = said.split("\n## ").next().unwrap();
+        for part in ["**Look at**", "**Cure**"] {
+            assert!(
+                said.contains(part),
+                "docs/troubleshooting.md, {code}: {part} is missing"
+            );
+        }
+    }
+}
+
+/// These pages name a test by its file and then its name, each in backticks, in one row of a table: all names behind a
+/// file, up to the next file, are tests of it. Those behind `*soak*` are the ones that `make test` leaves out.
+#[test]
+fn the_tests_that_the_pages_name_are_there() {
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in ["docs/promises.md", "docs/threat-model.md"].map(Page::read) {
+        let prose = page.prose();
+        for row in prose.lines().filter(|line| line.starts_with('|')) {
+            let mut file: Option<(&str, String)> = None;
+            let mut soak = false;
+            for (number, word) in row.split('`').enumerate() {
+                if number % 2 == 0 {
+                    soak |= word.contains("*soak*");
+                } else if word.ends_with(".rs") && word.contains('/') {
+                    let text = fs::read_to_string(repository().join(word))
+                        .unwrap_or_else(|error| panic!("{}: {word}: {error}", page.path));
+                    file = Some((word, text));
+                    soak = false;
+                } else if let Some((path, text)) = &file {
+                    named += 1;
+                    match test(word, text) {
+                        None => missing.push(format!("{}: {path} has no test {word}", page.path)),
+                        Some(is_long) if is_long != soak => {
+                            missing.push(format!(
+                                "{}: {word}: *soak* is for #[ignore], and for nothing else",
+                                page.path
+                            ));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(named > 100, "only {named} tests are named");
+}
+
+#[test]
+fn the_metrics_that_the_pages_name_are_documented() {
+    let documented: BTreeSet<String> = ["docs/metrics.md", "docs/control-plane.md"]
+        .iter()
+        .flat_map(|path| {
+            let page = Page::read(path);
+            let names = page.text.lines().filter_map(|line| {
+                let (name, _) = line.strip_prefix("| `credence_")?.split_once('`')?;
+                Some(format!("credence_{name}"))
+            });
+            names.collect::<Vec<_>>()
+        })
+        .collect();
+    for page in Page::all() {
+        for word in page
+            .text
+            .split(|char: char| !(char.is_ascii_alphanumeric() || char == '_'))
+        {
+            // With `_` at its end it is what several begin with.
+            let is_metric = word.starts_with("credence_")
+                && !word.ends_with('_')
+                && !OTHER_NAMES.iter().any(|other| word.starts_with(other));
+            // What Prometheus adds to a counter or a histogram.
+            let without = ["_total", "_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| word.strip_suffix(end));
+            let known = documented.contains(word)
+                || documented.contains(&format!("{word}_total"))
+                || without.is_some_and(|name| documented.contains(name));
+            assert!(!is_metric || known, "{}: no metric is called {word}", page.path);
+        }
+    }
+}
+
+#[test]
+fn the_benchmarks_that_the_pages_name_are_there() {
+    for page in Page::all() {
+        for rest in page.text.split("BENCH=").skip(1) {
+            let name: String = rest
+                .chars()
+                .take_while(|char| char.is_ascii_lowercase() || *char == '-')
+                .collect();
+            assert!(
+                repository().join("loadtest").join(format!("bench-{name}")).exists(),
+                "{}: make bench BENCH={name}: there is no such benchmark",
+                page.path
+            );
+        }
+    }
+}
+
+/// The last column of a table in docs/sizing.md names the command, or says "the same", and then the members of what it
+/// prints.
+#[test]
+fn each_figure_names_the_member_that_its_benchmark_prints() {
+    let page = Page::read("docs/sizing.md");
+    let mut programs = String::new();
+    let mut named = 0;
+    for row in page
+        .text
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| what |"))
+    {
+        let source = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let (command, members) = source
+            .split_once(": ")
+            .unwrap_or_else(|| panic!("docs/sizing.md: {row}: whose figure?"));
+        if command != "the same" {
+            let (_, benchmark) = command.trim_matches('`').split_once("BENCH=").unwrap();
+            programs = programs_of(benchmark);
+        }
+        for member in members.split('`').skip(1).step_by(2) {
+            assert!(
+                programs.contains(member),
+                "docs/sizing.md: {row}: nothing prints {member}"
+            );
+            named += 1;
+        }
+    }
+    assert!(named > 20, "only {named} figures have a source");
+}
+
+/// The text of a benchmark, and of the programs that print what it passes on.
+fn programs_of(benchmark: &str) -> String {
+    let read =
+        |path: &str| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let script = read(&format!("loadtest/bench-{benchmark}"));
+    let more = match benchmark {
+        "revocation" => "e2e/src/bin/propagation.rs",
+        "audit-query" => "ledger/examples/audit-query.rs",
+        "ledger" => "control-plane/examples/ledger-load/main.rs",
+        _ => return script,
+    };
+    script + &read(more)
+}
+
+/// Whether the test of this name, in this module if one is named, is left out unless it is asked for; `None` if there is none.
+fn test(name: &str, text: &str) -> Option<bool> {
+    let (module, name) = match name.rsplit_once("::") {
+        Some((module, name)) => (Some(module), name),
+        None => (None, name),
+    };
+    if module.is_some_and(|module| !text.contains(&format!("mod {module} {{"))) {
+        return None;
+    }
+    let signature = format!("fn {name}(");
+    let marked = text.split("#[test]").chain(text.split("#[tokio::test"));
+    let mut attributes = marked.filter_map(|rest| {
+        let before = rest.split('{').next().unwrap_or_default();
+        before.contains(&signature).then(|| before.contains("#[ignore"))
+    });
+    let by_macro = || text.contains("macro_rules!") && text.split_whitespace().any(|word| word == name);
+    attributes.next().or_else(|| by_macro().then_some(false))
+}
+
+/// What begins like a metric and is none: what Envoy's access log calls a denial, and names of crates.
+const OTHER_NAMES: &[&str] = &[
+    "credence_control_plane",
+    "credence_delegation_",
+    "credence_subject",
+    "credence_expired",
+];

@@ -1,0 +1,146 @@
+//! A page of the documentation, and what stands in its fences.
+//!
+//! What the pages agree on, and README.md tells their readers:
+//! - a fence of `sh` holds commands to run as they are printed, one fence after the other in one shell;
+//! - one whose first line begins with `# In the cluster` needs a cluster;
+//! - one of `text` directly behind it holds lines that the commands print, in this order, with `…` for whatever differs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A page, read from the repository.
+pub(crate) struct Page {
+    /// Its path from the top of the repository.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// What stands between two fences.
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
+    /// What the opening one says.
+    pub(crate) language: String,
+    /// The number of the line behind it.
+    pub(crate) line: usize,
+    pub(crate) text: String,
+    /// The number of the line behind the closing one.
+    end: usize,
+}
+
+/// Commands, and what they are said to print.
+#[derive(Clone, Debug)]
+pub(crate) struct Commands {
+    /// The page and the line, for people.
+    pub(crate) place: String,
+    pub(crate) text: String,
+    pub(crate) prints: Option<String>,
+}
+
+impl Page {
+    pub(crate) fn read(path: &str) -> Self {
+        let text = fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        Self {
+            path: path.to_owned(),
+            text,
+        }
+    }
+
+    /// README.md and every page of docs/.
+    pub(crate) fn all() -> Vec<Self> {
+        let folder = fs::read_dir(repository().join("docs")).unwrap();
+        let mut paths: Vec<String> = folder
+            .map(|entry| format!("docs/{}", entry.unwrap().file_name().into_string().unwrap()))
+            .filter(|path| path.ends_with(".md"))
+            .collect();
+        paths.push("README.md".to_owned());
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    pub(crate) fn fences(&self) -> Vec<Fence> {
+        let mut fences = Vec::new();
+        let mut open: Option<Fence> = None;
+        for (number, line) in self.text.lines().enumerate() {
+            // Those in a list are indented.
+            let mark = line.trim_start().strip_prefix("```");
+            match (&mut open, mark) {
+                (None, Some(language)) => {
+                    open = Some(Fence {
+                        language: language.trim().to_owned(),
+                        line: number + 2,
+                        text: String::new(),
+                        end: 0,
+                    });
+                }
+                (Some(fence), Some(_)) => {
+                    fence.end = number + 2;
+                    fences.extend(open.take());
+                }
+                (Some(fence), None) => {
+                    fence.text.push_str(line);
+                    fence.text.push('\n');
+                }
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "{}: the last fence is not closed", self.path);
+        fences
+    }
+
+    /// The commands for this machine.
+    pub(crate) fn commands(&self) -> Vec<Commands> {
+        self.all_commands()
+            .into_iter()
+            .filter(|commands| !is_for_a_cluster(&commands.text))
+            .collect()
+    }
+
+    /// The commands for a cluster.
+    pub(crate) fn commands_for_a_cluster(&self) -> Vec<Commands> {
+        self.all_commands()
+            .into_iter()
+            .filter(|commands| is_for_a_cluster(&commands.text))
+            .collect()
+    }
+
+    fn all_commands(&self) -> Vec<Commands> {
+        let fences = self.fences();
+        let next = fences.iter().skip(1).map(Some).chain([None]);
+        let with_next = fences.iter().zip(next);
+        with_next
+            .filter(|(fence, _)| fence.language == "sh")
+            .map(|(fence, next)| Commands {
+                place: format!("{}:{}", self.path, fence.line),
+                text: fence.text.clone(),
+                prints: next
+                    .filter(|next| next.language == "text" && next.line <= fence.end + 2)
+                    .map(|next| next.text.clone()),
+            })
+            .collect()
+    }
+
+    /// Its text without what stands in fences.
+    pub(crate) fn prose(&self) -> String {
+        let mut fenced = false;
+        let mut prose = String::new();
+        for line in self.text.lines() {
+            if line.trim_start().starts_with("```") {
+                fenced = !fenced;
+            } else if !fenced {
+                prose.push_str(line);
+                prose.push('\n');
+            }
+        }
+        prose
+    }
+}
+
+/// The top of the repository.
+pub(crate) fn repository() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_folder.parent().unwrap().to_owned()
+}
+
+fn is_for_a_cluster(commands: &str) -> bool {
+    commands.starts_with("# In the cluster")
+}

@@ -1,0 +1,244 @@
+//! A newcomer's walk: the commands of the pages, as they are printed, one after the other in one shell.
+//!
+//! The shell begins where a newcomer does: in a copy of the repository, with nothing running. What differs is that `make`
+//! only says whether it knows what it is asked for, since what it would build is there already. Where the system lets us the
+//! walk has a network and process ids of its own, so that the ports that are printed are free, and all is gone at its end.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use credence_e2e::artefacts::Artefacts;
+use credence_e2e::process::Process;
+use credence_e2e::waiting;
+use tempfile::TempDir;
+
+use super::page::{Commands, Page, repository};
+
+#[test]
+fn what_the_pages_print_runs_as_it_is_printed() {
+    let pages: Vec<Page> = WALK.iter().map(|path| Page::read(path)).collect();
+    let commands: Vec<Commands> = pages.iter().flat_map(Page::commands).collect();
+    let folder = clone_of_the_repository();
+    let script = folder.path().join("walk.sh");
+    fs::write(&script, script_of(&commands)).unwrap();
+    let log = folder.path().join("walk.log");
+    let mut walk = Process::start("the walk", &mut shell(folder.path(), &script), &log).unwrap();
+    let status = waiting::until_at_most(LONGEST, "the end of the walk", || walk.ended()).unwrap();
+    let output = walk.output();
+    let mut said = output.split(MARK).skip(1);
+    for printed in &commands {
+        let place = &printed.place;
+        let (at, said) = said.next().and_then(|said| said.split_once('\n')).unwrap_or_default();
+        assert_eq!(at, place, "the walk ended before it: {status}\n{output}");
+        let prints = printed.prints.as_deref().unwrap_or_default();
+        if let Some(line) = first_missing(prints, said) {
+            panic!(
+                "{place}: the page says that this prints\n{line}\nand it prints\n{said}\n{}",
+                others(folder.path())
+            );
+        }
+    }
+    assert!(
+        status.success(),
+        "the last commands failed: {status}\n{output}\n{}",
+        others(folder.path())
+    );
+}
+
+#[test]
+fn every_page_with_commands_is_walked_or_left_out_for_a_reason() {
+    let left_out: Vec<&str> = NOT_WALKED.iter().map(|(path, _)| *path).collect();
+    for page in Page::all() {
+        let path = page.path.as_str();
+        let has_commands = !page.commands().is_empty();
+        let known = WALK.contains(&path) || left_out.contains(&path);
+        assert!(
+            !has_commands || known,
+            "{path} has commands that nobody runs: add it to WALK"
+        );
+        assert!(has_commands || !known, "{path} has no commands any more: take it out");
+    }
+}
+
+/// What a newcomer has after `git clone`, and what `make test` has built, with the names that it has there.
+fn clone_of_the_repository() -> TempDir {
+    let built = Artefacts::from_environment().unwrap();
+    let folder = TempDir::with_prefix("credence-walk-").unwrap();
+    let at = |path: &str| folder.path().join(path);
+    for name in ["Makefile", "docs", "envoy-config", "scripts"] {
+        symlink(repository().join(name), at(name)).unwrap();
+    }
+    for name in ["target/release", "build", ".tools", "bin"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    symlink(built.credence, at("target/release/credence")).unwrap();
+    symlink(built.filter, at("build/credence-filter.wasm")).unwrap();
+    symlink(built.envoy, at(&format!(".tools/envoy-{}", envoy_version()))).unwrap();
+    let path = at("bin/make");
+    let top = repository();
+    let make = format!(
+        "#!/bin/sh\nexec {} -C '{}' -n \"$@\" >/dev/null\n",
+        real_make(),
+        top.display()
+    );
+    fs::write(&path, make).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// The one that the Makefile installs, and the page names.
+fn envoy_version() -> String {
+    let versions = fs::read_to_string(repository().join("scripts/versions.sh")).unwrap();
+    let version = versions.lines().find_map(|line| line.strip_prefix("ENVOY_VERSION="));
+    version.expect("scripts/versions.sh names Envoy's version").to_owned()
+}
+
+fn real_make() -> String {
+    let found = Command::new("sh").args(["-c", "command -v make"]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().trim().to_owned()
+}
+
+/// Each fence behind a line that says which it is.
+fn script_of(commands: &[Commands]) -> String {
+    let fences = commands
+        .iter()
+        .map(|Commands { place, text, .. }| format!("printf '%s\\n' '{MARK}{place}'\n{text}"));
+    format!("set -e -o pipefail\n{}", fences.collect::<String>())
+}
+
+fn shell(folder: &Path, script: &Path) -> Command {
+    let is_allowed = |command: &str| {
+        Command::new("unshare")
+            .args(APART)
+            .args(["sh", "-c", command])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    let mut command = if is_allowed("ip link set lo up") {
+        let mut command = Command::new("unshare");
+        command
+            .args(APART)
+            .args(["sh", "-c", "ip link set lo up && exec bash \"$0\""]);
+        command
+    } else {
+        Command::new("bash")
+    };
+    let path = std::env::var("PATH").unwrap_or_default();
+    command
+        .arg(script)
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", folder.join("bin").display()));
+    // What a newcomer's shell does not have.
+    for variable in [
+        "CREDENCE_TOKEN_FILE",
+        "CREDENCE_CONTROL_PLANE",
+        "CREDENCE_CONFIG",
+        "MAKEFLAGS",
+        "MAKELEVEL",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// The first line of `prints` that is not printed behind the ones before it. `…` stands for anything.
+fn first_missing<'a>(prints: &'a str, said: &str) -> Option<&'a str> {
+    let mut said = said.lines();
+    prints
+        .lines()
+        .find(|line| !line.trim().is_empty() && !said.by_ref().any(|said| fits(line.trim(), said.trim())))
+}
+
+fn fits(pattern: &str, said: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let Some(mut rest) = parts.next().and_then(|begin| said.strip_prefix(begin)) else {
+        return false;
+    };
+    let mut anything = false;
+    for part in parts {
+        let Some((_, behind)) = rest.split_once(part) else {
+            return false;
+        };
+        rest = behind;
+        anything = part.is_empty();
+    }
+    rest.is_empty() || anything
+}
+
+/// The last of what the programs of the walk have written into files.
+fn others(folder: &Path) -> String {
+    let files = fs::read_dir(folder.join("try")).into_iter().flatten().flatten();
+    let mut last_words = String::new();
+    for path in files
+        .map(|file| file.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "log"))
+    {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(20)..).unwrap_or_default();
+        last_words.push_str(&format!("== {}\n{}\n", path.display(), last.join("\n")));
+    }
+    last_words
+}
+
+#[test]
+fn a_line_with_dots_fits_what_differs_where_they_are() {
+    for (pattern, said, expected) in [
+        ("reason: expired", "reason: expired", true),
+        ("reason: expired", "reason: expired, or so", false),
+        ("at … by …", "at 7 by ada", true),
+        ("at … by ada", "at 7 by bob", false),
+        ("…reason\":\"stale\"…", "{\"reason\":\"stale\",\"x\":1}", true),
+        ("x …", "y z", false),
+    ] {
+        assert_eq!(fits(pattern, said), expected, "{pattern} / {said}");
+    }
+}
+
+/// In the order of a newcomer: each goes on where the one before ended.
+const WALK: &[&str] = &[
+    "docs/install-envoy.md",
+    "docs/rollout.md",
+    "docs/troubleshooting.md",
+    "docs/upgrade.md",
+];
+
+/// Pages whose commands are not run here, and why.
+const NOT_WALKED: &[(&str, &str)] = &[
+    (
+        "README.md",
+        "make test is running; cli/tests/readme.rs and interop run the rest",
+    ),
+    (
+        "docs/api.md",
+        "requests beside their answers: control-plane/tests make them",
+    ),
+    (
+        "docs/control-plane.md",
+        "the reference of options, with folders of a server: cli/tests run them",
+    ),
+    ("docs/export.md", "cli/tests/export.rs runs them"),
+    (
+        "docs/images.md",
+        "e2e/tests/module_image.rs pushes what `make oci` makes",
+    ),
+    (
+        "docs/identity-providers.md",
+        "names a server; control-plane/tests/control_plane/scim.rs sends it",
+    ),
+    ("docs/ledger.md", "cli/tests/control_plane.rs runs them"),
+];
+
+/// A network, and process ids, of its own; what is left of it ends with `unshare`.
+const APART: &[&str] = &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"];
+
+/// In front of what a fence prints.
+const MARK: &str = "@@ ";
+
+/// Some seconds on an idle machine.
+const LONGEST: Duration = Duration::from_secs(180);
