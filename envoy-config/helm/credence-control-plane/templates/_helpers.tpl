@@ -10,11 +10,16 @@ app.kubernetes.io/component: control-plane
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Labels of everything, but for the component. */}}
-{{- define "credence.labels" -}}
+{{/* Labels of a pod, but for the component: nothing that another version of the chart would restart it for. */}}
+{{- define "credence.podLabels" -}}
 app: credence
 app.kubernetes.io/name: credence
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Labels of everything else, but for the component. */}}
+{{- define "credence.labels" -}}
+{{ include "credence.podLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -40,7 +45,7 @@ labels:
 {{- define "credence.scheme" -}}
 {{- if .Values.settingsSecret.name -}}
 {{- ternary "HTTPS" "HTTP" .Values.settingsSecret.httpOverTls -}}
-{{- else if and .Values.settings.tls .Values.settings.tls.http -}}
+{{- else if dig "tls" "http" dict .Values.settings -}}
 HTTPS
 {{- else -}}
 HTTP
