@@ -53,3 +53,8 @@ check_rust_version() {
             "With rustup (https://rustup.rs):  rustup update stable && rustup target add wasm32-unknown-unknown"
     fi
 }
+
+# member NAME JSON: a string member of the object that `go mod download -json` prints, one member a line.
+member() {
+    sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$2"
+}

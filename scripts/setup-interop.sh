@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
-# for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog) and readers of exported evidence
-# (evidence). For each asked for it prints either
+# for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
+# (evidence) and what Kubernetes and Helm check manifests with (kubernetes). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -80,6 +80,10 @@ toolchain_of_go() {
 
 toolchain_of_tlog() { toolchain_of_go; }
 
+toolchain_of_kubernetes() {
+    toolchain 1.26 Go go go env GOVERSION
+}
+
 toolchain_of_sse() { toolchain_of_node; }
 
 toolchain_of_openapi() { toolchain_of_python; }
@@ -133,6 +137,22 @@ prepare_go() {
 
 prepare_tlog() {
     go -C "$2" build -trimpath -mod=readonly -o "$1/tlog" . || cannot_prepare golang.org/x/mod/sumdb
+}
+
+prepare_kubernetes() {
+    local module version sum folder found
+    CGO_ENABLED=0 go -C "$2" build -mod=readonly -ldflags='-s -w' -o "$1/kubernetes" . ||
+        cannot_prepare "Kubernetes' and Helm's own checks"
+    mkdir "$1/definitions"
+    while read -r module version sum folder; do
+        # Not a requirement of the program, whose dependencies all of theirs would become: the sum is compared here.
+        found=$(cd "$1" && GOWORK=off GOFLAGS=-mod=mod GOSUMDB=off go mod download -json "$module@$version") ||
+            cannot_prepare "$module"
+        [ "$(member Sum "$found")" = "$sum" ] ||
+            fail "the downloaded $module is not the pinned one (its sum differs from $2/definitions.txt)"
+        cp "$(member Dir "$found")/$folder"/*.yaml "$1/definitions"
+    done <"$2/definitions.txt"
+    chmod -R u+w "$1/definitions"
 }
 
 cannot_prepare() {

@@ -35,10 +35,10 @@ provide() {
     local found source file
     # Neither another Go nor the checksum database is asked: the sum is compared here, with the pinned one.
     found=$(cd "$scratch" && GOTOOLCHAIN=local GOWORK=off GOFLAGS=-mod=mod GOSUMDB=off go mod download -json "$module") ||
-        fail "could not download $module: $(field Error "$found")" "Check the network and the setting of GOPROXY."
-    [ "$(field Sum "$found")" = "$sum" ] ||
+        fail "could not download $module: $(member Error "$found")" "Check the network and the setting of GOPROXY."
+    [ "$(member Sum "$found")" = "$sum" ] ||
         fail "the downloaded $module is not the pinned one (its sum differs from scripts/versions.sh)"
-    source=$(field Dir "$found")
+    source=$(member Dir "$found")
 
     mkdir "$scratch/files"
     for file; do
@@ -58,11 +58,6 @@ all_there() {
     local home=$1 file
     shift
     for file; do [ -f "$home/$file" ] || return 1; done
-}
-
-# field NAME JSON: a string member of the object that `go mod download -json` prints, one member a line.
-field() {
-    sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$2"
 }
 
 main

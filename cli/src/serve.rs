@@ -4,7 +4,7 @@ mod log_output;
 pub(crate) mod settings;
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,6 +38,10 @@ pub(crate) struct Serve {
     /// valid.
     #[arg(long, requires = "init")]
     fresh: bool,
+
+    /// With --init: end once the log is created and its log_id printed, and serve nobody. For a job that runs once.
+    #[arg(long, requires = "init")]
+    init_only: bool,
 
     /// The data folder was restored from a backup of the log with this log_id: go on with what it holds, under a new
     /// log_id, and void every root token issued before now, since what was revoked after the backup is not known.
@@ -164,6 +168,9 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
+        if self.init_only {
+            return runtime.block_on(create(config, out));
+        }
         runtime.block_on(serve(config, self.config.as_deref(), out))
     }
 
@@ -231,6 +238,21 @@ impl Serve {
         ));
         Ok(flush)
     }
+}
+
+/// A start and a planned stop: what the next start finds is what it finds after any other. It listens where nobody looks
+/// for it, and promises nobody anything.
+async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
+    config.http_address = NOBODY;
+    config.grpc_address = NOBODY;
+    config.drain_promise = Duration::ZERO;
+    let running = ControlPlane::start(config)
+        .await
+        .map_err(|error| Failure::operation(error.to_string()))?;
+    writeln!(out, "log_id: {}", running.log_id())?;
+    out.flush()?;
+    running.shutdown().await;
+    Ok(Outcome::Done)
 }
 
 async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Result<Outcome, Failure> {
@@ -335,6 +357,9 @@ fn cut_short() -> Failure {
         "stopped at once by a second signal: filters were promised nothing and are stale until a restart",
     )
 }
+
+/// A free port that only this machine reaches.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How long an orderly end may take after a part of the control plane broke down.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -385,3 +385,129 @@ fn every_file_is_checked() {
         .run(&["config", "check", "none.yaml"])
         .failed(2, &["none.yaml can not be opened"]);
 }
+
+/// Envoy Gateway's EnvoyExtensionPolicy around the plugin's, with this line in its `wasm`.
+fn extension_policy(line: &str, plugin: &str) -> String {
+    let indented = plugin.replace('\n', "\n        ");
+    format!(
+        r#"apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyExtensionPolicy
+metadata: {{name: protection, namespace: payments}}
+spec:
+  targetRefs: [{{group: gateway.networking.k8s.io, kind: Gateway, name: payments}}]
+  wasm:
+    - name: other
+      failOpen: true
+      code: {{type: HTTP, http: {{url: "https://modules.example/other.wasm"}}}}
+    - name: credence
+      {line}
+      code:
+        type: Image
+        image:
+          url: registry.example/credence/credence-filter:1
+          sha256: "0123456789012345678901234567890123456789012345678901234567890123"
+      config:
+        {}
+"#,
+        indented.trim()
+    )
+}
+
+/// What an EnvoyExtensionPolicy can not say.
+const ENVOY_PATCH_POLICY: &str = r#"---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyPatchPolicy
+metadata: {name: credence, namespace: payments}
+spec:
+  type: JSONPatch
+  targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: payments}
+  jsonPatches:
+    - type: type.googleapis.com/envoy.config.listener.v3.Listener
+      name: payments/payments/http
+      operation: {op: add, path: /http_filters/0/typed_config/config/failure_policy, value: FAIL_RELOAD}
+    - type: type.googleapis.com/envoy.config.listener.v3.Listener
+      name: payments/payments/http
+      operation: {op: add, path: /http_filters/0/typed_config/config/allow_on_headers_stop_iteration, value: true}
+"#;
+
+#[test]
+fn an_envoy_gateway_extension_policy_is_read() {
+    let patched = format!("{}{ENVOY_PATCH_POLICY}", extension_policy("failOpen: false", PLUGIN));
+    let ran = check("gateway.yaml", &patched);
+    assert_eq!(
+        (ran.stderr.as_str(), ran.stdout.trim(), ran.code),
+        ("", "gateway.yaml: loads", 0)
+    );
+
+    let wrong = PLUGIN.replace("tool: payments.charge", "tools: payments.charge");
+    check("gateway.yaml", &extension_policy("failOpen: false", &wrong)).failed(
+        1,
+        &["gateway.yaml:27: spec.wasm[1].config.rules[0].tools: unknown field `tools`"],
+    );
+    check("gateway.yaml", &extension_policy("failOpen: true", PLUGIN)).failed(
+        1,
+        &["gateway.yaml:11: spec.wasm[1].failOpen: without the filter every request would pass"],
+    );
+    let without = extension_policy("failOpen: false", "{}").replace("config:", "env:");
+    check("gateway.yaml", &without).failed(1, &["spec.wasm[1].config: missing"]);
+}
+
+#[test]
+fn an_envoy_gateway_that_could_do_better_is_warned_about() {
+    let policy = extension_policy("failOpen: false", PLUGIN);
+    for (resources, warning) in [
+        (
+            policy.clone(),
+            "gateway.yaml:10: warning: spec.wasm[1]: an EnvoyExtensionPolicy can not say FAIL_RELOAD",
+        ),
+        (
+            format!("{policy}{ENVOY_PATCH_POLICY}").replace("value: FAIL_RELOAD", "value: FAIL_CLOSED"),
+            "gateway.yaml:10: warning: document 1: spec.wasm[1]: an EnvoyExtensionPolicy can not say FAIL_RELOAD",
+        ),
+        (
+            format!("{policy}{ENVOY_PATCH_POLICY}").replace("sha256:", "tls:"),
+            "gateway.yaml:14: warning: document 1: spec.wasm[1].code.image.sha256: ",
+        ),
+    ] {
+        let ran = check("gateway.yaml", &resources);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.stderr.starts_with(warning), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
+#[test]
+fn both_ready_to_use_files_for_envoy_gateway_are_the_same_but_for_where_the_module_comes_from() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/envoy-gateway");
+    let resources = |name: &str| {
+        let path = folder.join(name);
+        let ran = Workbench::new().run(&["config", "check", path.to_str().unwrap()]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<_> = text
+            .lines()
+            .skip_while(|line| line.starts_with('#'))
+            .map(str::to_owned)
+            .collect();
+        let code = lines.iter().position(|line| line == "      code:").unwrap();
+        let behind = lines.iter().position(|line| line == "      failOpen: false").unwrap();
+        (
+            lines[..code].to_vec(),
+            lines[behind..].to_vec(),
+            lines[code..behind].to_vec(),
+        )
+    };
+    let (before, behind, image) = resources("credence.yaml");
+    let (same_before, same_behind, http) = resources("from-http.yaml");
+    assert_eq!((before, behind), (same_before, same_behind));
+    assert_ne!(image, http);
+}
+
+#[test]
+fn a_rule_that_reads_a_body_needs_an_envoy_gateway_that_shows_it() {
+    let policy = extension_policy("failOpen: false", &PLUGIN.replace("rules:\n", READS_A_BODY));
+    check("gateway.yaml", &policy).failed(1, &["spec.wasm[1]: a rule reads the body", "EnvoyPatchPolicy"]);
+    let patched = format!("{policy}{ENVOY_PATCH_POLICY}");
+    check("gateway.yaml", &patched.replace("value: true", "value: false")).failed(1, &["a rule reads the body"]);
+    assert_eq!(check("gateway.yaml", &patched).succeeded(), "gateway.yaml: loads");
+}

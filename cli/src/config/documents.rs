@@ -5,6 +5,7 @@ use std::path::Path;
 
 use credence_delegation::json::Json;
 
+use super::envoy_gateway::Patched;
 use super::plugins::{self, Configuration, Plugin};
 use crate::failure::Failure;
 use crate::yaml;
@@ -72,17 +73,23 @@ pub(super) fn read(path: &Path) -> Result<Result<ConfigFile, Finding>, Failure> 
             }));
         }
     };
+    let patched = documents.iter().fold(Patched::default(), |patched, document| {
+        Json::parse(document.json.as_bytes()).map_or(patched, |json| patched.and(&json))
+    });
     let file = ConfigFile {
         has_several: documents.len() > 1 || documents.iter().any(|document| document.number > 1),
-        documents: documents.into_iter().map(Document::of).collect(),
+        documents: documents
+            .into_iter()
+            .map(|document| Document::of(document, patched))
+            .collect(),
     };
     if file.documents.is_empty() {
         return Ok(Err(Finding::whole("empty; write a configuration")));
     }
     if file.plugins().next().is_none() {
         return Ok(Err(Finding::whole(
-            "a configuration without Credence's filter: no Wasm filter or WasmPlugin is named credence, loads a module \
-             of that name, or has trust_anchors in its configuration",
+            "a configuration without Credence's filter: no Wasm filter, WasmPlugin or EnvoyExtensionPolicy is named credence, \
+             loads a module of that name, or has trust_anchors in its configuration",
         )));
     }
     Ok(Ok(file))
@@ -98,9 +105,9 @@ impl ConfigFile {
 }
 
 impl Document {
-    fn of(document: yaml::YamlDocument) -> Self {
+    fn of(document: yaml::YamlDocument, patched: Patched) -> Self {
         let plugins = match Json::parse(document.json.as_bytes()) {
-            Ok(json) if plugins::surrounds(&json) => plugins::plugins(&json),
+            Ok(json) if plugins::surrounds(&json) => plugins::plugins(&json, patched),
             // A text that is not JSON is the filter's own parser to explain.
             Ok(_) | Err(_) => vec![Plugin {
                 configuration: Some(Configuration {

@@ -4,6 +4,7 @@ mod check;
 mod describe;
 mod documents;
 mod envoy;
+mod envoy_gateway;
 mod istio;
 mod plugins;
 

@@ -1,8 +1,9 @@
-//! Finding Credence's filter in what surrounds it: Envoy's configuration, or Istio's resources.
+//! Finding Credence's filter in what surrounds it: Envoy's configuration, or the resources of Istio or Envoy Gateway.
 
 use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
 
+use super::envoy_gateway::{self, Patched};
 use super::{envoy, istio};
 use crate::yaml;
 use crate::yaml::places::{self, Places};
@@ -38,9 +39,9 @@ pub(super) struct Remark {
 }
 
 /// Finds every filter of ours in a document, however deep.
-pub(super) fn plugins(document: &Json<'_>) -> Vec<Plugin> {
+pub(super) fn plugins(document: &Json<'_>, patched: Patched) -> Vec<Plugin> {
     let mut found = Vec::new();
-    search(document, "", &mut found);
+    search(document, "", patched, &mut found);
     found
 }
 
@@ -120,22 +121,28 @@ impl Remark {
     }
 }
 
-fn search(json: &Json<'_>, path: &str, found: &mut Vec<Plugin>) {
+fn search(json: &Json<'_>, path: &str, patched: Patched, found: &mut Vec<Plugin>) {
     match json {
         Json::Object(object) => {
             if let Some((config, path)) = envoy::wasm_filter(object, path) {
                 found.extend(envoy::plugin(config, &path));
             } else if let Some(spec) = istio::wasm_plugin(object) {
                 found.extend(istio::plugin(object, spec, &places::member(path, "spec")));
+            } else if let Some(extensions) = envoy_gateway::wasm_extensions(object) {
+                let place = places::member(path, "spec.wasm");
+                for (index, extension) in extensions.iter().enumerate() {
+                    let place = places::element(&place, index);
+                    found.extend(envoy_gateway::plugin(extension, &place, patched));
+                }
             } else {
                 for (name, value) in object.iter() {
-                    search(value, &places::member(path, name), found);
+                    search(value, &places::member(path, name), patched, found);
                 }
             }
         }
         Json::Array(elements) => {
             for (index, element) in elements.iter().enumerate() {
-                search(element, &places::element(path, index), found);
+                search(element, &places::element(path, index), patched, found);
             }
         }
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// object is one that would be accepted: as the API server stores it, defaults included.
+type object struct {
+	kind, namespace, name string
+	stored                runtime.Object
+}
+
+// checkText looks at every document of a file.
+func checkText(rules *definitions, path string, text []byte) ([]object, []string) {
+	var objects []object
+	var problems []string
+	reader := yamlreader.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for number := 1; ; number++ {
+		document, err := reader.Read()
+		if err == io.EOF {
+			return objects, problems
+		}
+		place := fmt.Sprintf("%s: document %d", path, number)
+		if err != nil {
+			return objects, append(problems, fmt.Sprintf("%s: %v", place, err))
+		}
+		// Strict: a member that stands there twice is one too many.
+		json, err := yaml.YAMLToJSONStrict(document)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", place, err))
+			continue
+		}
+		if string(json) == "null" {
+			continue
+		}
+		var raw unstructured.Unstructured
+		if err := raw.UnmarshalJSON(json); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", place, err))
+			continue
+		}
+		place = fmt.Sprintf("%s: %s %s", path, raw.GetKind(), raw.GetName())
+		stored, wrong := create(rules, &raw, json)
+		for _, problem := range wrong {
+			problems = append(problems, fmt.Sprintf("%s: %s", place, problem))
+		}
+		objects = append(objects, object{raw.GetKind(), raw.GetNamespace(), raw.GetName(), stored})
+	}
+}
+
+// create does what the API server does with an object that is to be created.
+func create(rules *definitions, raw *unstructured.Unstructured, json []byte) (runtime.Object, []string) {
+	kind := raw.GroupVersionKind()
+	if isOfKubernetesItself(kind) {
+		return createBuiltIn(json)
+	}
+	if definition, found := rules.byKind[kind]; found {
+		return definition.create(raw)
+	}
+	return raw, []string{fmt.Sprintf("no definition of %s is at hand", kind)}
+}

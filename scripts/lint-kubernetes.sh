@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Holds the manifests and the chart of the control plane, and the resources for Envoy Gateway, to what Kubernetes, the
+# definitions of the others' resources and Helm themselves ask of them (interop/kubernetes), and the settings and arguments that
+# the chart makes to `credence`, which CREDENCE_BIN names.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+CHART=helm/credence-control-plane
+
+main() {
+    local prepared
+    prepared=$("$ROOT/scripts/setup-interop.sh" kubernetes)
+    case $prepared in
+    skipped*) return ;;
+    esac
+    TOOL=${prepared##* }/kubernetes
+    DEFINITIONS=${prepared##* }/definitions
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    cd "$ROOT/envoy-config"
+
+    "$TOOL" check "$DEFINITIONS" kubernetes/*.yaml envoy-gateway/*.yaml
+    "$TOOL" chart "$DEFINITIONS" "$CHART"
+    "$TOOL" same "$DEFINITIONS" "$CHART" "$CHART/ci/default-values.yaml" \
+        kubernetes/{namespace,control-plane,servicemonitor}.yaml
+    "$TOOL" has "$DEFINITIONS" "$CHART" "$CHART/ci/first-start-values.yaml" kubernetes/{namespace,first-start}.yaml
+    credence_takes_what_the_chart_makes
+    mistakes_are_found
+}
+
+credence_takes_what_the_chart_makes() {
+    local values settings=$scratch/settings/credence.yaml argument said
+    local arguments
+    mkdir -p "$scratch"/{data,settings,operator,tls}
+    (umask 077 && openssl rand -hex 32 >"$scratch/operator/token")
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=credence -days 1 \
+        -keyout "$scratch/tls/tls.key" -out "$scratch/tls/tls.crt" 2>/dev/null
+    cp "$scratch/tls/tls.crt" "$scratch/tls/ca.crt"
+    for values in "$CHART"/ci/*-values.yaml; do
+        # Where a Secret has the settings there are none.
+        "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said" || echo '{}' >"$settings"
+        "$CREDENCE_BIN" config check --control-plane "$settings" >/dev/null
+        sed -i "s:/etc/credence/tls:$scratch/tls:" "$settings"
+        arguments=()
+        while read -r argument; do
+            argument=${argument/\/var\/lib\/credence/$scratch/data}
+            argument=${argument/\/etc\/credence\/settings/$scratch/settings}
+            arguments+=("${argument/\/run\/credence\/operator/$scratch/operator}")
+        done < <("$TOOL" arguments "$CHART" "$values")
+        # It understands them all, and stops at the empty folder.
+        said=$("$CREDENCE_BIN" "${arguments[@]}" 2>&1) || true
+        [[ $said == *"start once with --init"* ]] || fail "credence does not take the arguments of $values" "$said"
+    done
+}
+
+# That what was found to be right would not be found to be so whatever it is.
+mistakes_are_found() {
+    local kubernetes=kubernetes/control-plane.yaml gateway=envoy-gateway/credence.yaml
+    mistake $kubernetes 's/terminationGracePeriodSeconds:/terminationGracePeriod:/' 'unknown field'
+    mistake $kubernetes 's/runAsNonRoot: true/runAsNonRoot: false/' 'Pod Security Standard restricted'
+    mistake $kubernetes 's/^      app: credence/      app: other/' 'does not match template'
+    mistake $kubernetes 's/periodSeconds: 2$/periodSeconds: -2/' 'greater than or equal to 0'
+    mistake $kubernetes 's/name: grpc-filters, port: 7071/name: grpc-filters, port: 70710/' 'between 1 and 65535'
+    mistake kubernetes/namespace.yaml 's/ReadWriteOnce/ReadWriteTwice/' 'supported values'
+    mistake kubernetes/first-start.yaml 's/restartPolicy: Never/restartPolicy: Always/' 'restartPolicy'
+    mistake kubernetes/servicemonitor.yaml 's/interval: 15s/interval: soon/' 'interval'
+    mistake $gateway 's/type: Image/type: HTTP/' 'If type is HTTP'
+    mistake $gateway 's/failOpen: false/failShut: true/' 'unknown field'
+    mistake_in_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"
+    mistake_in_values 'extraArgs: [--init]' 'extraArgs'
+    mistake_in_values 'image: {digest: ""}' 'digest'
+    mistake_in_values 'drainPromise: 61s' 'drainPromise'
+}
+
+# mistake FILE EXPRESSION SAID: the file, changed by sed's expression, is refused, and this is said of it.
+mistake() {
+    local said
+    sed "$2" "$1" >"$scratch/wrong.yaml"
+    ! cmp -s "$1" "$scratch/wrong.yaml" || fail "'$2' changes nothing in $1"
+    ! said=$("$TOOL" check "$DEFINITIONS" "$scratch/wrong.yaml" 2>&1) || fail "$1 with '$2' is taken for right"
+    [[ $said == *"$3"* ]] || fail "of $1 with '$2' something else is said:" "$said"
+}
+
+mistake_in_values() {
+    local said
+    { cat "$CHART/ci/default-values.yaml" && echo; } | grep -v "^${1%%:*}:" >"$scratch/values.yaml"
+    [ "${1%%:*}" = image ] && sed -i '/^  digest:/d' "$scratch/values.yaml"
+    echo "$1" >>"$scratch/values.yaml"
+    ! said=$("$TOOL" settings "$CHART" "$scratch/values.yaml" 2>&1) || fail "the value $1 is taken for right"
+    [[ $said == *"$2"* ]] || fail "of the value $1 something else is said:" "$said"
+}
+
+main
