@@ -18,7 +18,7 @@ main() {
     if ! cmp "$ROOT/build/$MODULE" "$copy/build/$MODULE" >&2; then
         fail "the module depends on where it is built" \
             "Look for paths in it:  strings build/$MODULE | grep /" \
-            "and remap them in scripts/wasm-cargo.sh (compiler_flags)"
+            "and remap them in scripts/cross-cargo.sh (compiler_flags)"
     fi
     say "The same module from both folders: SHA-256 $(sha256sum "$ROOT/build/$MODULE" | cut -d' ' -f1)"
 }
