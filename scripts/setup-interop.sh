@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
-# for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog) and readers of exported evidence
-# (evidence). For each asked for it prints either
+# for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
+# (evidence) and a client of image registries (oci). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -80,6 +80,10 @@ toolchain_of_go() {
 
 toolchain_of_tlog() { toolchain_of_go; }
 
+toolchain_of_oci() {
+    toolchain 1.25 Go go go env GOVERSION
+}
+
 toolchain_of_sse() { toolchain_of_node; }
 
 toolchain_of_openapi() { toolchain_of_python; }
@@ -133,6 +137,11 @@ prepare_go() {
 
 prepare_tlog() {
     go -C "$2" build -trimpath -mod=readonly -o "$1/tlog" . || cannot_prepare golang.org/x/mod/sumdb
+}
+
+prepare_oci() {
+    go -C "$2" build -trimpath -mod=readonly -o "$1/crane" github.com/google/go-containerregistry/cmd/crane ||
+        cannot_prepare crane
 }
 
 cannot_prepare() {
