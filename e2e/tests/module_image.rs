@@ -1,5 +1,5 @@
 //! The module's OCI image layouts, which scripts/module-layouts.py writes: through a registry and back with `crane`, a client
-//! that knows nothing of Credence (interop/oci).
+//! that knows nothing of Credence (interop/oci), and with the code of Istio's agent (interop/fetch).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,44 @@ fn what_a_registry_gives_back_has_the_module_where_istio_looks_for_it() {
         "the blob is not the module"
     );
     assert_eq!(packed.digest("module"), digest_of(&module()));
+}
+
+#[test]
+#[ignore = "builds a part of Istio, which takes minutes"]
+fn istio_fetches_both_layouts_by_what_was_printed_for_them() {
+    let (Some(registry), Some(home)) = (Registry::start(), prepared("fetch")) else {
+        return;
+    };
+    let packed = Packed::of(&module());
+    for layout in LAYOUTS {
+        let tag = format!("{}/{layout}:0.1.0", registry.address);
+        registry.crane(&["push", &packed.path(layout), &tag]);
+        let digest = packed.digest(layout);
+        let sha256 = &digest["sha256:".len()..];
+        let fetch = |arguments: &[&str]| Command::new(home.join("fetch")).args(arguments).output().unwrap();
+
+        // As WasmPlugin's `url` names it, with `sha256` or without.
+        let (tagged, pinned) = (
+            format!("oci://{tag}"),
+            format!("oci://{}/{layout}@{digest}", registry.address),
+        );
+        for arguments in [
+            &[tagged.as_str(), sha256][..],
+            &[&tagged],
+            &[&pinned],
+            &[&pinned, sha256],
+        ] {
+            let fetched = fetch(arguments);
+            let said = String::from_utf8_lossy(&fetched.stderr);
+            assert!(fetched.stdout == module(), "{arguments:?}: {said}");
+        }
+
+        // Of an image `sha256` is the manifest's digest: by the module's it would be refused.
+        let refused = fetch(&[&tagged, &packed.digest("module")["sha256:".len()..]]);
+        assert!(!refused.status.success());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("does not match"), "{said}");
+    }
 }
 
 #[test]
@@ -187,7 +225,7 @@ struct Registry {
 impl Registry {
     /// None where Go is not installed: standard error says so.
     fn start() -> Option<Self> {
-        let crane = CRANE.as_ref()?.clone();
+        let crane = CRANE.as_ref()?.join("crane");
         let folder = TempDir::new().unwrap();
         let mut serve = Command::new(&crane);
         serve.args(["registry", "serve", "--address", "127.0.0.1:0"]);
@@ -217,21 +255,28 @@ impl Registry {
     }
 }
 
-/// Where scripts/setup-interop.sh has put it.
-static CRANE: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
-    let prepared = Command::new(repository().join("scripts/setup-interop.sh"))
-        .arg("oci")
+/// Once for all tests.
+static CRANE: LazyLock<Option<PathBuf>> = LazyLock::new(|| prepared("oci"));
+
+/// Where scripts/setup-interop.sh has put that folder of interop/. None, and standard error says so, where its toolchain is
+/// not installed.
+fn prepared(folder: &str) -> Option<PathBuf> {
+    let setup = Command::new(repository().join("scripts/setup-interop.sh"))
+        .arg(folder)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&prepared.stderr);
-    assert!(prepared.status.success(), "{said}");
-    let answer = String::from_utf8(prepared.stdout).unwrap();
-    let ready = answer.trim().strip_prefix("ready oci ");
+    let said = String::from_utf8_lossy(&setup.stderr);
+    assert!(setup.status.success(), "{said}");
+    let answer = String::from_utf8(setup.stdout).unwrap();
+    let ready = answer
+        .trim()
+        .strip_prefix(&format!("ready {folder} "))
+        .map(PathBuf::from);
     if ready.is_none() {
         eprintln!("SKIPPED: {said}");
     }
-    ready.map(|home| Path::new(home).join("crane"))
-});
+    ready
+}
 
 fn ran(command: &mut Command) -> Output {
     let output = command.output().unwrap();

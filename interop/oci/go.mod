@@ -1,4 +1,4 @@
-module credence.test/oci
+module credence.example/oci
 
 go 1.25.0
 
