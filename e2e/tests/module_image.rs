@@ -82,22 +82,25 @@ fn istio_fetches_both_layouts_by_what_was_printed_for_them() {
         registry.crane(&["push", &packed.path(layout), &tag]);
         let digest = packed.digest(layout);
         let sha256 = &digest["sha256:".len()..];
-        let fetch = |arguments: &[&str]| Command::new(home.join("fetch")).args(arguments).output().unwrap();
+        let fetched = packed.folder.path().join(format!("{layout}.wasm"));
+        let fetch = |arguments: &[&str]| {
+            let mut command = Command::new(home.join("fetch"));
+            command.arg(&fetched).args(arguments).output().unwrap()
+        };
 
         // As WasmPlugin's `url` names it, with `sha256` or without.
-        let (tagged, pinned) = (
-            format!("oci://{tag}"),
-            format!("oci://{}/{layout}@{digest}", registry.address),
-        );
+        let tagged = format!("oci://{tag}");
+        let pinned = format!("oci://{}/{layout}@{digest}", registry.address);
         for arguments in [
             &[tagged.as_str(), sha256][..],
             &[&tagged],
-            &[&pinned],
             &[&pinned, sha256],
+            &[&pinned],
         ] {
-            let fetched = fetch(arguments);
-            let said = String::from_utf8_lossy(&fetched.stderr);
-            assert!(fetched.stdout == module(), "{arguments:?}: {said}");
+            let output = fetch(arguments);
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+            assert!(fs::read(&fetched).unwrap() == module(), "{arguments:?}");
+            fs::remove_file(&fetched).unwrap();
         }
 
         // Of an image `sha256` is the manifest's digest: by the module's it would be refused.

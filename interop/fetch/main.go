@@ -1,6 +1,6 @@
-// Fetches a module by the code by which Istio's agent does, and writes it to standard output:
+// Fetches a module by the code by which Istio's agent does, which logs to standard output, and writes it to a file:
 //
-//	fetch URL [SHA256]
+//	fetch FILE URL [SHA256]
 package main
 
 import (
@@ -19,12 +19,12 @@ func main() {
 }
 
 func fetch(arguments []string) error {
-	if len(arguments) != 1 && len(arguments) != 2 {
-		return fmt.Errorf("use: fetch URL [SHA256]")
+	if len(arguments) != 2 && len(arguments) != 3 {
+		return fmt.Errorf("use: fetch FILE URL [SHA256]")
 	}
 	asked := wasm.GetOptions{ResourceName: "credence", ResourceVersion: "1", RequestTimeout: time.Minute}
-	if len(arguments) == 2 {
-		asked.Checksum = arguments[1]
+	if len(arguments) == 3 {
+		asked.Checksum = arguments[2]
 	}
 	folder, err := os.MkdirTemp("", "credence-fetch")
 	if err != nil {
@@ -37,7 +37,7 @@ func fetch(arguments []string) error {
 		HTTPRequestTimeout: wasm.DefaultHTTPRequestTimeout,
 	})
 	defer cache.Cleanup()
-	file, err := cache.Get(arguments[0], asked)
+	file, err := cache.Get(arguments[1], asked)
 	if err != nil {
 		return err
 	}
@@ -45,6 +45,5 @@ func fetch(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = os.Stdout.Write(module)
-	return err
+	return os.WriteFile(arguments[0], module, 0o600)
 }
