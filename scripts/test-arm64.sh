@@ -11,7 +11,7 @@ main() {
     emulated "$machine/envoy" "$("$ROOT/scripts/setup-envoy.sh" aarch64)"
 
     say "Building Credence, the demo and the tests for arm64: once, half an hour; then what has changed"
-    built=$(cargo_arm64 build --bin credence --bin demo)
+    built=$(cargo_arm64 build --bin credence --bin demo "${TESTS[@]/#/--test=}")
     emulated "$machine/credence" "$built/release/credence"
 
     export CREDENCE_ENVOY=$machine/envoy CREDENCE_BIN=$machine/credence CREDENCE_WASM=$ROOT/build/credence-filter.wasm
