@@ -15,6 +15,8 @@ main() {
     emulated "$machine/credence" "$built/release/credence"
 
     export CREDENCE_ENVOY=$machine/envoy CREDENCE_BIN=$machine/credence CREDENCE_WASM=$ROOT/build/credence-filter.wasm
+    # Of the tests, in seconds: Envoy translates the module anew in each of them.
+    export CREDENCE_PATIENCE=180
     say "The demo on arm64"
     "$EMULATOR" -L "$LIBRARIES" "$built/release/demo"
     say "The end-to-end tests on arm64: ${TESTS[*]}"
