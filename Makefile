@@ -44,7 +44,7 @@ wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
 oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/oci, and the digests to pin it by
 	@scripts/pack-module.sh
 
-test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated: builds all for it, which takes half an hour once
+test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
 
 lint: lint-shell lint-dockerfiles ## Format, clippy, documentation, dependencies and scripts: all without a warning

@@ -10,7 +10,7 @@ main() {
     mkdir -p "$machine"
     emulated "$machine/envoy" "$("$ROOT/scripts/setup-envoy.sh" aarch64)"
 
-    say "Building Credence, the demo and the tests for arm64: once, half an hour; then what has changed"
+    say "Building Credence, the demo and the tests for arm64 (the first time everything, with the standard library)"
     built=$(cargo_arm64 build --bin credence --bin demo "${TESTS[@]/#/--test=}")
     emulated "$machine/credence" "$built/release/credence"
 
