@@ -24,7 +24,7 @@ main() {
     cargo_arm64 test "${TESTS[@]/#/--test=}" -- --test-threads=1 >/dev/null
 }
 
-# cargo_arm64 COMMAND ARGUMENT...: without optimising across crates, which would double the time and change no result.
+# cargo_arm64 COMMAND ARGUMENT...: without optimising across crates, which takes long and changes no result.
 cargo_arm64() {
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         "$ROOT/scripts/cross-cargo.sh" aarch64-unknown-linux-gnu "$1" --locked --release -p credence -p credence-e2e "${@:2}"
