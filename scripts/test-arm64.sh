@@ -49,6 +49,6 @@ install_missing() {
 
 EMULATOR=qemu-aarch64
 LIBRARIES=/usr/aarch64-linux-gnu
-TESTS=(decisions)
+TESTS=(bodies decisions)
 
 main
