@@ -1,12 +1,44 @@
-# The credence command: control plane (`serve`) and tools. Build:  docker build -t credence .
-FROM docker.io/library/rust:1.95-slim-bookworm AS build
-WORKDIR /credence
-COPY . .
-RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/credence/target \
-    cargo build --locked --release -p credence && install -D target/release/credence /out/credence
+# The credence command: the control plane (`serve`) and the tools. filter/Dockerfile has the module that Envoy loads.
+#
+#   docker build -t credence .                                                        for this machine
+#   docker buildx build --platform linux/amd64,linux/arm64 -t IMAGE:TAG --push .      for both kinds of machine
+#
+# Base images are named by the digest of their index over both: a tag, which anybody with the key to it may move, is there
+# for the reader. The two go together: what is built against one Debian's libc runs on that Debian's.
 
-# No shell, no package manager, not root.
-FROM gcr.io/distroless/cc-debian12:nonroot
+# The compiler runs on the machine that builds, whichever it builds for: emulated, it would take an hour.
+FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
+ARG BUILDARCH
+ARG TARGETARCH
+WORKDIR /credence
+# For the other kind of machine: Rust's standard library, and a C compiler, which links and which builds what of `ring` is C.
+RUN case $TARGETARCH in \
+        amd64) target=x86_64-unknown-linux-gnu package=gcc-x86-64-linux-gnu library=libc6-dev-amd64-cross ;; \
+        arm64) target=aarch64-unknown-linux-gnu package=gcc-aarch64-linux-gnu library=libc6-dev-arm64-cross ;; \
+        *) echo "error: Credence is built for amd64 and arm64, not for '$TARGETARCH'" >&2; exit 1 ;; \
+    esac; \
+    echo "$target" > /target; \
+    [ "$TARGETARCH" = "$BUILDARCH" ] && exit; \
+    rustup target add "$target" && \
+    apt-get update && \
+    apt-get install --yes --no-install-recommends "$package=4:12.2.0-3" "$library=2.36-8cross1" && \
+    rm -rf /var/lib/apt/lists/*
+COPY . .
+# One target folder for each kind, so that both can be built at the same time.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/credence/target,id=credence-$TARGETARCH,sharing=locked \
+    built=$(scripts/cross-cargo.sh "$(cat /target)" build --locked --release -p credence) && \
+    install -D "$built/release/credence" /out/credence
+
+# libc, libgcc and certificates; no shell, no package manager.
+FROM gcr.io/distroless/cc-debian12:nonroot@sha256:9dac0a79194e45a7da0158a9c6da57b217585af0786db3845d1f0ec1a0dd182f
+LABEL org.opencontainers.image.title="Credence" \
+      org.opencontainers.image.description="Control plane and tools of Credence" \
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /out/credence /usr/local/bin/credence
+# By number: Kubernetes, told runAsNonRoot, can not tell who a name is.
+USER 65532:65532
+# HTTP and gRPC; what is written down goes into a volume, nothing else is ever written.
+EXPOSE 7070 7071
 ENTRYPOINT ["/usr/local/bin/credence"]
 CMD ["--help"]

@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
+.PHONY: help run test build wasm lint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,7 +41,13 @@ build: rust ## Build the command line tool and control plane: target/release/cre
 wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
 	@scripts/build-wasm.sh filter
 
-lint: lint-shell lint-kubernetes ## Format, clippy, documentation, dependencies and scripts: all without a warning
+oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/oci, and the digests to pin it by
+	@scripts/pack-module.sh
+
+test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
+	@scripts/test-arm64.sh
+
+lint: lint-shell lint-kubernetes lint-dockerfiles ## Format, clippy, documentation, dependencies and scripts: all without a warning
 	@scripts/setup-rust.sh lint
 	@echo "==> Formatting"
 	@cargo fmt --all --check
@@ -76,6 +82,10 @@ lint-mesh: lint-envoy-gateway
 lint-envoy-gateway:
 	@echo "==> Envoy Gateway's resources"
 	@scripts/lint-envoy-gateway.sh
+
+lint-dockerfiles:
+	@echo "==> Dockerfiles"
+	@scripts/lint-dockerfiles.sh
 
 bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the same sources give the same filter module wherever they lie: builds it here and from a copy in another
-# folder, whose name is longer and has a space in it, and compares. The copy is built from nothing, which takes minutes.
+# Checks that the same sources give the same filter module, and the same OCI image layouts of it, wherever they lie: builds
+# all here and from a copy in another folder, whose name is longer and has a space in it, and compares. The copy is built
+# from nothing, which takes minutes.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -18,9 +19,15 @@ main() {
     if ! cmp "$ROOT/build/$MODULE" "$copy/build/$MODULE" >&2; then
         fail "the module depends on where it is built" \
             "Look for paths in it:  strings build/$MODULE | grep /" \
-            "and remap them in scripts/wasm-cargo.sh (compiler_flags)"
+            "and remap them in scripts/cross-cargo.sh (compiler_flags)"
     fi
     say "The same module from both folders: SHA-256 $(sha256sum "$ROOT/build/$MODULE" | cut -d' ' -f1)"
+
+    "$ROOT/scripts/pack-module.sh" >/dev/null
+    "$copy/scripts/pack-module.sh" >/dev/null
+    diff -r "$ROOT/build/oci" "$copy/build/oci" >&2 ||
+        fail "the layouts depend on where they are packed" "Look at scripts/module-layouts.py"
+    say "The same layouts from both folders"
 }
 
 MODULE=credence-filter.wasm

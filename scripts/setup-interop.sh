@@ -2,7 +2,8 @@
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
 # for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
-# (evidence) and what Kubernetes and Helm check manifests with (kubernetes). For each asked for it prints either
+# (evidence), what Kubernetes and Helm check manifests with (kubernetes), a client for registries of images (oci) and how
+# Istio's agent fetches modules (fetch). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -84,6 +85,16 @@ toolchain_of_kubernetes() {
     toolchain 1.26 Go go go env GOVERSION
 }
 
+toolchain_of_oci() {
+    toolchain 1.25 Go go go env GOVERSION
+}
+
+# It is built from what Istio's programs are.
+toolchain_of_fetch() {
+    toolchain "$(sed -n 's/^go //p' "$ISTIO")" Go go go env GOVERSION && sed -n 's/^.*\(istio.io.istio v[^ ]*\).*/\1/p' "$ISTIO"
+}
+ISTIO=$ROOT/interop/istio/go.mod
+
 toolchain_of_sse() { toolchain_of_node; }
 
 toolchain_of_openapi() { toolchain_of_python; }
@@ -153,6 +164,17 @@ prepare_kubernetes() {
         cp "$(member Dir "$found")/$folder"/*.yaml "$1/definitions"
     done <"$2/definitions.txt"
     chmod -R u+w "$1/definitions"
+}
+
+prepare_oci() {
+    go -C "$2" build -trimpath -mod=readonly -o "$1/crane" github.com/google/go-containerregistry/cmd/crane ||
+        cannot_prepare crane
+}
+
+prepare_fetch() {
+    say "Building the part of Istio that fetches modules: once, some minutes"
+    CGO_ENABLED=0 go -C "$2" build -trimpath -modfile="$ISTIO" -mod=readonly -buildvcs=false -ldflags '-s -w' -o "$1/fetch" . ||
+        cannot_prepare "Istio's pkg/wasm"
 }
 
 cannot_prepare() {

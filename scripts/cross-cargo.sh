@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Runs cargo for another target than this machine:  cross-cargo.sh TARGET (build|clippy|check|run|test) [ARGUMENT...]
+#
+# The target's standard library comes from the toolchain in use if it has one (rustup target add TARGET). Where it has
+# none, Debian's compiler builds it from Debian's sources. That compiler's version differs from the toolchain's, hence the
+# target folder of its own. Prints the folder that the artefacts are in, on stdout.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+main() {
+    target=${1:-}
+    case $target in
+        wasm32-unknown-unknown)
+            name=wasm linker=wasm-ld-$LLD_VERSION crates=std,panic_abort packages=("lld-$LLD_VERSION")
+            ;;
+        aarch64-unknown-linux-gnu)
+            name=arm64 linker=aarch64-linux-gnu-gcc crates=std,panic_unwind,test
+            packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+            ;;
+        x86_64-unknown-linux-gnu)
+            name=amd64 linker=x86_64-linux-gnu-gcc crates=std,panic_unwind,test
+            packages=(gcc-x86-64-linux-gnu libc6-dev-amd64-cross)
+            ;;
+        *) fail "unknown target '$target'" "Known are wasm32-unknown-unknown, aarch64-unknown-linux-gnu, x86_64-unknown-linux-gnu" ;;
+    esac
+    shift
+    if [ -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
+        with_toolchain "$@"
+    else
+        with_distribution "$@"
+    fi
+}
+
+with_toolchain() {
+    local folder=$ROOT/target/$name flags=()
+    # Its linker for Wasm the toolchain brings along, and for this machine itself `cc` does.
+    if [ "$name" != wasm ] && [ "$target" != "$(rustc --print host-tuple)" ]; then
+        have "$linker" || install_packages "building for $target" "${packages[@]}"
+        flags=("-Clinker=$linker")
+    fi
+    CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "$(rustc --print sysroot)" "${flags[@]}") run_cargo cargo "$1" "$folder" "${@:2}"
+}
+
+with_distribution() {
+    local folder=$ROOT/target/$name-distribution command=$1
+    shift
+    install_distribution_compiler "$command"
+    check_rust_version /usr/bin/rustc
+    # RUSTC_BOOTSTRAP: -Z build-std is not a stable flag. PATH: cargo finds clippy-driver and friends there.
+    PATH=/usr/bin:$PATH RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
+        CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "$(/usr/bin/rustc --print sysroot)" "-Clinker=$linker") \
+        run_cargo /usr/bin/cargo "$command" "$folder" -Z "build-std=$crates" "$@"
+}
+
+# run_cargo CARGO COMMAND FOLDER ARGUMENT...
+run_cargo() {
+    local cargo=$1 command=$2 folder=$3
+    shift 3
+    if [ "$command" = clippy ] && [ "$cargo" = /usr/bin/cargo ]; then
+        # `cargo clippy` would prefer rustup's cargo-clippy to the one beside this cargo.
+        CARGO=$cargo /usr/bin/cargo-clippy clippy --target "$target" --target-dir "$folder" "$@" >&2
+    else
+        "$cargo" "$command" --target "$target" --target-dir "$folder" "$@" >&2
+    fi
+    echo "$folder/$target"
+}
+
+install_distribution_compiler() {
+    local missing=()
+    [ -x /usr/bin/rustc ] || missing+=(rustc-web)
+    [ -x /usr/bin/cargo ] || missing+=(cargo-web)
+    [ -d /usr/lib/rustlib/src/rust/library/std ] || missing+=(rust-web-src)
+    [ -x "/usr/bin/$linker" ] || missing+=("${packages[@]}")
+    if [ "$1" = clippy ] && [ ! -x /usr/bin/cargo-clippy ]; then missing+=(rust-web-clippy); fi
+    ((${#missing[@]})) || return 0
+
+    if have rustup && ! can_install_packages; then
+        fail "this Rust toolchain cannot build for $target yet" \
+            "With rustup:           rustup target add $target" \
+            "or on Debian, Ubuntu:  sudo apt-get install ${missing[*]}"
+    fi
+    install_packages "building for $target" "${missing[@]}"
+}
+
+# compiler_flags SYSROOT FLAG...: those given, and those by which the same sources give the same program wherever they,
+# the registry's crates and the standard library's sources lie (scripts/check-reproducible.sh checks it of the module).
+# Where two prefixes fit, the compiler takes the last. Joined as cargo wants it, by the unit separator, so that a path may
+# contain spaces.
+compiler_flags() {
+    local sysroot=$1 IFS=$'\x1f'
+    shift
+    local flags=(
+        "$@"
+        "--remap-path-prefix=$sysroot/lib/rustlib/src/rust=/rust"
+        "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+        "--remap-path-prefix=$ROOT=/credence"
+    )
+    echo "${flags[*]}"
+}
+
+main "$@"
