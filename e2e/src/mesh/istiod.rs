@@ -88,12 +88,14 @@ current-context: here
 /// Istio's own defaults, but for what Envoy as it is released has not: filters of Istio's build.
 const MESH: &str = "accessLogFile: /dev/stdout\ndefaultProviders: {metrics: []}\n";
 
-const ENVIRONMENT: [(&str, &str); 12] = [
+const ENVIRONMENT: [(&str, &str); 13] = [
     ("POD_NAME", "istiod-0"),
     ("POD_NAMESPACE", "istio-system"),
     // It signs workloads' certificates, and needs none of its own.
     ("ENABLE_CA_SERVER", "true"),
     ("PILOT_CERT_PROVIDER", "none"),
+    // Agents are asked who they are without TLS, too.
+    ("XDS_AUTH_PLAINTEXT", "true"),
     // There is nothing that would call them.
     ("VALIDATION_WEBHOOK_CONFIG_NAME", ""),
     ("INJECTION_WEBHOOK_CONFIG_NAME", ""),

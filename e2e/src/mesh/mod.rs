@@ -114,7 +114,7 @@ impl Mesh {
         let start =
             |workload: &Workload| Proxy::start(&tools, &kubernetes, istiod.discovery(), workload, folder.path());
         let gateway = start(&Workload {
-            name: "gateway",
+            name: "gateway-0",
             kind: Kind::Gateway,
             account: account("istio-ingress", "gateway"),
             label: ("istio", "ingressgateway"),
@@ -122,7 +122,7 @@ impl Mesh {
             environment: Vec::new(),
         })?;
         let sidecar = start(&Workload {
-            name: "payments",
+            name: "payments-0",
             kind: Kind::Sidecar,
             account: account("payments", "payments"),
             label: ("app", "payments"),
@@ -176,7 +176,7 @@ impl Mesh {
     /// If it does not become live.
     pub fn start_stranger(&self) -> Result<Proxy, Failure> {
         let workload = Workload {
-            name: "stranger",
+            name: "stranger-0",
             kind: Kind::Gateway,
             account: account("elsewhere", "stranger"),
             label: ("istio", "stranger"),
@@ -313,12 +313,12 @@ fn control_plane_agent(
     let certificates = folder.path().join("certificates");
     fs::create_dir(&certificates).map_err(Failure::of("making a folder for certificates"))?;
     let pod = control_plane_pod(&certificates)?;
-    let agent = Proxy::start(
+    let mut agent = Proxy::start(
         tools,
         kubernetes,
         istiod.discovery(),
         &Workload {
-            name: "control-plane",
+            name: "credence-control-plane-0",
             kind: Kind::AgentAlone,
             account: account("credence", "credence-control-plane"),
             label: ("app", "credence"),
@@ -328,6 +328,7 @@ fn control_plane_agent(
         folder.path(),
     )?;
     waiting::until("the agent to write the control plane's certificate", || {
+        agent.check_running()?;
         let files = ["cert-chain.pem", "key.pem", "root-cert.pem"].map(|name| certificates.join(name));
         Ok(files.iter().all(|file| file.is_file()).then_some(()))
     })?;

@@ -93,9 +93,10 @@ impl Proxy {
         // As injection makes it of the mesh's and the pod's proxy.istio.io/config.
         let configuration = format!(
             "binaryPath: {}\ndiscoveryAddress: {discovery}\ncontrolPlaneAuthPolicy: NONE\nproxyAdminPort: {}\n\
-             statusPort: 0\nconcurrency: {WORKERS}\n{STATISTICS}",
+             statusPort: {}\nconcurrency: {WORKERS}\n{STATISTICS}",
             tools.envoy.display(),
-            admin.port()
+            admin.port(),
+            ports::free()?
         );
         let role = if *kind == Kind::Gateway { "router" } else { "sidecar" };
         let mut command = Command::new("unshare");
@@ -144,6 +145,14 @@ impl Proxy {
             let page = self.admin_page("/ready");
             Ok(page.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })
+    }
+
+    /// Fails, with the end of what it printed, if it is no longer running.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn check_running(&mut self) -> Result<(), Failure> {
+        self.process.check_running()
     }
 
     /// Where requests go.

@@ -20,14 +20,15 @@ fn istioctl(arguments: &[&str], files: &[&Path]) -> (bool, String) {
 
 #[test]
 #[ignore = "needs Istio: make test-mesh"]
-fn istioctl_validates_every_file_without_a_warning() {
+fn istioctl_validates_every_file() {
     for file in shipped::all().unwrap() {
         let (is_valid, said) = istioctl(&["validate", "-f"], &[&file]);
-        assert!(
-            is_valid && !said.to_lowercase().contains("warn"),
-            "{}: {said}",
-            file.display()
-        );
+        // What it says about every EnvoyFilter there is.
+        let is_usual = |line: &str| line.contains("EnvoyFilter exposes internal implementation details");
+        let other = said
+            .lines()
+            .find(|line| line.trim_start().starts_with('*') && !is_usual(line));
+        assert!(is_valid && other.is_none(), "{}: {said}", file.display());
     }
 }
 
@@ -72,7 +73,7 @@ fn istioctl_analyzes_every_way_to_install_it_without_a_finding() {
             .map(named)
             .collect();
         let (is_sound, said) = istioctl(
-            &["analyze", "--use-kube=false", "--failure-threshold", "Warning"],
+            &["analyze", "--use-kube=false", "--failure-threshold", "Info"],
             &together,
         );
         assert!(is_sound, "{protection}: {said}");
