@@ -18,10 +18,10 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles
+.PHONY: help run test build wasm lint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: build wasm envoy ## Watch a real Envoy allow and deny delegations: builds all, then runs the demo
 	@echo "==> Starting the demo"
@@ -33,6 +33,9 @@ test: build wasm envoy ## Build all and run every test, end to end against a rea
 	@scripts/setup-vectors.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
+
+test-mesh: build wasm envoy ## Have a real Istio deliver envoy-config/istio to real proxies: builds Istio once, some eight minutes
+	@scripts/test-mesh.sh
 
 build: rust ## Build the command line tool and control plane: target/release/credence
 	@echo "==> Building credence"
@@ -129,7 +132,7 @@ bench-needs-token: rust
 
 soak: build wasm envoy ## Run the long tests, those marked #[ignore]
 	@echo "==> Running the long tests"
-	@cargo test --locked --release --workspace -- --ignored
+	@CREDENCE_ISTIO="$$(scripts/setup-interop.sh istio | cut -d' ' -f3)" cargo test --locked --release --workspace -- --ignored
 	@echo "==> Building the filter twice"
 	@scripts/check-reproducible.sh
 

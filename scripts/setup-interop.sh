@@ -3,7 +3,7 @@
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
 # for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
 # (evidence), what Kubernetes and Helm check manifests with (kubernetes), a client for registries of images (oci) and how
-# Istio's agent fetches modules (fetch). For each asked for it prints either
+# Istio's agent fetches modules (fetch), and Istio itself (istio). For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -94,6 +94,9 @@ toolchain_of_fetch() {
     toolchain "$(sed -n 's/^go //p' "$ISTIO")" Go go go env GOVERSION && sed -n 's/^.*\(istio.io.istio v[^ ]*\).*/\1/p' "$ISTIO"
 }
 ISTIO=$ROOT/interop/istio/go.mod
+}
+
+toolchain_of_istio() { toolchain "$(sed -n 's/^go //p' "$ROOT/interop/istio/go.mod")" Go go go env GOVERSION; }
 
 toolchain_of_sse() { toolchain_of_node; }
 
@@ -175,6 +178,18 @@ prepare_fetch() {
     say "Building the part of Istio that fetches modules: once, some minutes"
     CGO_ENABLED=0 go -C "$2" build -trimpath -modfile="$ISTIO" -mod=readonly -buildvcs=false -ldflags '-s -w' -o "$1/fetch" . ||
         cannot_prepare "Istio's pkg/wasm"
+}
+
+# What a proxy of Istio starts Envoy with comes in the same module, as its image would have it.
+prepare_istio() {
+    local program source
+    say "Building istiod, its agent and istioctl: once, some eight minutes and 2.5 GB of memory"
+    for program in pilot/cmd/pilot-discovery pilot/cmd/pilot-agent istioctl/cmd/istioctl; do
+        CGO_ENABLED=0 go -C "$2" build -trimpath -mod=readonly -buildvcs=false -ldflags '-s -w' \
+            -o "$1/${program##*/}" "istio.io/istio/$program" || cannot_prepare "Istio's $program"
+    done
+    source=$(go -C "$2" list -mod=readonly -m -f '{{.Dir}}' istio.io/istio)
+    install -m 644 "$source/tools/packaging/common/envoy_bootstrap.json" "$1/envoy_bootstrap.json"
 }
 
 cannot_prepare() {

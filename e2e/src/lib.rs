@@ -25,6 +25,7 @@ pub mod http2;
 pub mod late_allows;
 pub mod link;
 pub mod meddler;
+pub mod mesh;
 mod message;
 pub mod minds;
 pub mod module;

@@ -95,3 +95,27 @@ fn decisions_show_as_labelled_metrics() {
     })
     .unwrap();
 }
+
+#[test]
+fn the_control_planes_cluster_may_be_called_what_a_mesh_calls_it() {
+    for name in [
+        "outbound|7071||credence.credence.svc.cluster.local",
+        "envoyextensionpolicy/payments/credence/wasm/0",
+    ] {
+        let options = StackOptions::quick()
+            .replacing(
+                "              cluster: credence\n",
+                &format!("              cluster: {name}\n"),
+            )
+            .replacing(
+                "    - name: credence\n      connect_timeout",
+                &format!("    - name: {name}\n      connect_timeout"),
+            )
+            .replacing(
+                "        cluster_name: credence\n",
+                &format!("        cluster_name: {name}\n"),
+            );
+        // Its filters are in step with the revocation log only if the control plane takes their requests.
+        Stack::start(&options).unwrap();
+    }
+}

@@ -18,13 +18,25 @@ pub(crate) fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// The encoded `envoy.config.core.v3.GrpcService` that names a cluster: `{envoy_grpc: {cluster_name}}`.
+/// The encoded `envoy.config.core.v3.GrpcService` that names a cluster: `{envoy_grpc: {cluster_name, authority}}`.
 pub(crate) fn grpc_service(cluster: &str) -> Vec<u8> {
     let mut envoy_grpc = Vec::new();
-    push_field(&mut envoy_grpc, cluster.as_bytes());
+    push_field(&mut envoy_grpc, FIELD_1, cluster.as_bytes());
+    push_field(&mut envoy_grpc, FIELD_2, authority(cluster).as_bytes());
     let mut service = Vec::new();
-    push_field(&mut service, &envoy_grpc);
+    push_field(&mut service, FIELD_1, &envoy_grpc);
     service
+}
+
+/// What the requests to a cluster say as `:authority`. Left out, it would be the cluster's name, and servers refuse
+/// requests whose authority is none (RFC 9113 section 8.3.1, RFC 3986 section 3.2), as Istio's names are not:
+/// `outbound|7071||credence.example`. Of those it is the host.
+fn authority(cluster: &str) -> String {
+    let host = cluster.rsplit('|').next().unwrap_or_default();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
+    host.chars()
+        .map(|letter| if is_plain(letter) { letter } else { '-' })
+        .collect()
 }
 
 /// A property path as the host takes it: its segments, divided by zero bytes.
@@ -32,12 +44,15 @@ pub(crate) fn property_path(segments: &[&str]) -> Vec<u8> {
     segments.join("\0").into_bytes()
 }
 
-/// Both messages have one field, number 1, length-delimited.
-fn push_field(message: &mut Vec<u8>, content: &[u8]) {
-    message.push(1 << 3 | 2);
+fn push_field(message: &mut Vec<u8>, tag: u8, content: &[u8]) {
+    message.push(tag);
     encode_varint(u64::try_from(content.len()).unwrap_or(u64::MAX), message);
     message.extend_from_slice(content);
 }
+
+/// The tags of length-delimited fields.
+const FIELD_1: u8 = 1 << 3 | 2;
+const FIELD_2: u8 = 2 << 3 | 2;
 
 fn push_length(bytes: &mut Vec<u8>, length: usize) {
     // A VM has less than 4 GiB of memory: no length there is too large for 32 bits.
@@ -57,9 +72,28 @@ mod tests {
 
     #[test]
     fn a_cluster_is_named_in_an_encoded_grpc_service() {
-        assert_eq!(grpc_service("credence"), b"\x0a\x0a\x0a\x08credence");
+        assert_eq!(grpc_service("credence"), b"\x0a\x14\x0a\x08credence\x12\x08credence");
         let long = grpc_service(&"x".repeat(200));
-        assert_eq!(long.get(..6), Some(&b"\x0a\xcb\x01\x0a\xc8\x01"[..]));
+        assert_eq!(long.get(..6), Some(&b"\x0a\x96\x03\x0a\xc8\x01"[..]));
+    }
+
+    #[test]
+    fn the_authority_is_one_whatever_the_cluster_is_called() {
+        for (cluster, expected) in [
+            ("credence", "credence"),
+            (
+                "outbound|7071||credence.credence.svc.cluster.local",
+                "credence.credence.svc.cluster.local",
+            ),
+            ("outbound|7071|v1|[2001:db8::1]", "-2001-db8--1-"),
+            (
+                "httproute/payments/credence/rule/0",
+                "httproute-payments-credence-rule-0",
+            ),
+            ("k\u{e4}se", "k-se"),
+        ] {
+            assert_eq!(authority(cluster), expected);
+        }
     }
 
     #[test]

@@ -1,0 +1,247 @@
+//! A workload's proxy as Istio runs it: pilot-agent, and Envoy as its child.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, iter};
+
+use super::kubernetes::{Account, Kubernetes};
+use super::tools::Tools;
+use crate::process::Process;
+use crate::{Client, Failure, Reply, Request, ports, waiting};
+
+/// A running proxy; killed when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    process: Process,
+    address: Ipv4Addr,
+    admin: SocketAddr,
+    folder: PathBuf,
+}
+
+/// What a proxy is for.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// The pod's name, and that of the folder for the proxy's files.
+    pub name: &'static str,
+    /// What it stands for.
+    pub kind: Kind,
+    /// The pod's service account.
+    pub account: Account,
+    /// The pod's label `app` or `istio`.
+    pub label: (&'static str, &'static str),
+    /// The pod's address.
+    pub address: Ipv4Addr,
+    /// `proxyMetadata` of the pod's annotation.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Kinds of proxies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// At the edge of the mesh.
+    Gateway,
+    /// Beside a service.
+    Sidecar,
+    /// An agent beside a service that needs nothing but a certificate.
+    AgentAlone,
+}
+
+impl Proxy {
+    /// Starts one and waits until it can serve.
+    ///
+    /// # Errors
+    /// If it does not become ready, with its last words.
+    pub fn start(
+        tools: &Tools,
+        kubernetes: &Kubernetes,
+        discovery: SocketAddr,
+        workload: &Workload,
+        folder: &Path,
+    ) -> Result<Self, Failure> {
+        let mut proxy = Self::launch(tools, kubernetes, discovery, workload, folder)?;
+        if workload.kind != Kind::AgentAlone {
+            proxy.wait_until_live()?;
+        }
+        Ok(proxy)
+    }
+
+    fn launch(
+        tools: &Tools,
+        kubernetes: &Kubernetes,
+        discovery: SocketAddr,
+        workload: &Workload,
+        folder: &Path,
+    ) -> Result<Self, Failure> {
+        let Workload {
+            name,
+            kind,
+            account,
+            label,
+            address,
+            environment,
+        } = workload;
+        let folder = folder.join(name);
+        // Where a pod has the token of its service account; the agent's paths are relative.
+        let secrets = folder.join("var/run/secrets/tokens");
+        fs::create_dir_all(&secrets).map_err(Failure::of("making a pod's folders"))?;
+        let token = format!("token-of-{name}");
+        fs::write(secrets.join("istio-token"), &token).map_err(Failure::of("writing a pod's token"))?;
+        kubernetes.recognise(&token, account.clone());
+
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
+        // As injection makes it of the mesh's and the pod's proxy.istio.io/config.
+        let configuration = format!(
+            "binaryPath: {}\ndiscoveryAddress: {discovery}\ncontrolPlaneAuthPolicy: NONE\nproxyAdminPort: {}\n\
+             statusPort: {}\nconcurrency: {WORKERS}\n{STATISTICS}",
+            tools.envoy.display(),
+            admin.port(),
+            ports::free()?
+        );
+        let role = if *kind == Kind::Gateway { "router" } else { "sidecar" };
+        let mut command = Command::new("unshare");
+        command
+            // Nothing of it outlives us, not even Envoy; and its /var/lib is its own.
+            .args(["--mount", "--pid", "--fork", "--kill-child=KILL"])
+            .args(as_nobody_special())
+            .args(["--", "/bin/sh", "-c", IN_A_POD])
+            .arg(&tools.agent)
+            .args(["proxy", role, "--domain"])
+            .arg(format!("{}.svc.cluster.local", account.namespace))
+            .args(["--proxyComponentLogLevel", "wasm:info"])
+            .current_dir(&folder)
+            .env("PROXY_CONFIG", configuration)
+            .env("ISTIO_BOOTSTRAP", &tools.bootstrap)
+            .env("POD_NAME", name)
+            .env("POD_NAMESPACE", &account.namespace)
+            .env("SERVICE_ACCOUNT", &account.name)
+            .env("INSTANCE_IP", address.to_string())
+            .env("ISTIO_META_CLUSTER_ID", "Kubernetes")
+            .env("ISTIO_META_WORKLOAD_NAME", name)
+            .env("ISTIO_METAJSON_LABELS", format!(r#"{{"{}": "{}"}}"#, label.0, label.1))
+            // No packets are redirected on this machine.
+            .env("ISTIO_META_INTERCEPTION_MODE", "NONE")
+            .env("ENVOY_STATUS_PORT", ports::free()?.to_string())
+            .env("ENVOY_PROMETHEUS_PORT", ports::free()?.to_string())
+            // A module that is not there is not waited for longer than a test needs to see it.
+            .env("WASM_HTTP_REQUEST_MAX_RETRIES", "1")
+            .envs(environment.iter().map(|(name, value)| (name, value)));
+        if *kind == Kind::AgentAlone {
+            command.env("DISABLE_ENVOY", "true");
+        }
+        let process = Process::start(name, &mut command, &folder.join("log"))?;
+        Ok(Self {
+            process,
+            address: *address,
+            admin,
+            folder,
+        })
+    }
+
+    fn wait_until_live(&mut self) -> Result<(), Failure> {
+        waiting::until("the proxy to be live", || {
+            self.process.check_running()?;
+            // Nobody may be listening yet.
+            let page = self.admin_page("/ready");
+            Ok(page.ok().filter(|reply| reply.status == 200).map(|_| ()))
+        })
+    }
+
+    /// Fails, with the end of what it printed, if it is no longer running.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn check_running(&mut self) -> Result<(), Failure> {
+        self.process.check_running()
+    }
+
+    /// Where requests go.
+    pub fn ingress(&self) -> SocketAddr {
+        SocketAddr::from((self.address, INGRESS_PORT))
+    }
+
+    /// Sends a request over a new connection.
+    ///
+    /// # Errors
+    /// If there is no reply.
+    pub fn send(&self, request: &Request) -> Result<Reply, Failure> {
+        Client::connect(self.ingress())?.send(request)
+    }
+
+    /// Asks over many new connections, so that every worker is asked, until each reply is as wanted.
+    ///
+    /// # Errors
+    /// If that takes too long: with the last reply that was not.
+    pub fn until_every_worker(
+        &self,
+        what: &str,
+        mut request: impl FnMut() -> Result<Request, Failure>,
+        is_as_wanted: impl Fn(&Reply) -> bool,
+    ) -> Result<(), Failure> {
+        let mut other = None;
+        let waited = waiting::until(what, || {
+            let mut replies = iter::repeat_with(|| self.send(&request()?)).take(CONNECTIONS);
+            // Nobody may be listening yet.
+            other = replies.find(|reply| !reply.as_ref().is_ok_and(&is_as_wanted));
+            Ok(other.is_none().then_some(()))
+        });
+        waited.map_err(|failure| match other {
+            Some(Ok(reply)) => Failure::new(format!("{failure}; last: {} {}", reply.status, reply.text())),
+            Some(Err(error)) => Failure::new(format!("{failure}; last: {error}")),
+            None => failure,
+        })
+    }
+
+    /// A page of Envoy's admin server.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn admin_page(&self, target: &str) -> Result<Reply, Failure> {
+        Client::connect(self.admin)?.send(&Request::get(target))
+    }
+
+    /// The value of a counter or gauge by its full name; 0 while Envoy does not know it.
+    ///
+    /// # Errors
+    /// If the admin page does not answer.
+    pub fn stat(&self, name: &str) -> Result<u64, Failure> {
+        let page = self.admin_page("/stats")?.text();
+        let value = page
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0))
+    }
+
+    /// What agent and Envoy have logged so far.
+    pub fn log(&self) -> String {
+        self.process.output()
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// Who is not root may be so in a namespace of his own.
+fn as_nobody_special() -> &'static [&'static str] {
+    if rustix::process::geteuid().is_root() {
+        &[]
+    } else {
+        &["--user", "--map-root-user"]
+    }
+}
+
+/// The agent keeps modules in a folder below /var/lib, as its image has it, and knows no other.
+const IN_A_POD: &str = r#"mount -t tmpfs tmpfs /var/lib && mkdir -p /var/lib/istio/data && exec "$0" "$@""#;
+
+/// Where the gateway and the sidecar listen, each at its own address.
+const INGRESS_PORT: u16 = 8080;
+
+const WORKERS: usize = 2;
+
+/// That all of these are for the same one of two workers happens once in 32,768 times.
+const CONNECTIONS: usize = 16;
+
+/// As envoy-config/istio/wasmplugin-shadow.yaml has it.
+const STATISTICS: &str = "proxyStatsMatcher: {inclusionPrefixes: [wasmcustom]}\n";

@@ -1,0 +1,132 @@
+//! The files of envoy-config/istio, as users are given them: read, and changed in the few places where a mesh on one machine
+//! differs from the one they are written for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::Failure;
+use crate::configuration::Replacement;
+
+/// One of the files.
+///
+/// # Errors
+/// If there is none of that name.
+pub fn read(name: &str) -> Result<String, Failure> {
+    let path = folder().join(name);
+    fs::read_to_string(&path).map_err(Failure::of(format_args!("reading {}", path.display())))
+}
+
+/// One of the files with these changes, each of which has to fit.
+///
+/// # Errors
+/// If one does not.
+pub fn adapted(name: &str, changes: &[Replacement]) -> Result<String, Failure> {
+    let mut text = read(name)?;
+    for Replacement { text: old, times, by } in changes {
+        let found = text.matches(old.as_str()).count();
+        if found != *times {
+            return Err(Failure::new(format!(
+                "envoy-config/istio/{name} has {old:?} {found} times and not {times}: change the file and this together"
+            )));
+        }
+        text = text.replace(old.as_str(), by);
+    }
+    Ok(text)
+}
+
+/// All of them, by path.
+///
+/// # Errors
+/// If they can not be listed.
+pub fn all() -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for folder in [folder(), folder().join("control-plane")] {
+        let entries = fs::read_dir(folder).map_err(Failure::of("listing envoy-config/istio"))?;
+        files.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    Ok(files)
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/istio")
+}
+
+/// What control-plane/pod.yaml says to Istio and to the control plane.
+#[derive(Debug)]
+pub struct ControlPlanePod {
+    /// What the agent is told: `proxyMetadata` of the annotation `proxy.istio.io/config`.
+    pub environment: BTreeMap<String, String>,
+    /// `credence.yaml`, what `credence serve --config` reads.
+    pub settings: String,
+}
+
+impl ControlPlanePod {
+    /// Reads it from the file's text.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn parse(yaml: &str) -> Result<Self, Failure> {
+        let failed = || "reading control-plane/pod.yaml";
+        let documents: Vec<Document> = serde_saphyr::from_multiple(yaml).map_err(Failure::of(failed()))?;
+        let mut settings = None;
+        let mut environment = None;
+        for document in documents {
+            if let Some(Data { settings: found }) = document.data {
+                settings = Some(found);
+            }
+            if let Some(spec) = document.spec {
+                let annotation = spec.template.metadata.annotations.config;
+                let config: ProxyConfig = serde_saphyr::from_str(&annotation).map_err(Failure::of(failed()))?;
+                environment = Some(config.proxy_metadata);
+            }
+        }
+        match (environment, settings) {
+            (Some(environment), Some(settings)) => Ok(Self { environment, settings }),
+            _ => Err(Failure::new("control-plane/pod.yaml has no pod, or no settings")),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Document {
+    spec: Option<Spec>,
+    data: Option<Data>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    template: Template,
+}
+
+#[derive(Deserialize)]
+struct Template {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    annotations: Annotations,
+}
+
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "proxy.istio.io/config")]
+    config: String,
+}
+
+#[derive(Deserialize)]
+struct ProxyConfig {
+    #[serde(rename = "proxyMetadata")]
+    proxy_metadata: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    #[serde(rename = "credence.yaml")]
+    settings: String,
+}

@@ -1,0 +1,41 @@
+//! What is Istio's, by its paths.
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::Failure;
+use crate::artefacts::Artefacts;
+
+/// Where Istio's programs are, and Envoy.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    /// pilot-discovery, which is istiod.
+    pub istiod: PathBuf,
+    /// pilot-agent.
+    pub agent: PathBuf,
+    /// istioctl.
+    pub istioctl: PathBuf,
+    /// What the agent makes Envoy's first configuration of.
+    pub bootstrap: PathBuf,
+    /// Envoy as it is released, not Istio's own build.
+    pub envoy: PathBuf,
+}
+
+impl Tools {
+    /// Reads the paths from the environment, where the Makefile puts them: `CREDENCE_ISTIO` is the folder.
+    ///
+    /// # Errors
+    /// If it is not set.
+    pub fn from_environment() -> Result<Self, Failure> {
+        let folder = env::var_os("CREDENCE_ISTIO").map(PathBuf::from).ok_or_else(|| {
+            Failure::new("CREDENCE_ISTIO is not set: run `make test-mesh`, which builds Istio and says where it is")
+        })?;
+        Ok(Self {
+            istiod: folder.join("pilot-discovery"),
+            agent: folder.join("pilot-agent"),
+            istioctl: folder.join("istioctl"),
+            bootstrap: folder.join("envoy_bootstrap.json"),
+            envoy: Artefacts::from_environment()?.envoy,
+        })
+    }
+}

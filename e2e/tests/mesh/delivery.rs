@@ -1,0 +1,305 @@
+//! What istiod makes of the files at real proxies.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use credence_e2e::assertions::assert_denied;
+use credence_e2e::audit::Record;
+use credence_e2e::configuration::Replacement;
+use credence_e2e::mesh::proxy::Proxy;
+use credence_e2e::mesh::{CHARGES, MODULE, Mesh};
+use credence_e2e::{Client, ISSUER, Reply, Request, waiting};
+
+use super::mesh;
+
+/// The gateway and the sidecar, each with the file that protects it.
+fn places(mesh: &Mesh) -> [(&Proxy, &'static str); 2] {
+    [
+        (&mesh.gateway, "wasmplugin-gateway.yaml"),
+        (&mesh.sidecar, "wasmplugin.yaml"),
+    ]
+}
+
+/// Streams that ended for want of the permission to report as a filter.
+const REFUSED: &str = r#"credence_grpc_refusals_total{code="UNAUTHENTICATED"}"#;
+
+/// As Istio's stand-in for a filter that it could not get answers.
+fn is_refused_by_istio(reply: &Reply) -> bool {
+    reply.status == 403 && reply.text() == "RBAC: access denied"
+}
+
+mod at_the_gateway_and_beside_the_service {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn what_was_delegated_is_allowed_and_nothing_else() {
+        let mesh = mesh();
+        for (proxy, file) in places(&mesh) {
+            let chain = mesh.mint("alice").unwrap();
+            let reply = proxy
+                .send(&mesh.charge(&chain).unwrap().header("x-delegation-subject", "root"))
+                .unwrap();
+            let received = reply
+                .received()
+                .unwrap_or_else(|| panic!("{file}: {} {}", reply.status, reply.text()));
+            assert_eq!(received.header("x-delegation-issuer"), Some(ISSUER), "{file}");
+            assert_eq!(
+                received.header("x-delegation-subject"),
+                Some("alice"),
+                "{file}: not what the client made up"
+            );
+            assert_eq!(received.header("delegation-proof"), None, "{file}");
+
+            let charge = Request::post(CHARGES);
+            assert_denied(&proxy.send(&charge).unwrap(), 401, "delegation_missing");
+            assert_denied(
+                &proxy.send(&charge.clone().delegation(&chain)).unwrap(),
+                401,
+                "proof_missing",
+            );
+            let used = mesh.charge(&chain).unwrap();
+            assert_eq!(proxy.send(&used).unwrap().status, 200, "{file}");
+            assert_denied(&proxy.send(&used).unwrap(), 401, "proof_replayed");
+            assert_denied(&proxy.send(&Request::get("/nowhere")).unwrap(), 403, "no_route");
+
+            let open = proxy
+                .send(&Request::get("/healthz").header("x-delegation-subject", "root"))
+                .unwrap();
+            assert_eq!(open.received().unwrap().identity_headers(), [""; 0], "{file}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn a_revocation_arrives() {
+        let mesh = mesh();
+        for (number, (proxy, file)) in places(&mesh).into_iter().enumerate() {
+            let subject = format!("leaver-{number}");
+            let chain = mesh.mint(&subject).unwrap();
+            assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200, "{file}");
+            mesh.revoke(&subject).unwrap();
+            let is_revoked = |reply: &Reply| reply.reason().as_deref() == Some("revoked_principal");
+            proxy
+                .until_every_worker("a revocation", || mesh.charge(&chain), is_revoked)
+                .unwrap();
+        }
+    }
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn decisions_are_on_record_under_the_workloads_own_identity() {
+        let mesh = mesh();
+        for (subject, proxy, name) in [
+            ("of-the-gateway", &mesh.gateway, "ingress"),
+            ("of-the-sidecar", &mesh.sidecar, "payments"),
+        ] {
+            let chain = mesh.mint(subject).unwrap();
+            assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200);
+            let record = waiting::until("the record", || {
+                let records = mesh.records()?;
+                let of = |record: &&Record| {
+                    record
+                        .decision()
+                        .is_some_and(|decision| decision.principal.subject.as_deref() == Some(subject))
+                };
+                Ok(records.iter().find(of).cloned())
+            });
+            // access.certificates in control-plane/pod.yaml gives the name.
+            assert!(record.as_ref().unwrap().source.contains(name), "{record:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn an_edited_rule_takes_effect_and_no_request_notices() {
+        let mesh = mesh();
+        for (proxy, file) in places(&mesh) {
+            let original = mesh.adapted(file, &[]).unwrap();
+            let edit = Replacement::once("tool: payments.charge", "tool: payments.refund");
+            let edited = mesh.adapted(file, &[edit]).unwrap();
+            let chain = mesh.mint("alice").unwrap();
+            let mut open = Client::connect(proxy.ingress()).unwrap();
+            assert_eq!(open.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200, "{file}");
+
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let asking = scope.spawn(|| {
+                    let mut client = Client::connect(proxy.ingress()).unwrap();
+                    let mut asked = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        assert_eq!(client.send(&Request::get("/healthz")).unwrap().status, 200, "{file}");
+                        asked += 1;
+                    }
+                    asked
+                });
+                mesh.kubernetes.apply(&edited).unwrap();
+                let is_refused = |reply: &Reply| reply.reason().as_deref() == Some("tool_not_granted");
+                let refused = proxy.until_every_worker("the edited rule", || mesh.charge(&chain), is_refused);
+                done.store(true, Ordering::Relaxed);
+                assert!(asking.join().unwrap() > 0);
+                refused.unwrap();
+            });
+            assert_denied(
+                &open.send(&mesh.charge(&chain).unwrap()).unwrap(),
+                403,
+                "tool_not_granted",
+            );
+
+            mesh.kubernetes.apply(&original).unwrap();
+            proxy
+                .until_every_worker(
+                    "the rule as it was",
+                    || mesh.charge(&chain),
+                    |reply| reply.status == 200,
+                )
+                .unwrap();
+        }
+    }
+}
+
+mod a_module {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn that_can_not_be_had_denies_everything() {
+        let mesh = mesh();
+        // A module all right, but one that does nothing.
+        mesh.modules.put("another.wasm", b"\0asm\x01\0\0\0".to_vec());
+        for (proxy, file) in places(&mesh) {
+            let chain = mesh.mint("alice").unwrap();
+            for (name, why) in [
+                ("missing.wasm", "it is not there"),
+                ("another.wasm", "it is not the one of sha256"),
+            ] {
+                let asked = mesh.modules.asked_for(name);
+                mesh.kubernetes
+                    .apply(&mesh.with_module(file, name, &[]).unwrap())
+                    .unwrap();
+                proxy
+                    .until_every_worker(why, || mesh.charge(&chain), is_refused_by_istio)
+                    .unwrap();
+                let open = proxy.send(&Request::get("/healthz")).unwrap();
+                assert!(is_refused_by_istio(&open), "{file}, {why}: what is open to all too");
+                assert!(
+                    mesh.modules.asked_for(name) > asked,
+                    "{file}: the agent has asked for it"
+                );
+            }
+            mesh.kubernetes.apply(&mesh.adapted(file, &[]).unwrap()).unwrap();
+            mesh.wait_until_proofs_count(proxy).unwrap();
+        }
+        assert!(mesh.modules.asked_for(MODULE) >= 2, "each agent has fetched the filter");
+    }
+}
+
+mod shadow {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn lets_pass_counts_and_records() {
+        let mesh = mesh();
+        let proxy = &mesh.sidecar;
+        mesh.kubernetes
+            .apply(&mesh.adapted("wasmplugin-shadow.yaml", &[]).unwrap())
+            .unwrap();
+        let bare = || Ok(Request::post(CHARGES).header("x-delegation-subject", "root"));
+        proxy
+            .until_every_worker("shadow", bare, |reply| reply.status == 200)
+            .unwrap();
+
+        let chain = mesh.mint("in-shadow").unwrap();
+        mesh.revoke("in-shadow").unwrap();
+        let revoked = mesh.charge(&chain).unwrap();
+        let counted = "wasmcustom.credence_shadow_decision.rule.charge.decision.deny.reason.revoked_principal";
+        waiting::until("a revocation to be counted in shadow", || {
+            let received = proxy.send(&revoked)?.received().expect("everything is let through");
+            assert_eq!(received.identity_headers(), [""; 0]);
+            assert_eq!(received.header("delegation"), Some(chain.as_str()), "as it came");
+            Ok((proxy.stat(counted)? > 0).then_some(()))
+        })
+        .unwrap();
+        waiting::until("the record", || {
+            let is_recorded = |record: &Record| {
+                record.decision().is_some_and(|decision| {
+                    decision.principal.subject.as_deref() == Some("in-shadow")
+                        && (decision.mode.as_str(), decision.decision.as_str()) == ("shadow", "deny")
+                })
+            };
+            Ok(mesh.records()?.iter().any(is_recorded).then_some(()))
+        })
+        .unwrap();
+
+        mesh.kubernetes
+            .apply(&mesh.adapted("wasmplugin.yaml", &[]).unwrap())
+            .unwrap();
+        proxy
+            .until_every_worker("enforcement", bare, |reply| reply.status == 401)
+            .unwrap();
+        mesh.wait_until_proofs_count(proxy).unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn differs_from_enforcement_in_nothing_else() {
+        let mesh = mesh();
+        let plugin = |file: &str| {
+            let text = mesh.adapted(file, &[]).unwrap();
+            let lines = text
+                .lines()
+                .skip_while(|line| line.starts_with('#'))
+                .take_while(|line| *line != "---");
+            let means_something = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+            lines
+                .filter(means_something)
+                .map(str::to_owned)
+                .collect::<Vec<String>>()
+        };
+        let mut shadow = plugin("wasmplugin-shadow.yaml");
+        shadow.retain(|line| line != "    mode: shadow");
+        assert_eq!(shadow, plugin("wasmplugin.yaml"));
+    }
+}
+
+mod a_workload {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn that_the_control_plane_does_not_know_for_a_filters_denies_for_want_of_revocations() {
+        let mesh = mesh();
+        let plugin = mesh
+            .adapted(
+                "wasmplugin-gateway.yaml",
+                &[
+                    Replacement {
+                        text: "namespace: istio-ingress".into(),
+                        times: 2,
+                        by: "namespace: elsewhere".into(),
+                    },
+                    Replacement {
+                        text: "istio: ingressgateway".into(),
+                        times: 2,
+                        by: "istio: stranger".into(),
+                    },
+                ],
+            )
+            .unwrap();
+        mesh.kubernetes.apply(&plugin).unwrap();
+        let refused = || mesh.control_plane.metric(REFUSED);
+        let before = refused().unwrap();
+        let stranger = mesh.start_stranger().unwrap();
+        let chain = mesh.mint("alice").unwrap();
+        let is_out_of_step = |reply: &Reply| reply.status == 503;
+        stranger
+            .until_every_worker("a stranger to deny", || mesh.charge(&chain), is_out_of_step)
+            .unwrap();
+        waiting::until("the control plane to refuse it", || {
+            Ok((refused()? > before).then_some(()))
+        })
+        .unwrap();
+        assert!(is_out_of_step(&stranger.send(&mesh.charge(&chain).unwrap()).unwrap()));
+    }
+}
