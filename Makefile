@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
+.PHONY: help run test build wasm lint lint-observability lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,7 @@ test: build wasm envoy ## Build all and run every test, end to end against a rea
 	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
+	@scripts/check-observability.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
 
@@ -41,7 +42,7 @@ build: rust ## Build the command line tool and control plane: target/release/cre
 wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
 	@scripts/build-wasm.sh filter
 
-lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all without a warning
+lint: lint-shell lint-observability ## Format, clippy, documentation, dependencies and scripts: all without a warning
 	@scripts/setup-rust.sh lint
 	@echo "==> Formatting"
 	@cargo fmt --all --check
@@ -64,6 +65,10 @@ lint: lint-shell ## Format, clippy, documentation, dependencies and scripts: all
 lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
+
+# Alerts, what they say, and docker-compose.yml.
+lint-observability:
+	@scripts/check-observability.sh
 
 bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
