@@ -8,7 +8,7 @@ package=github.com/docker/compose/v5
 version=$(sed -n "s#^\t$package \(v[^ ]*\).*#\1#p" "$ROOT/interop/docker-compose/go.mod")
 program=$TOOLS/docker-compose-$version
 if [ ! -x "$program" ]; then
-    have go || { echo "Go, which builds docker-compose, is not installed" && exit 3; }
+    builds_with_go interop/docker-compose || { echo "Go, which builds docker-compose, is not installed or too old" && exit 3; }
     say "Building docker-compose $version: once, a minute or two"
     mkdir -p "$TOOLS"
     scratch=$(mktemp -d "$TOOLS/docker-compose.XXXXXX")

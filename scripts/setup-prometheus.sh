@@ -17,10 +17,10 @@ main() {
         mkdir "$scratch/home"
         if have apt-get && have dpkg-deb && from_package; then
             :
-        elif have go; then
+        elif builds_with_go interop/prometheus; then
             from_source
         else
-            echo "neither the package prometheus nor Go, which could build promtool, can be had"
+            echo "neither the package prometheus nor a Go that is new enough to build promtool can be had"
             exit 3
         fi
         # Last and in one step: what stands there is whole, whoever does the same meanwhile.
