@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh
+.PHONY: help run test build wasm lint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,7 @@ test: build wasm envoy ## Build all and run every test, end to end against a rea
 	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
+	@scripts/check-observability.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
 
@@ -50,7 +51,7 @@ oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/
 test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
 
-lint: lint-shell lint-kubernetes lint-dockerfiles ## Format, clippy, documentation, dependencies and scripts: all without a warning
+lint: lint-shell lint-kubernetes lint-dockerfiles lint-observability ## Format, clippy, documentation, dependencies and scripts: all without a warning
 	@scripts/setup-rust.sh lint
 	@echo "==> Formatting"
 	@cargo fmt --all --check
@@ -89,6 +90,10 @@ lint-envoy-gateway:
 lint-dockerfiles:
 	@echo "==> Dockerfiles"
 	@scripts/lint-dockerfiles.sh
+
+# Alerts, what they say, and docker-compose.yml.
+lint-observability:
+	@scripts/check-observability.sh
 
 bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)

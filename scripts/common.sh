@@ -43,6 +43,15 @@ require() {
     have "$1" || install_packages "$3" "$2"
 }
 
+# builds_with_go FOLDER: whether there is a Go that is new enough for the module there. Another is never downloaded for it.
+builds_with_go() {
+    local needed found
+    have go || return 1
+    needed=$(sed -n 's/^go //p' "$ROOT/$1/go.mod")
+    found=$(GOTOOLCHAIN=local go env GOVERSION)
+    [ "$(printf '%s\n' "$needed" "${found#go}" | sort -V | head -n1)" = "$needed" ]
+}
+
 # check_rust_version RUSTC: against the one that Cargo.toml states.
 check_rust_version() {
     local needed found

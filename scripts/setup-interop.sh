@@ -94,9 +94,8 @@ toolchain_of_fetch() {
     toolchain "$(sed -n 's/^go //p' "$ISTIO")" Go go go env GOVERSION && sed -n 's/^.*\(istio.io.istio v[^ ]*\).*/\1/p' "$ISTIO"
 }
 ISTIO=$ROOT/interop/istio/go.mod
-}
 
-toolchain_of_istio() { toolchain "$(sed -n 's/^go //p' "$ROOT/interop/istio/go.mod")" Go go go env GOVERSION; }
+toolchain_of_istio() { toolchain "$(sed -n 's/^go //p' "$ISTIO")" Go go go env GOVERSION; }
 
 toolchain_of_sse() { toolchain_of_node; }
 

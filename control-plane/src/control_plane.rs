@@ -153,6 +153,7 @@ impl ControlPlane {
             .map(read_operator_token)
             .transpose()?;
         let metrics = Arc::new(Metrics::new());
+        note_limits(&config.limits, &metrics);
         let access = Access::new(&config.settings.access, operator);
         let access = AccessControl::new(access, config.settings.grpc_access());
         let tls = TlsPorts::open(&config.settings.tls, metrics.tls.clone())?;
@@ -602,6 +603,14 @@ impl Opened {
             inherited,
         })
     }
+}
+
+/// What is full at which size, so that it can be told from outside how full it is.
+fn note_limits(limits: &Limits, metrics: &Metrics) {
+    let gauge = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
+    metrics.log_subjects_limit.set(gauge(limits.max_subjects as u64));
+    metrics.ledger_bytes_limit.set(gauge(limits.ledger_bytes));
+    metrics.ledger_keys_limit.set(gauge(u64::from(limits.ledger_keys)));
 }
 
 /// Who is asked to cosign the ledger's checkpoints.

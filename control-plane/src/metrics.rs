@@ -7,6 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::audit::reverification::comparison::DifferenceKind;
 use crate::tls::TlsMetrics;
 
 /// Every metric, and the registry that `/metrics` encodes.
@@ -17,6 +18,7 @@ pub(crate) struct Metrics {
     pub(crate) watch_ended: Family<Outcome, Counter>,
     pub(crate) log_seq: Gauge,
     pub(crate) log_subjects: Gauge,
+    pub(crate) log_subjects_limit: Gauge,
     pub(crate) log_bytes: Gauge,
     pub(crate) log_writable: Gauge,
     pub(crate) log_sync_seconds: Histogram,
@@ -37,7 +39,11 @@ pub(crate) struct Metrics {
     pub(crate) ledger_duplicates: Counter,
     pub(crate) ledger_lost_sources: Counter,
     pub(crate) ledger_bytes: Gauge,
+    pub(crate) ledger_bytes_limit: Gauge,
+    pub(crate) ledger_disk_free: Gauge,
+    pub(crate) ledger_disk_reserve: Gauge,
     pub(crate) ledger_keys: Gauge,
+    pub(crate) ledger_keys_limit: Gauge,
     pub(crate) ledger_pruned_segments: Counter,
     pub(crate) ledger_erasures: Counter,
     pub(crate) ledger_writable: Gauge,
@@ -182,6 +188,7 @@ impl Metrics {
             watch_ended: Family::default(),
             log_seq: Gauge::default(),
             log_subjects: Gauge::default(),
+            log_subjects_limit: Gauge::default(),
             log_bytes: Gauge::default(),
             log_writable: Gauge::default(),
             log_sync_seconds: sync_histogram(),
@@ -202,7 +209,11 @@ impl Metrics {
             ledger_duplicates: Counter::default(),
             ledger_lost_sources: Counter::default(),
             ledger_bytes: Gauge::default(),
+            ledger_bytes_limit: Gauge::default(),
+            ledger_disk_free: Gauge::default(),
+            ledger_disk_reserve: Gauge::default(),
             ledger_keys: Gauge::default(),
+            ledger_keys_limit: Gauge::default(),
             ledger_pruned_segments: Counter::default(),
             ledger_erasures: Counter::default(),
             ledger_writable: Gauge::default(),
@@ -237,7 +248,16 @@ impl Metrics {
             otlp_waiting: Gauge::default(),
         };
         metrics.register();
+        metrics.count_no_mismatch();
         metrics
+    }
+
+    /// A counter that appears with the first of its kind hides it from whoever asks for the increase: these have to be seen
+    /// with the first.
+    fn count_no_mismatch(&self) {
+        for kind in DifferenceKind::ALL.map(DifferenceKind::name) {
+            self.mismatches.get_or_create(&Mismatched { kind }).inc_by(0);
+        }
     }
 
     fn register(&mut self) {
@@ -261,6 +281,11 @@ impl Metrics {
             self.log_seq.clone(),
         );
         log.register("log_subjects", "Subjects in the log", self.log_subjects.clone());
+        log.register(
+            "log_subjects_limit",
+            "Subjects that the log may hold",
+            self.log_subjects_limit.clone(),
+        );
         log.register_with_unit("log", "Size of the log's file", Unit::Bytes, self.log_bytes.clone());
         log.register(
             "log_writable",
@@ -365,6 +390,11 @@ impl Metrics {
             self.ledger_keys.clone(),
         );
         ledger.register(
+            "data_keys_limit",
+            "Data keys that the ledger may have",
+            self.ledger_keys_limit.clone(),
+        );
+        ledger.register(
             "pruned_segments",
             "Segments that the retention removed",
             self.ledger_pruned_segments.clone(),
@@ -379,6 +409,24 @@ impl Metrics {
             "Size of the ledger on disk",
             Unit::Bytes,
             self.ledger_bytes.clone(),
+        );
+        ledger.register_with_unit(
+            "limit",
+            "Size that the ledger may have on disk",
+            Unit::Bytes,
+            self.ledger_bytes_limit.clone(),
+        );
+        ledger.register_with_unit(
+            "disk_free",
+            "What is free on the ledger's file system",
+            Unit::Bytes,
+            self.ledger_disk_free.clone(),
+        );
+        ledger.register_with_unit(
+            "disk_reserve",
+            "What of that the ledger leaves to revocations and others",
+            Unit::Bytes,
+            self.ledger_disk_reserve.clone(),
         );
         ledger.register(
             "writable",

@@ -30,7 +30,7 @@ mod message;
 pub mod minds;
 pub mod module;
 pub mod operator;
-mod ports;
+pub mod ports;
 pub mod process;
 mod protobuf;
 pub mod read_back;

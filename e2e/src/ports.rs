@@ -10,7 +10,10 @@ use crate::Failure;
 ///
 /// From below the range that the kernel takes ports for outgoing connections from: nobody else is handed this one while
 /// the server that uses it restarts.
-pub(crate) fn free() -> Result<u16, Failure> {
+///
+/// # Errors
+/// If none is found.
+pub fn free() -> Result<u16, Failure> {
     for _ in 0..ATTEMPTS {
         let random = RandomState::new().build_hasher().finish();
         let port = FIRST + u16::try_from(random % COUNT).unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredR
 pub use crate::reader::LedgerReader;
 use crate::reader::Shared;
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
-use crate::reserve::Reserve;
+use crate::reserve::{Reserve, Room};
 use crate::rows::Row;
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment, SegmentIndex};
@@ -313,6 +313,11 @@ impl Ledger {
     /// refused. With a retention some are left in any case.
     pub fn leave_free(&mut self, bytes: u64) {
         self.reserve = Reserve::with(bytes, self.options.retention);
+    }
+
+    /// What is free on its file system, and what of that it leaves to others; nothing where the system does not say.
+    pub fn room(&self) -> Option<Room> {
+        self.reserve.room(&self.paths.0)
     }
 
     /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof

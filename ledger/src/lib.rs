@@ -66,3 +66,4 @@ pub use ledger::{
 pub use query::{Evidence, Filter, Page, Query, RecordKind, Searchable};
 pub use reader::{LedgerReader, ReadError};
 pub use record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
+pub use reserve::Room;

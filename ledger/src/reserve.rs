@@ -11,6 +11,15 @@ pub(crate) struct Reserve {
     pub(crate) bytes: u64,
 }
 
+/// What is free on the ledger's file system, and what of that is left to what shares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that are free for us.
+    pub free: u64,
+    /// Bytes of those that the ledger leaves free.
+    pub reserve: u64,
+}
+
 /// A file system's size, and what of it is free, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Space {
@@ -47,6 +56,15 @@ impl Reserve {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// How it is now; nothing where the system does not say.
+    pub(crate) fn room(self, folder: &Path) -> Option<Room> {
+        let space = Space::of(folder)?;
+        Some(Room {
+            free: space.free,
+            reserve: self.of(space),
+        })
     }
 
     fn is_left(self, space: Space, needed: u64) -> bool {

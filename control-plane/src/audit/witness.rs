@@ -71,9 +71,20 @@ impl Witness {
         metrics: Arc<Metrics>,
     ) -> Result<Self, WitnessConfigError> {
         let ca: Option<&Path> = settings.ca.as_deref();
+        let key = settings.key(place)?;
+        // Seen with the first of its kind, not from the second on.
+        let witness = key.name().to_string();
+        metrics.ledger_witnessed.get_or_create(&WitnessName { witness }).set(0);
+        for outcome in ["cosigned", "unreachable", "refused", "false", "ahead"] {
+            let witness = key.name().to_string();
+            metrics
+                .ledger_witness_requests
+                .get_or_create(&WitnessRequest { witness, outcome })
+                .inc_by(0);
+        }
         Ok(Self {
             url: format!("{}/add-checkpoint", settings.url.trim_end_matches('/')),
-            key: settings.key(place)?,
+            key,
             agent: outbound::agent(&settings.url, ca, TIMEOUT)?,
             seen: 0,
             metrics,

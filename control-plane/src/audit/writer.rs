@@ -168,8 +168,7 @@ pub(crate) fn start(
         reports,
     };
     metrics.ledger_writable.set(1);
-    metrics.ledger_bytes.set(ledger.bytes() as i64);
-    metrics.ledger_keys.set(ledger.data_keys() as i64);
+    note_size(&ledger, &metrics);
     let mut ending = Ending {
         shared: Arc::clone(&shared),
         metrics: Arc::clone(&metrics),
@@ -506,8 +505,7 @@ impl Writing {
 
     /// Says how the ledger is after something was done to it.
     fn settle<T>(&self, done: Result<T, LedgerAppendError>) -> Result<T, ReportError> {
-        self.metrics.ledger_bytes.set(self.ledger.bytes() as i64);
-        self.metrics.ledger_keys.set(self.ledger.data_keys() as i64);
+        note_size(&self.ledger, &self.metrics);
         match done {
             Ok(done) => {
                 self.metrics.ledger_writable.set(1);
@@ -699,6 +697,16 @@ impl Known {
             generation: self.generation,
             last_sequence: self.state.last_sequence,
         }
+    }
+}
+
+/// Says how large the ledger is, and what room it has left.
+fn note_size(ledger: &Ledger, metrics: &Metrics) {
+    metrics.ledger_bytes.set(ledger.bytes() as i64);
+    metrics.ledger_keys.set(ledger.data_keys() as i64);
+    if let Some(room) = ledger.room() {
+        metrics.ledger_disk_free.set(room.free as i64);
+        metrics.ledger_disk_reserve.set(room.reserve as i64);
     }
 }
 

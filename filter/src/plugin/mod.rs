@@ -121,7 +121,12 @@ impl Plugin for Vm {
         {
             let actions = watch.on_message(now, message, random);
             line.carry_out(watch, actions, now, random);
+            let mut round_trip = watch.take_round_trip();
             for root in self.roots.values_mut().filter(|root| root.watch == *id) {
+                // Once, however many configurations share the watch.
+                if let Some(took) = round_trip.take() {
+                    root.note_round_trip(took, &mut self.metrics);
+                }
                 root.settle_unready(now, watch, &mut self.metrics);
             }
         } else if let Some(root) = self.roots.values_mut().find(|root| root.clerk.is_line(token)) {

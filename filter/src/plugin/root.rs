@@ -18,7 +18,7 @@ use crate::evidence::Recorder;
 use crate::holding::{Holding, Piece};
 use crate::host::calls::{self, BufferType, HostError, LogLevel, MapType};
 use crate::host::{Flow, RootId, StreamId};
-use crate::metrics::{Counter, DecisionCounters, Gauge, Metrics};
+use crate::metrics::{Counter, DecisionCounters, Gauge, Histogram, Metrics};
 use crate::replay::ReplayMemory;
 use crate::request::Request;
 use crate::revocation::{Freshness, Watch};
@@ -78,6 +78,7 @@ struct Figures {
     audit_ring_bytes: Gauge,
     audit_unanswered: Gauge,
     audit_lag_ms: Gauge,
+    revocation_round_trip_us: Histogram,
     revocation_streams: Total,
     revocation_violations: Total,
     revocation_forgotten: Total,
@@ -120,6 +121,7 @@ impl Root {
                 cache_misses: metrics.counter("credence_cache_misses"),
                 cache_refusals: metrics.counter("credence_cache_refusals"),
                 verification_us: metrics.histogram("credence_verification_us"),
+                cached_decision_us: metrics.histogram("credence_cached_decision_us"),
                 wall_clock: WallClock::default(),
                 hits: 0,
             },
@@ -386,6 +388,12 @@ impl Root {
         self.draining_since.get_or_insert(now);
     }
 
+    /// How long an echo took that has come behind every revocation before it.
+    pub(super) fn note_round_trip(&self, took: Duration, metrics: &mut Metrics) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        metrics.observe(self.figures.revocation_round_trip_us, micros);
+    }
+
     /// Shows the other workers the chains that were verified here.
     pub(super) fn share_chains(&mut self, watch: &Watch, wall: UnixNanos) {
         let now = UnixTime(wall.second());
@@ -468,6 +476,7 @@ fn books(id: RootId, policy: &Policy, settings: audit::Settings) -> Result<Books
 
 impl Figures {
     fn new(metrics: &mut Metrics) -> Self {
+        let revocation_round_trip_us = metrics.histogram("credence_revocation_round_trip_us");
         let mut total = |name| Total {
             counter: metrics.counter(name),
             reported: 0,
@@ -484,6 +493,7 @@ impl Figures {
             audit_shed_chains: total("credence_audit_shed_chains"),
             audit_acknowledged: total("credence_audit_acknowledged"),
             audit_streams: total("credence_audit_streams"),
+            revocation_round_trip_us,
             revocation_streams: total("credence_revocation_streams"),
             revocation_violations: total("credence_revocation_violations"),
             revocation_forgotten: total("credence_revocation_forgotten"),

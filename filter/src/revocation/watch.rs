@@ -42,6 +42,8 @@ pub struct Watch {
     /// The highest revision any view of this VM has had.
     revision: u64,
     lease: Lease,
+    /// How long the last echo took, until somebody asks.
+    round_trip: Option<Duration>,
     backoff: Backoff,
     counters: Counters,
 }
@@ -170,6 +172,7 @@ impl Watch {
             clock: SlowestClock::default(),
             needs_snapshot: false,
             revision: 0,
+            round_trip: None,
             backoff: Backoff::default(),
             counters: Counters::default(),
         }
@@ -191,6 +194,12 @@ impl Watch {
     /// Time since the view was last known to be complete; `None` if it never was.
     pub fn lease_age(&self, now: Monotonic) -> Option<Duration> {
         self.lease.age(now)
+    }
+
+    /// How long the latest echo took, from its ping on, if it was not asked for before. The echo comes behind every update
+    /// that the control plane had sent by then: a revocation on the same way takes less.
+    pub fn take_round_trip(&mut self) -> Option<Duration> {
+        self.round_trip.take()
     }
 
     /// The last entry of the log that was applied; `None` before the first snapshot.
@@ -370,7 +379,7 @@ impl Watch {
             watch_response::Message::Welcome(welcome) => self.on_welcome(now, &welcome),
             watch_response::Message::Chunk(chunk) => self.on_chunk(now, &chunk),
             watch_response::Message::Update(update) => self.on_update(now, &update),
-            watch_response::Message::Pong(pong) => self.on_pong(&pong),
+            watch_response::Message::Pong(pong) => self.on_pong(now, &pong),
             watch_response::Message::Drain(drain) => {
                 self.on_drain(&drain);
                 Ok(Vec::new())
@@ -528,7 +537,7 @@ impl Watch {
         }
     }
 
-    fn on_pong(&mut self, pong: &v1::Pong) -> Result<Vec<Action>, Violation> {
+    fn on_pong(&mut self, now: Monotonic, pong: &v1::Pong) -> Result<Vec<Action>, Violation> {
         let settled = self.lease.settle(pong.id);
         let applied = self.applied.map_or(0, |position| position.seq);
         let (stream, _) = expect(&mut self.phase, "a pong", |stage| matches!(stage, Stage::Following))?;
@@ -544,6 +553,7 @@ impl Watch {
         stream.owed = pong.head;
         stream.answered_since = sent;
         stream.known_head = stream.known_head.max(pong.head);
+        self.round_trip = Some(now.since(sent));
         if pong.head == applied {
             self.lease.renew(sent);
             self.backoff.succeeded();

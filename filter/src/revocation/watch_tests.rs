@@ -592,6 +592,18 @@ fn an_echo_of_an_earlier_stream_renews_nothing() {
 }
 
 #[test]
+fn an_echo_says_once_how_long_it_took() {
+    let mut scene = Scene::in_step(1);
+    scene.watch.take_round_trip();
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    scene.wait(30);
+    scene.hear(pong(ping, 1));
+    assert_eq!(scene.watch.take_round_trip(), Some(Duration::from_millis(30)));
+    assert_eq!(scene.watch.take_round_trip(), None);
+}
+
+#[test]
 fn a_late_echo_counts_from_its_ping() {
     let mut scene = Scene::in_step(1);
     scene.wait(1_000);

@@ -219,6 +219,17 @@ impl Facts {
 // === impl DifferenceKind ===
 
 impl DifferenceKind {
+    /// Each of them.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Chain,
+        Self::Time,
+        Self::Principal,
+        Self::Delegations,
+        Self::Agent,
+        Self::Expiry,
+        Self::Tool,
+    ];
+
     /// The metric's label.
     pub(crate) fn name(self) -> &'static str {
         match self {

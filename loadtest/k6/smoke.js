@@ -1,0 +1,69 @@
+// Does what stands there answer as it should? A few requests a second, each compared with the answer that it has to get; one
+// wrong answer, and k6 ends with an error. It measures nothing: it shows that the pieces fit, and gives the dashboard something
+// to draw.
+//
+//   docker compose run --rm k6
+//   k6 run -e DELEGATION="$(credence mint …)" loadtest/k6/smoke.js
+//
+// ENVOY           where requests go; http://127.0.0.1:8080
+// CONTROL_PLANE   the control plane's HTTP API; http://127.0.0.1:7070
+// DELEGATION      a delegation that Envoy believes, for the tool catalog.read; without it only what is denied, and what is
+//                 public, is asked for
+// RATE, DURATION  requests a second, and for how long; 20, 15s
+import http from "k6/http";
+import { check } from "k6";
+
+const ENVOY = __ENV.ENVOY || "http://127.0.0.1:8080";
+const CONTROL_PLANE = __ENV.CONTROL_PLANE || "http://127.0.0.1:7070";
+const DELEGATION = (__ENV.DELEGATION || "").trim();
+
+// What envoy-config/envoy.yaml has rules for.
+const CASES = [
+  { name: "public", path: "/healthz", status: 200 },
+  { name: "no delegation", path: "/v1/catalog/book", status: 401, reason: "delegation_missing" },
+  { name: "no token", path: "/v1/catalog/book", delegation: "none", status: 401, reason: "delegation_malformed" },
+  { name: "no rule", path: "/elsewhere", status: 403, reason: "no_route" },
+  // Identity headers that a client makes up go nowhere, and help nobody.
+  { name: "made-up identity", path: "/v1/catalog/book", headers: { "x-delegation-principal": "ada" }, status: 401, reason: "delegation_missing" },
+];
+if (DELEGATION !== "") {
+  CASES.push(
+    { name: "delegated", path: "/v1/catalog/book", delegation: DELEGATION, status: 200 },
+    // The same chain does not hold for another tool.
+    { name: "another tool", method: "POST", path: "/v1/accounts/a1/charges?amount=1", delegation: DELEGATION, status: [401, 403] },
+  );
+}
+
+export const options = {
+  scenarios: {
+    smoke: {
+      executor: "constant-arrival-rate",
+      rate: Number(__ENV.RATE || 20),
+      timeUnit: "1s",
+      duration: __ENV.DURATION || "15s",
+      preAllocatedVUs: 4,
+    },
+  },
+  // Every answer, or it is a failure.
+  thresholds: { checks: ["rate==1"], dropped_iterations: ["count==0"] },
+};
+
+export function setup() {
+  const ready = http.get(`${CONTROL_PLANE}/readyz`);
+  check(ready, { "the control plane is ready": (answer) => answer.status === 200 });
+}
+
+export default function () {
+  const wanted = CASES[Math.floor(Math.random() * CASES.length)];
+  const headers = { ...wanted.headers };
+  if (wanted.delegation) headers.delegation = wanted.delegation;
+  const answer = http.request(wanted.method || "GET", ENVOY + wanted.path, null, {
+    headers,
+    tags: { name: wanted.name },
+    responseCallback: http.expectedStatuses(...[wanted.status].flat()),
+  });
+  check(answer, {
+    [`${wanted.name}: status`]: ({ status }) => [wanted.status].flat().includes(status),
+    [`${wanted.name}: reason`]: ({ body }) => !wanted.reason || JSON.parse(body).reason === wanted.reason,
+  });
+}

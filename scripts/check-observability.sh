@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Checks what operators look at, each with its own tool: Prometheus's configuration, the rules and what they say (promtool), and
+# docker-compose.yml with the containers that run them. What the rules and the dashboard ask for is compared with what
+# is there by e2e/tests/observability.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+cd "$ROOT"
+say "Alerts and their tests"
+if prometheus=$(scripts/setup-prometheus.sh); then
+    quietly() { "$@" >"$log" 2>&1 || { cat "$log" >&2 && fail "'${*##*/}' failed"; }; }
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    quietly "$prometheus/promtool" check config envoy-config/observability/prometheus.yml
+    quietly "$prometheus/promtool" check rules envoy-config/observability/rules/*.yml
+    quietly "$prometheus/promtool" test rules envoy-config/observability/tests/*.yml
+else
+    [ $? = 3 ] || exit 1
+    say "SKIPPED the checks of Prometheus's rules: $prometheus"
+fi
+
+say "docker-compose.yml"
+if compose=$(scripts/setup-docker-compose.sh); then
+    "$compose" --file docker-compose.yml --profile '*' config --quiet
+else
+    [ $? = 3 ] || exit 1
+    say "SKIPPED the check of docker-compose.yml: $compose"
+fi
