@@ -61,10 +61,13 @@ fn the_operator_sees_the_evidence_pile_up() {
     let mut stack = with_little_room("shed");
     let book = book(&stack);
     let gauge = |stack: &Stack, name: &str| stack.envoy.stat(&format!("wasmcustom.credence_audit_{name}"));
+    // Every worker has something to say, for Envoy shows the gauge of the one that reported last.
+    let mut workers = stack.envoy.connection_to_every_worker().unwrap();
     stack.control_plane.kill().unwrap();
-    let mut client = Client::connect(stack.envoy.ingress()).unwrap();
-    for _ in 0..10 {
-        assert_eq!(client.send(&book).unwrap().status, 200);
+    for client in &mut workers {
+        for _ in 0..10 {
+            assert_eq!(client.send(&book).unwrap().status, 200);
+        }
     }
     waiting::until("the metrics to say that evidence waits, and for how long", || {
         let bytes = gauge(&stack, "ring_bytes")?;
