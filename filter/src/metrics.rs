@@ -17,6 +17,7 @@ pub struct Metrics {
     cells: Vec<Cell>,
     counters: BTreeMap<String, usize>,
     gauges: BTreeMap<String, usize>,
+    levels: BTreeMap<String, usize>,
     histograms: BTreeMap<String, usize>,
     changed: Vec<usize>,
 }
@@ -30,6 +31,13 @@ pub struct Counter(usize);
 /// Envoy keeps one value per name for the whole process: the VM that reports last is the one that is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauge(usize);
+
+/// A number of which each holder has a part: what is seen is the sum of all parts in all VMs. Valid for the registry that
+/// made it.
+///
+/// Of a VM that traps the part stays in the sum, until Envoy is restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level(usize);
 
 /// How often values fell where. Valid for the registry that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +68,7 @@ pub trait MetricSink {
     /// Makes a metric and returns its id.
     fn define(&mut self, kind: MetricKind, name: &str) -> Result<u32, Self::Error>;
 
-    /// Adds to a counter.
+    /// Adds to a counter or a level.
     fn increment(&mut self, id: u32, by: i64) -> Result<(), Self::Error>;
 
     /// Sets a gauge, or adds a value to a histogram.
@@ -74,6 +82,8 @@ pub enum MetricKind {
     Counter,
     /// Is set.
     Gauge,
+    /// A gauge that is added to and taken from.
+    Level,
     /// Has values added to it.
     Histogram,
 }
@@ -85,6 +95,8 @@ struct Cell {
     id: Option<u32>,
     /// A counter's growth since the last hand-over, a gauge's value.
     value: u64,
+    /// How a level has changed since the last hand-over.
+    shift: i64,
     /// A histogram's values since the last hand-over.
     samples: Vec<u64>,
     is_changed: bool,
@@ -109,6 +121,7 @@ const MAX_SAMPLES: usize = 4096;
 
 const OVERFLOW_COUNTER: &str = "credence_overflow";
 const OVERFLOW_GAUGE: &str = "credence_overflow_gauge";
+const OVERFLOW_LEVEL: &str = "credence_overflow_level";
 const OVERFLOW_HISTOGRAM: &str = "credence_overflow_histogram";
 
 // === impl Metrics ===
@@ -126,6 +139,7 @@ impl Metrics {
             cells: Vec::new(),
             counters: BTreeMap::new(),
             gauges: BTreeMap::new(),
+            levels: BTreeMap::new(),
             histograms: BTreeMap::new(),
             changed: Vec::new(),
         }
@@ -139,6 +153,11 @@ impl Metrics {
     /// The gauge of this name, which is made if there is none.
     pub fn gauge(&mut self, name: &str) -> Gauge {
         Gauge(self.index_of(MetricKind::Gauge, name, OVERFLOW_GAUGE))
+    }
+
+    /// The level of this name, which is made if there is none.
+    pub fn level(&mut self, name: &str) -> Level {
+        Level(self.index_of(MetricKind::Level, name, OVERFLOW_LEVEL))
     }
 
     /// The histogram of this name, which is made if there is none.
@@ -167,6 +186,15 @@ impl Metrics {
             .is_some_and(|cell| cell.value != value || cell.id.is_none());
         if is_news {
             self.change(gauge.0, |cell| cell.value = value);
+        }
+    }
+
+    /// Brings one part of a level to `value`; `reported` remembers what that part was before.
+    pub fn bring_to(&mut self, level: Level, value: u64, reported: &mut u64) {
+        let shift = value.cast_signed().wrapping_sub(reported.cast_signed());
+        if shift != 0 {
+            self.change(level.0, |cell| cell.shift = cell.shift.wrapping_add(shift));
+            *reported = value;
         }
     }
 
@@ -236,12 +264,13 @@ impl Metrics {
         let by_name = match kind {
             MetricKind::Counter => &mut self.counters,
             MetricKind::Gauge => &mut self.gauges,
+            MetricKind::Level => &mut self.levels,
             MetricKind::Histogram => &mut self.histograms,
         };
         if let Some(index) = by_name.get(name) {
             return *index;
         }
-        // Three more than the limit: those that everything beyond shares.
+        // Four more than the limit: those that everything beyond shares.
         if self.cells.len() >= MAX_METRICS && name != overflow {
             return self.index_of(kind, overflow, overflow);
         }
@@ -251,6 +280,7 @@ impl Metrics {
             name: name.to_owned(),
             id: None,
             value: 0,
+            shift: 0,
             samples: Vec::new(),
             is_changed: true,
         });
@@ -285,6 +315,12 @@ impl Cell {
         match self.kind {
             MetricKind::Gauge => sink.record(id, self.value),
             MetricKind::Counter if self.value == 0 => Ok(()),
+            MetricKind::Level if self.shift == 0 => Ok(()),
+            MetricKind::Level => {
+                sink.increment(id, self.shift)?;
+                self.shift = 0;
+                Ok(())
+            }
             MetricKind::Counter => {
                 sink.increment(id, i64::try_from(self.value).unwrap_or(i64::MAX))?;
                 self.value = 0;
@@ -370,7 +406,15 @@ mod tests {
         }
 
         fn increment(&mut self, id: u32, by: i64) -> Result<(), Self::Error> {
-            self.record(id, u64::try_from(by).unwrap())
+            if by < 0 {
+                assert_eq!(
+                    self.names[id as usize].0,
+                    MetricKind::Level,
+                    "{}",
+                    self.names[id as usize].1
+                );
+            }
+            self.record(id, by.cast_unsigned())
         }
 
         fn record(&mut self, id: u32, value: u64) -> Result<(), Self::Error> {
@@ -417,6 +461,26 @@ mod tests {
         metrics.set(gauge, 0);
         metrics.flush(&mut host).unwrap();
         assert_eq!(host.calls, [(0, 0)]);
+    }
+
+    #[test]
+    fn a_level_is_handed_over_as_what_its_parts_have_gained_and_lost() {
+        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let waiting = metrics.level("waiting");
+        let (mut one, mut other) = (0, 0);
+        metrics.bring_to(waiting, 5, &mut one);
+        metrics.bring_to(waiting, 2, &mut other);
+        metrics.flush(&mut host).unwrap();
+        metrics.bring_to(waiting, 1, &mut one);
+        host.is_broken = true;
+        metrics.flush(&mut host).unwrap_err();
+        metrics.bring_to(waiting, 0, &mut other);
+        host.is_broken = false;
+        metrics.flush(&mut host).unwrap();
+        metrics.bring_to(waiting, 1, &mut one);
+        metrics.flush(&mut host).unwrap();
+        assert_eq!(host.names, [(MetricKind::Level, "waiting".to_owned())]);
+        assert_eq!(host.calls, [(0, 7), (0, (-6_i64).cast_unsigned())]);
     }
 
     #[test]

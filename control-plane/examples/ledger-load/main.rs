@@ -97,7 +97,7 @@ async fn send(
     Ok(())
 }
 
-fn summary(sent: Vec<Sent>, measured: Duration, encoded_bytes: f64) -> serde_json::Value {
+fn summary(sent: Vec<Sent>, measured: Duration, encoded_bytes: f64) -> String {
     let acknowledged: u64 = sent.iter().map(|source| source.acknowledged_while_measured).sum();
     let each_worst = sent.iter().map(|source| percentile(&source.latencies, 0.99));
     let worst_source = each_worst.max().unwrap_or_default();
@@ -122,6 +122,7 @@ fn summary(sent: Vec<Sent>, measured: Duration, encoded_bytes: f64) -> serde_jso
         "encoded_bytes_per_event": (encoded_bytes * 10.0).round() / 10.0,
         "sources": through,
     })
+    .to_string()
 }
 
 fn percentile(times: &[Duration], part: f64) -> Duration {

@@ -302,8 +302,10 @@ impl Reporter {
         } else {
             ring.on_tick(wall);
         }
-        self.arrivals
-            .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
+        if !ring.is_empty() {
+            self.arrivals
+                .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
+        }
         match &self.phase {
             Phase::Finished => Vec::new(),
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),

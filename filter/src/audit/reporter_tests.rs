@@ -178,6 +178,9 @@ fn the_lag_is_the_age_of_the_oldest_entry_that_is_not_acknowledged() {
     assert_eq!(lag(&scene), 100);
     scene.hear(acknowledgement(3));
     assert_eq!(lag(&scene), 0);
+    scene.tick();
+    scene.wait(200);
+    assert_eq!(lag(&scene), 0, "nothing waits");
 }
 
 #[test]

@@ -303,7 +303,7 @@ impl MetricSink for HostMetrics {
     fn define(&mut self, kind: MetricKind, name: &str) -> Result<u32, HostError> {
         let kind = match kind {
             MetricKind::Counter => 0,
-            MetricKind::Gauge => 1,
+            MetricKind::Gauge | MetricKind::Level => 1,
             MetricKind::Histogram => 2,
         };
         let mut id = 0;

@@ -239,6 +239,9 @@ impl Vm {
             root.report_figures(watch, now, &mut self.metrics);
         }
         let is_finished = root.on_tick(now, wall, random, &mut self.metrics);
+        if is_finished {
+            root.withdraw_figures(&mut self.metrics);
+        }
         self.metrics.flush(&mut HostMetrics)?;
         if is_finished {
             self.roots.remove(&id);

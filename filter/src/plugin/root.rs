@@ -18,7 +18,7 @@ use crate::evidence::Recorder;
 use crate::holding::{Holding, Piece};
 use crate::host::calls::{self, BufferType, HostError, LogLevel, MapType};
 use crate::host::{Flow, RootId, StreamId};
-use crate::metrics::{Counter, DecisionCounters, Gauge, Histogram, Metrics};
+use crate::metrics::{Counter, DecisionCounters, Gauge, Histogram, Level, Metrics};
 use crate::replay::ReplayMemory;
 use crate::request::Request;
 use crate::revocation::{Freshness, Watch};
@@ -60,10 +60,10 @@ struct Unready {
 /// The metrics of a configuration, other than its decisions.
 struct Figures {
     cache_evictions: Total,
-    cached_chains: Gauge,
-    cached_bytes: Gauge,
+    cached_chains: Part,
+    cached_bytes: Part,
     memory_bytes: Gauge,
-    held: Gauge,
+    held: Part,
     shared_cache_hits: Total,
     shared_cache_beginnings: Total,
     shared_cache_misses: Total,
@@ -74,9 +74,9 @@ struct Figures {
     audit_shed_chains: Total,
     audit_acknowledged: Total,
     audit_streams: Total,
-    audit_waiting: Gauge,
-    audit_ring_bytes: Gauge,
-    audit_unanswered: Gauge,
+    audit_waiting: Part,
+    audit_ring_bytes: Part,
+    audit_unanswered: Part,
     audit_lag_ms: Gauge,
     revocation_round_trip_us: Histogram,
     revocation_streams: Total,
@@ -90,6 +90,12 @@ struct Figures {
 /// A counter that follows a total which is counted elsewhere.
 struct Total {
     counter: Counter,
+    reported: u64,
+}
+
+/// This configuration's part, in this VM, of what the whole process has.
+struct Part {
+    level: Level,
     reported: u64,
 }
 
@@ -400,6 +406,29 @@ impl Root {
         self.engine.share_chains(now, &mut HostStore, watch.cache_keys());
     }
 
+    /// The configuration has ended: it has no part any more in what the process has.
+    pub(super) fn withdraw_figures(&mut self, metrics: &mut Metrics) {
+        let Figures {
+            cached_chains,
+            cached_bytes,
+            held,
+            audit_waiting,
+            audit_ring_bytes,
+            audit_unanswered,
+            ..
+        } = &mut self.figures;
+        for part in [
+            cached_chains,
+            cached_bytes,
+            held,
+            audit_waiting,
+            audit_ring_bytes,
+            audit_unanswered,
+        ] {
+            part.is_now(0, metrics);
+        }
+    }
+
     pub(super) fn report_figures(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
         let Self {
             figures,
@@ -409,10 +438,12 @@ impl Root {
             unready,
             ..
         } = self;
-        metrics.set(figures.held, held.len().saturating_add(unready.len()) as u64);
+        figures
+            .held
+            .is_now(held.len().saturating_add(unready.len()) as u64, metrics);
         figures.cache_evictions.follow(engine.cache().evictions(), metrics);
-        metrics.set(figures.cached_chains, engine.cache().len() as u64);
-        metrics.set(figures.cached_bytes, engine.cache().bytes() as u64);
+        figures.cached_chains.is_now(engine.cache().len() as u64, metrics);
+        figures.cached_bytes.is_now(engine.cache().bytes() as u64, metrics);
         metrics.set(figures.memory_bytes, calls::memory_bytes());
         let shared = engine.shared_cache();
         figures.shared_cache_hits.follow(shared.hits, metrics);
@@ -420,7 +451,7 @@ impl Root {
         figures.shared_cache_misses.follow(shared.misses, metrics);
         figures.shared_cache_stored.follow(shared.stored, metrics);
         figures.shared_cache_dropped.follow(shared.dropped, metrics);
-        metrics.set(figures.audit_unanswered, clerk.unanswered() as u64);
+        figures.audit_unanswered.is_now(clerk.unanswered() as u64, metrics);
         if let Some(books) = &clerk.books {
             let Evidence { ring, reporter } = &books.evidence;
             figures.audit_shed.follow(ring.shed().events, metrics);
@@ -430,8 +461,8 @@ impl Root {
                 .audit_acknowledged
                 .follow(reporter.counters().acknowledged, metrics);
             figures.audit_streams.follow(reporter.counters().opened, metrics);
-            metrics.set(figures.audit_waiting, ring.len() as u64);
-            metrics.set(figures.audit_ring_bytes, ring.bytes() as u64);
+            figures.audit_waiting.is_now(ring.len() as u64, metrics);
+            figures.audit_ring_bytes.is_now(ring.bytes() as u64, metrics);
             let lag = u64::try_from(reporter.lag(now).as_millis()).unwrap_or(u64::MAX);
             metrics.set(figures.audit_lag_ms, lag);
         }
@@ -497,18 +528,31 @@ impl Figures {
             revocation_streams: total("credence_revocation_streams"),
             revocation_violations: total("credence_revocation_violations"),
             revocation_forgotten: total("credence_revocation_forgotten"),
-            cached_chains: metrics.gauge("credence_cached_chains"),
-            cached_bytes: metrics.gauge("credence_cached_bytes"),
+            cached_chains: Part::new(metrics, "credence_cached_chains"),
+            cached_bytes: Part::new(metrics, "credence_cached_bytes"),
             memory_bytes: metrics.gauge("credence_memory_bytes"),
-            held: metrics.gauge("credence_held"),
-            audit_waiting: metrics.gauge("credence_audit_waiting"),
-            audit_ring_bytes: metrics.gauge("credence_audit_ring_bytes"),
-            audit_unanswered: metrics.gauge("credence_audit_unanswered"),
+            held: Part::new(metrics, "credence_held"),
+            audit_waiting: Part::new(metrics, "credence_audit_waiting"),
+            audit_ring_bytes: Part::new(metrics, "credence_audit_ring_bytes"),
+            audit_unanswered: Part::new(metrics, "credence_audit_unanswered"),
             audit_lag_ms: metrics.gauge("credence_audit_lag_ms"),
             revocation_revision: metrics.gauge("credence_revocation_revision"),
             revocation_subjects: metrics.gauge("credence_revocation_subjects"),
             lease_age_ms: metrics.gauge("credence_lease_age_ms"),
         }
+    }
+}
+
+impl Part {
+    fn new(metrics: &mut Metrics, name: &str) -> Self {
+        Self {
+            level: metrics.level(name),
+            reported: 0,
+        }
+    }
+
+    fn is_now(&mut self, value: u64, metrics: &mut Metrics) {
+        metrics.bring_to(self.level, value, &mut self.reported);
     }
 }
 
