@@ -292,7 +292,8 @@ mod a_workload {
         let before = refused().unwrap();
         let stranger = mesh.start_stranger().unwrap();
         let chain = mesh.mint("alice").unwrap();
-        let is_out_of_step = |reply: &Reply| reply.status == 503;
+        // The filter's own 503, and not one of Envoy's.
+        let is_out_of_step = |reply: &Reply| reply.status == 503 && reply.reason().as_deref() == Some("not_ready");
         stranger
             .until_every_worker("a stranger to deny", || mesh.charge(&chain), is_out_of_step)
             .unwrap();

@@ -401,6 +401,21 @@ fn a_real_prometheus_draws_the_dashboard_and_raises_no_alert_for_nothing() {
 }
 
 #[test]
+fn the_pod_monitor_makes_labels_as_the_scrape_does() {
+    let steps = |file: &str| -> Vec<String> {
+        let lines = file.lines().map(str::trim);
+        lines
+            .filter(|line| line.starts_with("regex: "))
+            .map(str::to_owned)
+            .collect()
+    };
+    let scrape = steps(include_str!("../../../envoy-config/observability/prometheus.yml"));
+    let monitor = steps(include_str!("../../../envoy-config/kubernetes/podmonitor.yaml"));
+    assert!(!scrape.is_empty());
+    assert_eq!(scrape, monitor);
+}
+
+#[test]
 fn without_the_bootstraps_stats_config_the_scrape_makes_the_labels() {
     let (Some(program), Some(promtool)) = (tool("prometheus"), tool("promtool")) else {
         return;
