@@ -52,6 +52,8 @@ pub enum Kind {
     Source {
         /// Which of it.
         change: String,
+        /// What it is permitted as, and where it called from; when it began.
+        peer: Option<String>,
     },
 }
 

@@ -197,7 +197,7 @@ fn assert_all_is_on_record(stack: &Stack) {
         let records = stack.records()?;
         let recorded: u64 = records.iter().map(Record::decisions).sum();
         let requests = stack.envoy.stat("http.ingress.downstream_rq_completed")?;
-        let is_end = |record: &&Record| matches!(&record.kind, Kind::Source { change } if change == "ended");
+        let is_end = |record: &&Record| matches!(&record.kind, Kind::Source { change, .. } if change == "ended");
         let ended = records.iter().filter(is_end).count();
         Ok((recorded == requests && ended >= 3).then_some(()))
     })

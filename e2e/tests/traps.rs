@@ -43,7 +43,7 @@ fn until_decided(client: &Http2, request: &Request) -> Reply {
 
 /// How many sources of evidence have changed in that way.
 fn changes(records: &[Record], wanted: &str) -> usize {
-    let is_wanted = |record: &&Record| matches!(&record.kind, Kind::Source { change } if change == wanted);
+    let is_wanted = |record: &&Record| matches!(&record.kind, Kind::Source { change, .. } if change == wanted);
     records.iter().filter(is_wanted).count()
 }
 

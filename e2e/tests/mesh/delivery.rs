@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use credence_e2e::assertions::assert_denied;
-use credence_e2e::audit::Record;
+use credence_e2e::audit::{Kind, Record};
 use credence_e2e::configuration::Replacement;
 use credence_e2e::mesh::proxy::Proxy;
 use credence_e2e::mesh::{CHARGES, MODULE, Mesh};
@@ -96,17 +96,28 @@ mod at_the_gateway_and_beside_the_service {
         ] {
             let chain = mesh.mint(subject).unwrap();
             assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200);
-            let record = waiting::until("the record", || {
+            // access.certificates in control-plane/pod.yaml gives the name.
+            let is_of_the_workload = |record: &Record| matches!(&record.kind, Kind::Source { peer: Some(peer), .. } if peer.starts_with(name));
+            let peers: Vec<_> = waiting::until("the record", || {
                 let records = mesh.records()?;
                 let of = |record: &&Record| {
                     record
                         .decision()
                         .is_some_and(|decision| decision.principal.subject.as_deref() == Some(subject))
                 };
-                Ok(records.iter().find(of).cloned())
-            });
-            // access.certificates in control-plane/pod.yaml gives the name.
-            assert!(record.as_ref().unwrap().source.contains(name), "{record:?}");
+                let Some(decided) = records.iter().find(of) else {
+                    return Ok(None);
+                };
+                let source = records.iter().filter(|record| record.source == decided.source);
+                Ok(Some(
+                    source
+                        .filter(|record| matches!(record.kind, Kind::Source { .. }))
+                        .cloned()
+                        .collect(),
+                ))
+            })
+            .unwrap();
+            assert!(peers.iter().any(is_of_the_workload), "{name}: {peers:#?}");
         }
     }
 
