@@ -169,7 +169,7 @@ fn help(program: &Path, words: &[String]) -> String {
 
 /// What may begin a command for a cluster.
 const TOOLS: &[&str] = &[
-    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go",
+    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask",
 ];
 
 /// Options that a file follows.
