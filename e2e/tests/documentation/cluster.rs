@@ -52,13 +52,17 @@ fn the_tools_know_the_options_that_commands_for_elsewhere_give_them() {
             }
             continue;
         };
-        // Subcommands come first.
-        let end = words
+        // Subcommands come first, but for kubectl's namespace.
+        let behind = match &words[1..] {
+            [option, _, behind @ ..] if option == "-n" => behind,
+            behind => behind,
+        };
+        let end = behind
             .iter()
             .position(|word| word.starts_with('-') || word.contains('/'))
-            .unwrap_or(words.len());
+            .unwrap_or(behind.len());
         let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
-        let help = help(&program, &words[1..end]);
+        let help = help(&program, &behind[..end]);
         for option in options {
             let name = option.split('=').next().unwrap();
             assert!(help.contains(name), "{place}: `{tool}` knows no {name}:\n{help}");
