@@ -67,7 +67,7 @@ var groups = map[string][]kind{
 	"batch/v1":                 {{"jobs", "Job", true}},
 	"policy/v1":                {{"poddisruptionbudgets", "PodDisruptionBudget", true}},
 	"networking.k8s.io/v1":     {{"networkpolicies", "NetworkPolicy", true}},
-	"monitoring.coreos.com/v1": {{"servicemonitors", "ServiceMonitor", true}},
+	"monitoring.coreos.com/v1": {{"servicemonitors", "ServiceMonitor", true}, {"podmonitors", "PodMonitor", true}},
 	"networking.istio.io/v1": {{"destinationrules", "DestinationRule", true}, {"serviceentries", "ServiceEntry", true},
 		{"sidecars", "Sidecar", true}, {"workloadentries", "WorkloadEntry", true}},
 	"networking.istio.io/v1alpha3": {{"envoyfilters", "EnvoyFilter", true}},
