@@ -64,6 +64,7 @@ mistakes_are_found() {
     mistake kubernetes/namespace.yaml 's/ReadWriteOnce/ReadWriteTwice/' 'supported values'
     mistake kubernetes/first-start.yaml 's/restartPolicy: Never/restartPolicy: Always/' 'restartPolicy'
     mistake kubernetes/servicemonitor.yaml 's/interval: 15s/interval: soon/' 'interval'
+    mistake kubernetes/podmonitor.yaml 's/podMetricsEndpoints:/podEndpoints:/' 'unknown field'
     mistake $gateway 's/type: Image/type: HTTP/' 'If type is HTTP'
     mistake $gateway 's/failOpen: false/failShut: true/' 'unknown field'
     mistake_in_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"

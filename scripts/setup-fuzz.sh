@@ -4,9 +4,12 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 # The sanitizers and the coverage counters are flags that only a nightly compiler takes.
-have rustup && rustup run nightly rustc --version >/dev/null 2>&1 ||
-    fail "fuzzing needs a nightly Rust compiler" \
-        "With rustup (https://rustup.rs):  rustup toolchain install nightly --profile minimal"
+has_nightly() {
+    have rustup && rustup run nightly rustc --version >/dev/null 2>&1
+}
+
+has_nightly || fail "fuzzing needs a nightly Rust compiler" \
+    "With rustup (https://rustup.rs):  rustup toolchain install nightly --profile minimal"
 have c++ || install_packages "building libFuzzer" g++
 
 home=$TOOLS/cargo-fuzz-$CARGO_FUZZ_VERSION

@@ -448,6 +448,13 @@ fn an_envoy_gateway_extension_policy_is_read() {
         1,
         &["gateway.yaml:11: spec.wasm[1].failOpen: without the filter every request would pass"],
     );
+    for (path, value) in [("failure_policy", "FAIL_OPEN"), ("fail_open", "true")] {
+        let opened = patched.replace("failure_policy, value: FAIL_RELOAD", &format!("{path}, value: {value}"));
+        check("gateway.yaml", &opened).failed(
+            1,
+            &["spec.wasm[1]: an EnvoyPatchPolicy in the same file says that without the filter every request passes"],
+        );
+    }
     let without = extension_policy("failOpen: false", "{}").replace("config:", "env:");
     check("gateway.yaml", &without).failed(1, &["spec.wasm[1].config: missing"]);
 }

@@ -11,7 +11,7 @@
 //                 public, is asked for
 // RATE, DURATION  requests a second, and for how long; 20, 15s
 import http from "k6/http";
-import { check } from "k6";
+import { check, sleep } from "k6";
 
 const ENVOY = __ENV.ENVOY || "http://127.0.0.1:8080";
 const CONTROL_PLANE = __ENV.CONTROL_PLANE || "http://127.0.0.1:7070";
@@ -48,9 +48,20 @@ export const options = {
   thresholds: { checks: ["rate==1"], dropped_iterations: ["count==0"] },
 };
 
+// Docker starts what this needs at the same time: give it a moment, less than k6 allows for setup (60 s).
+function becomesReady(url) {
+  for (let attempt = 0; attempt < 20; attempt++) {
+    if (http.get(url).status === 200) return true;
+    sleep(1);
+  }
+  return false;
+}
+
 export function setup() {
-  const ready = http.get(`${CONTROL_PLANE}/readyz`);
-  check(ready, { "the control plane is ready": (answer) => answer.status === 200 });
+  check(CONTROL_PLANE, {
+    "the control plane is ready": (place) => becomesReady(`${place}/readyz`),
+  });
+  check(ENVOY, { "Envoy is ready": (place) => becomesReady(`${place}/healthz`) });
 }
 
 export default function () {

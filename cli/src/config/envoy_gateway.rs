@@ -12,6 +12,8 @@ use crate::yaml::places;
 pub(super) struct Patched {
     reloads: bool,
     shows_bodies: bool,
+    /// What `failOpen: true` would have said.
+    opens: bool,
 }
 
 /// The elements of `spec.wasm`, if the object is an `EnvoyExtensionPolicy`.
@@ -47,6 +49,9 @@ pub(super) fn plugin(extension: &Json<'_>, path: &str, patched: Patched) -> Opti
             places::member(path, "failOpen"),
             "without the filter every request would pass; remove failOpen",
         )),
+    }
+    if patched.opens {
+        plugin.refused.push(Remark::new(path, OPENED));
     }
     if !patched.reloads {
         plugin.warnings.push(Remark::new(path, NOT_RELOADING));
@@ -112,6 +117,9 @@ impl Patched {
                 || sets("/allow_on_headers_stop_iteration", &|value| {
                     matches!(value, Json::Bool(true))
                 }),
+            opens: self.opens
+                || sets("/failure_policy", &|value| value.as_str() == Some("FAIL_OPEN"))
+                || sets("/fail_open", &|value| matches!(value, Json::Bool(true))),
         }
     }
 }
@@ -127,6 +135,9 @@ const GROUP: &str = "gateway.envoyproxy.io/";
 const BODILESS: &str = "a rule reads the body, which an EnvoyExtensionPolicy alone never shows to a filter that holds a request \
                         (it can not set allow_on_headers_stop_iteration); set it by an EnvoyPatchPolicy in the same file, as \
                         envoy-config/envoy-gateway/credence.yaml does";
+
+const OPENED: &str = "an EnvoyPatchPolicy in the same file says that without the filter every request passes; have it set \
+                      failure_policy to FAIL_RELOAD";
 
 const NOT_RELOADING: &str = "an EnvoyExtensionPolicy can not say FAIL_RELOAD, so that one failure of the filter denies every \
                              request of its worker until Envoy restarts; set failure_policy by an EnvoyPatchPolicy in the \

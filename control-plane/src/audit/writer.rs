@@ -479,8 +479,11 @@ impl Writing {
     /// Whether anything was removed.
     fn retain(&mut self, published: &Checkpoint) -> bool {
         let retained = match self.ledger.retain(Some((published.size, published.root))) {
-            // Nothing was written: whether it can be is not known.
-            Ok(None) => return false,
+            // Nothing was written: whether it can be is not known. What room there is changes by others, too.
+            Ok(None) => {
+                note_size(&self.ledger, &self.metrics);
+                return false;
+            }
             retained => self.settle(retained),
         };
         let Ok(Some(Pruned {

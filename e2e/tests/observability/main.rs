@@ -166,7 +166,8 @@ fn refusing(folder: &TempDir) -> Result<String, Failure> {
 /// A verifier key of C2SP tlog-cosignature for a witness that there is not.
 fn witness_key() -> String {
     let name = "witness.example/w1";
-    let key = [&[4], &[7; 32][..]].concat();
+    // RFC 8032, section 5.1: the base point, whose secret nobody knows.
+    let key = [&[4, 0x58], &[0x66; 31][..]].concat();
     let hash = Sha256::digest([name.as_bytes(), b"\n", &key].concat());
     let id: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     format!("{name}+{id}+{}", BASE64.encode(key))
@@ -356,8 +357,10 @@ fn ask(promtool: &Path, server: &str, expr: &str) -> Result<Vec<String>, Failure
         let said = String::from_utf8_lossy(&ran.stderr);
         return Err(Failure::new(format!("{expr}: {said}")));
     }
+    // Without a series it prints an empty line.
     Ok(String::from_utf8_lossy(&ran.stdout)
         .lines()
+        .filter(|line| !line.is_empty())
         .map(str::to_owned)
         .collect())
 }
@@ -398,6 +401,21 @@ fn a_real_prometheus_draws_the_dashboard_and_raises_no_alert_for_nothing() {
         }
     }
     assert!(drawn > 3 * empty.len(), "{drawn} drawn, but not {empty:#?}");
+}
+
+#[test]
+fn the_pod_monitor_makes_labels_as_the_scrape_does() {
+    let steps = |file: &str| -> Vec<String> {
+        let lines = file.lines().map(str::trim);
+        lines
+            .filter(|line| line.starts_with("regex: "))
+            .map(str::to_owned)
+            .collect()
+    };
+    let scrape = steps(include_str!("../../../envoy-config/observability/prometheus.yml"));
+    let monitor = steps(include_str!("../../../envoy-config/kubernetes/podmonitor.yaml"));
+    assert!(!scrape.is_empty());
+    assert_eq!(scrape, monitor);
 }
 
 #[test]

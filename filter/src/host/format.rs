@@ -30,9 +30,9 @@ pub(crate) fn grpc_service(cluster: &str) -> Vec<u8> {
 
 /// What the requests to a cluster say as `:authority`. Left out, it would be the cluster's name, and servers refuse
 /// requests whose authority is none (RFC 9113 section 8.3.1, RFC 3986 section 3.2), as Istio's names are not:
-/// `outbound|7071||credence.example`. Of those it is the host.
+/// `outbound|7071||credence.example`. Of those it is the host. Never empty, for that is as if it were left out.
 fn authority(cluster: &str) -> String {
-    let host = cluster.rsplit('|').next().unwrap_or_default();
+    let host = cluster.rsplit('|').find(|part| !part.is_empty()).unwrap_or("-");
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
     host.chars()
         .map(|letter| if is_plain(letter) { letter } else { '-' })
@@ -91,6 +91,8 @@ mod tests {
                 "httproute-payments-credence-rule-0",
             ),
             ("k\u{e4}se", "k-se"),
+            ("outbound|7071||", "7071"),
+            ("|", "-"),
         ] {
             assert_eq!(authority(cluster), expected);
         }

@@ -1,5 +1,7 @@
 //! Carries out what was decided about a request, counts it and writes it down.
 
+use std::time::Duration;
+
 use credence_wire::v1;
 
 use super::line::{Deed, Line, Speaker};
@@ -56,6 +58,8 @@ pub(super) struct Books {
 pub(super) struct Began {
     wall: UnixNanos,
     pub(super) monotonic: Monotonic,
+    /// What it took before the request had to wait, if it had to.
+    spent: Duration,
 }
 
 /// What waits for the control plane, and who sends it.
@@ -76,7 +80,11 @@ impl Clerk {
                 wall
             }
         };
-        Ok(Began { wall, monotonic })
+        Ok(Began {
+            wall,
+            monotonic,
+            spent: Duration::ZERO,
+        })
     }
 
     /// What a decision needs of the world.
@@ -214,7 +222,8 @@ impl Clerk {
             }
         }
         let end = calls::monotonic().ok()?;
-        u64::try_from(end.since(began.monotonic).as_nanos()).ok()
+        let took = end.since(began.monotonic).saturating_add(began.spent);
+        u64::try_from(took.as_nanos()).ok()
     }
 
     /// Refuses a request whose headers can not be read.
@@ -326,6 +335,29 @@ impl Clerk {
     pub(super) fn drain(&mut self, deadline: Monotonic) {
         if let Some(books) = &mut self.books {
             books.drain(deadline, self.wall_clock.latest());
+        }
+    }
+}
+
+impl Began {
+    /// The request has to wait, and that is none of the filter's time. One more call to the host, for those alone.
+    pub(super) fn paused(self) -> Self {
+        calls::monotonic().map_or(self, |now| Self {
+            spent: now.since(self.monotonic).saturating_add(self.spent),
+            ..self
+        })
+    }
+
+    /// It waits no longer, and is about what it was about.
+    pub(super) fn resumed(self) -> Self {
+        calls::monotonic().map_or(self, |monotonic| Self { monotonic, ..self })
+    }
+
+    /// Goes on with what was paused, as of now.
+    pub(super) fn after(self, paused: Self) -> Self {
+        Self {
+            spent: paused.spent,
+            ..self
         }
     }
 }

@@ -287,7 +287,7 @@ impl Root {
         match Request::parse(&serialized, &self.clerk.headers, true) {
             Ok(request) => {
                 let verdict = self.engine.turn_away(held, Reason::BodyIncomplete);
-                self.clerk.record(&verdict, &request, stream, began, metrics);
+                self.clerk.record(&verdict, &request, stream, began.resumed(), metrics);
             }
             Err(error) => self.clerk.note_unread(&error.into(), began, metrics),
         }
@@ -338,7 +338,7 @@ impl Root {
                 stripped?;
                 let waiting = Waiting {
                     held,
-                    began,
+                    began: began.paused(),
                     serialized,
                 };
                 self.held.hold(stream, waiting);
@@ -358,9 +358,13 @@ impl Root {
         watch: &Watch,
         metrics: &mut Metrics,
     ) -> Result<Flow, HostError> {
-        let Waiting { held, serialized, .. } = waiting;
+        let Waiting {
+            held,
+            began,
+            serialized,
+        } = waiting;
         // The wait was none of the filter's time, but things may have changed in it.
-        let now = self.clerk.begin()?;
+        let now = self.clerk.begin()?.after(began);
         let request = match Request::parse(&serialized, &self.clerk.headers, true) {
             Ok(request) => request,
             Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), now, metrics)),
@@ -427,6 +431,8 @@ impl Root {
         ] {
             part.is_now(0, metrics);
         }
+        // Of a VM that ends nobody would ever say otherwise.
+        metrics.set(self.figures.audit_lag_ms, 0);
     }
 
     pub(super) fn report_figures(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
