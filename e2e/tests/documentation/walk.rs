@@ -105,7 +105,9 @@ fn script_of(commands: &[Commands]) -> String {
     let fences = commands
         .iter()
         .map(|Commands { place, text, .. }| format!("printf '%s\\n' '{MARK}{place}'\n{text}"));
-    format!("set -e -o pipefail\n{}", fences.collect::<String>())
+    // What a newcomer would end by hand; without a name space of its own nothing else does.
+    let end = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT";
+    format!("set -e -o pipefail\n{end}\n{}", fences.collect::<String>())
 }
 
 fn shell(folder: &Path, script: &Path) -> Command {
