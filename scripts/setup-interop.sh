@@ -2,8 +2,9 @@
 # Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
 # for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
-# (evidence), what Kubernetes and Helm check manifests with (kubernetes), a client for registries of images (oci) and how
-# Istio's agent fetches modules (fetch), and Istio itself (istio). For each asked for it prints either
+# (evidence), what Kubernetes and Helm check manifests with (kubernetes), kubectl and helm with a stand-in for a cluster
+# (cluster), a client for registries of images (oci) and how Istio's agent fetches modules (fetch), and Istio itself (istio).
+# For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -84,6 +85,8 @@ toolchain_of_tlog() { toolchain_of_go; }
 toolchain_of_kubernetes() {
     toolchain 1.26 Go go go env GOVERSION
 }
+
+toolchain_of_cluster() { toolchain_of_kubernetes; }
 
 toolchain_of_oci() {
     toolchain 1.25 Go go go env GOVERSION
@@ -166,6 +169,15 @@ prepare_kubernetes() {
         cp "$(member Dir "$found")/$folder"/*.yaml "$1/definitions"
     done <"$2/definitions.txt"
     chmod -R u+w "$1/definitions"
+}
+
+prepare_cluster() {
+    local program
+    say "Building kubectl and helm: once, some minutes"
+    for program in credence.example/cluster helm.sh/helm/v3/cmd/helm k8s.io/kubernetes/cmd/kubectl; do
+        CGO_ENABLED=0 go -C "$2" build -mod=readonly -ldflags='-s -w' -o "$1/${program##*/}" "$program" ||
+            cannot_prepare "${program##*/}"
+    done
 }
 
 prepare_oci() {

@@ -13,8 +13,12 @@ fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
     let readme = std::fs::read_to_string(readme).unwrap();
     let (_, section) = readme.split_once("\n## Mint, hand on, prove, revoke\n").unwrap();
     let (_, shown) = section.split_once("\n```sh\n").unwrap();
-    // What follows needs a running Envoy and control plane.
+    // What follows needs a running Envoy and control plane: e2e/tests/documentation/walk.rs runs that. Here nothing has just
+    // started, so that nobody has to wait for it.
     let (offline, _) = shown.split_once("\ncurl ").unwrap();
+    let offline = offline.replace("\nsleep 5\n", "\n");
+    let (_, of_the_issuer) = section.split_once("once there is a key: `").unwrap();
+    let (of_the_issuer, _) = of_the_issuer.split_once('`').unwrap();
 
     let bench = Workbench::new();
     let program = Path::new(env!("CARGO_BIN_EXE_credence"));
@@ -22,7 +26,7 @@ fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
         .args([
             "-e",
             "-c",
-            &format!("{offline}\necho \"$CHAIN\" > chain; echo \"$PROOF\" > proof"),
+            &format!("{of_the_issuer}\n{offline}\necho \"$NARROWER\" > chain; echo \"$PROOF\" > proof"),
         ])
         .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
         .current_dir(bench.path(""))

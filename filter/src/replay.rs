@@ -306,6 +306,25 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_reaches_one_group_of_buckets_and_others_reach_others() {
+        let memory = memory(&mut Store::default());
+        let group_of = |holder: &Thumbprint, id: &str| {
+            let proof = UsedProof {
+                holder,
+                id,
+                issued_at: NOW,
+            };
+            let (key, _) = memory.place(&proof);
+            key[..BUCKET_PREFIX.len() + 4].to_vec()
+        };
+        let holder = |number| samples::key(number).public().thumbprint();
+        let one = holder(3);
+        let own = group_of(&one, "0");
+        assert!((1..2_000).all(|id| group_of(&one, &id.to_string()) == own));
+        assert!((4..16).any(|other| group_of(&holder(other), "0") != own));
+    }
+
+    #[test]
     fn a_lost_race_is_tried_again_and_then_denies() {
         let store = &mut Store::default();
         let memory = memory(store);

@@ -1,4 +1,5 @@
-//! Commands for a cluster, which this machine is not: what they name is there, and their tools know their options.
+//! Commands for a cluster, a server or what need not be installed, which this machine is not or has not: what they name is there,
+//! and their tools know their options.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use credence_e2e::artefacts::Artefacts;
 use super::page::{Page, repository};
 
 #[test]
-fn what_commands_for_a_cluster_name_is_there() {
+fn what_commands_for_elsewhere_name_is_there() {
     let manifests = manifests();
     for (place, words) in commands() {
         let mut after: &str = "";
@@ -36,7 +37,7 @@ fn what_commands_for_a_cluster_name_is_there() {
 }
 
 #[test]
-fn the_tools_know_the_options_that_commands_for_a_cluster_give_them() {
+fn the_tools_know_the_options_that_commands_for_elsewhere_give_them() {
     let mut skipped = Vec::new();
     for (place, words) in commands() {
         let tool = words[0].as_str();
@@ -51,13 +52,17 @@ fn the_tools_know_the_options_that_commands_for_a_cluster_give_them() {
             }
             continue;
         };
-        // Subcommands come first.
-        let end = words
+        // Subcommands come first, but for kubectl's namespace.
+        let behind = match &words[1..] {
+            [option, _, behind @ ..] if option == "-n" => behind,
+            behind => behind,
+        };
+        let end = behind
             .iter()
             .position(|word| word.starts_with('-') || word.contains('/'))
-            .unwrap_or(words.len());
+            .unwrap_or(behind.len());
         let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
-        let help = help(&program, &words[1..end]);
+        let help = help(&program, &behind[..end]);
         for option in options {
             let name = option.split('=').next().unwrap();
             assert!(help.contains(name), "{place}: `{tool}` knows no {name}:\n{help}");
@@ -69,7 +74,7 @@ fn the_tools_know_the_options_that_commands_for_a_cluster_give_them() {
 fn commands() -> Vec<(String, Vec<String>)> {
     let mut all = Vec::new();
     for page in Page::all() {
-        for commands in page.commands_for_a_cluster() {
+        for commands in page.commands_for_elsewhere() {
             let text = commands.text.replace("\\\n", " ");
             for line in text
                 .lines()
@@ -142,7 +147,13 @@ fn program(tool: &str) -> Option<PathBuf> {
 
 fn is_called(path: &Path, tool: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == tool || name.strip_prefix(tool).is_some_and(|version| version.starts_with("-"))
+    // Behind a hyphen may also be another tool, as in docker-compose.
+    let version = name.strip_prefix(tool).and_then(|rest| rest.strip_prefix('-'));
+    let is_version = |text: &str| {
+        text.trim_start_matches('v')
+            .starts_with(|first: char| first.is_ascii_digit())
+    };
+    name == tool || version.is_some_and(is_version)
 }
 
 /// What the tool says about the longest beginning of these words that it takes for a command.
@@ -162,7 +173,7 @@ fn help(program: &Path, words: &[String]) -> String {
 
 /// What may begin a command for a cluster.
 const TOOLS: &[&str] = &[
-    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64",
+    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask",
 ];
 
 /// Options that a file follows.

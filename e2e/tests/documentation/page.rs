@@ -2,7 +2,7 @@
 //!
 //! What the pages agree on, and README.md tells their readers:
 //! - a fence of `sh` holds commands to run as they are printed, one fence after the other in one shell;
-//! - one whose first line begins with `# In the cluster` needs a cluster;
+//! - one whose first line begins with `# In the cluster`, `# On the server` or `# With` needs what that says;
 //! - one of `text` directly behind it holds lines that the commands print, in this order, with `…` for whatever differs.
 
 use std::fs;
@@ -91,15 +91,15 @@ impl Page {
     pub(crate) fn commands(&self) -> Vec<Commands> {
         self.all_commands()
             .into_iter()
-            .filter(|commands| !is_for_a_cluster(&commands.text))
+            .filter(|commands| !is_for_elsewhere(&commands.text))
             .collect()
     }
 
-    /// The commands for a cluster.
-    pub(crate) fn commands_for_a_cluster(&self) -> Vec<Commands> {
+    /// The commands for a cluster, a server, or what need not be installed here.
+    pub(crate) fn commands_for_elsewhere(&self) -> Vec<Commands> {
         self.all_commands()
             .into_iter()
-            .filter(|commands| is_for_a_cluster(&commands.text))
+            .filter(|commands| is_for_elsewhere(&commands.text))
             .collect()
     }
 
@@ -141,6 +141,10 @@ pub(crate) fn repository() -> PathBuf {
     crate_folder.parent().unwrap().to_owned()
 }
 
-fn is_for_a_cluster(commands: &str) -> bool {
-    commands.starts_with("# In the cluster")
+fn is_for_elsewhere(commands: &str) -> bool {
+    // Those in a list are indented.
+    let first = commands.trim_start();
+    ["# In the cluster", "# On the server", "# With "]
+        .iter()
+        .any(|mark| first.starts_with(mark))
 }
