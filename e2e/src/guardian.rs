@@ -57,7 +57,11 @@ processes=' '
 while read -r action subject; do
     case $action in
         watch) processes="$processes$subject " ;;
-        forget) processes="${processes%% $subject *} ${processes#* $subject }" ;;
+        forget)
+            case $processes in
+                *" $subject "*) processes="${processes%% $subject *} ${processes#* $subject }" ;;
+            esac
+            ;;
         own) set -- "$@" "$subject" ;;
     esac
 done
@@ -65,3 +69,24 @@ kill -KILL $processes
 sleep 0.1
 rm -rf -- "$@"
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Told twice of an end, as when a process is killed and then dropped, it neither forgets others nor grows.
+    #[test]
+    fn what_is_forgotten_twice_is_forgotten_once() {
+        let script = SCRIPT.replace("kill -KILL $processes", "printf %s \"$processes\"");
+        let mut guardian = Command::new("/bin/sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let told = "watch 11\nwatch 12\nwatch 13\nforget 12\nforget 12\nforget 12\nforget 99\n";
+        guardian.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
+        let said = guardian.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&said.stdout), " 11 13 ");
+    }
+}
