@@ -9,12 +9,13 @@ CHART=helm/credence-control-plane
 
 main() {
     local prepared
+    require openssl openssl "making what the control plane is started with"
     prepared=$("$ROOT/scripts/setup-interop.sh" kubernetes)
     case $prepared in
     skipped*) return ;;
     esac
-    TOOL=${prepared##* }/kubernetes
-    DEFINITIONS=${prepared##* }/definitions
+    TOOL=${prepared#ready kubernetes }/kubernetes
+    DEFINITIONS=${prepared#ready kubernetes }/definitions
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     cd "$ROOT/envoy-config"
@@ -38,7 +39,10 @@ credence_takes_what_the_chart_makes() {
     cp "$scratch/tls/tls.crt" "$scratch/tls/ca.crt"
     for values in "$CHART"/ci/*-values.yaml; do
         # Where a Secret has the settings there are none.
-        "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said" || echo '{}' >"$settings"
+        if ! "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said"; then
+            grep -q 'the chart has no \*core.ConfigMap' "$scratch/said" || fail "$values can not be rendered" "$(cat "$scratch/said")"
+            echo '{}' >"$settings"
+        fi
         "$CREDENCE_BIN" config check --control-plane "$settings" >/dev/null
         sed -i "s:/etc/credence/tls:$scratch/tls:" "$settings"
         arguments=()
