@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,7 +51,7 @@ oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/
 test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
 
-lint: lint-shell lint-kubernetes lint-cluster-commands lint-dockerfiles lint-observability ## Format, clippy, documentation, dependencies and scripts: all without a warning
+lint: lint-shell lint-kubernetes lint-cluster-commands lint-dockerfiles lint-observability lint-mesh ## Format, clippy, documentation, dependencies and scripts: all without a warning
 	@scripts/setup-rust.sh lint
 	@echo "==> Formatting"
 	@cargo fmt --all --check
@@ -86,11 +86,15 @@ lint-cluster-commands: build
 	@scripts/lint-cluster-commands.sh
 
 # What takes a long build the first time.
-lint-mesh: lint-envoy-gateway
+lint-mesh: lint-envoy-gateway lint-istio
 
 lint-envoy-gateway:
 	@echo "==> Envoy Gateway's resources"
 	@scripts/lint-envoy-gateway.sh
+
+lint-istio: build wasm envoy
+	@echo "==> Istio's resources"
+	@scripts/lint-istio.sh
 
 lint-dockerfiles:
 	@echo "==> Dockerfiles"

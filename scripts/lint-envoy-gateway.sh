@@ -5,8 +5,8 @@ set -euo pipefail
 
 main() {
     local egctl
-    if ! have go; then
-        echo "Skipped: Go, which builds egctl, is not installed"
+    if ! builds_with_go interop/kubernetes; then
+        say "Skipped: Go, which builds egctl, is not installed, or too old"
         return
     fi
     egctl=$("$ROOT/scripts/setup-egctl.sh")

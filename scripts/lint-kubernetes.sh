@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
-# Holds the manifests and the chart of the control plane, and the resources for Envoy Gateway, to what Kubernetes, the
-# definitions of the others' resources and Helm themselves ask of them (interop/kubernetes), and the settings and arguments that
-# the chart makes to `credence`, which CREDENCE_BIN names.
+# Holds the manifests (as they stand, and as they are in an Istio mesh) and the chart of the control plane, and the resources for
+# Envoy Gateway, to what Kubernetes, the definitions of the others' resources and Helm themselves ask of them
+# (interop/kubernetes), and the settings and arguments that the chart makes to `credence`, which CREDENCE_BIN names.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 CHART=helm/credence-control-plane
+IN_A_MESH=istio/control-plane/pod.yaml
 
 main() {
     local prepared
+    require openssl openssl "making what the control plane is started with"
     prepared=$("$ROOT/scripts/setup-interop.sh" kubernetes)
     case $prepared in
     skipped*) return ;;
     esac
-    TOOL=${prepared##* }/kubernetes
-    DEFINITIONS=${prepared##* }/definitions
+    TOOL=${prepared#ready kubernetes }/kubernetes
+    DEFINITIONS=${prepared#ready kubernetes }/definitions
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     cd "$ROOT/envoy-config"
 
     "$TOOL" check "$DEFINITIONS" kubernetes/*.yaml envoy-gateway/*.yaml
+    "$TOOL" applied "$DEFINITIONS" $IN_A_MESH kubernetes/*.yaml
     "$TOOL" chart "$DEFINITIONS" "$CHART"
     "$TOOL" same "$DEFINITIONS" "$CHART" "$CHART/ci/default-values.yaml" \
         kubernetes/{namespace,control-plane,servicemonitor}.yaml
@@ -38,7 +41,10 @@ credence_takes_what_the_chart_makes() {
     cp "$scratch/tls/tls.crt" "$scratch/tls/ca.crt"
     for values in "$CHART"/ci/*-values.yaml; do
         # Where a Secret has the settings there are none.
-        "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said" || echo '{}' >"$settings"
+        if ! "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said"; then
+            grep -q 'the chart has no \*core.ConfigMap' "$scratch/said" || fail "$values can not be rendered" "$(cat "$scratch/said")"
+            echo '{}' >"$settings"
+        fi
         "$CREDENCE_BIN" config check --control-plane "$settings" >/dev/null
         sed -i "s:/etc/credence/tls:$scratch/tls:" "$settings"
         arguments=()
@@ -67,6 +73,7 @@ mistakes_are_found() {
     mistake kubernetes/podmonitor.yaml 's/podMetricsEndpoints:/podEndpoints:/' 'unknown field'
     mistake $gateway 's/type: Image/type: HTTP/' 'If type is HTTP'
     mistake $gateway 's/failOpen: false/failShut: true/' 'unknown field'
+    mistake $IN_A_MESH 's/{name: istio-certificate, emptyDir/{name: another, emptyDir/' 'Not found: "istio-certificate"'
     mistake_in_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"
     mistake_in_values 'extraArgs: [--init]' 'extraArgs'
     mistake_in_values 'image: {digest: ""}' 'digest'
@@ -76,9 +83,11 @@ mistakes_are_found() {
 # mistake FILE EXPRESSION SAID: the file, changed by sed's expression, is refused, and this is said of it.
 mistake() {
     local said
+    local question=(check "$DEFINITIONS" "$scratch/wrong.yaml")
+    [ "$1" != $IN_A_MESH ] || question=(applied "$DEFINITIONS" "$scratch/wrong.yaml" kubernetes/control-plane.yaml)
     sed "$2" "$1" >"$scratch/wrong.yaml"
     ! cmp -s "$1" "$scratch/wrong.yaml" || fail "'$2' changes nothing in $1"
-    ! said=$("$TOOL" check "$DEFINITIONS" "$scratch/wrong.yaml" 2>&1) || fail "$1 with '$2' is taken for right"
+    ! said=$("$TOOL" "${question[@]}" 2>&1) || fail "$1 with '$2' is taken for right"
     [[ $said == *"$3"* ]] || fail "of $1 with '$2' something else is said:" "$said"
 }
 

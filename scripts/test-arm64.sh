@@ -5,10 +5,11 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 main() {
-    local machine=$ROOT/build/arm64 built
+    local machine=$ROOT/build/arm64 envoy built
     install_missing
+    envoy=$("$ROOT/scripts/setup-envoy.sh" aarch64)
     mkdir -p "$machine"
-    emulated "$machine/envoy" "$("$ROOT/scripts/setup-envoy.sh" aarch64)"
+    emulated "$machine/envoy" "$envoy"
 
     say "Building Credence, the demo and the tests for arm64 (the first time everything, with the standard library)"
     built=$(cargo_arm64 build --bin credence --bin demo "${TESTS[@]/#/--test=}")

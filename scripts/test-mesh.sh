@@ -15,9 +15,9 @@ main() {
             "https://go.dev/dl has it." ;;
     esac
     ((EUID == 0)) || as_root=(--user --map-root-user)
-    # A mount namespace is what the agents' fixed paths ask for.
-    unshare --mount "${as_root[@]}" true 2>/dev/null ||
-        fail "this machine allows no mount namespaces, which each proxy needs" \
+    # A mount namespace is what the agents' fixed paths ask for; in one for processes nothing of a proxy outlives it.
+    unshare --mount --pid --fork "${as_root[@]}" true 2>/dev/null ||
+        fail "this machine allows no mount and process namespaces, which each proxy needs" \
             "As root in a container: run it with the capability SYS_ADMIN. Otherwise: allow user namespaces."
 
     say "Running the tests in the mesh"

@@ -57,7 +57,7 @@ pub(crate) fn render(values: &Values<'_>, others: &[Replacement]) -> Result<Stri
             format!("log_id: {}", values.log_id),
         ),
         Replacement::once(
-            "x: 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+            "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc",
             format!("x: {}", values.anchor),
         ),
     ];

@@ -195,7 +195,7 @@ impl Stack {
             control_plane_port: 9,
             filter: &artefacts.filter,
             log_id: "0123456789abcdef0123456789abcdef",
-            anchor: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+            anchor: "yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc",
         };
         Envoy::refuse(
             &artefacts.envoy,

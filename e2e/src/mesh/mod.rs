@@ -287,7 +287,7 @@ impl Mesh {
 /// What the files with the filter are filled in with: the module's place, the log and the issuer's key.
 fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 4] {
     let log = "log_id: 0123456789abcdef0123456789abcdef";
-    let key = "x: 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+    let key = "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
     [
         Replacement::once(
             "url: oci://registry.example/credence/credence-filter:0.1.0",

@@ -79,8 +79,8 @@ impl ControlPlanePod {
             if let Some(Data { settings: found }) = document.data {
                 settings = Some(found);
             }
-            if let Some(spec) = document.spec {
-                let annotation = spec.template.metadata.annotations.config;
+            if let Some(template) = document.spec.and_then(|spec| spec.template) {
+                let annotation = template.metadata.annotations.config;
                 let config: ProxyConfig = serde_saphyr::from_str(&annotation).map_err(Failure::of(failed()))?;
                 environment = Some(config.proxy_metadata);
             }
@@ -100,7 +100,7 @@ struct Document {
 
 #[derive(Deserialize)]
 struct Spec {
-    template: Template,
+    template: Option<Template>,
 }
 
 #[derive(Deserialize)]
