@@ -38,6 +38,7 @@ use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock};
 use crate::revocation::head_keeper::HeadKeeper;
 use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
+use crate::revocation::promise::{Holders, Inherited, Office, Promise};
 use crate::revocation::restored;
 use crate::revocation::server::WatchServer;
 use crate::revocation::service::{WatchOptions, WatchService};
@@ -71,8 +72,9 @@ pub struct Running {
     alarm: Alarm,
     announced: Arc<AtomicBool>,
     reloader: Reloader,
-    /// What is left of a promise that the previous run made.
-    inherited: Inherited,
+    /// What earlier runs have promised.
+    inherited: Arc<Inherited>,
+    office: Office,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
     log_writer: Option<Writer>,
@@ -132,11 +134,6 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
-}
-
-#[derive(Debug)]
-struct Inherited {
-    opens_at: Instant,
 }
 
 // === impl ControlPlane ===
@@ -211,7 +208,7 @@ impl ControlPlane {
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
-            opens_at: inherited.opens_at,
+            inherited: Arc::clone(&inherited),
             forgetting,
             clock_file: folder.clock(),
             compact_above: limits.compact_above_bytes,
@@ -249,9 +246,12 @@ impl ControlPlane {
 
         let identity = Identity::open(&folder.identity(), &config.settings, limits, &log, &metrics).await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
+        let office = Office::new();
         let watch = WatchService::new(
             log.clone(),
             cache_keys.clone(),
+            Arc::clone(&inherited),
+            office.clone(),
             watch_options(limits),
             lifecycle.watch(),
             Arc::clone(&metrics),
@@ -341,7 +341,7 @@ impl ControlPlane {
         if let Some(follower) = exporting {
             chores.spawn(follower.follow());
         }
-        chores.spawn(inherited.clear_when_kept(promise_file.clone()));
+        chores.spawn(clear_when_kept(Arc::clone(&inherited), promise_file.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.
@@ -375,6 +375,7 @@ impl ControlPlane {
                 metrics: metrics.tls.clone(),
             },
             inherited,
+            office,
             servers,
             chores,
             log_writer: Some(log_writer),
@@ -460,18 +461,25 @@ impl Running {
         tracing::info!("the control plane has stopped");
     }
 
-    /// Makes the promise durable. Returns what the filters may be told.
+    /// Makes durable what is promised, and to whom. Returns what those may be told.
     async fn promise(&mut self) -> Duration {
         // One of them removes the predecessor's promise; it must not remove ours.
         self.chores.shutdown().await;
-        let promise = self.drain_promise;
-        let left = self.inherited.opens_at.saturating_duration_since(Instant::now());
-        if promise <= left {
-            // The predecessor's promise is still on disk, and covers ours.
-            return promise;
+        let mut promises = self.inherited.left(Instant::now());
+        let tickets = self.office.close();
+        if !self.drain_promise.is_zero() && !tickets.is_empty() {
+            promises.push(Promise {
+                lasts: self.drain_promise,
+                holders: Holders::Tickets(tickets),
+            });
         }
-        match self.promise_file.write(promise) {
-            Ok(()) => promise,
+        let written = if promises.is_empty() {
+            self.promise_file.clear()
+        } else {
+            self.promise_file.write(&promises)
+        };
+        match written {
+            Ok(()) => self.drain_promise,
             Err(error) => {
                 tracing::error!(%error, "the promise to the filters could not be written, so none is made; they answer 503 until the successor is there");
                 Duration::ZERO
@@ -492,18 +500,20 @@ impl Drop for Running {
     }
 }
 
-// === impl Inherited ===
-
-impl Inherited {
-    /// Removes the promise once it has been kept.
-    fn clear_when_kept(&self, file: PromiseFile) -> impl Future<Output = ()> + Send + 'static {
-        let opens_at = tokio::time::Instant::from_std(self.opens_at);
-        async move {
-            tokio::time::sleep_until(opens_at).await;
-            if let Err(error) = file.clear() {
-                tracing::warn!(%error, "a promise that was kept could not be removed; the next start will keep it again");
-            }
+/// Removes what was promised once it has been kept.
+async fn clear_when_kept(inherited: Arc<Inherited>, file: PromiseFile) {
+    if inherited.quiet(Instant::now()).is_some() {
+        match inherited.over().await {
+            0 => tracing::info!("what was promised to the filters has been kept: revocations are accepted"),
+            missed => tracing::info!(
+                missed,
+                "what was promised to the filters has been kept to its end: revocations are accepted; so many streams did \
+                 not come back"
+            ),
         }
+    }
+    if let Err(error) = file.clear() {
+        tracing::warn!(%error, "a promise that was kept could not be removed; the next start will keep it again");
     }
 }
 
@@ -534,7 +544,7 @@ struct Opened {
     ledger: Result<(Ledger, LedgerIdentity), String>,
     seen: Arc<Seen>,
     promise_file: PromiseFile,
-    inherited: Inherited,
+    inherited: Arc<Inherited>,
 }
 
 // === impl Opened ===
@@ -580,18 +590,18 @@ impl Opened {
         let promise_file = folder
             .promise()
             .map_err(|error| system("preparing the promise to the filters", error))?;
-        let promise = promise_file
+        let promises = promise_file
             .read()
             .map_err(|error| system("reading the predecessor's promise", error))?;
-        if !promise.is_zero() {
+        let now = Instant::now();
+        let inherited = Arc::new(Inherited::new(promises, now));
+        if let Some(quiet) = inherited.quiet(now) {
             tracing::info!(
-                ?promise,
-                "revocations are refused for a while, as was promised to the filters"
+                at_most = ?quiet.at_most,
+                ends_early = inherited.awaits_tickets(now),
+                "revocations are refused until the filters that were promised so are back, or for as long as was promised"
             );
         }
-        let inherited = Inherited {
-            opens_at: Instant::now() + promise,
-        };
         Ok(Self {
             folder,
             storage,

@@ -11,7 +11,9 @@
 //! log/head                 how far the log had been acknowledged, at most about a second ago
 //! log/restored             only while the log gets another name: which it has had, and has
 //! log/revocations.restored only then: what will take the place of log/revocations
-//! log/promise              present after a planned stop: milliseconds without raises promised to the filters
+//! log/promise              present after a planned stop: milliseconds without raises promised to the filters, and
+//!                          the digest of:
+//! log/promised             to whom
 //! log/audit-source-key     proves that an audit source was named by us
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
@@ -31,9 +33,11 @@ use std::time::Duration;
 
 use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
 use crate::revocation::clock::Forgotten;
+use crate::revocation::promise::{self, Promise};
 use crate::revocation::restored;
 use crate::revocation::storage::{self, Head};
 use credence_storage::durable::{self, PreparedFile};
+use sha2::{Digest as _, Sha256};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
 pub(crate) struct DataFolder {
@@ -234,6 +238,7 @@ impl DataFolder {
         let log = self.path.join(LOG);
         Ok(PromiseFile {
             file: Arc::new(PreparedFile::open(&log, PROMISE)?),
+            holders: Arc::new(PreparedFile::open(&log, PROMISED)?),
             log,
         })
     }
@@ -271,11 +276,12 @@ impl fmt::Debug for DataFolder {
     }
 }
 
-/// The file that carries the promise of a planned stop to the process that starts next.
+/// The files that carry the promises of a planned stop to the process that starts next.
 #[derive(Debug, Clone)]
 pub(crate) struct PromiseFile {
     log: PathBuf,
     file: Arc<PreparedFile>,
+    holders: Arc<PreparedFile>,
 }
 
 /// The file that notes how far the log has been acknowledged.
@@ -406,32 +412,51 @@ impl HeadFile {
 // === impl PromiseFile ===
 
 impl PromiseFile {
-    /// The promise is durable on return.
-    pub(crate) fn write(&self, promise: Duration) -> io::Result<()> {
-        self.file.write(promise.as_millis().to_string().as_bytes())
+    /// The promises are durable on return.
+    ///
+    /// First to whom, then for how long: a crash in between leaves the promise before, whose holders are then unknown.
+    pub(crate) fn write(&self, promises: &[Promise]) -> io::Result<()> {
+        let holders = promise::encode(promises);
+        self.holders.write(&holders)?;
+        let longest = promises.iter().map(|promise| promise.lasts).max().unwrap_or_default();
+        // An older version, which waits for nobody, finds no number here and keeps the longest promise there is.
+        let text = format!("{} {}", longest.as_millis(), name_of(&holders));
+        self.file.write(text.as_bytes())
     }
 
-    /// How long after its start a successor has to keep still; zero without a promise. A file that can not be
-    /// understood counts as the longest promise there is.
+    /// What a successor has to keep, from its start on. If it can not be understood it counts as the longest promise there
+    /// is; if it can not be told to whom it was made (an older version writes only how long), it is kept to its end.
     ///
     /// The wait is counted from the successor's start, not from the wall clock's idea of when the promise ends: the
     /// stop was earlier than the start whatever any clock says.
-    pub(crate) fn read(&self) -> io::Result<Duration> {
-        match durable::read_small_file(&self.log.join(PROMISE), 64) {
-            Ok(text) => Ok(std::str::from_utf8(&text)
-                .ok()
-                .and_then(|text| text.trim().parse().ok())
-                .map_or(MAX_DRAIN_PROMISE, Duration::from_millis)
-                .min(MAX_DRAIN_PROMISE)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Duration::ZERO),
-            Err(error) => Err(error),
-        }
+    pub(crate) fn read(&self) -> io::Result<Vec<Promise>> {
+        let text = match durable::read_small_file(&self.log.join(PROMISE), 64) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let text = String::from_utf8_lossy(&text);
+        let (lasts, name) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let lasts = lasts.parse().map_or(MAX_DRAIN_PROMISE, Duration::from_millis);
+        let holders = durable::read_small_file(&self.log.join(PROMISED), promise::MAX_STORED_BYTES)
+            .ok()
+            .filter(|holders| name_of(holders) == name)
+            .and_then(|holders| promise::decode(&holders));
+        Ok(holders.unwrap_or_else(|| vec![Promise::unknown(lasts.min(MAX_DRAIN_PROMISE))]))
     }
 
     /// The promise has been kept.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        self.file.remove()
+        self.file.remove()?;
+        self.holders.remove()
     }
+}
+
+/// Ties the two files together, so that one left behind is never taken for the other's.
+fn name_of(holders: &[u8]) -> String {
+    let digest = Sha256::digest(holders);
+    let half = digest.iter().take(16);
+    half.map(|byte| format!("{byte:02x}")).collect()
 }
 
 // === impl LogId ===
@@ -617,6 +642,7 @@ const CLOCK: &str = "clock";
 const FORGOTTEN: &str = "forgotten";
 const HEAD: &str = "head";
 const PROMISE: &str = "promise";
+const PROMISED: &str = "promised";
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
@@ -625,7 +651,10 @@ const OTLP: &str = "otlp";
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::revocation::promise::Holders;
 
     const INIT: Option<InitOptions> = Some(InitOptions { floor: true });
 
@@ -767,22 +796,54 @@ mod tests {
         open(folder.path(), None).unwrap();
     }
 
+    fn promises() -> Vec<Promise> {
+        vec![
+            Promise::unknown(Duration::from_millis(700)),
+            Promise {
+                lasts: Duration::from_millis(1500),
+                holders: Holders::Tickets(BTreeSet::from([[1; 16], [2; 16]])),
+            },
+        ]
+    }
+
     #[test]
     fn a_promise_lasts_until_it_was_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let promise = open(folder.path(), INIT).unwrap().promise().unwrap();
-        assert_eq!(promise.read().unwrap(), Duration::ZERO);
-        promise.write(Duration::from_millis(1500)).unwrap();
-        assert_eq!(promise.read().unwrap(), Duration::from_millis(1500));
-        promise.clear().unwrap();
-        assert_eq!(promise.read().unwrap(), Duration::ZERO);
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
+        assert_eq!(file.read().unwrap(), []);
+        file.write(&promises()).unwrap();
+        assert_eq!(file.read().unwrap(), promises());
+        file.clear().unwrap();
+        assert_eq!(file.read().unwrap(), []);
     }
 
     #[test]
     fn an_unreadable_promise_counts_as_the_longest() {
         let folder = tempfile::tempdir().unwrap();
-        let promise = open(folder.path(), INIT).unwrap().promise().unwrap();
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
         std::fs::write(folder.path().join(LOG).join(PROMISE), "soon").unwrap();
-        assert_eq!(promise.read().unwrap(), MAX_DRAIN_PROMISE);
+        assert_eq!(file.read().unwrap(), [Promise::unknown(MAX_DRAIN_PROMISE)]);
+    }
+
+    #[test]
+    fn a_promise_of_an_older_version_is_to_nobody_known_whatever_list_was_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
+        file.write(&promises()).unwrap();
+        std::fs::write(folder.path().join(LOG).join(PROMISE), "1500").unwrap();
+        assert_eq!(file.read().unwrap(), [Promise::unknown(Duration::from_millis(1500))]);
+    }
+
+    #[test]
+    fn a_promise_whose_list_is_missing_or_another_is_kept_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
+        file.write(&promises()).unwrap();
+        let list = folder.path().join(LOG).join(PROMISED);
+        let unknown = [Promise::unknown(Duration::from_millis(1500))];
+        std::fs::write(&list, promise::encode(&promises()[..1])).unwrap();
+        assert_eq!(file.read().unwrap(), unknown);
+        std::fs::remove_file(&list).unwrap();
+        assert_eq!(file.read().unwrap(), unknown);
     }
 }

@@ -216,7 +216,7 @@ impl From<RevokeError> for Problem {
         let detail = error.to_string();
         let unavailable = |detail| Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         match error {
-            RevokeError::Promised { retry_after } => unavailable(detail).retry_after(retry_after),
+            RevokeError::Promised(quiet) => unavailable(detail).retry_after(quiet.retry_after),
             RevokeError::Stopping | RevokeError::Unknown | RevokeError::Busy => {
                 unavailable(detail).retry_after(RETRY_SOON)
             }

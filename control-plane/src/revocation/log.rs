@@ -20,6 +20,7 @@ use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
 use super::history::{Histories, HistoryEntry, HistoryError, Indexing};
+use super::promise::{Inherited, Quiet};
 use super::provenance::Provenance;
 use super::snapshot::Snapshot;
 use super::state::{EpochStep, Now, Plan, PlanError, PrincipalState, Room};
@@ -58,10 +59,11 @@ pub(crate) enum RevokeError {
     #[error("the control plane is stopping; send the request again once it is back")]
     Stopping,
     #[error(
-        "before it stopped, the control plane promised the filters that nothing would be revoked for a while, so that \
-         they need not refuse traffic during the restart; send the request again in {}s", retry_after.as_secs().max(1)
+        "before it stopped, the control plane promised the filters that nothing would be revoked until they are back, or \
+         for {}s more, so that they need not refuse traffic during the restart; send the request again in {}s",
+        .0.at_most.as_secs().max(1), .0.retry_after.as_secs().max(1)
     )]
-    Promised { retry_after: Duration },
+    Promised(Quiet),
     #[error(
         "the outcome is unknown, because the part that writes the revocation log has ended; send the request again \
          once the control plane is back (repeating is harmless)"
@@ -85,8 +87,8 @@ pub(crate) enum RevokeError {
 pub(crate) struct WriterOptions {
     pub(crate) log_id: LogId,
     pub(crate) max_subjects: usize,
-    /// Nothing is acknowledged before this instant.
-    pub(crate) opens_at: Instant,
+    /// Nothing is acknowledged before these promises are kept.
+    pub(crate) inherited: Arc<Inherited>,
     pub(crate) forgetting: Forgetting,
     pub(crate) clock_file: ClockFile,
     /// The file is not compacted below this size, in bytes.
@@ -202,7 +204,7 @@ pub(crate) fn start(
         groups: Arc::clone(&groups),
         metrics: Arc::clone(&metrics),
         max_subjects: options.max_subjects,
-        opens_at: options.opens_at,
+        inherited: options.inherited,
         compact_above: options.compact_above,
         compaction: Compaction::Idle { not_before: began },
         upkeep: work,
@@ -457,7 +459,7 @@ struct Writing {
     groups: Arc<Groups>,
     metrics: Arc<Metrics>,
     max_subjects: usize,
-    opens_at: Instant,
+    inherited: Arc<Inherited>,
     compact_above: u64,
     compaction: Compaction,
     upkeep: std::sync::mpsc::SyncSender<UpkeepWork>,
@@ -598,9 +600,8 @@ impl Writing {
     }
 
     fn plan(&self, order: &Order, planned: usize) -> Result<Plan, RevokeError> {
-        let retry_after = self.opens_at.saturating_duration_since(Instant::now());
-        if !retry_after.is_zero() {
-            return Err(RevokeError::Promised { retry_after });
+        if let Some(quiet) = self.inherited.quiet(Instant::now()) {
+            return Err(RevokeError::Promised(quiet));
         }
         let step = EpochStep::from_random(getrandom::u32().map_err(RevokeError::Random)?);
         let room = Room {

@@ -5,7 +5,8 @@
 //! streams read, [`log`] is the one writer and [`head_keeper`] notes how far it
 //! was acknowledged, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer,
 //! [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
-//! from ([`provenance`]), reading [`groups`]. [`restored`] is for backups. [`cache_keys`] is what the streams carry besides.
+//! from ([`provenance`]), reading [`groups`]. [`restored`] is for backups, [`promise`]
+//! for planned stops. [`cache_keys`] is what the streams carry besides.
 
 pub(crate) mod cache_keys;
 pub(crate) mod clock;
@@ -15,6 +16,7 @@ pub(crate) mod groups;
 pub(crate) mod head_keeper;
 pub(crate) mod history;
 pub(crate) mod log;
+pub(crate) mod promise;
 pub(crate) mod provenance;
 pub(crate) mod restored;
 pub(crate) mod server;

@@ -13,6 +13,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::cache_keys::CacheKeys;
 use super::log::RevocationLog;
+use super::promise::{Inherited, Issued, Office, Ticket};
 use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
 use super::view::{FellBehind, ForeignPosition, Start};
@@ -27,6 +28,8 @@ use crate::throttle::Throttle;
 pub(crate) struct WatchService {
     log: RevocationLog,
     cache_keys: CacheKeys,
+    inherited: Arc<Inherited>,
+    office: Office,
     places: Arc<Semaphore>,
     options: WatchOptions,
     phase: PhaseWatch,
@@ -48,6 +51,8 @@ impl WatchService {
     pub(crate) fn new(
         log: RevocationLog,
         cache_keys: CacheKeys,
+        inherited: Arc<Inherited>,
+        office: Office,
         options: WatchOptions,
         phase: PhaseWatch,
         metrics: Arc<Metrics>,
@@ -55,6 +60,8 @@ impl WatchService {
         Self {
             log,
             cache_keys,
+            inherited,
+            office,
             places: Arc::new(Semaphore::new(options.max_subscribers)),
             options,
             phase,
@@ -93,6 +100,9 @@ impl WatchService {
             rotations: self.cache_keys.rotations(),
             cache_keys: self.cache_keys.clone(),
             node: String::new(),
+            inherited: Arc::clone(&self.inherited),
+            office: self.office.clone(),
+            issued: None,
             inbound: request.into_inner(),
             outbox,
             phase: self.phase.clone(),
@@ -132,6 +142,10 @@ struct WatchStream {
     rotations: watch::Receiver<i64>,
     /// What the client calls its node; empty before its hello.
     node: String,
+    inherited: Arc<Inherited>,
+    office: Office,
+    /// Since its first ping: without echoes a client has no lease, and nothing to be promised.
+    issued: Option<Issued>,
     inbound: Streaming<v1::WatchRequest>,
     outbox: Outbox<WatchAnswer>,
     phase: PhaseWatch,
@@ -204,6 +218,7 @@ impl WatchStream {
             snapshot: pulling.as_ref().map(|pulling| pulling.snapshot.announcement()),
             cache_keys: Some(self.present_keys()),
             max_token_lifetime_s: self.log.max_token_lifetime(),
+            awaits_tickets: self.inherited.awaits_tickets(Instant::now()),
         };
         self.send(Outgoing::Welcome(welcome)).await?;
         Ok((pulling.filter(|pulling| pulling.snapshot.len() > 0), sent))
@@ -230,6 +245,7 @@ impl WatchStream {
     }
 
     async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {
+        let mut has_echoed = false;
         loop {
             if pulling.is_none() {
                 sent = self.catch_up(sent).await?;
@@ -240,7 +256,7 @@ impl WatchStream {
                     if pulling.is_none() {
                         self.catch_up(sent).await?;
                     }
-                    let drain = v1::Drain { promise_ms: promise.as_millis().try_into().unwrap_or(0) };
+                    let drain = self.goodbye(promise);
                     self.send(Outgoing::Drain(drain)).await?;
                     return Err(Ended::Quietly);
                 }
@@ -250,6 +266,8 @@ impl WatchStream {
                             Some(_) => self.log.head(),
                             None => {
                                 sent = self.catch_up(sent).await?;
+                                self.issued = self.issued.take().or_else(|| self.office.issue());
+                                has_echoed = true;
                                 sent
                             }
                         };
@@ -258,7 +276,12 @@ impl WatchStream {
                     Ok(Some(v1::WatchRequest { message: Some(Incoming::Pull(pull)) })) => {
                         pulling = self.give_chunk(pulling, pull).await?;
                     }
-                    Ok(Some(_)) => return Err(out_of_order("after hello come pings and pulls")),
+                    Ok(Some(v1::WatchRequest { message: Some(Incoming::Returned(returned)) })) if has_echoed => {
+                        self.take_back(&returned)?;
+                    }
+                    Ok(Some(_)) => {
+                        return Err(out_of_order("after hello come pings and pulls, and tickets only behind an echo"));
+                    }
                     Ok(None) | Err(_) => return Err(Ended::Quietly),
                 },
                 changed = self.head.changed() => {
@@ -277,6 +300,28 @@ impl WatchStream {
                 () = self.outbox.closed() => return Err(Ended::Quietly),
             }
         }
+    }
+
+    /// Promises only whose ticket is on disk.
+    fn goodbye(&self, promise: Duration) -> v1::Drain {
+        match &self.issued {
+            Some(issued) if !promise.is_zero() => v1::Drain {
+                promise_ms: promise.as_millis().try_into().unwrap_or(0),
+                ticket: issued.ticket().to_vec(),
+            },
+            Some(_) | None => v1::Drain::default(),
+        }
+    }
+
+    fn take_back(&self, returned: &v1::Returned) -> Result<(), Ended> {
+        if returned.tickets.len() > MAX_RETURNED {
+            return Err(out_of_order("at most 16 tickets are handed back at a time"));
+        }
+        for ticket in &returned.tickets {
+            let ticket = Ticket::try_from(ticket.as_slice()).map_err(|_| out_of_order("a ticket has 16 bytes"))?;
+            self.inherited.hand_back(&ticket, Instant::now());
+        }
+        Ok(())
     }
 
     /// Writes every update after `sent` and returns the head they reach.
@@ -335,3 +380,5 @@ fn out_of_order(expected: &str) -> Ended {
 
 /// Updates read from the history under one lock.
 const UPDATES_AT_A_TIME: usize = 64;
+/// Tickets in one message.
+const MAX_RETURNED: usize = 16;
