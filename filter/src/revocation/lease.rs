@@ -82,6 +82,15 @@ impl Lease {
         self.promised_until = self.promised_until.max(Some(instant));
     }
 
+    /// From now on the echoes alone count. Does nothing, and says so, as long as they would not keep the view fresh.
+    pub(super) fn drop_promise(&mut self, now: Monotonic) -> bool {
+        let is_renewed = self.age(now).is_some_and(|age| age <= self.max_staleness);
+        if is_renewed {
+            self.promised_until = None;
+        }
+        is_renewed
+    }
+
     /// A new stream: echoes of earlier pings can not arrive any more.
     pub(super) fn forget_pings(&mut self) {
         self.outstanding.clear();
@@ -175,6 +184,23 @@ mod tests {
                 age: Duration::from_secs(20)
             }
         );
+    }
+
+    #[test]
+    fn a_dropped_promise_leaves_the_echoes_alone() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        lease.renew(at(0));
+        lease.promise(at(20_000));
+        assert!(
+            !lease.drop_promise(at(6_000)),
+            "without an echo since, it is all there is"
+        );
+        assert_eq!(lease.freshness(at(6_000)), Freshness::Fresh);
+        lease.renew(at(6_000));
+        assert!(lease.drop_promise(at(6_100)));
+        assert_eq!(lease.freshness(at(11_000)), Freshness::Fresh);
+        let age = Duration::from_millis(5_001);
+        assert_eq!(lease.freshness(at(11_001)), Freshness::Stale { age });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The stream to the control plane: one VM's side of `RevocationService.Watch`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use credence_wire::v1::{self, watch_request, watch_response};
@@ -42,6 +43,8 @@ pub struct Watch {
     /// The highest revision any view of this VM has had.
     revision: u64,
     lease: Lease,
+    /// What came with promises, to be handed back to whoever asks for it; newest last.
+    tickets: VecDeque<Ticket>,
     /// How long the last echo took, until somebody asks.
     round_trip: Option<Duration>,
     backoff: Backoff,
@@ -113,6 +116,8 @@ struct Stream {
     known_head: u64,
     /// The last entry that its last echo named: by the next echo it must be here.
     owed: u64,
+    /// Whoever is at the other end waits for tickets, and has got none from us.
+    awaits_tickets: bool,
 }
 
 #[derive(Debug)]
@@ -136,6 +141,13 @@ struct Position {
     seq: u64,
     digest: [u8; 32],
 }
+
+/// 16 random bytes that the control plane made for one stream.
+type Ticket = [u8; 16];
+
+/// More planned stops than there may be in the time of one promise, of control planes that each live for a while. Who
+/// misses a ticket waits for the promise's end.
+const MAX_TICKETS: usize = 8;
 
 /// The longest promise of a stopping control plane that is believed.
 pub const MAX_PROMISE: Duration = Duration::from_secs(60);
@@ -172,6 +184,7 @@ impl Watch {
             clock: SlowestClock::default(),
             needs_snapshot: false,
             revision: 0,
+            tickets: VecDeque::new(),
             round_trip: None,
             backoff: Backoff::default(),
             counters: Counters::default(),
@@ -337,6 +350,7 @@ impl Watch {
                 last_ping: None,
                 known_head: 0,
                 owed: 0,
+                awaits_tickets: false,
             },
             stage: Stage::Connecting,
         };
@@ -404,6 +418,10 @@ impl Watch {
         }
         if let Some(applied) = applied {
             check_no_rollback(applied.seq, welcome.head)?;
+        }
+        stream.awaits_tickets = welcome.awaits_tickets;
+        if !welcome.awaits_tickets {
+            self.tickets.clear();
         }
         self.cache_keys = welcome.cache_keys.as_ref().map(CacheKeys::parse).transpose()?;
         self.token_lifetime = (welcome.max_token_lifetime_s > 0).then_some(welcome.max_token_lifetime_s);
@@ -557,21 +575,45 @@ impl Watch {
         if pong.head == applied {
             self.lease.renew(sent);
             self.backoff.succeeded();
+            return Ok(self.hand_tickets_back(now));
         }
         Ok(Vec::new())
+    }
+
+    /// In step with the successor, nobody needs its predecessor's promise any more. It is dropped first: as soon as the
+    /// tickets are back, something may be revoked that this view has not.
+    fn hand_tickets_back(&mut self, now: Monotonic) -> Vec<Action> {
+        let Phase::Open { stream, .. } = &mut self.phase else {
+            return Vec::new();
+        };
+        if !stream.awaits_tickets || self.tickets.is_empty() || !self.lease.drop_promise(now) {
+            return Vec::new();
+        }
+        stream.awaits_tickets = false;
+        // They are kept: if this control plane crashes, the next one asks for them again.
+        let tickets = self.tickets.iter().map(|ticket| ticket.to_vec()).collect();
+        vec![send(watch_request::Message::Returned(v1::Returned { tickets }))]
     }
 
     /// The promise counts from when it was sent. That was after the last answered ping was sent, which is the latest
     /// instant that is certain: counting from the arrival would stretch the promise by the time it was under way.
     fn on_drain(&mut self, drain: &v1::Drain) {
-        let Phase::Open {
-            stream,
-            stage: Stage::Following,
-        } = &self.phase
-        else {
-            // Without a view in step with the log there is nothing to keep fresh.
+        // Believed or not, the successor waits for it. Another length is no ticket.
+        if let Ok(ticket) = Ticket::try_from(drain.ticket.as_slice()) {
+            if self.tickets.len() >= MAX_TICKETS {
+                self.tickets.pop_front();
+            }
+            self.tickets.push_back(ticket);
+        }
+        let Phase::Open { stream, stage } = &mut self.phase else {
             return;
         };
+        // What is handed back to it now comes too late.
+        stream.awaits_tickets = false;
+        if !matches!(stage, Stage::Following) {
+            // Without a view in step with the log there is nothing to keep fresh.
+            return;
+        }
         let applied = self.applied.map_or(0, |position| position.seq);
         if applied >= stream.known_head {
             let promise = Duration::from_millis(u64::from(drain.promise_ms)).min(MAX_PROMISE);

@@ -53,6 +53,22 @@ impl Scene {
         scene
     }
 
+    /// A watch in step with a log of one entry, whose control plane has stopped with this promise.
+    fn promised(promise_ms: u32, ticket: u8) -> Self {
+        let mut scene = Self::in_step(1);
+        scene.hear(drain_with(promise_ms, ticket));
+        scene.watch.on_close(scene.now, 0, 0);
+        scene
+    }
+
+    /// Gets in step with a successor, and hands it the one ticket.
+    fn return_to_one_who_awaits_tickets(&mut self) {
+        self.reopen();
+        let ping = ping_id(&self.hear(awaiting_tickets(welcome(1, None))));
+        assert_eq!(returned(&self.hear(pong(ping, 1))), [[7; 16]]);
+        assert_eq!(self.freshness(), Freshness::Fresh);
+    }
+
     fn wait(&mut self, milliseconds: u64) {
         self.now = self.now.plus(Duration::from_millis(milliseconds));
     }
@@ -158,6 +174,7 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
         }),
         cache_keys: None,
         max_token_lifetime_s: 0,
+        awaits_tickets: false,
     })
 }
 
@@ -188,7 +205,34 @@ fn pong(id: u64, head: u64) -> watch_response::Message {
 }
 
 fn drain(promise_ms: u32) -> watch_response::Message {
-    watch_response::Message::Drain(v1::Drain { promise_ms })
+    watch_response::Message::Drain(v1::Drain {
+        promise_ms,
+        ticket: Vec::new(),
+    })
+}
+
+fn drain_with(promise_ms: u32, ticket: u8) -> watch_response::Message {
+    watch_response::Message::Drain(v1::Drain {
+        promise_ms,
+        ticket: vec![ticket; 16],
+    })
+}
+
+fn awaiting_tickets(message: watch_response::Message) -> watch_response::Message {
+    match message {
+        watch_response::Message::Welcome(welcome) => watch_response::Message::Welcome(v1::Welcome {
+            awaits_tickets: true,
+            ..welcome
+        }),
+        other => other,
+    }
+}
+
+fn returned(actions: &[Action]) -> Vec<Vec<u8>> {
+    match sent(actions) {
+        watch_request::Message::Returned(returned) => returned.tickets,
+        other => panic!("expected tickets, found {other:?}"),
+    }
 }
 
 fn sent(actions: &[Action]) -> watch_request::Message {
@@ -401,6 +445,7 @@ fn another_log_is_never_believed() {
         snapshot: None,
         cache_keys: Some(cache_keys(1, 0)),
         max_token_lifetime_s: 0,
+        awaits_tickets: false,
     });
     let violation = scene.hear_violation(other);
     assert!(matches!(violation, Violation::WrongLog { .. }), "{violation:?}");
@@ -657,6 +702,123 @@ fn a_promise_counts_for_nothing_while_updates_are_missing() {
     scene.hear(drain(20_000));
     scene.wait(5_001);
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+}
+
+#[test]
+fn in_step_with_the_successor_the_promise_is_dropped_and_then_the_ticket_handed_back() {
+    let mut scene = Scene::promised(20_000, 7);
+    scene.return_to_one_who_awaits_tickets();
+    scene.wait(5_001);
+    assert!(
+        matches!(scene.freshness(), Freshness::Stale { .. }),
+        "from here on the echoes alone count"
+    );
+}
+
+#[test]
+fn before_an_echo_of_the_new_stream_nothing_is_handed_back() {
+    let mut scene = Scene::promised(20_000, 7);
+    scene.reopen();
+    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(2, None))));
+    assert_eq!(scene.hear(pong(ping, 2)), [], "an update is missing");
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.wait(10_000);
+    assert_eq!(scene.freshness(), Freshness::Fresh, "and the promise holds");
+}
+
+#[test]
+fn an_echo_too_old_to_live_on_hands_nothing_back() {
+    let mut scene = Scene::promised(40_000, 7);
+    scene.reopen();
+    let late = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
+    scene.wait(5_001);
+    let next = ping_id(&scene.tick());
+    assert_eq!(scene.hear(pong(late, 1)), []);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    assert_eq!(returned(&scene.hear(pong(next, 1))), [[7; 16]]);
+}
+
+#[test]
+fn a_stream_that_returned_and_is_lost_again_lives_no_longer_than_its_lease() {
+    let mut scene = Scene::promised(40_000, 7);
+    scene.return_to_one_who_awaits_tickets();
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.wait(5_000);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    scene.wait(1);
+    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+}
+
+#[test]
+fn a_ticket_is_handed_back_again_to_the_successor_of_one_that_crashed() {
+    let mut scene = Scene::promised(40_000, 7);
+    scene.return_to_one_who_awaits_tickets();
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.return_to_one_who_awaits_tickets();
+}
+
+#[test]
+fn after_a_second_planned_stop_both_tickets_are_handed_back() {
+    let mut scene = Scene::promised(40_000, 7);
+    scene.reopen();
+    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
+    // The next stop comes before the echo: the first promise is still relied upon.
+    scene.hear(drain_with(30_000, 8));
+    assert_eq!(scene.hear(pong(ping, 1)), [], "too late for the one that stops");
+    scene.watch.on_close(scene.now, 0, 0);
+    scene.wait(10_000);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    scene.reopen();
+    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
+    assert_eq!(returned(&scene.hear(pong(ping, 1))), [[7; 16], [8; 16]]);
+}
+
+#[test]
+fn a_ticket_is_handed_back_even_where_the_promise_was_not_believed() {
+    let mut scene = Scene::in_step(1);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    scene.hear(pong(ping, 2));
+    scene.hear(drain_with(20_000, 7));
+    scene.watch.on_close(scene.now, 0, 0);
+    scene.reopen();
+    scene.hear(awaiting_tickets(welcome(2, None)));
+    let second = scene.update(2);
+    scene.hear(second);
+    scene.wait(500);
+    let ping = ping_id(&scene.tick());
+    assert_eq!(returned(&scene.hear(pong(ping, 2))), [[7; 16]]);
+}
+
+#[test]
+fn one_who_awaits_no_tickets_is_sent_none_and_the_promise_stays() {
+    let mut scene = Scene::promised(40_000, 7);
+    scene.reopen();
+    let ping = ping_id(&scene.hear(welcome(1, None)));
+    assert_eq!(scene.hear(pong(ping, 1)), []);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.wait(10_000);
+    assert_eq!(scene.freshness(), Freshness::Fresh);
+    scene.reopen();
+    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
+    assert_eq!(
+        scene.hear(pong(ping, 1)),
+        [],
+        "whoever comes after it does not know of it"
+    );
+}
+
+#[test]
+fn of_more_tickets_than_are_kept_the_newest_count() {
+    let mut scene = Scene::in_step(1);
+    for ticket in 0..=MAX_TICKETS as u8 {
+        scene.hear(drain_with(60_000, ticket));
+    }
+    scene.watch.on_close(scene.now, 0, 0);
+    scene.reopen();
+    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
+    let expected: Vec<[u8; 16]> = (1..=MAX_TICKETS as u8).map(|ticket| [ticket; 16]).collect();
+    assert_eq!(returned(&scene.hear(pong(ping, 1))), expected);
 }
 
 // Ends of streams
