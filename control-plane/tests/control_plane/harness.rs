@@ -230,6 +230,24 @@ impl Server {
         (watcher, snapshot.position.unwrap(), records)
     }
 
+    /// A watch stream in step with the log, as a filter's is.
+    pub(crate) async fn watch_in_step(&self) -> Watcher {
+        let (mut watcher, ..) = self.watch_from_snapshot().await;
+        watcher.ping(1).await;
+        watcher
+    }
+
+    /// Stops as planned. Returns the ticket that each of these streams got.
+    pub(crate) async fn stop_before(self, watchers: &mut [Watcher]) -> Vec<Vec<u8>> {
+        let stopping = tokio::spawn(self.running.shutdown());
+        let mut tickets = Vec::new();
+        for watcher in watchers {
+            tickets.push(watcher.ticket().await);
+        }
+        stopping.await.unwrap();
+        tickets
+    }
+
     /// An audit stream that has said hello and was welcomed.
     pub(crate) async fn report(
         &self,
@@ -333,6 +351,21 @@ impl Watcher {
             node: "node-1".to_owned(),
         };
         self.say(WatchMessage::Hello(hello)).await;
+    }
+
+    /// Waits for the goodbye of a planned stop, and returns the ticket that came with it.
+    pub(crate) async fn ticket(&mut self) -> Vec<u8> {
+        match self.next().await.unwrap() {
+            WatchAnswer::Drain(drain) => drain.ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hands a ticket back, and waits until that has been heard.
+    pub(crate) async fn hand_back(&mut self, tickets: &[&[u8]]) {
+        let tickets = tickets.iter().map(|ticket| ticket.to_vec()).collect();
+        self.say(WatchMessage::Returned(v1::Returned { tickets })).await;
+        self.ping(u64::MAX).await;
     }
 
     /// The next message; an error too if the server ends the stream without one.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use credence_control_plane::{DataFolderError, InitOptions, StartError};
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
+use credence_wire::v1::watch_request::Message as WatchMessage;
 use credence_wire::v1::watch_response::Message as WatchAnswer;
+use tonic::Code;
 
 use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
 
@@ -220,19 +222,21 @@ async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
     assert!(floors(server.watch_from_snapshot().await.2).is_empty());
 }
 
+const LONG: Duration = Duration::from_secs(40);
+
 #[tokio::test]
 async fn a_planned_stop_tells_the_filters_its_promise_and_the_successor_keeps_it() {
     let place = Place::new();
     let promise = Duration::from_millis(700);
     let server = place.start_with(|config| config.drain_promise = promise).await;
-    let (mut watcher, _, _) = server.watch_from_snapshot().await;
+    let mut watcher = server.watch_in_step().await;
     let stopping = tokio::spawn(server.running.shutdown());
     let drain = match watcher.next().await.unwrap() {
         WatchAnswer::Drain(drain) => drain,
         other => panic!("{other:?}"),
     };
     let told = Instant::now();
-    assert_eq!(drain.promise_ms, 700);
+    assert_eq!((drain.promise_ms, drain.ticket.len()), (700, 16));
     stopping.await.unwrap();
 
     let server = place.start().await;
@@ -248,16 +252,111 @@ async fn a_planned_stop_tells_the_filters_its_promise_and_the_successor_keeps_it
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(told.elapsed() >= promise, "{:?}", told.elapsed());
+    wait_until_forgotten(&place).await;
+}
+
+#[tokio::test]
+async fn a_promise_is_over_once_every_filter_that_was_promised_it_is_back() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let mut filters = [server.watch_in_step().await, server.watch_in_step().await];
+    let tickets = server.stop_before(&mut filters).await;
+    assert_ne!(tickets[0], tickets[1]);
+
+    let server = place.start().await;
+    let mut one = server.watch(None).await;
+    assert!(one.welcome().await.awaits_tickets);
+    one.ping(1).await;
+    one.hand_back(&[&tickets[0], &tickets[0], &[9; 16]]).await;
+    let refused = server.try_revoke(raise("alice")).await;
+    assert_eq!(
+        (refused.status, refused.retry_after),
+        (503, Some(1)),
+        "{}",
+        refused.text
+    );
+
+    let mut other = server.watch_in_step().await;
+    other.hand_back(&[&tickets[1]]).await;
+    server.revoke(raise("alice")).await;
+    assert_eq!(
+        one.update().await.position.unwrap().seq,
+        1,
+        "and whoever is back hears of it"
+    );
+    wait_until_forgotten(&place).await;
+    let mut late = server.watch(None).await;
+    assert!(!late.welcome().await.awaits_tickets);
+}
+
+#[tokio::test]
+async fn whoever_has_sent_no_ping_is_promised_nothing_and_holds_nobody_up() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let (mut watcher, ..) = server.watch_from_snapshot().await;
+    let stopping = tokio::spawn(server.running.shutdown());
+    match watcher.next().await.unwrap() {
+        WatchAnswer::Drain(drain) => assert_eq!(drain, v1::Drain::default()),
+        other => panic!("{other:?}"),
+    }
+    stopping.await.unwrap();
     assert!(!place.path("log/promise").exists());
+    place.start().await.revoke(raise("alice")).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_ended_before_the_stop_holds_nobody_up() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    drop(server.watch_in_step().await);
+    server.wait_for("credence_revocation_subscribers 0").await;
+    server.running.shutdown().await;
+    place.start().await.revoke(raise("alice")).await;
+}
+
+#[tokio::test]
+async fn tickets_that_come_before_an_echo_or_have_another_length_end_the_stream() {
+    let place = Place::new();
+    let server = place.start().await;
+    let returned = |tickets: Vec<Vec<u8>>| WatchMessage::Returned(v1::Returned { tickets });
+    let (mut early, ..) = server.watch_from_snapshot().await;
+    early.say(returned(vec![vec![1; 16]])).await;
+    assert_eq!(early.refusal().await.0, Code::InvalidArgument);
+    for tickets in [vec![vec![1; 17]], vec![vec![1; 16]; 17]] {
+        let mut watcher = server.watch_in_step().await;
+        watcher.say(returned(tickets)).await;
+        assert_eq!(watcher.refusal().await.0, Code::InvalidArgument);
+    }
+}
+
+#[tokio::test]
+async fn a_second_planned_stop_hands_on_who_is_not_back_from_the_first() {
+    let place = Place::new();
+    let first = place.start_with(|config| config.drain_promise = LONG).await;
+    let mut filters = [first.watch_in_step().await, first.watch_in_step().await];
+    let of_first = first.stop_before(&mut filters).await;
+
+    // One of them comes back to the second, gets its ticket too, and hands the first one's back only there.
+    let second = place.start_with(|config| config.drain_promise = LONG).await;
+    let mut back = second.watch_in_step().await;
+    back.hand_back(&[&of_first[0]]).await;
+    let also_there = second.watch_in_step().await;
+    let of_second = second.stop_before(&mut [back, also_there]).await;
+
+    let third = place.start().await;
+    let mut filter = third.watch_in_step().await;
+    filter.hand_back(&[&of_second[0], &of_second[1], &of_first[0]]).await;
+    assert_eq!(third.try_revoke(raise("alice")).await.status, 503, "one was never back");
+    filter.hand_back(&[&of_first[1]]).await;
+    third.revoke(raise("alice")).await;
 }
 
 #[tokio::test]
 async fn a_promise_outlives_a_successor_that_crashes_while_it_keeps_it() {
     let place = Place::new();
-    let server = place
-        .start_with(|config| config.drain_promise = Duration::from_secs(5))
-        .await;
-    server.running.shutdown().await;
+    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let filter = server.watch_in_step().await;
+    let tickets = server.stop_before(&mut [filter]).await;
     for _ in 0..2 {
         let server = place.start().await;
         assert_eq!(server.try_revoke(raise("alice")).await.status, 503);
@@ -265,6 +364,30 @@ async fn a_promise_outlives_a_successor_that_crashes_while_it_keeps_it() {
     place.start().await.running.shutdown().await;
     let server = place.start().await;
     assert_eq!(server.try_revoke(raise("alice")).await.status, 503);
+    server.watch_in_step().await.hand_back(&[&tickets[0]]).await;
+    server.revoke(raise("alice")).await;
+}
+
+#[tokio::test]
+async fn a_promise_of_an_older_version_is_kept_to_its_end() {
+    let place = Place::new();
+    place.start().await.running.shutdown().await;
+    std::fs::write(place.path("log/promise"), "1500").unwrap();
+    let begun = Instant::now();
+    let server = place.start().await;
+    let mut filter = server.watch(None).await;
+    assert!(!filter.welcome().await.awaits_tickets);
+    let refused = server.try_revoke(raise("alice")).await;
+    assert_eq!(
+        (refused.status, refused.retry_after),
+        (503, Some(2)),
+        "{}",
+        refused.text
+    );
+    while server.try_revoke(raise("alice")).await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -275,6 +398,17 @@ async fn without_a_promise_the_successor_revokes_at_once() {
     server.running.shutdown().await;
     let server = place.start().await;
     assert_eq!(server.revoke(delegation("two")).await["seq"], 2);
+}
+
+async fn wait_until_forgotten(place: &Place) {
+    let begun = Instant::now();
+    while place.path("log/promise").exists() || place.path("log/promised").exists() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "the promise is still on disk"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 async fn head(server: &Server) -> u64 {

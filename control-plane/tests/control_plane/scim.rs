@@ -186,7 +186,8 @@ async fn a_user_whose_revocation_is_refused_stays_as_he_was_and_the_retry_works(
         })
         .await;
     let id = create(&server, "alice").await;
-    server.running.shutdown().await;
+    let filter = server.watch_in_step().await;
+    server.stop_before(&mut [filter]).await;
 
     // The predecessor has promised that nothing would be revoked for a while.
     let server = start(&place).await;

@@ -462,7 +462,8 @@ async fn a_token_that_could_not_be_carried_out_can_be_sent_again() {
     let server = place
         .start_with(|config| config.drain_promise = Duration::from_secs(3))
         .await;
-    server.running.shutdown().await;
+    let filter = server.watch_in_step().await;
+    server.stop_before(&mut [filter]).await;
     let server = start(&place, &signer, json!({})).await;
     let token = signer.token(&claims("a", ACCOUNT_DISABLED));
     let refused = push(&server, &token).await.expect(503);
