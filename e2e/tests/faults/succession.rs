@@ -9,9 +9,10 @@ use credence_e2e::artefacts::Artefacts;
 use credence_e2e::assertions::assert_denied;
 use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::grants::READ;
-use credence_e2e::late_allows::PROMPT;
+use credence_e2e::late_allows::{Load, PROMPT};
 use credence_e2e::link::Link;
-use credence_e2e::operator::Operator;
+use credence_e2e::operator::{Acknowledged, Operator};
+use credence_e2e::subscriber::{Said, Subscriber};
 use credence_e2e::{Request, Stack, StackOptions, waiting};
 
 use super::{MAX_STALENESS, copy_folder, load_of, stack_by};
@@ -93,6 +94,116 @@ fn as_an_upgrade_costs_no_request_and_no_revocation() {
     seen.assert_no_late_allows("bob", bob.at + PROMPT);
     seen.assert_no_late_allows("carol", carol.at + PROMPT);
 }
+
+/// A stack whose control plane promises so much when it is stopped as planned.
+fn stack_promising(promise: Duration) -> Stack {
+    let promise = format!("{}s", promise.as_secs());
+    let options = StackOptions {
+        serve_options: vec!["--drain-promise".to_owned(), promise],
+        ..StackOptions::quick()
+    };
+    Stack::start(&options).unwrap()
+}
+
+fn stop_as_planned(stack: &mut Stack) {
+    let status = stack.control_plane.stop().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// Has bob revoked as soon as that is accepted, and returns how long it took.
+fn until_accepted(stack: &Stack) -> (Duration, Acknowledged) {
+    let asked = Instant::now();
+    let bob = Operator::of(&stack.control_plane)
+        .unwrap()
+        .raise_in_the_end("bob", 2 * LONG)
+        .unwrap();
+    (bob.at - asked, bob)
+}
+
+/// That nobody noticed the restart, and everybody the revocation.
+fn assert_nothing_was_lost(load: Load, bob: Acknowledged) {
+    load.go_on_beyond(bob.at + 2 * MAX_STALENESS, "bob").unwrap();
+    let seen = load.finish().unwrap();
+    seen.assert_always_allowed("alice");
+    seen.assert_no_late_allows("bob", bob.at + PROMPT);
+}
+
+#[test]
+fn of_one_that_stopped_as_planned_revokes_as_soon_as_the_filters_are_back() {
+    let mut stack = stack_promising(LONG);
+    let load = load_of(&stack, &["alice", "bob"]);
+    stop_as_planned(&mut stack);
+    stack.control_plane.restart().unwrap();
+    let (took, bob) = until_accepted(&stack);
+    println!("accepted {took:?} after the successor was ready");
+    assert!(took < SOON, "{took:?}");
+    assert_nothing_was_lost(load, bob);
+}
+
+#[test]
+fn that_is_stopped_as_planned_itself_hands_on_what_it_still_had_to_keep() {
+    let mut stack = stack_promising(LONG);
+    let load = load_of(&stack, &["alice", "bob"]);
+    for _ in 0..3 {
+        // Before, while or after the filters come back, as it happens.
+        stop_as_planned(&mut stack);
+        stack.control_plane.restart().unwrap();
+    }
+    let (took, bob) = until_accepted(&stack);
+    assert!(took < SOON, "{took:?}");
+    assert_nothing_was_lost(load, bob);
+}
+
+#[test]
+fn that_crashes_within_the_promise_is_followed_by_one_that_waits_for_the_filters_again() {
+    let mut stack = stack_promising(LONG);
+    let load = load_of(&stack, &["alice", "bob"]);
+    stop_as_planned(&mut stack);
+    stack.control_plane.restart().unwrap();
+    stack.control_plane.kill().unwrap();
+    stack.control_plane.restart().unwrap();
+    let (took, bob) = until_accepted(&stack);
+    assert!(took < SOON, "{took:?}");
+    assert_nothing_was_lost(load, bob);
+}
+
+#[test]
+fn waits_out_the_promise_for_a_filter_that_does_not_come_back() {
+    const PROMISE: Duration = Duration::from_secs(8);
+    let mut stack = stack_promising(PROMISE);
+    let load = load_of(&stack, &["alice", "bob"]);
+    // One more that is promised the quiet, and is gone when it is over.
+    let grpc = stack.control_plane.grpc();
+    let mut gone = Subscriber::open_and_wait(grpc, stack.control_plane.log_id(), None).unwrap();
+    gone.ping(1).unwrap();
+    while !matches!(gone.wait().unwrap(), Some(Said::Pong(_))) {}
+    let stopping = Instant::now();
+    stop_as_planned(&mut stack);
+    drop(gone);
+    stack.control_plane.restart().unwrap();
+    let (_, bob) = until_accepted(&stack);
+    let took = bob.at - stopping;
+    assert!(took >= PROMISE, "{took:?}");
+    assert_nothing_was_lost(load, bob);
+}
+
+#[test]
+fn waits_out_the_promise_for_an_envoy_that_was_killed() {
+    const PROMISE: Duration = Duration::from_secs(5);
+    let mut stack = stack_promising(PROMISE);
+    let stopping = Instant::now();
+    stop_as_planned(&mut stack);
+    stack.envoy.kill().unwrap();
+    stack.control_plane.restart().unwrap();
+    let (_, bob) = until_accepted(&stack);
+    let took = bob.at - stopping;
+    assert!(took >= PROMISE, "{took:?}");
+}
+
+/// A promise that no test waits out.
+const LONG: Duration = Duration::from_secs(20);
+/// Filters try to come back at least once a second.
+const SOON: Duration = Duration::from_secs(4);
 
 /// The data folder that release 0.1.0 left behind when it was stopped: bob raised, carol
 /// disabled, and one of alice's delegations revoked.
