@@ -70,7 +70,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// How long after a planned stop no revocation is acknowledged, so that filters stay fresh meanwhile: at most 60s.
+    /// How long after a planned stop no revocation is acknowledged unless all filters are back before, so that they stay
+    /// fresh meanwhile: at most 60s.
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     drain_promise: Span,
 

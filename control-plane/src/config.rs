@@ -33,8 +33,8 @@ pub struct Config {
     /// What stands in the configuration file.
     pub settings: Settings,
     /// How long after a planned stop no revocation will be acknowledged, so that filters stay fresh meanwhile; at
-    /// most 60 s. The successor refuses revocations (503 with Retry-After) for as long after its own start. Zero
-    /// promises nothing.
+    /// most 60 s. The successor refuses revocations (503 with Retry-After) for as long after its own start, or until every
+    /// filter that was promised so is back. Zero promises nothing.
     pub drain_promise: Duration,
     /// How often the keys change with which the filters of a node seal what they remember for each other; 1 s to 30
     /// days, in whole seconds. What was sealed is believed for one to two of these spans.
