@@ -133,6 +133,8 @@ fn of_one_that_stopped_as_planned_revokes_as_soon_as_the_filters_are_back() {
     let mut stack = stack_promising(LONG);
     let load = load_of(&stack, &["alice", "bob"]);
     stop_as_planned(&mut stack);
+    // By now filters have nothing but the promise, and try to come back as rarely as they ever do.
+    load.go_on(2 * MAX_STALENESS);
     stack.control_plane.restart().unwrap();
     let (took, bob) = until_accepted(&stack);
     println!("accepted {took:?} after the successor was ready");
