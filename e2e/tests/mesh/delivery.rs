@@ -91,12 +91,20 @@ mod at_the_gateway_and_beside_the_service {
     fn decisions_are_on_record_under_the_workloads_own_identity() {
         let mesh = mesh();
         for (subject, proxy, name) in [
-            ("of-the-gateway", &mesh.gateway, "ingress"),
-            ("of-the-sidecar", &mesh.sidecar, "payments"),
+            (
+                "of-the-gateway",
+                &mesh.gateway,
+                "spiffe://cluster.local/ns/istio-ingress/sa/gateway ",
+            ),
+            (
+                "of-the-sidecar",
+                &mesh.sidecar,
+                "spiffe://cluster.local/ns/payments/sa/payments ",
+            ),
         ] {
             let chain = mesh.mint(subject).unwrap();
             assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200);
-            // access.certificates in control-plane/pod.yaml gives the name.
+            // What Istio's certificate says; behind it stands the address.
             let is_of_the_workload = |record: &Record| matches!(&record.kind, Kind::Source { peer: Some(peer), .. } if peer.starts_with(name));
             let peers: Vec<_> = waiting::until("the record", || {
                 let records = mesh.records()?;
