@@ -55,6 +55,8 @@ pub struct Mesh {
     pub agent: Key,
     /// The SHA-256 of the filter that was built.
     pub digest: String,
+    /// The filter that was built, as a file.
+    pub filter: PathBuf,
     /// Istio's programs.
     pub tools: Tools,
     istiod: Istiod,
@@ -66,6 +68,9 @@ pub struct Mesh {
 
 /// The name under which the filter's module is served.
 pub const MODULE: &str = "credence-filter.wasm";
+
+/// The file that needs no WasmPlugin.
+pub const ENVOY_FILTER: &str = "envoyfilter.yaml";
 
 /// How to reach the wanted path, and nothing else: an account may be charged.
 pub const CHARGES: &str = "/v1/accounts/acme/charges?amount=1";
@@ -140,6 +145,7 @@ impl Mesh {
             issuer,
             agent,
             digest,
+            filter: artefacts.filter,
             tools,
             istiod,
             _control_plane_agent: control_plane_agent,
@@ -168,6 +174,19 @@ impl Mesh {
         let url = self.modules.url(module);
         let values = values(&url, &self.digest, self.control_plane.log_id(), &self.issuer.x);
         shipped::adapted(file, &[changes, &values].concat())
+    }
+
+    /// envoyfilter.yaml, with the filter as a file of this machine.
+    ///
+    /// # Errors
+    /// As [`adapted`](Self::adapted).
+    pub fn envoy_filter(&self, filter: &Path) -> Result<String, Failure> {
+        let file = Replacement::once(
+            "filename: /var/lib/credence/credence-filter.wasm",
+            format!("filename: {}", filter.display()),
+        );
+        let [log, key] = settings(self.control_plane.log_id(), &self.issuer.x);
+        shipped::adapted(ENVOY_FILTER, &[file, log, key])
     }
 
     /// One more sidecar of the service, of another account; it is not waited for.
@@ -284,10 +303,9 @@ impl Mesh {
     }
 }
 
-/// What the files with the filter are filled in with: the module's place, the log and the issuer's key.
+/// What the files that name the module's place are filled in with: that, the log and the issuer's key.
 fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 4] {
-    let log = "log_id: 0123456789abcdef0123456789abcdef";
-    let key = "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
+    let [log, key] = settings(log_id, anchor);
     [
         Replacement::once(
             "url: oci://registry.example/credence/credence-filter:0.1.0",
@@ -297,6 +315,16 @@ fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 
             format!("sha256: \"{}\"", "0".repeat(64)),
             format!("sha256: \"{digest}\""),
         ),
+        log,
+        key,
+    ]
+}
+
+/// What every file with the filter is filled in with: the log and the issuer's key.
+fn settings(log_id: &str, anchor: &str) -> [Replacement; 2] {
+    let log = "log_id: 0123456789abcdef0123456789abcdef";
+    let key = "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
+    [
         Replacement::once(log, format!("log_id: {log_id}")),
         Replacement::once(key, format!("x: {anchor}")),
     ]
