@@ -25,16 +25,25 @@ impl Tools {
     /// Reads the paths from the environment, where the Makefile puts them: `CREDENCE_ISTIO` is the folder.
     ///
     /// # Errors
-    /// If it is not set.
+    /// If it is not set, or Istio is not there.
     pub fn from_environment() -> Result<Self, Failure> {
         let folder = env::var_os("CREDENCE_ISTIO").map(PathBuf::from).ok_or_else(|| {
             Failure::new("CREDENCE_ISTIO is not set: run `make test-mesh`, which builds Istio and says where it is")
         })?;
+        let path = |name: &str| {
+            let path = folder.join(name);
+            path.is_file().then_some(path).ok_or_else(|| {
+                Failure::new(format!(
+                    "CREDENCE_ISTIO is {:?}, and has no {name}: run `make test-mesh`, which builds Istio and says where it is",
+                    folder.display().to_string()
+                ))
+            })
+        };
         Ok(Self {
-            istiod: folder.join("pilot-discovery"),
-            agent: folder.join("pilot-agent"),
-            istioctl: folder.join("istioctl"),
-            bootstrap: folder.join("envoy_bootstrap.json"),
+            istiod: path("pilot-discovery")?,
+            agent: path("pilot-agent")?,
+            istioctl: path("istioctl")?,
+            bootstrap: path("envoy_bootstrap.json")?,
             envoy: Artefacts::from_environment()?.envoy,
         })
     }
