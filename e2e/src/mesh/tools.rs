@@ -1,6 +1,7 @@
 //! What is Istio's, by its paths.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 
 use crate::Failure;
@@ -15,8 +16,8 @@ pub struct Tools {
     pub agent: PathBuf,
     /// istioctl.
     pub istioctl: PathBuf,
-    /// What the agent makes Envoy's first configuration of.
-    pub bootstrap: PathBuf,
+    /// What Istio's agent makes Envoy's first configuration of.
+    bootstrap: PathBuf,
     /// Envoy as it is released, not Istio's own build.
     pub envoy: PathBuf,
 }
@@ -46,5 +47,19 @@ impl Tools {
             bootstrap: path("envoy_bootstrap.json")?,
             envoy: Artefacts::from_environment()?.envoy,
         })
+    }
+
+    /// What the agent makes Envoy's first configuration of, without the extension that only Istio's build of Envoy has, and
+    /// that waypoints begin with.
+    ///
+    /// # Errors
+    /// If it is not as it was.
+    pub fn bootstrap(&self) -> Result<String, Failure> {
+        let text = fs::read_to_string(&self.bootstrap).map_err(Failure::of("reading Istio's bootstrap"))?;
+        let condition = "{{- if .metadata_discovery }}";
+        if !text.contains(condition) {
+            return Err(Failure::new(format!("Istio's bootstrap has no {condition} any more")));
+        }
+        Ok(text.replace(condition, "{{- if false }}"))
     }
 }

@@ -8,7 +8,7 @@ use credence_e2e::assertions::assert_denied;
 use credence_e2e::audit::{Kind, Record};
 use credence_e2e::configuration::Replacement;
 use credence_e2e::mesh::proxy::Proxy;
-use credence_e2e::mesh::{CHARGES, ENVOY_FILTER, MODULE, Mesh};
+use credence_e2e::mesh::{CHARGES, ENVOY_FILTER, MODULE, Mesh, WAYPOINT_FILE};
 use credence_e2e::{Client, Failure, ISSUER, Reply, Request, waiting};
 
 use super::mesh;
@@ -387,6 +387,20 @@ mod an_envoy_filter {
 
     fn bare() -> Result<Request, Failure> {
         Ok(Request::post(CHARGES))
+    }
+}
+
+mod a_waypoint {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn does_what_a_sidecar_does() {
+        let mesh = mesh();
+        let waypoint = mesh.start_waypoint().unwrap();
+        assert_allows_only_what_was_delegated(&mesh, &waypoint.proxy, WAYPOINT_FILE);
+        assert_learns_of_a_revocation(&mesh, &waypoint.proxy, WAYPOINT_FILE);
+        assert_bounds_streams(&waypoint.proxy, WAYPOINT_FILE);
     }
 }
 
