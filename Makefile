@@ -145,8 +145,7 @@ bench-needs-snapshot: build wasm envoy
 bench-needs-token: rust
 
 soak: build wasm envoy ## Run the long tests, those marked #[ignore]
-	@echo "==> Running the long tests"
-	@CREDENCE_ISTIO="$$(scripts/setup-interop.sh istio | cut -d' ' -f3)" cargo test --locked --release --workspace -- --ignored
+	@scripts/soak.sh
 	@echo "==> Building the filter twice"
 	@scripts/check-reproducible.sh
 

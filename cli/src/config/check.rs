@@ -60,8 +60,13 @@ impl Check {
     fn run_for_control_plane(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let mut refused = None;
         for path in &self.files {
-            match settings::read(path) {
-                Ok(_) => writeln!(out, "{}: loads", path.display())?,
+            match settings::noted(path) {
+                Ok((_, notes)) => {
+                    for note in notes {
+                        crate::notice::print(words::printable(&note));
+                    }
+                    writeln!(out, "{}: loads", path.display())?;
+                }
                 Err(failure) => {
                     // The last one ends the command, which prints it.
                     if let Some(earlier) = refused.replace(failure) {

@@ -99,7 +99,7 @@ fn watched_stack(folder: &TempDir) -> Result<Stack, Failure> {
     let settings = json!({
         "trust_anchors": [{
             "issuer": ISSUER, "asserts_subjects": true,
-            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg"},
         }],
         "ledger": {"witnesses": [{"url": "http://127.0.0.1:9", "key": witness_key()}]},
         "limits": {"statements_per_second_per_address": 1},
