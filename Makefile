@@ -31,7 +31,7 @@ test: build wasm envoy ## Build all and run every test, end to end against a rea
 	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
-	@scripts/check-observability.sh
+	@scripts/check-alerts.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
 
@@ -102,7 +102,8 @@ lint-dockerfiles:
 
 # Alerts, what they say, and docker-compose.yml.
 lint-observability:
-	@scripts/check-observability.sh
+	@scripts/check-alerts.sh
+	@scripts/lint-compose.sh
 
 bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
