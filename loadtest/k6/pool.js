@@ -1,5 +1,5 @@
-// The delegations that `credence pool` made. They are parsed once and shared by all virtual users; a user unpacks the one that it
-// is about to present.
+// The delegations that `credence pool` made. They are parsed once and shared by all virtual users; a user unpacks the one
+// that it is about to present.
 import exec from "k6/execution";
 import { SharedArray } from "k6/data";
 
@@ -8,13 +8,27 @@ const FOLDER = (__ENV.POOL || "pool").replace(/\/$/, "");
 export const pool = JSON.parse(open(absolute(`${FOLDER}/pool.json`)));
 if (pool.format !== "credence-pool-1") throw new Error(`${FOLDER}/pool.json is of another format: ${pool.format}`);
 
+// Each as one text, of parts: k6 keeps the elements as JSON, and takes long to read an object back. In an array, because
+// k6 freezes a text that stands alone letter by letter.
+const SEPARATOR = "\n";
 const delegations = new SharedArray("delegations", () => {
   const all = [];
   for (const shard of pool.shards) {
-    for (const delegation of JSON.parse(open(absolute(`${FOLDER}/${shard}`)))) all.push(delegation);
+    for (const delegation of JSON.parse(open(absolute(`${FOLDER}/${shard}`)))) all.push([packed(delegation)]);
   }
   return all;
 });
+
+function packed({ chain, item, subject, ids, facts, proof }) {
+  const parts = [chain || "", item, subject, ids.join(" "), facts];
+  if (proof) parts.push(proof.id, proof.hash, JSON.stringify(proof.key));
+  return parts.join(SEPARATOR);
+}
+
+function unpacked([text]) {
+  const [chain, item, subject, ids, facts, id, hash, key] = text.split(SEPARATOR);
+  return { chain, item, subject, ids, facts, proof: id && { id, hash, key } };
+}
 
 // Of each kind so many are asked for again and again, HOT_SHARE of the time; else all are equally likely.
 const HOT = Number(__ENV.HOT || 100);
@@ -37,11 +51,11 @@ export function* every(kind) {
 function of(kind, number) {
   const { places } = pool.kinds[kind];
   const block = ownBlocks().first + Math.floor(number / places.length);
-  return delegations[block * pool.pattern_length + places[number % places.length]];
+  return unpacked(delegations[block * pool.pattern_length + places[number % places.length]]);
 }
 
-// A machine that makes a segment of the load takes the same segment of the pool, in whole blocks of every kind: what is hot
-// on one is cold on the others.
+// A machine that makes a segment of the load takes the same segment of the pool, in whole blocks of every kind: what is
+// hot on one is cold on the others.
 let blocks;
 function ownBlocks() {
   if (blocks) return blocks;
@@ -62,6 +76,6 @@ export function segment(text) {
 }
 
 // k6 would look for a relative one beside this file, and people mean the folder that they are in.
-function absolute(path) {
+export function absolute(path) {
   return path.startsWith("/") || !__ENV.PWD ? path : `${__ENV.PWD}/${path}`;
 }

@@ -1,11 +1,11 @@
-// Proofs of possession, made as an agent makes them: one for each request, signed by the delegation's holder. They are good once
-// and for seconds, so none can be made beforehand.
+// Proofs of possession, made as an agent makes them: one for each request, signed by the delegation's holder. They are good
+// once and for seconds, so none can be made beforehand.
 import encoding from "k6/encoding";
 
 import { pool } from "./pool.js";
 
-// k6's own WebCrypto has no Ed25519. Where the pool asks for it, our build of k6 is needed (scripts/setup-k6.sh); every k6 can run
-// a pool of `credence pool --proof-algorithm ES256`.
+// k6's own WebCrypto has no Ed25519. Where the pool asks for it, our build of k6 is needed (scripts/setup-k6.sh); every k6
+// can run a pool of `credence pool --proof-algorithm ES256`.
 const signers = { Ed25519: () => require("./ed25519.js").signer, ES256: () => es256 };
 const newSigner = signers[pool.proof_algorithm]();
 
@@ -34,7 +34,7 @@ const MOST_KNOWN = 256;
 async function signerOf({ proof }) {
   let signer = known.get(proof.id);
   if (!signer) {
-    signer = await newSigner(proof.key);
+    signer = await newSigner(JSON.parse(proof.key));
     if (known.size >= MOST_KNOWN) known.delete(known.keys().next().value);
     known.set(proof.id, signer);
   }

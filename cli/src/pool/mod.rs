@@ -118,6 +118,8 @@ impl Pool {
         })?;
         let mint = self.mint()?;
         files::refuse_jwk(&self.out)?;
+        // Options that make no token are found out before there is a folder.
+        mint.delegation(Kind::Delegated, 0)?;
         DirBuilder::new().mode(0o700).create(&self.out).map_err(|error| {
             Failure::operation(format!(
                 "the folder {} can not be created: {error}; give --out a new one, in a folder that exists",
