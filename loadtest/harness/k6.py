@@ -10,6 +10,8 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parent.parent / "k6" / "load.js"
 # What k6 ends with when a threshold was not met: its figures are there.
 THRESHOLDS_NOT_MET = 99
+# Enough for stalls of so many milliseconds: what is borne is for the p99 to say.
+USERS_PER_1000 = 300
 # It has memory to spare, and no time: a tenth of it went into collecting garbage.
 GOGC = "400"
 
@@ -39,6 +41,7 @@ class K6:
             "RAMP": f"{ramp}s",
             "DURATION": f"{seconds}s",
             "SETTLE": settle,
+            "VUS": USERS_PER_1000,
         }
         summary = self.out / "summary.json"
         summary.unlink(missing_ok=True)
