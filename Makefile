@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,7 +31,7 @@ test: build wasm envoy ## Build all and run every test, end to end against a rea
 	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
-	@scripts/check-observability.sh
+	@scripts/check-alerts.sh
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
 
@@ -102,9 +102,10 @@ lint-dockerfiles:
 
 # Alerts, what they say, and docker-compose.yml.
 lint-observability:
-	@scripts/check-observability.sh
+	@scripts/check-alerts.sh
+	@scripts/lint-compose.sh
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, ledger, log, memory, revocation, rules, signatures, snapshot, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, k6, ledger, log, memory, revocation, rules, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
 
@@ -118,6 +119,10 @@ bench-needs-filter: build wasm envoy
 
 bench-needs-audit: build wasm envoy
 	@scripts/setup-bench.sh
+
+bench-needs-k6: build wasm envoy
+	@scripts/setup-bench.sh
+	@scripts/setup-k6.sh >/dev/null
 
 bench-needs-ledger: build
 	@cargo build --locked --release -p credence-control-plane --example ledger-load
@@ -145,8 +150,7 @@ bench-needs-snapshot: build wasm envoy
 bench-needs-token: rust
 
 soak: build wasm envoy ## Run the long tests, those marked #[ignore]
-	@echo "==> Running the long tests"
-	@CREDENCE_ISTIO="$$(scripts/setup-interop.sh istio | cut -d' ' -f3)" cargo test --locked --release --workspace -- --ignored
+	@scripts/soak.sh
 	@echo "==> Building the filter twice"
 	@scripts/check-reproducible.sh
 

@@ -52,6 +52,19 @@ builds_with_go() {
     [ "$(printf '%s\n' "$needed" "${found#go}" | sort -V | head -n1)" = "$needed" ]
 }
 
+# can_isolate_proxies: whether processes may have mounts of their own, and a process namespace, so that nothing of a proxy
+# outlives it: what the fixed paths of Istio's agent ask for.
+can_isolate_proxies() {
+    local as_root=()
+    ((EUID == 0)) || as_root=(--user --map-root-user)
+    unshare --mount --pid --fork "${as_root[@]}" true 2>/dev/null
+}
+
+# Why the tests in the mesh can not run.
+NO_ISTIO="Istio can not be built without Go, in the version that interop/istio/go.mod names, or a newer one"
+NO_ISOLATION="this machine allows no mount and process namespaces, which each proxy needs"
+export NO_ISTIO NO_ISOLATION
+
 # check_rust_version RUSTC: against the one that Cargo.toml states.
 check_rust_version() {
     local needed found

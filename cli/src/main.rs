@@ -22,6 +22,7 @@ mod keygen;
 mod keys;
 mod mint;
 mod notice;
+mod pool;
 mod principal;
 mod prove;
 mod random;
@@ -69,6 +70,7 @@ enum Command {
     Serve(serve::Serve),
     Token(token::Token),
     Config(config::Config),
+    Pool(Box<pool::Pool>),
 }
 
 const EXIT_CODES: &str = "Exit codes:\n  0  done; for a decision: allow\n  1  denied, or the operation failed\n  \
@@ -123,6 +125,7 @@ impl Command {
             Self::Serve(command) => command.run(out),
             Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),
+            Self::Pool(command) => command.run(out),
         }
     }
 }

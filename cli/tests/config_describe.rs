@@ -11,7 +11,7 @@ const PLUGIN: &str = r#"
 audience: [https://payments.example, urn:payments]
 trust_anchors:
   - issuer: https://id.example.com
-    jwk: {kty: OKP, crv: Ed25519, x: 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo}
+    jwk: {kty: OKP, crv: Ed25519, x: 7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg}
 control_plane: {cluster: credence, log_id: 00112233445566778899aabbccddeeff}
 headers: {proof: agent-proof}
 rules:

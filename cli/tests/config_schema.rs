@@ -419,7 +419,7 @@ fn complete() -> Value {
         "audience": ["https://payments.example"],
         "trust_anchors": [{
             "issuer": "https://id.example.com",
-            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg"},
         }],
         "control_plane": {"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"},
         "rules": [

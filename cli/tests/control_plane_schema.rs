@@ -396,7 +396,7 @@ fn complete() -> Value {
         "audience": ["https://revocation.example.com"],
         "trust_anchors": [{
             "issuer": "https://id.example.com",
-            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg"},
         }],
     })
 }

@@ -11,6 +11,7 @@ mod trust;
 use std::path::PathBuf;
 
 use credence_delegation::TrustAnchors;
+use credence_delegation::trust::Remark;
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
@@ -196,6 +197,12 @@ impl Settings {
     /// The first anchor that is wrong.
     pub fn anchors(&self) -> Result<TrustAnchors, SettingsError> {
         anchors(&self.trust_anchors)
+    }
+
+    /// What is no mistake, but may not be what was meant.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Remark> {
+        trust::notes(&self.trust_anchors)
     }
 
     /// Checks what the types alone do not rule out.

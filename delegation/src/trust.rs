@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
-use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey};
+use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, Known, PublicKey};
 
 /// One entry of a list of trust anchors, as it is written.
 #[derive(Debug, Clone)]
@@ -140,6 +140,9 @@ impl Compiler {
         let keys = self.keys(path, &entry, problems);
         let algorithms = read_algorithms(&format!("{path}.algorithms"), entry.algorithms, problems);
         check_fit(&keys, &algorithms, problems);
+        for key in &keys {
+            self.judge(key, problems);
+        }
 
         let issuer = self.issuers.entry(entry.issuer.clone()).or_insert_with(|| Issuer {
             asserts_subjects: entry.asserts_subjects,
@@ -192,6 +195,28 @@ impl Compiler {
                 );
                 Vec::new()
             }
+        }
+    }
+
+    /// Says whose key it is if that is no secret, for then it is not the issuer's. Everybody's is a mistake; nobody's denies
+    /// what should be allowed and no more, and our own files have it.
+    fn judge(&mut self, key: &Key, problems: &mut Problems) {
+        match key.key.known() {
+            None => {}
+            Some(Known::Printed(place)) => problems.report(
+                &key.path,
+                format!(
+                    "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own \
+                     public key here, as `credence keygen` prints one"
+                ),
+            ),
+            Some(Known::Nobodys) => self.notes.push(Remark {
+                path: key.path.clone(),
+                message:
+                    "this is the key of Credence's own files, which is nobody's, so that no signature by it would \
+                          ever count; put your issuer's own public key here, as `credence keygen` prints one"
+                        .to_owned(),
+            }),
         }
     }
 

@@ -46,6 +46,12 @@ class Tool:
         options = ("--chain", chain, "--key", key, "--tool", TOOL, "--arg", f"item={ITEM}", "--audience", AUDIENCE)
         return self._run("prove", *options, "--count", count).splitlines()
 
+    def pool(self, issuer_key: Path, folder: Path, delegations: int, *options: object) -> None:
+        """Many delegations of many principals, valid and not."""
+        command = [self.binary, "pool", "--key", issuer_key, "--issuer", ISSUER, "--audience", AUDIENCE, "--tool", TOOL]
+        command += ["--delegations", str(delegations), "--out", folder, *map(str, options)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
     def _run(self, *arguments: object) -> str:
         outcome = subprocess.run([self.binary, *map(str, arguments)], check=False, capture_output=True, text=True)
         if outcome.returncode != 0:
@@ -54,22 +60,23 @@ class Tool:
 
 
 class ControlPlane:
-    """Running from `with` to its end, on the load's core: its work is not Envoy's."""
+    """Running from `with` to its end, on the load's core unless another is named: its work is not Envoy's."""
 
-    def __init__(self, tool: Tool, scratch: Path):
+    def __init__(self, tool: Tool, scratch: Path, cores: str = LOAD_CORE):
         self._tool = tool
         self._scratch = scratch
+        self._cores = cores
 
     def __enter__(self) -> "ControlPlane":
-        token = self._scratch / "operator-token"
-        token.touch(mode=0o600)
+        self.token_file = self._scratch / "operator-token"
+        self.token_file.touch(mode=0o600)
         self._token = secrets.token_hex(32)
-        token.write_text(self._token)
+        self.token_file.write_text(self._token)
         self._log = self._scratch / "control-plane.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["taskset", "-c", LOAD_CORE, self._tool.binary, "serve", "--data", self._scratch / "control-plane"]
-                + ["--init", "--fresh", "--operator-token-file", token]
+                ["taskset", "-c", self._cores, self._tool.binary, "serve", "--data", self._scratch / "control-plane"]
+                + ["--init", "--fresh", "--operator-token-file", self.token_file]
                 + ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -82,7 +89,7 @@ class ControlPlane:
             raise
         self.log_id = announced["log_id"]
         self.grpc_port = int(announced["grpc"].rsplit(":", 1)[1])
-        self._http = announced["http"].rsplit("/", 1)[-1]
+        self.http = announced["http"].rsplit("/", 1)[-1]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,9 +101,13 @@ class ControlPlane:
             self._process.wait()
         self._process.stdout.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def get(self, target: str) -> dict:
         """What the HTTP API answers the operator."""
-        request = urllib.request.Request(f"http://{self._http}{target}", headers={"authorization": f"Bearer {self._token}"})
+        request = urllib.request.Request(f"http://{self.http}{target}", headers={"authorization": f"Bearer {self._token}"})
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 

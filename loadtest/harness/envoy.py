@@ -17,10 +17,11 @@ TYPES = "type.googleapis.com/envoy.extensions.filters"
 class Envoy:
     """Running from `with` to its end. Ports are the kernel's choice, so that two runs never collide."""
 
-    def __init__(self, binary: str, cases: list[Case], scratch: Path):
+    def __init__(self, binary: str, cases: list[Case], scratch: Path, cores: str = ENVOY_CORE):
         self._binary = binary
         self._cases = cases
         self._scratch = scratch
+        self._cores = cores
         self._ports: dict[str, int] = {}
 
     def __enter__(self) -> "Envoy":
@@ -30,7 +31,9 @@ class Envoy:
         self._log = self._scratch / "envoy.log"
         self._process = subprocess.Popen(
             # Its own base id: beside another Envoy of the same machine.
-            ["taskset", "-c", ENVOY_CORE, self._binary, "-c", configuration, "--concurrency", "1"]
+            ["taskset", "-c", self._cores, self._binary, "-c", configuration]
+            # A worker for each core.
+            + ["--concurrency", str(self._cores.count(",") + 1)]
             + ["--use-dynamic-base-id", "--log-level", "warning", "--log-path", self._log]
             + ["--admin-address-path", self._admin_address],
             stdout=subprocess.DEVNULL,

@@ -14,8 +14,8 @@ use crate::words;
 /// Say whether the filter, or the control plane, would load a configuration, and if not, what is wrong, with place and cure.
 ///
 /// A file is the plugin's configuration itself, an Envoy configuration that has it, Istio's WasmPlugin or EnvoyFilter, or
-/// Envoy Gateway's EnvoyExtensionPolicy; then what happens when the filter fails is judged too. YAML of any number of documents, or JSON where
-/// the name ends in .json.
+/// Envoy Gateway's EnvoyExtensionPolicy; then what happens when the filter fails is judged too. YAML of any number of
+/// documents, or JSON where the name ends in .json.
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
     /// The files are what `credence serve --config` reads; the first mistake of each is named, as at a start. What the files
@@ -60,8 +60,13 @@ impl Check {
     fn run_for_control_plane(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let mut refused = None;
         for path in &self.files {
-            match settings::read(path) {
-                Ok(_) => writeln!(out, "{}: loads", path.display())?,
+            match settings::noted(path) {
+                Ok((_, notes)) => {
+                    for note in notes {
+                        crate::notice::print(words::printable(&note));
+                    }
+                    writeln!(out, "{}: loads", path.display())?;
+                }
                 Err(failure) => {
                     // The last one ends the command, which prints it.
                     if let Some(earlier) = refused.replace(failure) {

@@ -3,7 +3,7 @@
 
 use credence_delegation::json::{Json, Object};
 
-use super::plugins::{self, Configuration, Plugin, Remark};
+use super::plugins::{self, Plugin, Remark};
 use crate::yaml::places;
 
 /// What the patches of a file add to the filters that Envoy Gateway makes. A patch names a filter by a path or an expression in
@@ -67,22 +67,7 @@ pub(super) fn plugin(extension: &Json<'_>, path: &str, patched: Patched) -> Opti
              the module, or of the image",
         ));
     }
-    let place = places::member(path, "config");
-    let configuration = match extension.member("config") {
-        Some(json @ Json::Object(_)) => Configuration::from_object(json, place),
-        Some(_) => Err(Remark::new(
-            place,
-            "not an object; write the plugin's configuration below it",
-        )),
-        None => Err(Remark::new(
-            place,
-            "missing, so that the filter refuses to start; add the plugin's configuration",
-        )),
-    };
-    match configuration {
-        Ok(configuration) => plugin.configuration = Some(configuration),
-        Err(remark) => plugin.refused.push(remark),
-    }
+    plugin.configure(extension, path, "config");
     Some(plugin)
 }
 

@@ -3,7 +3,7 @@
 
 use credence_delegation::json::{Json, Object};
 
-use super::plugins::{self, Configuration, Plugin, Remark};
+use super::plugins::{self, Plugin, Remark};
 use crate::yaml::places;
 
 /// The `spec`, if the object is a `WasmPlugin`.
@@ -34,22 +34,7 @@ pub(super) fn plugin(resource: &Object<'_>, spec: &Object<'_>, path: &str) -> Op
     };
     judge_failure(spec, path, &mut plugin);
     judge_module(spec, path, &mut plugin);
-    let place = places::member(path, "pluginConfig");
-    let configuration = match spec.member("pluginConfig") {
-        Some(json @ Json::Object(_)) => Configuration::from_object(json, place),
-        Some(_) => Err(Remark::new(
-            place,
-            "not an object; write the plugin's configuration below it",
-        )),
-        None => Err(Remark::new(
-            place,
-            "missing, so that the filter refuses to start; add the plugin's configuration",
-        )),
-    };
-    match configuration {
-        Ok(configuration) => plugin.configuration = Some(configuration),
-        Err(remark) => plugin.refused.push(remark),
-    }
+    plugin.configure(spec, path, "pluginConfig");
     Some(plugin)
 }
 

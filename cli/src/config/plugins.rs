@@ -68,6 +68,28 @@ pub(super) fn is_named_ours<'a>(names: impl IntoIterator<Item = Option<&'a Json<
         .any(|name| name.as_str().is_some_and(|text| text.contains("credence")))
 }
 
+impl Plugin {
+    /// Takes the configuration that the object at `path` has in this member, or remarks what is wrong with it.
+    pub(super) fn configure(&mut self, object: &Object<'_>, path: &str, member: &str) {
+        let place = places::member(path, member);
+        let configuration = match object.member(member) {
+            Some(json @ Json::Object(_)) => Configuration::from_object(json, place),
+            Some(_) => Err(Remark::new(
+                place,
+                "not an object; write the plugin's configuration below it",
+            )),
+            None => Err(Remark::new(
+                place,
+                "missing, so that the filter refuses to start; add the plugin's configuration",
+            )),
+        };
+        match configuration {
+            Ok(configuration) => self.configuration = Some(configuration),
+            Err(remark) => self.refused.push(remark),
+        }
+    }
+}
+
 impl Configuration {
     /// From the object that YAML has in its place. Its numbers pass through doubles on the way to the filter.
     pub(super) fn from_object(object: &Json<'_>, path: String) -> Result<Self, Remark> {

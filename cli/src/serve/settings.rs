@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use credence_control_plane::Settings;
+use credence_delegation::trust::Remark;
 
 use crate::failure::Failure;
 use crate::yaml::places::Places;
@@ -10,6 +11,11 @@ use crate::{files, yaml};
 
 /// Reads the file; a mistake is named with its line and its place.
 pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
+    noted(path).map(|(settings, _)| settings)
+}
+
+/// The same, and what there is to say about a file without a mistake.
+pub(crate) fn noted(path: &Path) -> Result<(Settings, Vec<String>), Failure> {
     let refuse = |line: Option<usize>, message: String| {
         let line = line.map_or_else(String::new, |line| format!("{line}:"));
         Failure::input(format!("{}:{line} {message}", path.display()))
@@ -19,10 +25,19 @@ pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
     let mut documents = yaml::documents(text).map_err(|error| refuse(Some(error.line), error.problem))?;
     let document = match (documents.pop(), documents.pop()) {
         (Some(document), None) => document,
-        (None, _) => return Ok(Settings::default()),
+        (None, _) => return Ok((Settings::default(), Vec::new())),
         (Some(_), Some(_)) => return Err(refuse(None, "it holds several documents; write one".to_owned())),
     };
-    parse(&document.json, &document.places).map_err(|(line, message)| refuse(line, message))
+    let settings = parse(&document.json, &document.places).map_err(|(line, message)| refuse(line, message))?;
+    let notes = settings.notes().into_iter().map(|Remark { path: place, message }| {
+        let line = document
+            .places
+            .line(&place)
+            .map_or_else(String::new, |line| format!("{line}:"));
+        format!("{}:{line} note: at {place}: {message}", path.display())
+    });
+    let notes = notes.collect();
+    Ok((settings, notes))
 }
 
 fn parse(json: &str, places: &Places) -> Result<Settings, (Option<usize>, String)> {

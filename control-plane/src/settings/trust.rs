@@ -1,7 +1,7 @@
 //! `trust_anchors` of the configuration file: the filter's field of this name, entry for entry.
 
 use credence_delegation::TrustAnchors;
-use credence_delegation::trust::{self, Entry};
+use credence_delegation::trust::{self, Entry, Remark, Trust};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -39,6 +39,19 @@ pub struct JsonText(Box<RawValue>);
 
 /// The anchors that the entries come to.
 pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, SettingsError> {
+    let trust = trust(entries);
+    match trust.problems.into_iter().next() {
+        Some(problem) => Err(SettingsError::at(problem.path, problem.message)),
+        None => Ok(trust.anchors),
+    }
+}
+
+/// What there is to know about entries that are no mistakes.
+pub(crate) fn notes(entries: &[TrustAnchorSettings]) -> Vec<Remark> {
+    trust(entries).notes
+}
+
+fn trust(entries: &[TrustAnchorSettings]) -> Trust {
     let entries = entries.iter().map(|entry| Entry {
         issuer: entry.issuer.clone(),
         jwk: entry.jwk.clone().map(|text| text.0),
@@ -46,11 +59,7 @@ pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, S
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
     });
-    let trust = trust::trust(entries.collect());
-    match trust.problems.into_iter().next() {
-        Some(problem) => Err(SettingsError::at(problem.path, problem.message)),
-        None => Ok(trust.anchors),
-    }
+    trust::trust(entries.collect())
 }
 
 impl PartialEq for JsonText {

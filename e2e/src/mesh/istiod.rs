@@ -44,8 +44,8 @@ impl Istiod {
             .arg("--meshConfig")
             .arg(mesh)
             .args(["--clusterID", "Kubernetes"])
-            // Services come from ServiceEntries: there are no pods.
-            .arg("--registries=")
+            // The waypoint's service is Kubernetes'; the others come from ServiceEntries.
+            .arg("--registries=Kubernetes")
             .args(["--httpAddr", &at(READY_PORT).to_string()])
             .args(["--grpcAddr", &discovery.to_string()])
             // Between istiod and its agents there is only this machine.
@@ -88,7 +88,7 @@ current-context: here
 /// Istio's own defaults, but for what Envoy as it is released has not: filters of Istio's build.
 const MESH: &str = "accessLogFile: /dev/stdout\ndefaultProviders: {metrics: []}\n";
 
-const ENVIRONMENT: [(&str, &str); 13] = [
+const ENVIRONMENT: [(&str, &str); 14] = [
     ("POD_NAME", "istiod-0"),
     ("POD_NAMESPACE", "istio-system"),
     // It signs workloads' certificates, and needs none of its own.
@@ -102,6 +102,8 @@ const ENVIRONMENT: [(&str, &str); 13] = [
     // Filters of Istio's own build of Envoy.
     ("PILOT_ENABLE_METADATA_EXCHANGE", "false"),
     ("PILOT_ENABLE_ALPN_FILTER", "false"),
+    // Waypoints, beside gateways and sidecars.
+    ("PILOT_ENABLE_AMBIENT", "true"),
     // What the stand-in does not know.
     ("KUBE_FEATURE_WatchListClient", "false"),
     ("PILOT_ENABLE_GATEWAY_API", "false"),

@@ -49,10 +49,14 @@ impl Kubernetes {
             for (_, resource, group) in KINDS {
                 // istiod waits for a kind to be known before it watches it.
                 let place = Place::new("apiextensions.k8s.io", "customresourcedefinitions", "");
-                let name = format!("{resource}.{group}");
+                // Without a version istiod takes no kind of the Gateway API for one that it knows.
+                let metadata = json!({
+                    "name": format!("{resource}.{group}"),
+                    "annotations": {"gateway.networking.k8s.io/bundle-version": "v1.5.0"},
+                });
                 objects.put(
                     &place,
-                    json!({"kind": "CustomResourceDefinition", "metadata": {"name": name}}),
+                    json!({"kind": "CustomResourceDefinition", "metadata": metadata}),
                 );
             }
             for name in namespaces {
@@ -90,13 +94,17 @@ impl Kubernetes {
         let mut objects = self.cluster.lock();
         for document in documents.into_iter().filter(|document| !document.is_null()) {
             let kind = document["kind"].as_str().unwrap_or_default();
+            let version = document["apiVersion"].as_str().unwrap_or_default();
+            let of = version.split_once('/').map_or("", |(group, _)| group);
             let (_, resource, group) = KINDS
                 .iter()
-                .find(|(other, _, _)| *other == kind)
+                .chain(&OWN_KINDS)
+                .find(|(other, _, group)| (*other, *group) == (kind, of))
                 .ok_or_else(|| Failure::new(format!("istiod is not asked about things of kind {kind:?}")))?;
+            let elsewhere = if *resource == "gatewayclasses" { "" } else { "default" };
             let namespace = document["metadata"]["namespace"]
                 .as_str()
-                .unwrap_or("default")
+                .unwrap_or(elsewhere)
                 .to_owned();
             objects.put(&Place::new(group, resource, &namespace), document);
         }
@@ -490,8 +498,8 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Istio's kinds: as YAML has them, in the API's paths, and their group.
-const KINDS: [(&str, &str, &str); 15] = [
+/// Istio's kinds, and those of the Gateway API that it reads: as YAML has them, in the API's paths, and their group.
+const KINDS: [(&str, &str, &str); 17] = [
     ("WasmPlugin", "wasmplugins", "extensions.istio.io"),
     ("TrafficExtension", "trafficextensions", "extensions.istio.io"),
     ("Gateway", "gateways", "networking.istio.io"),
@@ -507,6 +515,15 @@ const KINDS: [(&str, &str, &str); 15] = [
     ("PeerAuthentication", "peerauthentications", "security.istio.io"),
     ("RequestAuthentication", "requestauthentications", "security.istio.io"),
     ("Telemetry", "telemetries", "telemetry.istio.io"),
+    ("Gateway", "gateways", "gateway.networking.k8s.io"),
+    ("GatewayClass", "gatewayclasses", "gateway.networking.k8s.io"),
+];
+
+/// Kubernetes' own, which nobody has to make known.
+const OWN_KINDS: [(&str, &str, &str); 3] = [
+    ("Service", "services", ""),
+    ("Pod", "pods", ""),
+    ("EndpointSlice", "endpointslices", "discovery.k8s.io"),
 ];
 
 const LONGEST_WATCH_S: u64 = 600;

@@ -1,6 +1,6 @@
 //! An Istio mesh on this machine: a real istiod, which signs certificates and delivers envoy-config/istio to real proxies
-//! (pilot-agent with Envoy as its child) at a gateway and beside a service, and a control plane that has its certificate from
-//! the mesh as they have. Only Kubernetes is a stand-in.
+//! (pilot-agent with Envoy as its child) at a gateway, beside a service and as a waypoint, and a control plane that has its
+//! certificate from the mesh as they have. Only Kubernetes is a stand-in, and ztunnel.
 
 pub mod istiod;
 pub mod kubernetes;
@@ -8,6 +8,7 @@ pub mod modules;
 pub mod proxy;
 pub mod shipped;
 pub mod tools;
+pub mod waypoint;
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -23,6 +24,7 @@ use self::modules::Modules;
 use self::proxy::{Kind, Proxy, Workload};
 use self::shipped::ControlPlanePod;
 use self::tools::Tools;
+use self::waypoint::Waypoint;
 use crate::artefacts::Artefacts;
 use crate::audit::Record;
 use crate::command::{Credence, Key};
@@ -55,6 +57,8 @@ pub struct Mesh {
     pub agent: Key,
     /// The SHA-256 of the filter that was built.
     pub digest: String,
+    /// The filter that was built, as a file.
+    pub filter: PathBuf,
     /// Istio's programs.
     pub tools: Tools,
     istiod: Istiod,
@@ -66,6 +70,15 @@ pub struct Mesh {
 
 /// The name under which the filter's module is served.
 pub const MODULE: &str = "credence-filter.wasm";
+
+/// The file that needs no WasmPlugin.
+pub const ENVOY_FILTER: &str = "envoyfilter.yaml";
+
+/// The file for a waypoint.
+pub const WAYPOINT_FILE: &str = "wasmplugin-waypoint.yaml";
+
+/// Where the control plane's agent puts certificates.
+const CERTIFICATES: &str = "certificates";
 
 /// How to reach the wanted path, and nothing else: an account may be charged.
 pub const CHARGES: &str = "/v1/accounts/acme/charges?amount=1";
@@ -140,6 +153,7 @@ impl Mesh {
             issuer,
             agent,
             digest,
+            filter: artefacts.filter,
             tools,
             istiod,
             _control_plane_agent: control_plane_agent,
@@ -168,6 +182,45 @@ impl Mesh {
         let url = self.modules.url(module);
         let values = values(&url, &self.digest, self.control_plane.log_id(), &self.issuer.x);
         shipped::adapted(file, &[changes, &values].concat())
+    }
+
+    /// envoyfilter.yaml, with the filter as a file of this machine.
+    ///
+    /// # Errors
+    /// As [`adapted`](Self::adapted).
+    pub fn envoy_filter(&self, filter: &Path) -> Result<String, Failure> {
+        let file = Replacement::once(
+            "filename: /var/lib/credence/credence-filter.wasm",
+            format!("filename: {}", filter.display()),
+        );
+        let [log, key] = settings(self.control_plane.log_id(), &self.issuer.x);
+        shipped::adapted(ENVOY_FILTER, &[file, log, key])
+    }
+
+    /// A waypoint in front of the service, in a namespace of its own, with wasmplugin-waypoint.yaml; it is waited for.
+    ///
+    /// # Errors
+    /// If it does not come to allow what it should.
+    pub fn start_waypoint(&self) -> Result<Waypoint, Failure> {
+        let elsewhere = Replacement {
+            text: "namespace: payments".into(),
+            times: 3,
+            by: format!("namespace: {}", waypoint::NAMESPACE),
+        };
+        self.kubernetes.apply(&self.adapted(WAYPOINT_FILE, &[elsewhere])?)?;
+        let folder = self.folder.path();
+        let waypoint = Waypoint::start(
+            &self.tools,
+            &self.kubernetes,
+            |workload| Proxy::start(&self.tools, &self.kubernetes, self.istiod.discovery(), workload, folder),
+            &waypoint::Service {
+                address: self.network.host(WAYPOINT),
+                port: self.upstream.address().port(),
+            },
+            (folder, &folder.join(CERTIFICATES)),
+        )?;
+        self.wait_until_proofs_count(&waypoint.proxy)?;
+        Ok(waypoint)
     }
 
     /// One more sidecar of the service, of another account; it is not waited for.
@@ -284,10 +337,9 @@ impl Mesh {
     }
 }
 
-/// What the files with the filter are filled in with: the module's place, the log and the issuer's key.
+/// What the files that name the module's place are filled in with: that, the log and the issuer's key.
 fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 4] {
-    let log = "log_id: 0123456789abcdef0123456789abcdef";
-    let key = "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
+    let [log, key] = settings(log_id, anchor);
     [
         Replacement::once(
             "url: oci://registry.example/credence/credence-filter:0.1.0",
@@ -297,6 +349,16 @@ fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 
             format!("sha256: \"{}\"", "0".repeat(64)),
             format!("sha256: \"{digest}\""),
         ),
+        log,
+        key,
+    ]
+}
+
+/// What every file with the filter is filled in with: the log and the issuer's key.
+fn settings(log_id: &str, anchor: &str) -> [Replacement; 2] {
+    let log = "log_id: 0123456789abcdef0123456789abcdef";
+    let key = "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
+    [
         Replacement::once(log, format!("log_id: {log_id}")),
         Replacement::once(key, format!("x: {anchor}")),
     ]
@@ -310,7 +372,7 @@ fn control_plane_agent(
     network: &Network,
     folder: &TempDir,
 ) -> Result<(Proxy, PathBuf), Failure> {
-    let certificates = folder.path().join("certificates");
+    let certificates = folder.path().join(CERTIFICATES);
     fs::create_dir(&certificates).map_err(Failure::of("making a folder for certificates"))?;
     let pod = control_plane_pod(&certificates)?;
     let mut agent = Proxy::start(
@@ -343,7 +405,11 @@ fn control_plane(artefacts: &Artefacts, folder: &Path, certificates: &Path) -> R
 }
 
 fn control_plane_pod(certificates: &Path) -> Result<ControlPlanePod, Failure> {
-    let file = shipped::read("control-plane/pod.yaml")?;
+    // What whoever has a namespace with filters adds.
+    let entry = "        - name: payments\n          uri: \"spiffe://cluster.local/ns/payments/*\"\n          roles: [filter]\n";
+    let ambient = entry.replace("payments", waypoint::NAMESPACE);
+    let one_more = Replacement::once(entry, format!("{entry}{ambient}"));
+    let file = shipped::adapted("control-plane/pod.yaml", &[one_more])?;
     ControlPlanePod::parse(&file.replace("/etc/credence/istio", &certificates.display().to_string()))
 }
 
@@ -426,7 +492,14 @@ spec:
     - route: [{destination: {host: payments.example, port: {number: 80}}}]
 "#;
 
-const NAMESPACES: [&str; 5] = ["istio-system", "istio-ingress", "payments", "credence", "elsewhere"];
+const NAMESPACES: [&str; 6] = [
+    waypoint::NAMESPACE,
+    "istio-system",
+    "istio-ingress",
+    "payments",
+    "credence",
+    "elsewhere",
+];
 
 fn account(namespace: &str, name: &str) -> Account {
     Account {
@@ -465,3 +538,4 @@ const GATEWAY: u8 = 2;
 const SIDECAR: u8 = 3;
 const CONTROL_PLANE: u8 = 4;
 const STRANGER: u8 = 5;
+const WAYPOINT: u8 = 6;

@@ -43,6 +43,8 @@ pub enum Kind {
     Gateway,
     /// Beside a service.
     Sidecar,
+    /// In front of services of an ambient mesh.
+    Waypoint,
     /// An agent beside a service that needs nothing but a certificate.
     AgentAlone,
 }
@@ -89,6 +91,9 @@ impl Proxy {
         fs::write(secrets.join("istio-token"), &token).map_err(Failure::of("writing a pod's token"))?;
         kubernetes.recognise(&token, account.clone());
 
+        let bootstrap = folder.join("envoy_bootstrap.json");
+        fs::write(&bootstrap, tools.bootstrap()?).map_err(Failure::of("writing a bootstrap"))?;
+
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
         // As injection makes it of the mesh's and the pod's proxy.istio.io/config.
         let configuration = format!(
@@ -98,7 +103,11 @@ impl Proxy {
             admin.port(),
             ports::free()?
         );
-        let role = if *kind == Kind::Gateway { "router" } else { "sidecar" };
+        let role = match kind {
+            Kind::Gateway => "router",
+            Kind::Waypoint => "waypoint",
+            Kind::Sidecar | Kind::AgentAlone => "sidecar",
+        };
         let mut command = Command::new("unshare");
         command
             // Nothing of it outlives us, not even Envoy; and its /var/lib is its own.
@@ -111,7 +120,7 @@ impl Proxy {
             .args(["--proxyComponentLogLevel", "wasm:info"])
             .current_dir(&folder)
             .env("PROXY_CONFIG", configuration)
-            .env("ISTIO_BOOTSTRAP", &tools.bootstrap)
+            .env("ISTIO_BOOTSTRAP", bootstrap)
             .env("POD_NAME", name)
             .env("POD_NAMESPACE", &account.namespace)
             .env("SERVICE_ACCOUNT", &account.name)

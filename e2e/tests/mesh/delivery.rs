@@ -1,5 +1,6 @@
 //! What istiod makes of the files at real proxies.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -7,8 +8,8 @@ use credence_e2e::assertions::assert_denied;
 use credence_e2e::audit::{Kind, Record};
 use credence_e2e::configuration::Replacement;
 use credence_e2e::mesh::proxy::Proxy;
-use credence_e2e::mesh::{CHARGES, MODULE, Mesh};
-use credence_e2e::{Client, ISSUER, Reply, Request, waiting};
+use credence_e2e::mesh::{CHARGES, ENVOY_FILTER, MODULE, Mesh, WAYPOINT_FILE};
+use credence_e2e::{Client, Failure, ISSUER, Reply, Request, waiting};
 
 use super::mesh;
 
@@ -28,6 +29,59 @@ fn is_refused_by_istio(reply: &Reply) -> bool {
     reply.status == 403 && reply.text() == "RBAC: access denied"
 }
 
+/// What every file is for.
+fn assert_allows_only_what_was_delegated(mesh: &Mesh, proxy: &Proxy, file: &str) {
+    let chain = mesh.mint("alice").unwrap();
+    let reply = proxy
+        .send(&mesh.charge(&chain).unwrap().header("x-delegation-subject", "root"))
+        .unwrap();
+    let received = reply
+        .received()
+        .unwrap_or_else(|| panic!("{file}: {} {}", reply.status, reply.text()));
+    assert_eq!(received.header("x-delegation-issuer"), Some(ISSUER), "{file}");
+    assert_eq!(
+        received.header("x-delegation-subject"),
+        Some("alice"),
+        "{file}: not what the client made up"
+    );
+    assert_eq!(received.header("delegation-proof"), None, "{file}");
+
+    let charge = Request::post(CHARGES);
+    assert_denied(&proxy.send(&charge).unwrap(), 401, "delegation_missing");
+    assert_denied(
+        &proxy.send(&charge.clone().delegation(&chain)).unwrap(),
+        401,
+        "proof_missing",
+    );
+    let used = mesh.charge(&chain).unwrap();
+    assert_eq!(proxy.send(&used).unwrap().status, 200, "{file}");
+    assert_denied(&proxy.send(&used).unwrap(), 401, "proof_replayed");
+    assert_denied(&proxy.send(&Request::get("/nowhere")).unwrap(), 403, "no_route");
+
+    let open = proxy
+        .send(&Request::get("/healthz").header("x-delegation-subject", "root"))
+        .unwrap();
+    assert_eq!(open.received().unwrap().identity_headers(), [""; 0], "{file}");
+}
+
+fn assert_learns_of_a_revocation(mesh: &Mesh, proxy: &Proxy, file: &str) {
+    let subject = format!("leaver-of-{file}");
+    let chain = mesh.mint(&subject).unwrap();
+    assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200, "{file}");
+    mesh.revoke(&subject).unwrap();
+    let is_revoked = |reply: &Reply| reply.reason().as_deref() == Some("revoked_principal");
+    proxy
+        .until_every_worker("a revocation", || mesh.charge(&chain), is_revoked)
+        .unwrap();
+}
+
+/// Envoy has the bound that the file puts on what outlives its decision.
+fn assert_bounds_streams(proxy: &Proxy, file: &str) {
+    let listeners = proxy.admin_page("/config_dump?resource=dynamic_listeners").unwrap();
+    let bound = r#""max_stream_duration": "600s""#;
+    assert!(listeners.text().contains(bound), "{file}: {}", listeners.text());
+}
+
 mod at_the_gateway_and_beside_the_service {
     use super::*;
 
@@ -36,37 +90,7 @@ mod at_the_gateway_and_beside_the_service {
     fn what_was_delegated_is_allowed_and_nothing_else() {
         let mesh = mesh();
         for (proxy, file) in places(&mesh) {
-            let chain = mesh.mint("alice").unwrap();
-            let reply = proxy
-                .send(&mesh.charge(&chain).unwrap().header("x-delegation-subject", "root"))
-                .unwrap();
-            let received = reply
-                .received()
-                .unwrap_or_else(|| panic!("{file}: {} {}", reply.status, reply.text()));
-            assert_eq!(received.header("x-delegation-issuer"), Some(ISSUER), "{file}");
-            assert_eq!(
-                received.header("x-delegation-subject"),
-                Some("alice"),
-                "{file}: not what the client made up"
-            );
-            assert_eq!(received.header("delegation-proof"), None, "{file}");
-
-            let charge = Request::post(CHARGES);
-            assert_denied(&proxy.send(&charge).unwrap(), 401, "delegation_missing");
-            assert_denied(
-                &proxy.send(&charge.clone().delegation(&chain)).unwrap(),
-                401,
-                "proof_missing",
-            );
-            let used = mesh.charge(&chain).unwrap();
-            assert_eq!(proxy.send(&used).unwrap().status, 200, "{file}");
-            assert_denied(&proxy.send(&used).unwrap(), 401, "proof_replayed");
-            assert_denied(&proxy.send(&Request::get("/nowhere")).unwrap(), 403, "no_route");
-
-            let open = proxy
-                .send(&Request::get("/healthz").header("x-delegation-subject", "root"))
-                .unwrap();
-            assert_eq!(open.received().unwrap().identity_headers(), [""; 0], "{file}");
+            assert_allows_only_what_was_delegated(&mesh, proxy, file);
         }
     }
 
@@ -74,15 +98,17 @@ mod at_the_gateway_and_beside_the_service {
     #[ignore = "needs Istio: make test-mesh"]
     fn a_revocation_arrives() {
         let mesh = mesh();
-        for (number, (proxy, file)) in places(&mesh).into_iter().enumerate() {
-            let subject = format!("leaver-{number}");
-            let chain = mesh.mint(&subject).unwrap();
-            assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200, "{file}");
-            mesh.revoke(&subject).unwrap();
-            let is_revoked = |reply: &Reply| reply.reason().as_deref() == Some("revoked_principal");
-            proxy
-                .until_every_worker("a revocation", || mesh.charge(&chain), is_revoked)
-                .unwrap();
+        for (proxy, file) in places(&mesh) {
+            assert_learns_of_a_revocation(&mesh, proxy, file);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn streams_are_bounded() {
+        let mesh = mesh();
+        for (proxy, file) in places(&mesh) {
+            assert_bounds_streams(proxy, file);
         }
     }
 
@@ -91,12 +117,20 @@ mod at_the_gateway_and_beside_the_service {
     fn decisions_are_on_record_under_the_workloads_own_identity() {
         let mesh = mesh();
         for (subject, proxy, name) in [
-            ("of-the-gateway", &mesh.gateway, "ingress"),
-            ("of-the-sidecar", &mesh.sidecar, "payments"),
+            (
+                "of-the-gateway",
+                &mesh.gateway,
+                "spiffe://cluster.local/ns/istio-ingress/sa/gateway ",
+            ),
+            (
+                "of-the-sidecar",
+                &mesh.sidecar,
+                "spiffe://cluster.local/ns/payments/sa/payments ",
+            ),
         ] {
             let chain = mesh.mint(subject).unwrap();
             assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200);
-            // access.certificates in control-plane/pod.yaml gives the name.
+            // What Istio's certificate says; behind it stands the address.
             let is_of_the_workload = |record: &Record| matches!(&record.kind, Kind::Source { peer: Some(peer), .. } if peer.starts_with(name));
             let peers: Vec<_> = waiting::until("the record", || {
                 let records = mesh.records()?;
@@ -274,6 +308,99 @@ mod shadow {
         let mut shadow = plugin("wasmplugin-shadow.yaml");
         shadow.retain(|line| line != "    mode: shadow");
         assert_eq!(shadow, plugin("wasmplugin.yaml"));
+    }
+}
+
+mod an_envoy_filter {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn does_what_a_wasm_plugin_does() {
+        let mesh = mesh();
+        let proxy = &mesh.sidecar;
+        without_the_plugin(&mesh);
+
+        mesh.kubernetes
+            .apply(&mesh.envoy_filter(&mesh.filter).unwrap())
+            .unwrap();
+        proxy
+            .until_every_worker("the EnvoyFilter's filter", bare, |reply| reply.status == 401)
+            .unwrap();
+        mesh.wait_until_proofs_count(proxy).unwrap();
+        assert_allows_only_what_was_delegated(&mesh, proxy, ENVOY_FILTER);
+        assert_learns_of_a_revocation(&mesh, proxy, ENVOY_FILTER);
+        assert_bounds_streams(proxy, ENVOY_FILTER);
+        let ambiguous = proxy.send(&Request::get("/healthz%2F..")).unwrap();
+        assert_eq!(
+            (ambiguous.status, ambiguous.reason()),
+            (400, None),
+            "Envoy itself refuses it"
+        );
+
+        mesh.kubernetes.delete("EnvoyFilter", "payments", "credence").unwrap();
+        with_the_plugin(&mesh);
+    }
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn whose_module_is_not_there_leaves_a_running_proxy_with_what_it_has() {
+        let mesh = mesh();
+        let proxy = &mesh.sidecar;
+        without_the_plugin(&mesh);
+
+        let refused = || proxy.stat("listener_manager.lds.update_rejected");
+        let before = refused().unwrap();
+        mesh.kubernetes
+            .apply(&mesh.envoy_filter(Path::new("/nowhere/credence-filter.wasm")).unwrap())
+            .unwrap();
+        waiting::until("Envoy to refuse the listener", || {
+            Ok((refused()? > before).then_some(()))
+        })
+        .unwrap();
+        // What the file warns of, and tells how to find out.
+        assert_eq!(proxy.send(&bare().unwrap()).unwrap().status, 200);
+
+        mesh.kubernetes.delete("EnvoyFilter", "payments", "credence").unwrap();
+        with_the_plugin(&mesh);
+    }
+
+    /// Leaves the service unprotected: what denies from then on is not the WasmPlugin's filter.
+    fn without_the_plugin(mesh: &Mesh) {
+        for (kind, name) in [("WasmPlugin", "credence"), ("EnvoyFilter", "credence-streams")] {
+            mesh.kubernetes.delete(kind, "payments", name).unwrap();
+        }
+        mesh.sidecar
+            .until_every_worker("no filter", bare, |reply| reply.status == 200)
+            .unwrap();
+    }
+
+    fn with_the_plugin(mesh: &Mesh) {
+        mesh.kubernetes
+            .apply(&mesh.adapted("wasmplugin.yaml", &[]).unwrap())
+            .unwrap();
+        mesh.sidecar
+            .until_every_worker("the WasmPlugin's filter", bare, |reply| reply.status == 401)
+            .unwrap();
+        mesh.wait_until_proofs_count(&mesh.sidecar).unwrap();
+    }
+
+    fn bare() -> Result<Request, Failure> {
+        Ok(Request::post(CHARGES))
+    }
+}
+
+mod a_waypoint {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Istio: make test-mesh"]
+    fn does_what_a_sidecar_does() {
+        let mesh = mesh();
+        let waypoint = mesh.start_waypoint().unwrap();
+        assert_allows_only_what_was_delegated(&mesh, &waypoint.proxy, WAYPOINT_FILE);
+        assert_learns_of_a_revocation(&mesh, &waypoint.proxy, WAYPOINT_FILE);
+        assert_bounds_streams(&waypoint.proxy, WAYPOINT_FILE);
     }
 }
 

@@ -70,19 +70,16 @@ fn expose() -> Result<Exposed, Failure> {
     )?);
     // Nobody's statements, more than one a second.
     for _ in 0..20 {
-        let statement = Request::post("/v1/revocations/statements")
-            .header("content-type", "application/jwt")
-            .header("content-length", "4")
-            .trailing("none");
+        let statement = Request::post("/v1/revocations/statements").header("content-type", "application/jwt");
         stack.control_plane.send(&statement)?;
     }
-    let page = waiting::until("the control plane's metrics", || {
-        let page = stack.control_plane.send(&Request::get("/metrics"))?.text();
-        let is_complete = APPEAR
-            .iter()
-            .all(|start| page.lines().any(|line| line.starts_with(start)));
-        Ok(is_complete.then_some(page))
-    })?;
+    let page = || Ok(stack.control_plane.send(&Request::get("/metrics"))?.text());
+    for start in APPEAR {
+        waiting::until(format_args!("the control plane's {start}"), || {
+            Ok(page()?.lines().any(|line| line.starts_with(start)).then_some(()))
+        })?;
+    }
+    let page = page()?;
     exposed.add(&page);
     exposed.add(&refusing(&folder)?);
     // What Prometheus makes itself, or puts on every series.
@@ -102,7 +99,7 @@ fn watched_stack(folder: &TempDir) -> Result<Stack, Failure> {
     let settings = json!({
         "trust_anchors": [{
             "issuer": ISSUER, "asserts_subjects": true,
-            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+            "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg"},
         }],
         "ledger": {"witnesses": [{"url": "http://127.0.0.1:9", "key": witness_key()}]},
         "limits": {"statements_per_second_per_address": 1},
@@ -350,7 +347,7 @@ fn prometheus(program: &Path, stack: &Stack, folder: &TempDir) -> Result<(Proces
 /// What Prometheus answers, a line a series.
 fn ask(promtool: &Path, server: &str, expr: &str) -> Result<Vec<String>, Failure> {
     let ran = Command::new(promtool)
-        .args(["query", "instant", server, expr])
+        .args(["query", "instant", "--", server, expr])
         .output()
         .map_err(Failure::of("running promtool"))?;
     if !ran.status.success() {

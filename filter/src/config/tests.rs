@@ -7,8 +7,8 @@ mod bodies;
 mod matching;
 mod trust;
 
-/// The key of RFC 8037, appendix A.
-const X: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+/// An Ed25519 key of docs/configuration.md.
+const X: &str = "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg";
 const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
 const LOG_ID: &str = "0123456789abcdef0123456789abcdef";
 

@@ -230,6 +230,55 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
 }
 
 #[test]
+fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
+    let printed = PublicKey::from_jwk_text(PRINTED.as_bytes()).unwrap();
+    let (good, did) = (key(KeyType::Ed25519, 1).to_jwk(), printed.to_did_key());
+    for (anchor, path) in [
+        (anchor(&format!(r#""jwk":{PRINTED}"#)), "trust_anchors[0].jwk"),
+        (
+            anchor(&format!(r#""jwks":{{"keys":[{good},{PRINTED}]}}"#)),
+            "trust_anchors[0].jwks.keys[1]",
+        ),
+        (format!(r#"{{"issuer":"{did}"}}"#), "trust_anchors[0].issuer"),
+    ] {
+        let error = load(&[anchor]).unwrap_err();
+        let [problem] = error.problems() else {
+            panic!("one mistake, but found\n{error}")
+        };
+        assert_eq!(problem.path, path);
+        assert!(
+            problem
+                .message
+                .starts_with("RFC 8037, appendix A, prints the private half"),
+            "{problem}"
+        );
+        assert!(
+            problem.message.contains("put your issuer's own public key here"),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn the_key_of_our_own_files_is_noted() {
+    let policy = load(&[anchor(&format!(r#""jwk":{NOBODYS}"#))]).unwrap();
+    let [note] = policy.notes.as_slice() else {
+        panic!("{:?}", policy.notes)
+    };
+    assert_eq!(note.path, "trust_anchors[0].jwk");
+    assert!(
+        note.message.contains("nobody's") && note.message.contains("put your issuer's own public key here"),
+        "{note}"
+    );
+}
+
+/// RFC 8037, appendix A.
+const PRINTED: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+
+/// As in envoy-config.
+const NOBODYS: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#;
+
+#[test]
 fn the_keys_of_one_issuer_are_counted_together() {
     let set = |numbers: std::ops::Range<u8>| {
         let keys: Vec<_> = numbers.map(|number| key(KeyType::Ed25519, number).to_jwk()).collect();

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks what operators look at, each with its own tool: Prometheus's configuration, the rules and what they say (promtool), and
-# docker-compose.yml with the containers that run them. What the rules and the dashboard ask for is compared with what
-# is there by e2e/tests/observability.
+# Checks Prometheus's configuration, the rules and what they say, with promtool. What the rules and the dashboard ask for is
+# compared with what is there by e2e/tests/observability.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -17,12 +16,4 @@ if prometheus=$(scripts/setup-prometheus.sh); then
 else
     [ $? = 3 ] || exit 1
     say "SKIPPED the checks of Prometheus's rules: $prometheus"
-fi
-
-say "docker-compose.yml"
-if compose=$(scripts/setup-docker-compose.sh); then
-    "$compose" --file docker-compose.yml --profile '*' config --quiet
-else
-    [ $? = 3 ] || exit 1
-    say "SKIPPED the check of docker-compose.yml: $compose"
 fi

@@ -1,0 +1,267 @@
+//! `credence pool`
+
+mod delegations;
+mod kind;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::builder::NonEmptyStringValueParser;
+use credence_delegation::{KeyType, UnixTime};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use self::delegations::{Delegation, Mint};
+use self::kind::{Expectation, Kind, Pattern};
+use crate::clock::{self, Span};
+use crate::failure::{Failure, Outcome};
+use crate::{files, keys, notice, random};
+
+/// Make many delegations of many principals for a load test, valid and not: see loadtest/README.md.
+///
+/// Whoever reads them can act under them, so make them with the key of an issuer that is trusted for tests alone.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pool {
+    /// The private JWK file of the issuer.
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+
+    /// The issuer's URI.
+    #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
+    issuer: String,
+
+    /// The service that is loaded.
+    #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
+    audience: String,
+
+    /// The tool that its rules ask for.
+    #[arg(long, value_name = "NAME", default_value = "catalog.read")]
+    tool: String,
+
+    /// The tool's only argument.
+    #[arg(long, value_name = "NAME", default_value = "item")]
+    argument: String,
+
+    /// How many delegations, each of a principal of its own: whole thousands.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = whole_thousands)]
+    delegations: u64,
+
+    /// How many of a hundred are for a rule that asks for a proof.
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(0..=100))]
+    proof_share: u8,
+
+    /// How many of a hundred have to be denied, in equal parts of every kind.
+    #[arg(long, value_name = "PERCENT", default_value_t = 16, value_parser = clap::value_parser!(u8).range(0..=100))]
+    invalid_share: u8,
+
+    /// The most tokens of a chain; there are as many of each length.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=9))]
+    max_tokens: u8,
+
+    /// What proofs are signed with: Ed25519, or ES256, which k6 knows without our extension.
+    #[arg(long, value_name = "ALG", default_value = "Ed25519", value_parser = proof_key)]
+    proof_algorithm: KeyType,
+
+    /// How long the delegations are valid.
+    #[arg(long, value_name = "SPAN", default_value = "1d")]
+    ttl: Span,
+
+    /// When they are issued, in seconds since the Unix epoch; now if not given.
+    #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
+    issued_at: Option<i64>,
+
+    /// What keys and ids are made from: the same text, key and --issued-at make the same pool. Random if not given.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    seed: Option<String>,
+
+    /// The new folder. Only you can read it; one that exists is never written to.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+/// `pool.json`: what the delegations have in common, and where they are.
+#[derive(Debug, Serialize)]
+struct Contents<'a> {
+    format: &'static str,
+    issuer: &'a str,
+    issuer_jwk: Box<RawValue>,
+    audience: &'a str,
+    tool: &'a str,
+    argument: &'a str,
+    proof_algorithm: &'static str,
+    issued_at: i64,
+    expires_at: i64,
+    delegations: u64,
+    /// Delegation n is in shard n / `shard_length`.
+    shards: Vec<String>,
+    shard_length: u64,
+    /// Delegation n is of the kind that has the place n % `pattern_length`.
+    pattern_length: u64,
+    kinds: BTreeMap<Kind, KindContents>,
+}
+
+#[derive(Debug, Serialize)]
+struct KindContents {
+    #[serde(flatten)]
+    expectation: Expectation,
+    places: Vec<usize>,
+}
+
+impl Pool {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let pattern = Pattern::new(self.proof_share, self.invalid_share).ok_or_else(|| {
+            Failure::input("--proof-share and --invalid-share are more than a hundred together; give smaller ones")
+        })?;
+        let mint = self.mint()?;
+        files::refuse_jwk(&self.out)?;
+        // Options that make no token are found out before there is a folder.
+        mint.delegation(Kind::Delegated, 0)?;
+        DirBuilder::new().mode(0o700).create(&self.out).map_err(|error| {
+            Failure::operation(format!(
+                "the folder {} can not be created: {error}; give --out a new one, in a folder that exists",
+                self.out.display()
+            ))
+        })?;
+        let shards = self.write_shards(&mint, &pattern)?;
+        // Last: where it is, all is.
+        let contents = self.contents(&mint, &pattern, shards)?;
+        self.write("pool.json", &contents)?;
+        writeln!(out, "{}", self.out.join("pool.json").display())?;
+        Ok(Outcome::Done)
+    }
+
+    fn mint(&self) -> Result<Mint, Failure> {
+        clock::warn_if_far_off(self.issued_at);
+        let issued_at = self.issued_at.map_or_else(clock::now, UnixTime);
+        let seed = match &self.seed {
+            Some(seed) => seed.clone(),
+            None => random::bytes::<32>()?
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+        };
+        Ok(Mint {
+            seed,
+            issuer_key: keys::signing_key(&self.key)?,
+            issuer: self.issuer.clone(),
+            audience: self.audience.clone(),
+            tool: self.tool.clone(),
+            argument: self.argument.clone(),
+            proof_key: self.proof_algorithm,
+            max_tokens: self.max_tokens,
+            issued_at,
+            expires_at: issued_at.plus(self.ttl.seconds),
+        })
+    }
+
+    /// Writes them all, and returns their names.
+    fn write_shards(&self, mint: &Mint, pattern: &Pattern) -> Result<Vec<String>, Failure> {
+        let mut progress = Progress::new(self.delegations);
+        let mut shards = Vec::new();
+        let mut shard: Vec<Delegation> = Vec::new();
+        for number in 0..self.delegations {
+            shard.push(mint.delegation(pattern.kind(number), number)?);
+            progress.made(number + 1);
+            if shard.len() as u64 == SHARD_LENGTH || number + 1 == self.delegations {
+                let name = format!("shard-{:05}.json", shards.len());
+                self.write(&name, &shard)?;
+                shards.push(name);
+                shard.clear();
+            }
+        }
+        Ok(shards)
+    }
+
+    fn contents<'a>(&self, mint: &'a Mint, pattern: &Pattern, shards: Vec<String>) -> Result<Contents<'a>, Failure> {
+        let kinds = pattern.places().into_iter().map(|(kind, places)| {
+            let expectation = kind.expectation();
+            (kind, KindContents { expectation, places })
+        });
+        Ok(Contents {
+            format: "credence-pool-1",
+            issuer: &mint.issuer,
+            issuer_jwk: RawValue::from_string(mint.issuer_key.public().to_jwk()).map_err(unwritable)?,
+            audience: &mint.audience,
+            tool: &mint.tool,
+            argument: &mint.argument,
+            proof_algorithm: self.proof_algorithm.algorithm().name(),
+            issued_at: mint.issued_at.0,
+            expires_at: mint.expires_at.0,
+            delegations: self.delegations,
+            shards,
+            shard_length: SHARD_LENGTH,
+            pattern_length: Pattern::LENGTH,
+            kinds: kinds.collect(),
+        })
+    }
+
+    fn write(&self, name: &str, contents: &impl Serialize) -> Result<(), Failure> {
+        let path = self.out.join(name);
+        let text = serde_json::to_vec(contents).map_err(unwritable)?;
+        fs::write(&path, text)
+            .map_err(|error| Failure::operation(format!("the file {} can not be written: {error}", path.display())))
+    }
+}
+
+/// How far it is, told once a second and at the end.
+struct Progress {
+    total: u64,
+    began: Instant,
+    told: Instant,
+}
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            total,
+            began: now,
+            told: now,
+        }
+    }
+
+    fn made(&mut self, count: u64) {
+        if self.told.elapsed() < SECOND && count < self.total {
+            return;
+        }
+        self.told = Instant::now();
+        let spent = self.began.elapsed().as_secs_f64();
+        let left = spent * (self.total - count) as f64 / count as f64;
+        notice::print(format_args!(
+            "{count} of {} delegations, {:.0}/s, {left:.0} s left",
+            self.total,
+            count as f64 / spent
+        ));
+    }
+}
+
+fn whole_thousands(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok();
+    count
+        .filter(|count| (1..=MOST_DELEGATIONS).contains(count) && count % Pattern::LENGTH == 0)
+        .ok_or_else(|| format!("write whole thousands, from 1000 to {MOST_DELEGATIONS}"))
+}
+
+fn proof_key(algorithm: &str) -> Result<KeyType, String> {
+    let kinds = [KeyType::Ed25519, KeyType::P256];
+    kinds
+        .into_iter()
+        .find(|kind| kind.algorithm().name() == algorithm)
+        .ok_or_else(|| "there are Ed25519 and ES256".to_owned())
+}
+
+fn unwritable(error: serde_json::Error) -> Failure {
+    Failure::operation(format!("the pool can not be written down: {error}"))
+}
+
+/// Some 10 MiB: what one reader can take in at once.
+const SHARD_LENGTH: u64 = 5_000;
+
+/// Some 20 GiB.
+const MOST_DELEGATIONS: u64 = 10_000_000;
+
+const SECOND: Duration = Duration::from_secs(1);

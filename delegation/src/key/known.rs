@@ -1,0 +1,116 @@
+//! Keys that stand in configurations because they were copied there, and are no issuer's.
+
+use super::PublicKey;
+
+/// Whose key it is, where anybody can know that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Everybody's: this specification prints its private half.
+    Printed(&'static str),
+    /// Nobody's: the one in the files that we ship, whose private half was never there (docs/configuration.md).
+    Nobodys,
+}
+
+impl PublicKey {
+    /// Whether it is one of the keys that people copy. There are more of them than these, which are the usual ones.
+    pub(crate) fn known(&self) -> Option<Known> {
+        let thumbprint = self.thumbprint().to_string();
+        KNOWN
+            .iter()
+            .find(|(known, _)| *known == thumbprint)
+            .map(|&(_, whose)| whose)
+    }
+}
+
+/// By thumbprint.
+const KNOWN: [(&str, Known); 7] = [
+    (
+        "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k",
+        Known::Printed("RFC 8037, appendix A"),
+    ),
+    (
+        "FtIu-VbGrfe_KB6CH7GNwODB72MNxj_ml11dEvO-7kk",
+        Known::Printed("RFC 8032, section 7.1"),
+    ),
+    (
+        "FVV5umTuau890q59V-4Ga_R6qWb7ON_ivJc4EjvCwTM",
+        Known::Printed("RFC 8032, section 7.1"),
+    ),
+    (
+        "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
+        Known::Printed("RFC 9421, appendix B.1.4"),
+    ),
+    (
+        "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U",
+        Known::Printed("RFC 7515, appendix A.3"),
+    ),
+    (
+        "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s",
+        Known::Printed("RFC 7517, appendix A"),
+    ),
+    ("PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8", Known::Nobodys),
+];
+
+#[cfg(test)]
+mod tests {
+    use curve25519_dalek::edwards::CompressedEdwardsY;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::base64url;
+    use crate::key::{KeyType, SigningKey};
+
+    #[test]
+    fn a_key_is_everybodys_whose_private_half_is_printed() {
+        for (kind, secret, place) in [
+            (
+                KeyType::Ed25519,
+                "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
+                "RFC 8037, appendix A",
+            ),
+            (
+                KeyType::Ed25519,
+                "TM0Imyj_ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U-4pvs",
+                "RFC 8032, section 7.1",
+            ),
+            (
+                KeyType::Ed25519,
+                "xaqN9D-fg3vtt0QvMdy3sWbThTUHbwlLhc46LgtEWPc",
+                "RFC 8032, section 7.1",
+            ),
+            (
+                KeyType::Ed25519,
+                "n4Ni-HpISpVObnQMW0wOhCKROaIKqKtW_2ZYb2p9KcU",
+                "RFC 9421, appendix B.1.4",
+            ),
+            (
+                KeyType::P256,
+                "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI",
+                "RFC 7515, appendix A.3",
+            ),
+            (
+                KeyType::P256,
+                "870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE",
+                "RFC 7517, appendix A",
+            ),
+        ] {
+            let secret = base64url::decode_array(secret).unwrap();
+            let key = SigningKey::from_secret(kind, &secret).unwrap().public();
+            assert_eq!(key.known(), Some(Known::Printed(place)), "{}", key.to_jwk());
+        }
+        assert_eq!(SigningKey::from_seed(&[1; 32]).public().known(), None);
+    }
+
+    /// Whoever knew a discrete logarithm of what a digest encodes could forge more than this.
+    #[test]
+    fn a_key_is_nobodys_that_was_made_of_a_digest() {
+        let digest = Sha256::new().chain_update("Credence: nobody's key").chain_update([1]);
+        let point = CompressedEdwardsY(digest.finalize().into()).decompress().unwrap();
+        let key = PublicKey::from_ed25519(&point.mul_by_cofactor().compress().0).unwrap();
+        assert_eq!(
+            key.to_jwk(),
+            r#"{"crv":"Ed25519","kty":"OKP","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#
+        );
+        assert_eq!(key.known(), Some(Known::Nobodys));
+    }
+}
