@@ -116,6 +116,7 @@ struct AliveView<'a> {
 
 #[derive(Debug, Serialize)]
 struct DrainView {
+    /// How long nothing will be revoked that this client has not been told of.
     promise_ms: u64,
 }
 
@@ -195,11 +196,12 @@ impl Following {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                promise = self.events.draining() => {
-                    let promise = promise?;
+                drained = self.events.draining() => {
+                    drained?;
                     self.catch_up(sent).await?;
-                    let promise_ms = u64::try_from(promise.as_millis()).unwrap_or(u64::MAX);
-                    self.event("drain", None, &DrainView { promise_ms });
+                    // Filters hand in what they were promised; of those who follow here nobody knows what they rely on,
+                    // and nobody waits for them.
+                    self.event("drain", None, &DrainView { promise_ms: 0 });
                     self.events.flush().await?;
                     return Err(Ended::Drained);
                 }
