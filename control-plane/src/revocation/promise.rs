@@ -215,7 +215,7 @@ impl Inherited {
             let now = Instant::now();
             let until = {
                 let kept = self.look(now);
-                match kept.promises.iter().map(|(until, _)| *until).max() {
+                match kept.promises.iter().map(|(until, _)| *until).min() {
                     Some(until) => until,
                     None => return kept.missed,
                 }
@@ -411,6 +411,18 @@ mod tests {
             inherited.hand_back(&[3; 16], Instant::now());
         });
         assert_eq!(missed, 1);
+    }
+
+    #[tokio::test]
+    async fn the_end_is_noticed_though_the_promise_that_lasts_longest_has_ended_before() {
+        let now = Instant::now();
+        let inherited = Inherited::new(
+            vec![Promise::unknown(Duration::from_millis(30)), held_by(MINUTE, &[1])],
+            now,
+        );
+        let over = tokio::time::timeout(Duration::from_secs(5), inherited.over());
+        let (over, ()) = tokio::join!(over, async { inherited.hand_back(&[1; 16], Instant::now()) });
+        assert_eq!(over, Ok(0));
     }
 
     #[test]
