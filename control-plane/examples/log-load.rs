@@ -51,6 +51,7 @@ async fn pull(address: String, log_id: String) -> Result<usize, Box<dyn Error + 
         log_id,
         applied: None,
         node: "bench".to_owned(),
+        pledge: Vec::new(),
     };
     requests.send(say(Request::Hello(hello))).await?;
     let mut answers = client.watch(ReceiverStream::new(queue)).await?.into_inner();

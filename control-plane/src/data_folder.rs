@@ -801,7 +801,7 @@ mod tests {
             Promise::unknown(Duration::from_millis(700)),
             Promise {
                 lasts: Duration::from_millis(1500),
-                holders: Holders::Tickets(BTreeSet::from([[1; 16], [2; 16]])),
+                holders: Holders::Tickets(BTreeSet::from([[1; 32], [2; 32]])),
             },
         ]
     }

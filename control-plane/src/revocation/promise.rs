@@ -1,9 +1,10 @@
 //! What filters are promised when a control plane stops as planned: that nothing will be revoked for a while, so that
 //! they need not refuse traffic meanwhile.
 //!
-//! Each stream that is promised it gets a ticket of its own, and all tickets are on disk before the first of them leaves
-//! ([`Office`]). A successor keeps the promise ([`Inherited`]) until its time is over, or until every ticket is back: a
-//! filter hands it back once it relies on the promise no more. docs/protocol.md says why nothing is allowed too late.
+//! Each stream that is promised it gets a ticket of its own, and the stubs of all are on disk before the first of them
+//! leaves ([`Office`]). A successor keeps the promise ([`Inherited`]) until its time is over, or until every ticket is
+//! back: a filter hands it back once it relies on the promise no more. docs/protocol.md says why nothing is allowed too
+//! late.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +13,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prost::Message as _;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use crate::config::MAX_DRAIN_PROMISE;
 
 /// Random, and one stream's alone.
 pub(crate) type Ticket = [u8; 16];
+
+/// SHA-256 of what a client hands back beside its ticket, and tells nobody before.
+pub(crate) type Pledge = [u8; 32];
+
+/// What is kept of a ticket: SHA-256 over it and the client's pledge. Whoever reads along as a ticket is given can not hand it
+/// back, and two streams with one pledge have two.
+pub(crate) type Stub = [u8; 32];
 
 /// One promise, on its way from process to process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +39,8 @@ pub(crate) struct Promise {
 /// Who may rely on a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Holders {
-    /// Whoever has not handed one of these back.
-    Tickets(BTreeSet<Ticket>),
+    /// Whoever has not handed the ticket of one of these back.
+    Tickets(BTreeSet<Stub>),
     /// Nobody knows; it is kept to its end.
     Unknown,
 }
@@ -63,12 +72,13 @@ pub(crate) struct Quiet {
 
 /// Gives out this process's own tickets.
 #[derive(Debug, Clone)]
-pub(crate) struct Office(Arc<Mutex<Option<BTreeSet<Ticket>>>>);
+pub(crate) struct Office(Arc<Mutex<Option<BTreeSet<Stub>>>>);
 
 /// A ticket for as long as its stream is open.
 #[derive(Debug)]
 pub(crate) struct Issued {
     ticket: Ticket,
+    stub: Stub,
     office: Office,
 }
 
@@ -139,7 +149,7 @@ struct StoredPromises {
 struct StoredPromise {
     #[prost(uint64, tag = "1")]
     lasts_ms: u64,
-    /// One behind the other; absent if nobody knows who holds any.
+    /// Their stubs, one behind the other; absent if nobody knows who holds any.
     #[prost(bytes = "bytes", optional, tag = "2")]
     tickets: Option<Bytes>,
 }
@@ -184,14 +194,15 @@ impl Inherited {
     }
 
     /// One who holds the ticket relies on the promise no more. A ticket that is not awaited changes nothing.
-    pub(crate) fn hand_back(&self, ticket: &Ticket, now: Instant) {
+    pub(crate) fn hand_back(&self, ticket: &Ticket, secret: &[u8], now: Instant) {
         if self.is_over.load(Ordering::Acquire) {
             return;
         }
+        let stub = stub_of(ticket, &Sha256::digest(secret).into());
         let mut kept = self.look(now);
         for (_, holders) in &mut kept.promises {
             if let Holders::Tickets(tickets) = holders {
-                tickets.remove(ticket);
+                tickets.remove(&stub);
             }
         }
         drop(kept);
@@ -272,20 +283,29 @@ impl Office {
         Self(Arc::new(Mutex::new(Some(BTreeSet::new()))))
     }
 
-    /// A ticket that will be on disk before anything is promised; nothing if that is too late, or there is no randomness:
-    /// then nothing may be promised to the stream.
-    pub(crate) fn issue(&self) -> Option<Issued> {
+    /// A ticket whose stub will be on disk before anything is promised; nothing if that is too late, or there is no
+    /// randomness: then nothing may be promised to the stream. Without a pledge nobody can hand it back.
+    pub(crate) fn issue(&self, pledge: Option<&Pledge>) -> Option<Issued> {
         let mut ticket = Ticket::default();
         getrandom::fill(&mut ticket).ok()?;
-        lock(&self.0).as_mut()?.insert(ticket);
+        let stub = match pledge {
+            Some(pledge) => stub_of(&ticket, pledge),
+            None => {
+                let mut nobodys = Stub::default();
+                getrandom::fill(&mut nobodys).ok()?;
+                nobodys
+            }
+        };
+        lock(&self.0).as_mut()?.insert(stub);
         Some(Issued {
             ticket,
+            stub,
             office: self.clone(),
         })
     }
 
     /// The tickets of all streams that are open. From now on there are no others.
-    pub(crate) fn close(&self) -> BTreeSet<Ticket> {
+    pub(crate) fn close(&self) -> BTreeSet<Stub> {
         lock(&self.0).take().unwrap_or_default()
     }
 }
@@ -301,9 +321,17 @@ impl Issued {
 impl Drop for Issued {
     fn drop(&mut self) {
         if let Some(tickets) = lock(&self.office.0).as_mut() {
-            tickets.remove(&self.ticket);
+            tickets.remove(&self.stub);
         }
     }
+}
+
+fn stub_of(ticket: &Ticket, pledge: &Pledge) -> Stub {
+    Sha256::new()
+        .chain_update(ticket)
+        .chain_update(pledge)
+        .finalize()
+        .into()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -311,10 +339,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most that are written down: 4 MiB.
+/// The most that are written down: 8 MiB.
 pub(crate) const MAX_TICKETS: usize = 262_144;
 /// The largest that [`encode`] makes, with a thousand promises: no process makes more in a minute.
-pub(crate) const MAX_STORED_BYTES: u64 = (MAX_TICKETS as u64 * 16) + (64 << 10);
+pub(crate) const MAX_STORED_BYTES: u64 = (MAX_TICKETS * size_of::<Stub>()) as u64 + (64 << 10);
 /// Filters come back within a second or so.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -324,10 +352,13 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    const SECRET: &[u8] = b"told nobody";
+
     fn held_by(lasts: Duration, tickets: &[u8]) -> Promise {
+        let pledge = Sha256::digest(SECRET).into();
         Promise {
             lasts,
-            holders: Holders::Tickets(tickets.iter().map(|ticket| [*ticket; 16]).collect()),
+            holders: Holders::Tickets(tickets.iter().map(|ticket| stub_of(&[*ticket; 16], &pledge)).collect()),
         }
     }
 
@@ -335,12 +366,12 @@ mod tests {
     fn a_promise_is_over_once_every_ticket_is_back() {
         let now = Instant::now();
         let inherited = Inherited::new(vec![held_by(MINUTE, &[1, 2])], now);
-        inherited.hand_back(&[1; 16], now);
-        inherited.hand_back(&[1; 16], now);
+        inherited.hand_back(&[1; 16], SECRET, now);
+        inherited.hand_back(&[1; 16], SECRET, now);
         let quiet = inherited.quiet(now).unwrap();
         assert_eq!((quiet.at_most, quiet.retry_after), (MINUTE, SOON));
         assert!(inherited.awaits_tickets(now));
-        inherited.hand_back(&[2; 16], now);
+        inherited.hand_back(&[2; 16], SECRET, now);
         assert_eq!(inherited.quiet(now), None);
         assert!(!inherited.awaits_tickets(now));
         assert_eq!(inherited.left(now), []);
@@ -350,7 +381,16 @@ mod tests {
     fn a_ticket_that_nobody_was_given_ends_nothing() {
         let now = Instant::now();
         let inherited = Inherited::new(vec![held_by(MINUTE, &[1])], now);
-        inherited.hand_back(&[9; 16], now);
+        inherited.hand_back(&[9; 16], SECRET, now);
+        assert!(inherited.quiet(now).is_some());
+    }
+
+    #[test]
+    fn a_ticket_without_the_secret_of_its_stream_ends_nothing() {
+        let now = Instant::now();
+        let inherited = Inherited::new(vec![held_by(MINUTE, &[1])], now);
+        inherited.hand_back(&[1; 16], b"a guess", now);
+        inherited.hand_back(&[1; 16], &Sha256::digest(SECRET), now);
         assert!(inherited.quiet(now).is_some());
     }
 
@@ -389,7 +429,7 @@ mod tests {
             Promise::unknown(MINUTE),
         ];
         let inherited = Inherited::new(promises, now);
-        inherited.hand_back(&[1; 16], now);
+        inherited.hand_back(&[1; 16], SECRET, now);
         let later = now + MINUTE / 3;
         let left = vec![
             held_by(MINUTE / 2 - MINUTE / 3, &[2]),
@@ -405,10 +445,10 @@ mod tests {
         let soon = Duration::from_millis(30);
         let now = Instant::now();
         let inherited = Inherited::new(vec![held_by(soon, &[1, 2]), held_by(MINUTE, &[3])], now);
-        inherited.hand_back(&[2; 16], now);
+        inherited.hand_back(&[2; 16], SECRET, now);
         let (missed, ()) = tokio::join!(inherited.over(), async {
             tokio::time::sleep(soon * 2).await;
-            inherited.hand_back(&[3; 16], Instant::now());
+            inherited.hand_back(&[3; 16], SECRET, Instant::now());
         });
         assert_eq!(missed, 1);
     }
@@ -421,7 +461,7 @@ mod tests {
             now,
         );
         let over = tokio::time::timeout(Duration::from_secs(5), inherited.over());
-        let (over, ()) = tokio::join!(over, async { inherited.hand_back(&[1; 16], Instant::now()) });
+        let (over, ()) = tokio::join!(over, async { inherited.hand_back(&[1; 16], SECRET, Instant::now()) });
         assert_eq!(over, Ok(0));
     }
 
@@ -430,7 +470,7 @@ mod tests {
         let odd = StoredPromises {
             promises: vec![StoredPromise {
                 lasts_ms: 1,
-                tickets: Some(Bytes::from_static(&[0; 17])),
+                tickets: Some(Bytes::from_static(&[0; 33])),
             }],
         };
         assert_eq!(decode(&odd.encode_to_vec()), None);
@@ -447,9 +487,14 @@ mod tests {
 
     #[test]
     fn promises_with_more_tickets_than_fit_are_kept_to_their_end_the_oldest_first() {
+        let numbered = |n: usize| {
+            let mut stub = Stub::default();
+            stub[24..].copy_from_slice(&(n as u64).to_be_bytes());
+            stub
+        };
         let crowd = |from: usize, count: usize| Promise {
             lasts: MINUTE,
-            holders: Holders::Tickets((from..from + count).map(|n| (n as u128).to_be_bytes()).collect()),
+            holders: Holders::Tickets((from..from + count).map(numbered).collect()),
         };
         let newest = crowd(1, MAX_TICKETS);
         let encoded = encode(&[crowd(0, 1), newest.clone()]);
@@ -460,10 +505,36 @@ mod tests {
     #[test]
     fn a_stream_that_has_ended_was_promised_nothing() {
         let office = Office::new();
-        let (open, ended) = (office.issue().unwrap(), office.issue().unwrap());
+        let (open, ended) = (office.issue(None).unwrap(), office.issue(None).unwrap());
         assert_ne!(open.ticket(), ended.ticket());
         drop(ended);
-        assert_eq!(office.close(), BTreeSet::from([open.ticket()]));
-        assert!(office.issue().is_none(), "it would not be on disk");
+        assert_eq!(office.close(), BTreeSet::from([open.stub]));
+        assert!(office.issue(None).is_none(), "it would not be on disk");
+    }
+
+    #[test]
+    fn streams_with_one_pledge_have_tickets_of_their_own() {
+        let now = Instant::now();
+        let office = Office::new();
+        let pledge = Sha256::digest(SECRET).into();
+        let [one, other, ended] = [(); 3].map(|()| office.issue(Some(&pledge)).unwrap());
+        drop(ended);
+        let holders = Holders::Tickets(office.close());
+        let inherited = Inherited::new(vec![Promise { lasts: MINUTE, holders }], now);
+        inherited.hand_back(&one.ticket(), SECRET, now);
+        assert!(inherited.quiet(now).is_some());
+        inherited.hand_back(&other.ticket(), SECRET, now);
+        assert_eq!(inherited.quiet(now), None);
+    }
+
+    #[test]
+    fn without_a_pledge_a_ticket_can_not_be_handed_back() {
+        let now = Instant::now();
+        let office = Office::new();
+        let issued = office.issue(None).unwrap();
+        let holders = Holders::Tickets(office.close());
+        let inherited = Inherited::new(vec![Promise { lasts: MINUTE, holders }], now);
+        inherited.hand_back(&issued.ticket(), b"", now);
+        assert!(inherited.quiet(now).is_some());
     }
 }

@@ -13,7 +13,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::cache_keys::CacheKeys;
 use super::log::RevocationLog;
-use super::promise::{Inherited, Issued, Office, Ticket};
+use super::promise::{Inherited, Issued, Office, Pledge};
 use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
 use super::view::{FellBehind, ForeignPosition, Start};
@@ -102,6 +102,7 @@ impl WatchService {
             node: String::new(),
             inherited: Arc::clone(&self.inherited),
             office: self.office.clone(),
+            pledge: None,
             issued: None,
             inbound: request.into_inner(),
             outbox,
@@ -144,6 +145,8 @@ struct WatchStream {
     node: String,
     inherited: Arc<Inherited>,
     office: Office,
+    /// What the client's hello said of how it will hand a ticket back; nothing from those that know no tickets.
+    pledge: Option<Pledge>,
     /// Since its first ping: without echoes a client has no lease, and nothing to be promised.
     issued: Option<Issued>,
     inbound: Streaming<v1::WatchRequest>,
@@ -168,6 +171,7 @@ impl WatchStream {
                 .await
                 .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))??;
             self.node.clone_from(&hello.node);
+            self.pledge = Pledge::try_from(hello.pledge.as_slice()).ok();
             let (pulling, sent) = self.welcome(&hello).await?;
             self.serve(pulling, sent).await
         };
@@ -266,7 +270,7 @@ impl WatchStream {
                             Some(_) => self.log.head(),
                             None => {
                                 sent = self.catch_up(sent).await?;
-                                self.issued = self.issued.take().or_else(|| self.office.issue());
+                                self.issued = self.issued.take().or_else(|| self.office.issue(self.pledge.as_ref()));
                                 has_echoed = true;
                                 sent
                             }
@@ -302,7 +306,7 @@ impl WatchStream {
         }
     }
 
-    /// Promises only whose ticket is on disk.
+    /// Promises only whose stub is on disk.
     fn goodbye(&self, promise: Duration) -> v1::Drain {
         match &self.issued {
             Some(issued) if !promise.is_zero() => v1::Drain {
@@ -317,9 +321,16 @@ impl WatchStream {
         if returned.tickets.len() > MAX_RETURNED {
             return Err(out_of_order("at most 16 tickets are handed back at a time"));
         }
-        for ticket in &returned.tickets {
-            let ticket = Ticket::try_from(ticket.as_slice()).map_err(|_| out_of_order("a ticket has 16 bytes"))?;
-            self.inherited.hand_back(&ticket, Instant::now());
+        for returned in &returned.tickets {
+            let Some((ticket, secret)) = returned
+                .split_first_chunk()
+                .filter(|(_, secret)| secret.len() == SECRET)
+            else {
+                return Err(out_of_order(
+                    "a ticket that is handed back has 16 bytes, and its secret 32",
+                ));
+            };
+            self.inherited.hand_back(ticket, secret, Instant::now());
         }
         Ok(())
     }
@@ -380,5 +391,7 @@ fn out_of_order(expected: &str) -> Ended {
 
 /// Updates read from the history under one lock.
 const UPDATES_AT_A_TIME: usize = 64;
+/// Bytes of what a client hands back behind a ticket.
+const SECRET: usize = 32;
 /// Tickets in one message.
 const MAX_RETURNED: usize = 16;

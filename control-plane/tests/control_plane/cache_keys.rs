@@ -15,6 +15,7 @@ async fn welcomed(server: &Server, node: &str) -> (Watcher, v1::CacheKeys) {
         log_id: server.log_id(),
         applied: None,
         node: node.to_owned(),
+        pledge: Vec::new(),
     };
     watcher.say(WatchMessage::Hello(hello)).await;
     let keys = watcher.welcome().await.cache_keys.unwrap();

@@ -330,6 +330,9 @@ async fn send(request: ureq::http::Request<String>) -> Answer {
     .unwrap()
 }
 
+/// What every [`Watcher`] has pledged.
+const SECRET: [u8; 32] = [5; 32];
+
 /// A client of `RevocationService.Watch`.
 pub(crate) struct Watcher {
     requests: mpsc::Sender<v1::WatchRequest>,
@@ -349,6 +352,7 @@ impl Watcher {
             log_id: log_id.to_owned(),
             applied,
             node: "node-1".to_owned(),
+            pledge: Sha256::digest(SECRET).to_vec(),
         };
         self.say(WatchMessage::Hello(hello)).await;
     }
@@ -361,9 +365,17 @@ impl Watcher {
         }
     }
 
-    /// Hands a ticket back, and waits until that has been heard.
+    /// Hands tickets back, and waits until that has been heard.
     pub(crate) async fn hand_back(&mut self, tickets: &[&[u8]]) {
-        let tickets = tickets.iter().map(|ticket| ticket.to_vec()).collect();
+        self.hand_back_with(SECRET, tickets).await;
+    }
+
+    /// The same, with another secret than was pledged.
+    pub(crate) async fn hand_back_with(&mut self, secret: [u8; 32], tickets: &[&[u8]]) {
+        let tickets = tickets
+            .iter()
+            .map(|ticket| [ticket, secret.as_slice()].concat())
+            .collect();
         self.say(WatchMessage::Returned(v1::Returned { tickets })).await;
         self.ping(u64::MAX).await;
     }

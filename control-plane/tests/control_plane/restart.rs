@@ -290,6 +290,21 @@ async fn a_promise_is_over_once_every_filter_that_was_promised_it_is_back() {
 }
 
 #[tokio::test]
+async fn a_ticket_that_was_read_on_the_wire_ends_nothing() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let filter = server.watch_in_step().await;
+    let tickets = server.stop_before(&mut [filter]).await;
+
+    let server = place.start().await;
+    let mut stranger = server.watch_in_step().await;
+    stranger.hand_back_with([6; 32], &[&tickets[0]]).await;
+    assert_eq!(server.try_revoke(raise("alice")).await.status, 503);
+    server.watch_in_step().await.hand_back(&[&tickets[0]]).await;
+    server.revoke(raise("alice")).await;
+}
+
+#[tokio::test]
 async fn whoever_has_sent_no_ping_is_promised_nothing_and_holds_nobody_up() {
     let place = Place::new();
     let server = place.start_with(|config| config.drain_promise = LONG).await;
@@ -320,9 +335,9 @@ async fn tickets_that_come_before_an_echo_or_have_another_length_end_the_stream(
     let server = place.start().await;
     let returned = |tickets: Vec<Vec<u8>>| WatchMessage::Returned(v1::Returned { tickets });
     let (mut early, ..) = server.watch_from_snapshot().await;
-    early.say(returned(vec![vec![1; 16]])).await;
+    early.say(returned(vec![vec![1; 48]])).await;
     assert_eq!(early.refusal().await.0, Code::InvalidArgument);
-    for tickets in [vec![vec![1; 17]], vec![vec![1; 16]; 17]] {
+    for tickets in [vec![vec![1; 16]], vec![vec![1; 49]], vec![vec![1; 48]; 17]] {
         let mut watcher = server.watch_in_step().await;
         watcher.say(returned(tickets)).await;
         assert_eq!(watcher.refusal().await.0, Code::InvalidArgument);

@@ -118,6 +118,8 @@ struct Stream {
     owed: u64,
     /// Whoever is at the other end waits for tickets, and has got none from us.
     awaits_tickets: bool,
+    /// With this a ticket that is given on this stream will be handed back, on another.
+    secret: [u8; 32],
 }
 
 #[derive(Debug)]
@@ -142,8 +144,14 @@ struct Position {
     digest: [u8; 32],
 }
 
-/// 16 random bytes that the control plane made for one stream.
-type Ticket = [u8; 16];
+/// What came with a promise, and proves that it is ours.
+#[derive(Clone, Copy, Debug)]
+struct Ticket {
+    /// Random; the control plane made it for one stream.
+    number: [u8; 16],
+    /// Its digest was pledged as that stream began.
+    secret: [u8; 32],
+}
 
 /// More planned stops than there may be in the time of one promise, of control planes that each live for a while. Who
 /// misses a ticket waits for the promise's end.
@@ -275,6 +283,7 @@ impl Watch {
         *stage = Stage::AwaitingWelcome;
         stream.last_heard = now;
         stream.answered_since = now;
+        let pledge = Sha256::digest(stream.secret).to_vec();
         // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
         let applied = self.continued().map(|position| v1::Position {
             seq: position.seq,
@@ -284,6 +293,7 @@ impl Watch {
             log_id: self.settings.log_id.clone(),
             applied,
             node: self.settings.node.clone(),
+            pledge,
         }))]
     }
 
@@ -351,6 +361,13 @@ impl Watch {
                 known_head: 0,
                 owed: 0,
                 awaits_tickets: false,
+                // Nothing is learned from it of the VM's secret.
+                secret: Sha256::new()
+                    .chain_update(b"credence: the ticket of a stream")
+                    .chain_update(self.secret)
+                    .chain_update(self.counters.opened.to_be_bytes())
+                    .finalize()
+                    .into(),
             },
             stage: Stage::Connecting,
         };
@@ -591,23 +608,26 @@ impl Watch {
         }
         stream.awaits_tickets = false;
         // They are kept: if this control plane crashes, the next one asks for them again.
-        let tickets = self.tickets.iter().map(|ticket| ticket.to_vec()).collect();
+        let tickets = self.tickets.iter().map(Ticket::encode).collect();
         vec![send(watch_request::Message::Returned(v1::Returned { tickets }))]
     }
 
     /// The promise counts from when it was sent. That was after the last answered ping was sent, which is the latest
     /// instant that is certain: counting from the arrival would stretch the promise by the time it was under way.
     fn on_drain(&mut self, drain: &v1::Drain) {
-        // Believed or not, the successor waits for it. Another length is no ticket.
-        if let Ok(ticket) = Ticket::try_from(drain.ticket.as_slice()) {
-            if self.tickets.len() >= MAX_TICKETS {
-                self.tickets.pop_front();
-            }
-            self.tickets.push_back(ticket);
-        }
         let Phase::Open { stream, stage } = &mut self.phase else {
             return;
         };
+        // Believed or not, the successor waits for it. Another length is no ticket.
+        if let Ok(number) = <[u8; 16]>::try_from(drain.ticket.as_slice()) {
+            if self.tickets.len() >= MAX_TICKETS {
+                self.tickets.pop_front();
+            }
+            self.tickets.push_back(Ticket {
+                number,
+                secret: stream.secret,
+            });
+        }
         // What is handed back to it now comes too late.
         stream.awaits_tickets = false;
         if !matches!(stage, Stage::Following) {
@@ -678,6 +698,14 @@ impl Watch {
 
     fn max_silence(&self) -> Duration {
         self.settings.max_staleness.saturating_mul(2).min(MAX_SILENCE)
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    fn encode(&self) -> Vec<u8> {
+        [self.number.as_slice(), &self.secret].concat()
     }
 }
 

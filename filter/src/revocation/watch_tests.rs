@@ -20,6 +20,8 @@ struct Scene {
     /// How far the wall clock is ahead of the monotonic clock.
     ahead: Duration,
     log: Vec<v1::Record>,
+    /// Of the streams that were opened, the last of which is the present one.
+    pledges: Vec<Vec<u8>>,
 }
 
 impl Scene {
@@ -40,6 +42,7 @@ impl Scene {
             now: Monotonic::from_nanos(1_000_000_000),
             ahead: Duration::from_secs(START),
             log: (1..=length).map(record).collect(),
+            pledges: Vec::new(),
         }
     }
 
@@ -65,7 +68,7 @@ impl Scene {
     fn return_to_one_who_awaits_tickets(&mut self) {
         self.reopen();
         let ping = ping_id(&self.hear(awaiting_tickets(welcome(1, None))));
-        assert_eq!(returned(&self.hear(pong(ping, 1))), [[7; 16]]);
+        assert_eq!(self.returned_at(pong(ping, 1)), [[7; 16]]);
         assert_eq!(self.freshness(), Freshness::Fresh);
     }
 
@@ -82,7 +85,10 @@ impl Scene {
     fn open(&mut self) -> v1::WatchHello {
         assert_eq!(self.tick(), [Action::Open]);
         match sent(&self.watch.on_open(self.now)) {
-            watch_request::Message::Hello(hello) => hello,
+            watch_request::Message::Hello(hello) => {
+                self.pledges.push(hello.pledge.clone());
+                hello
+            }
             other => panic!("expected a hello, found {other:?}"),
         }
     }
@@ -108,6 +114,20 @@ impl Scene {
     fn hear(&mut self, message: watch_response::Message) -> Vec<Action> {
         let response = v1::WatchResponse { message: Some(message) };
         self.watch.on_message(self.now, &response.encode_to_vec(), u64::MAX)
+    }
+
+    /// Hears something upon which tickets are handed back, each as was pledged on an earlier stream, and returns them.
+    fn returned_at(&mut self, message: watch_response::Message) -> Vec<Vec<u8>> {
+        let tickets = match sent(&self.hear(message)) {
+            watch_request::Message::Returned(returned) => returned.tickets,
+            other => panic!("expected tickets, found {other:?}"),
+        };
+        let (_, earlier) = self.pledges.split_last().unwrap();
+        for ticket in &tickets {
+            let pledge = Sha256::digest(&ticket[16..]).to_vec();
+            assert!(earlier.contains(&pledge), "{ticket:?}");
+        }
+        tickets.iter().map(|ticket| ticket[..16].to_vec()).collect()
     }
 
     /// Hears something that must reset the stream, and returns what the operator is told.
@@ -225,13 +245,6 @@ fn awaiting_tickets(message: watch_response::Message) -> watch_response::Message
             ..welcome
         }),
         other => other,
-    }
-}
-
-fn returned(actions: &[Action]) -> Vec<Vec<u8>> {
-    match sent(actions) {
-        watch_request::Message::Returned(returned) => returned.tickets,
-        other => panic!("expected tickets, found {other:?}"),
     }
 }
 
@@ -716,6 +729,20 @@ fn in_step_with_the_successor_the_promise_is_dropped_and_then_the_ticket_handed_
 }
 
 #[test]
+fn what_is_pledged_is_another_on_each_stream_and_in_each_vm() {
+    let mut scenes = [Scene::with_log(1), Scene::with_log(1)];
+    scenes[1].watch.secret = [1; 16];
+    for scene in &mut scenes {
+        scene.open();
+        scene.watch.on_close(scene.now, 14, 0);
+        scene.reopen();
+    }
+    let pledges: std::collections::BTreeSet<_> = scenes.iter().flat_map(|scene| &scene.pledges).collect();
+    assert_eq!(pledges.len(), 4);
+    assert!(pledges.iter().all(|pledge| pledge.len() == 32));
+}
+
+#[test]
 fn before_an_echo_of_the_new_stream_nothing_is_handed_back() {
     let mut scene = Scene::promised(20_000, 7);
     scene.reopen();
@@ -735,7 +762,7 @@ fn an_echo_too_old_to_live_on_hands_nothing_back() {
     let next = ping_id(&scene.tick());
     assert_eq!(scene.hear(pong(late, 1)), []);
     assert_eq!(scene.freshness(), Freshness::Fresh);
-    assert_eq!(returned(&scene.hear(pong(next, 1))), [[7; 16]]);
+    assert_eq!(scene.returned_at(pong(next, 1)), [[7; 16]]);
 }
 
 #[test]
@@ -770,7 +797,7 @@ fn after_a_second_planned_stop_both_tickets_are_handed_back() {
     assert_eq!(scene.freshness(), Freshness::Fresh);
     scene.reopen();
     let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
-    assert_eq!(returned(&scene.hear(pong(ping, 1))), [[7; 16], [8; 16]]);
+    assert_eq!(scene.returned_at(pong(ping, 1)), [[7; 16], [8; 16]]);
 }
 
 #[test]
@@ -787,7 +814,7 @@ fn a_ticket_is_handed_back_even_where_the_promise_was_not_believed() {
     scene.hear(second);
     scene.wait(500);
     let ping = ping_id(&scene.tick());
-    assert_eq!(returned(&scene.hear(pong(ping, 2))), [[7; 16]]);
+    assert_eq!(scene.returned_at(pong(ping, 2)), [[7; 16]]);
 }
 
 #[test]
@@ -818,7 +845,7 @@ fn of_more_tickets_than_are_kept_the_newest_count() {
     scene.reopen();
     let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
     let expected: Vec<[u8; 16]> = (1..=MAX_TICKETS as u8).map(|ticket| [ticket; 16]).collect();
-    assert_eq!(returned(&scene.hear(pong(ping, 1))), expected);
+    assert_eq!(scene.returned_at(pong(ping, 1)), expected);
 }
 
 // Ends of streams
