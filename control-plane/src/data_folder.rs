@@ -14,6 +14,7 @@
 //! log/promise              present after a planned stop: milliseconds without raises promised to the filters, and
 //!                          the digest of:
 //! log/promised             to whom
+//! log/promise.new          once a version that knew no tickets has started; believes of log/promise what it likes
 //! log/audit-source-key     proves that an audit source was named by us
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
@@ -237,7 +238,7 @@ impl DataFolder {
     pub(crate) fn promise(&self) -> io::Result<PromiseFile> {
         let log = self.path.join(LOG);
         Ok(PromiseFile {
-            file: Arc::new(PreparedFile::open(&log, PROMISE)?),
+            file: Arc::new(PreparedFile::open_beside(&log, PROMISE, PROMISE_ASIDE)?),
             holders: Arc::new(PreparedFile::open(&log, PROMISED)?),
             log,
         })
@@ -421,11 +422,15 @@ impl PromiseFile {
         let longest = promises.iter().map(|promise| promise.lasts).max().unwrap_or_default();
         // An older version, which waits for nobody, finds no number here and keeps the longest promise there is.
         let text = format!("{} {}", longest.as_millis(), name_of(&holders));
-        self.file.write(text.as_bytes())
+        self.file.write(text.as_bytes())?;
+        self.forget_older()
     }
 
     /// What a successor has to keep, from its start on. If it can not be understood it counts as the longest promise there
     /// is; if it can not be told to whom it was made (an older version writes only how long), it is kept to its end.
+    ///
+    /// An older version that starts in between takes ours for the longest there is, and leaves it where that covers what it
+    /// promises itself, to whomever. What it promised then is nowhere else: it may be as long.
     ///
     /// The wait is counted from the successor's start, not from the wall clock's idea of when the promise ends: the
     /// stop was earlier than the start whatever any clock says.
@@ -437,6 +442,9 @@ impl PromiseFile {
         };
         let text = String::from_utf8_lossy(&text);
         let (lasts, name) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        if !name.is_empty() && self.log.join(OLDER).try_exists()? {
+            return Ok(vec![Promise::unknown(MAX_DRAIN_PROMISE)]);
+        }
         let lasts = lasts.parse().map_or(MAX_DRAIN_PROMISE, Duration::from_millis);
         let holders = durable::read_small_file(&self.log.join(PROMISED), promise::MAX_STORED_BYTES)
             .ok()
@@ -448,7 +456,16 @@ impl PromiseFile {
     /// The promise has been kept.
     pub(crate) fn clear(&self) -> io::Result<()> {
         self.file.remove()?;
-        self.holders.remove()
+        self.holders.remove()?;
+        self.forget_older()
+    }
+
+    /// Not before the promise that it may have relied upon is gone.
+    fn forget_older(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.log.join(OLDER)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -643,6 +660,10 @@ const FORGOTTEN: &str = "forgotten";
 const HEAD: &str = "head";
 const PROMISE: &str = "promise";
 const PROMISED: &str = "promised";
+/// Not the one of older versions:
+const PROMISE_ASIDE: &str = "promise.next";
+/// They create this as they start, and it goes when they write a promise.
+const OLDER: &str = "promise.new";
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
@@ -845,5 +866,39 @@ mod tests {
         assert_eq!(file.read().unwrap(), unknown);
         std::fs::remove_file(&list).unwrap();
         assert_eq!(file.read().unwrap(), unknown);
+    }
+
+    #[test]
+    fn what_an_older_version_may_have_promised_on_the_strength_of_our_list_is_kept_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
+        file.write(&promises()).unwrap();
+        // It can not read how long, takes it for a minute, and where that covers what it promises itself, leaves it.
+        drop(PreparedFile::open(&folder.path().join(LOG), PROMISE).unwrap());
+        let file = open(folder.path(), None).unwrap().promise().unwrap();
+        assert_eq!(file.read().unwrap(), [Promise::unknown(MAX_DRAIN_PROMISE)]);
+        let file = open(folder.path(), None).unwrap().promise().unwrap();
+        assert_eq!(
+            file.read().unwrap(),
+            [Promise::unknown(MAX_DRAIN_PROMISE)],
+            "even if we crash"
+        );
+        file.write(&promises()).unwrap();
+        assert_eq!(file.read().unwrap(), promises());
+        file.clear().unwrap();
+        assert_eq!(file.read().unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_left_of_a_process_that_crashed_without_a_promise_says_nothing_about_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
+        drop(PreparedFile::open(&folder.path().join(LOG), PROMISE).unwrap());
+        assert_eq!(file.read().unwrap(), []);
+        file.clear().unwrap();
+        file.write(&promises()).unwrap();
+        drop(file);
+        let file = open(folder.path(), None).unwrap().promise().unwrap();
+        assert_eq!(file.read().unwrap(), promises());
     }
 }

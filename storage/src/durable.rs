@@ -8,20 +8,21 @@ use std::sync::{Mutex, PoisonError};
 
 /// Replaces `folder/name` with `contents` (readable by its owner only), all or nothing even if the machine dies.
 pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
-    let mut file = create_aside(folder, name)?;
+    let aside = aside(folder, name);
+    let mut file = create(&aside)?;
     file.write_all(contents)?;
     file.sync_all()?;
-    std::fs::rename(aside(folder, name), folder.join(name))?;
+    std::fs::rename(&aside, folder.join(name))?;
     sync_folder(folder)
 }
 
-fn create_aside(folder: &Path, name: &str) -> io::Result<File> {
+fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(aside(folder, name))
+        .open(path)
 }
 
 fn aside(folder: &Path, name: &str) -> PathBuf {
@@ -55,30 +56,41 @@ pub struct PreparedFile {
     folder: PathBuf,
     name: &'static str,
     folder_handle: File,
-    aside: Mutex<Option<File>>,
+    aside: PathBuf,
+    prepared: Mutex<Option<File>>,
 }
 
 impl PreparedFile {
-    /// Makes ready for `folder/name`.
+    /// Makes ready for `folder/name`, which is `name.new` until it is whole.
     pub fn open(folder: &Path, name: &'static str) -> io::Result<Self> {
+        Self::open_as(folder, name, aside(folder, name))
+    }
+
+    /// The same, with another name beside it until it is whole.
+    pub fn open_beside(folder: &Path, name: &'static str, aside: &str) -> io::Result<Self> {
+        Self::open_as(folder, name, folder.join(aside))
+    }
+
+    fn open_as(folder: &Path, name: &'static str, aside: PathBuf) -> io::Result<Self> {
         Ok(Self {
             folder: folder.to_owned(),
             name,
             folder_handle: File::open(folder)?,
-            aside: Mutex::new(Some(create_aside(folder, name)?)),
+            prepared: Mutex::new(Some(create(&aside)?)),
+            aside,
         })
     }
 
     /// As [`write_file`].
     pub fn write(&self, contents: &[u8]) -> io::Result<()> {
-        let prepared = self.aside.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut file = match prepared {
             Some(file) => file,
-            None => create_aside(&self.folder, self.name)?,
+            None => create(&self.aside)?,
         };
         file.write_all(contents)?;
         file.sync_all()?;
-        std::fs::rename(aside(&self.folder, self.name), self.folder.join(self.name))?;
+        std::fs::rename(&self.aside, self.folder.join(self.name))?;
         self.folder_handle.sync_all()
     }
 

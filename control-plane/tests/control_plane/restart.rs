@@ -406,6 +406,27 @@ async fn a_promise_of_an_older_version_is_kept_to_its_end() {
 }
 
 #[tokio::test]
+async fn once_an_older_version_has_run_in_between_tickets_end_nothing() {
+    let place = Place::new();
+    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let filter = server.watch_in_step().await;
+    let tickets = server.stop_before(&mut [filter]).await;
+    // What it leaves behind if the promise that it found covers its own.
+    std::fs::write(place.path("log/promise.new"), "").unwrap();
+
+    let server = place.start().await;
+    let mut filter = server.watch_in_step().await;
+    filter.hand_back(&[&tickets[0]]).await;
+    let refused = server.try_revoke(raise("alice")).await;
+    assert_eq!(
+        (refused.status, refused.retry_after),
+        (503, Some(60)),
+        "{}",
+        refused.text
+    );
+}
+
+#[tokio::test]
 async fn without_a_promise_the_successor_revokes_at_once() {
     let place = Place::new();
     let server = place.start().await;
