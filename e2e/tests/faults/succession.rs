@@ -95,14 +95,17 @@ fn as_an_upgrade_costs_no_request_and_no_revocation() {
     seen.assert_no_late_allows("carol", carol.at + PROMPT);
 }
 
-/// A stack whose control plane promises so much when it is stopped as planned.
-fn stack_promising(promise: Duration) -> Stack {
+/// Of a stack whose control plane promises so much when it is stopped as planned.
+fn promising(promise: Duration) -> StackOptions {
     let promise = format!("{}s", promise.as_secs());
-    let options = StackOptions {
+    StackOptions {
         serve_options: vec!["--drain-promise".to_owned(), promise],
         ..StackOptions::quick()
-    };
-    Stack::start(&options).unwrap()
+    }
+}
+
+fn stack_promising(promise: Duration) -> Stack {
+    Stack::start(&promising(promise)).unwrap()
 }
 
 fn stop_as_planned(stack: &mut Stack) {
@@ -187,6 +190,53 @@ fn waits_out_the_promise_for_a_filter_that_does_not_come_back() {
     let took = bob.at - stopping;
     assert!(took >= PROMISE, "{took:?}");
     assert_nothing_was_lost(load, bob);
+}
+
+#[test]
+fn waits_out_the_promise_for_filters_that_live_on_it_cut_off() {
+    const PROMISE: Duration = Duration::from_secs(8);
+    let link = Link::new().unwrap();
+    let mut stack = stack_by(link.port(), promising(PROMISE), |stack| {
+        link.lead_to(stack.control_plane.grpc());
+    });
+    let load = load_of(&stack, &["alice", "bob"]);
+    let stopping = Instant::now();
+    stop_as_planned(&mut stack);
+    link.cut();
+    let cut = Instant::now();
+    stack.control_plane.restart().unwrap();
+    let (_, bob) = until_accepted(&stack);
+    assert!(bob.at - stopping >= PROMISE, "{:?}", bob.at - stopping);
+    load.until_denied("alice", "stale").unwrap();
+    link.mend();
+    load.until_allowed("alice").unwrap();
+    load.until_denied("bob", "revoked_principal").unwrap();
+    let seen = load.finish().unwrap();
+    assert!(
+        !seen.late_allows("bob", cut + 2 * MAX_STALENESS).is_empty(),
+        "without the promise nobody would have been allowed any more"
+    );
+    // Not even for as long as a lease lasts.
+    seen.assert_no_late_allows("bob", bob.at);
+}
+
+#[test]
+fn that_has_the_filters_back_and_loses_them_again_is_believed_no_longer_than_its_echoes() {
+    let link = Link::new().unwrap();
+    let mut stack = stack_by(link.port(), promising(LONG), |stack| {
+        link.lead_to(stack.control_plane.grpc());
+    });
+    let load = load_of(&stack, &["alice", "bob", "carol"]);
+    stop_as_planned(&mut stack);
+    stack.control_plane.restart().unwrap();
+    let (took, _) = until_accepted(&stack);
+    assert!(took < SOON, "{took:?}");
+    link.cut();
+    let carol = Operator::of(&stack.control_plane).unwrap().raise("carol").unwrap();
+    load.until_denied("alice", "stale").unwrap();
+    load.go_on_beyond(carol.at + 2 * MAX_STALENESS, "carol").unwrap();
+    let seen = load.finish().unwrap();
+    seen.assert_no_late_allows("carol", carol.at + MAX_STALENESS);
 }
 
 #[test]
