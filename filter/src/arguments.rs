@@ -127,6 +127,12 @@ impl ArgumentMapping {
         Ok(arguments)
     }
 
+    /// Whether a header other than those that say the host and the method is read.
+    pub fn read_headers(&self) -> bool {
+        let mut sources = self.arguments.iter().map(|argument| &argument.source);
+        sources.any(|source| matches!(source, Source::Header(_)))
+    }
+
     fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), ArgumentError> {
         // Some parsers take `;` for `&`: then an ignored member could hide one that counts.
         if query.contains(&b';') || !query.iter().all(u8::is_ascii_graphic) {

@@ -53,6 +53,8 @@ pub struct CachedChain {
     pub digest: [u8; 32],
     /// Whether the control plane has been sent it.
     pub reported: Cell<Reported>,
+    /// Whether it was used since the cache's hand last passed.
+    used: Cell<bool>,
     /// What it was granted last. Most chains are used under one rule, by one agent.
     granted: RefCell<Option<Rc<Grant>>>,
 }
@@ -75,8 +77,14 @@ impl CachedChain {
             chain,
             unrevoked_at: Cell::new(None),
             reported: Cell::new(Reported::Not),
+            used: Cell::new(false),
             granted: RefCell::new(None),
         }
+    }
+
+    /// It is found again: the cache keeps what is used.
+    pub fn use_again(&self) {
+        self.used.set(true);
     }
 
     /// What `agent` is granted under the rule of this number: what it was the last time, or what `make` says.
@@ -116,7 +124,6 @@ struct Slot {
     key: CacheKey,
     chain: Rc<CachedChain>,
     bytes: usize,
-    used: Cell<bool>,
 }
 
 impl ChainCache {
@@ -164,7 +171,7 @@ impl ChainCache {
     /// The chain that was verified under this key.
     pub fn find(&self, key: CacheKey) -> Option<Rc<CachedChain>> {
         let slot = self.slots.get(*self.places.get(&key.0)?)?;
-        slot.used.set(true);
+        slot.chain.use_again();
         Some(Rc::clone(&slot.chain))
     }
 
@@ -188,7 +195,6 @@ impl ChainCache {
             key,
             chain: Rc::clone(&chain),
             bytes,
-            used: Cell::new(false),
         });
         self.bytes = self.bytes.saturating_add(bytes);
         chain
@@ -231,7 +237,7 @@ impl ChainCache {
             let Some(slot) = self.slots.get(self.hand) else {
                 return false;
             };
-            if !slot.used.replace(false) {
+            if !slot.chain.used.replace(false) {
                 self.remove_at(self.hand);
                 self.evictions = self.evictions.saturating_add(1);
                 return true;

@@ -19,6 +19,7 @@ use crate::grant::Grant;
 use crate::identity::Identity;
 use crate::nonce::Nonces;
 use crate::refused::RefusedChains;
+use crate::repeats::{Likeness, Repeat, Repeats};
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
 use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::{CacheKeys, Freshness, SealedWith};
@@ -38,6 +39,7 @@ pub struct Engine {
 struct Memories {
     cache: ChainCache,
     refused: RefusedChains,
+    repeats: Repeats,
     shared: SharedChains,
     replay: ReplayMemory,
     nonces: Nonces,
@@ -109,7 +111,9 @@ pub struct Findings {
     /// Who was proven to be asking.
     pub agent: Option<Agent>,
     /// The arguments in canonical form, once they were read.
-    pub arguments: Option<String>,
+    pub arguments: Option<Rc<str>>,
+    /// The request like this one that was allowed before, if that is what decided.
+    pub repeat: Option<Rc<Repeat>>,
     /// How old the knowledge of revocations was, if it was too old and the rule tolerated that.
     pub stale: Option<Duration>,
 }
@@ -150,6 +154,12 @@ impl Engine {
         let memories = Memories {
             cache: ChainCache::new(cache_secret, limits),
             refused: RefusedChains::new(policy.limits.refused_entries),
+            // Where rules tell requests apart by their headers, the likeness of two says nothing.
+            repeats: Repeats::new(if policy.routes.ask_of_headers() {
+                0
+            } else {
+                policy.limits.repeat_entries
+            }),
             shared: SharedChains::new(
                 *replay.secret(),
                 policy.limits.shared_cache_entries,
@@ -195,6 +205,16 @@ impl Engine {
     /// Decides one request, if its headers are enough for that.
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
         let Self { policy, memories } = self;
+        let likeness = if memories.repeats.is_off() {
+            None
+        } else {
+            Likeness::of(request)
+        };
+        if let Some(likeness) = &likeness
+            && let Some(verdict) = repeat(policy, memories, likeness, world)
+        {
+            return Outcome::Decided(verdict);
+        }
         let mut findings = Findings::default();
         let routed = match route(policy, request) {
             Ok(Some(routed)) => routed,
@@ -223,7 +243,12 @@ impl Engine {
                     attempt.authorize(&established, &routed, None, world).map(Ok)
                 });
                 match authorized {
-                    Ok(Ok(grant)) => Decision::Allow(Allowance::Delegated(grant)),
+                    Ok(Ok(grant)) => {
+                        if let Some(likeness) = &likeness {
+                            memories.remember(likeness, requirement, &findings, &grant, routed.index);
+                        }
+                        Decision::Allow(Allowance::Delegated(grant))
+                    }
                     Ok(Err(established)) => {
                         return Outcome::NeedsBody(Held {
                             rule_index: routed.index,
@@ -288,7 +313,7 @@ impl Engine {
 
     /// Denies a request that waited for the knowledge of revocations.
     pub fn give_up_unready(&self, rule_index: usize) -> Verdict<'_> {
-        let rule = self.policy.routes.iter().nth(rule_index);
+        let rule = self.policy.routes.get(rule_index);
         Verdict {
             rule,
             rule_index: Some(rule_index),
@@ -301,7 +326,7 @@ impl Engine {
 
     /// Denies a request that was held and is held no longer.
     pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
-        let rule = self.policy.routes.iter().nth(held.rule_index);
+        let rule = self.policy.routes.get(held.rule_index);
         Verdict {
             decision: Decision::Deny(reason.into()),
             rule,
@@ -376,6 +401,60 @@ struct Established {
     chain: Rc<CachedChain>,
     proof: Option<VerifiedProof>,
     agent: Agent,
+}
+
+impl Memories {
+    /// A request was allowed: one like it will be, as long as nothing changes that is looked at every time. That needs a rule
+    /// that asks for no proof, which would be another each time, and reads no other headers.
+    fn remember(
+        &mut self,
+        likeness: &Likeness<'_>,
+        requirement: &Requirement,
+        findings: &Findings,
+        grant: &Rc<Grant>,
+        rule_index: usize,
+    ) {
+        let is_all_there_is = requirement.proof == ProofKind::None && !requirement.arguments.read_headers();
+        if let Some(chain) = &findings.chain
+            && is_all_there_is
+            && findings.lookup == Some(Lookup::Hit)
+        {
+            let arguments = findings.arguments.as_ref();
+            self.repeats.remember(likeness, chain, grant, rule_index, arguments);
+        }
+    }
+}
+
+/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Whatever
+/// is not so goes the long way, on which it is denied.
+fn repeat<'p>(
+    policy: &'p Policy,
+    memories: &Memories,
+    likeness: &Likeness<'_>,
+    world: &impl World,
+) -> Option<Verdict<'p>> {
+    let (repeat, chain) = memories.repeats.find(likeness)?;
+    let rule = policy.routes.get(repeat.rule_index)?;
+    let (_, revision) = world.revocations()?;
+    let still_stands = world.can_record()
+        && world.freshness() == Freshness::Fresh
+        && chain.chain.expires_at() > UnixTime(world.now().second())
+        && chain.unrevoked_at.get() == Some(revision);
+    still_stands.then(|| Verdict {
+        decision: Decision::Allow(Allowance::Delegated(Rc::clone(&repeat.grant))),
+        rule: Some(rule),
+        rule_index: Some(repeat.rule_index),
+        mode: rule.mode,
+        nonce: None,
+        findings: Findings {
+            chain: Some(chain),
+            lookup: Some(Lookup::Hit),
+            agent: Some(Agent::Bearer),
+            arguments: repeat.arguments.clone(),
+            repeat: Some(repeat),
+            ..Findings::default()
+        },
+    })
 }
 
 /// Step 2.
@@ -517,7 +596,7 @@ impl<'r> Attempt<'_, 'r> {
             body,
         })?;
         if self.policy.audit.keeps_arguments() {
-            self.findings.arguments = Some(arguments.canonical());
+            self.findings.arguments = Some(arguments.canonical().into());
         }
         let covered = match proof {
             Some(proof) => proof.covers(&chain.chain, tool, &arguments),

@@ -1435,3 +1435,6 @@ mod a_chain_that_workers_share {
         }
     }
 }
+
+#[path = "engine_repeat_tests.rs"]
+mod repeats;

@@ -12,7 +12,7 @@ use crate::cache::CachedChain;
 use crate::clock::UnixNanos;
 use crate::config::{Access, Audit, Mode, RecordedArguments, Rule};
 use crate::decision::{Allowance, Class, Decision, Reason};
-use crate::engine::{Agent, Lookup, Verdict};
+use crate::engine::{Agent, Findings, Lookup, Verdict};
 use crate::identity::hex;
 use crate::request::Request;
 
@@ -87,14 +87,25 @@ impl Recorder {
             tool: &requirement.tool,
             verdict,
         };
-        match &verdict.decision {
-            Decision::Allow(Allowance::Delegated(grant)) => {
-                self.event
-                    .extend_from_slice(grant.evidence(|event| constant.write(event)));
-            }
-            Decision::Allow(_) | Decision::Deny(_) => constant.write(&mut self.event),
-        }
         let findings = &verdict.findings;
+        match (&findings.repeat, &verdict.decision) {
+            (Some(repeat), _) => {
+                let evidence = repeat.evidence(|event| {
+                    constant.write(event);
+                    put_request(event, request, findings);
+                });
+                self.event.extend_from_slice(evidence);
+            }
+            (None, Decision::Allow(Allowance::Delegated(grant))) => {
+                let evidence = grant.evidence(|event| constant.write(event));
+                self.event.extend_from_slice(evidence);
+                put_request(&mut self.event, request, findings);
+            }
+            (None, Decision::Allow(_) | Decision::Deny(_)) => {
+                constant.write(&mut self.event);
+                put_request(&mut self.event, request, findings);
+            }
+        }
         let full = findings
             .arguments
             .as_deref()
@@ -116,9 +127,6 @@ impl Recorder {
             field::ARGUMENTS_HASH,
             hash.as_ref().map_or(&[], <[u8; _]>::as_slice),
         );
-        put_text(event, field::METHOD, request.method);
-        put_text(event, field::AUTHORITY, request.authority);
-        put_enum(event, field::CACHE, cache_level(findings.lookup).into());
         put_number(event, field::DECISION_NS, decision_ns);
         put_number(
             event,
@@ -202,6 +210,13 @@ impl Constant<'_> {
     }
 }
 
+/// What all requests that are alike have in common besides.
+fn put_request(event: &mut Vec<u8>, request: &Request<'_>, findings: &Findings) {
+    put_text(event, field::METHOD, request.method);
+    put_text(event, field::AUTHORITY, request.authority);
+    put_enum(event, field::CACHE, cache_level(findings.lookup).into());
+}
+
 fn cache_level(lookup: Option<Lookup>) -> v1::CacheLevel {
     match lookup {
         Some(Lookup::Hit) => v1::CacheLevel::L1,
@@ -271,7 +286,12 @@ fn put_present_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
 /// A header's value as text of bounded length. The client chose it; it must not make the event too large to keep.
 fn put_text(event: &mut Vec<u8>, number: u32, value: &[u8]) {
     let cut = value.get(..MAX_TEXT_BYTES).unwrap_or(value);
-    put_bytes(event, number, String::from_utf8_lossy(cut).as_bytes());
+    // Nearly all of it is ASCII, which is text as it is.
+    if cut.is_ascii() {
+        put_bytes(event, number, cut);
+    } else {
+        put_bytes(event, number, String::from_utf8_lossy(cut).as_bytes());
+    }
 }
 
 fn put_enum(event: &mut Vec<u8>, number: u32, value: i32) {
@@ -376,7 +396,7 @@ mod tests {
         let mut verdict = scene.verdict(Decision::Allow(Allowance::Delegated(Rc::new(grant.unwrap()))));
         verdict.findings.agent = Some(agent);
         verdict.findings.lookup = Some(Lookup::Hit);
-        verdict.findings.arguments = Some("{}".to_owned());
+        verdict.findings.arguments = Some("{}".into());
         verdict.findings.stale = Some(Duration::from_millis(1500));
         let expected = v1::Event {
             time_unix_nano: 1_800_000_000_000_000_007,
@@ -475,7 +495,7 @@ mod tests {
         let mut recorder = recorder(RecordedArguments::Full);
         let mut recorded = |arguments: String| {
             let mut verdict = scene.verdict(Decision::Deny(Reason::ToolNotGranted.into()));
-            verdict.findings.arguments = Some(arguments);
+            verdict.findings.arguments = Some(arguments.into());
             let event = scene.event(&mut recorder, &verdict, None);
             (String::from_utf8(event.arguments).unwrap(), event.arguments_hash.len())
         };

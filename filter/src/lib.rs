@@ -52,6 +52,7 @@ pub mod nonce;
 #[cfg(target_arch = "wasm32")]
 mod plugin;
 pub mod refused;
+pub mod repeats;
 pub mod replay;
 pub mod request;
 pub mod revocation;

@@ -39,18 +39,21 @@ impl<'a> Target<'a> {
             return Err(Ambiguity::NotVisibleAscii);
         }
         let path = std::str::from_utf8(path).map_err(|_| Ambiguity::NotVisibleAscii)?;
-        let segments = path.strip_prefix('/').ok_or(Ambiguity::NotAbsolute)?;
-        let mut has_empty_segment = false;
-        let mut segments = segments.split('/').enumerate().peekable();
-        while let Some((index, segment)) = segments.next() {
+        let mut segments = Segments {
+            rest: Some(path.strip_prefix('/').ok_or(Ambiguity::NotAbsolute)?),
+            skips_empty: false,
+        };
+        let (mut is_first, mut has_empty_segment) = (true, false);
+        while let Some(segment) = segments.next() {
             // An empty last segment is a trailing slash, which rules tell apart; any other is a `//`. At the start it
             // makes a host of what follows, to whoever reads the path as a URI reference (RFC 3986, section 4.2).
-            if segment.is_empty() && segments.peek().is_some() {
-                if !tolerated.empty_segment || index == 0 {
+            if segment.is_empty() && segments.rest.is_some() {
+                if !tolerated.empty_segment || is_first {
                     return Err(Ambiguity::EmptySegment);
                 }
                 has_empty_segment = true;
             }
+            is_first = false;
             decode_segment(segment, tolerated)?;
         }
         Ok(Self {
@@ -309,11 +312,11 @@ pub struct AuthorityError;
 
 /// Whether the text is a host name as rules may write it: labels of letters, digits, `-` and `_`, joined by dots.
 pub fn is_host_name(text: &str) -> bool {
-    text.split('.').all(|label| {
+    text.as_bytes().split(|byte| *byte == b'.').all(|label| {
         !label.is_empty()
             && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     })
 }
 

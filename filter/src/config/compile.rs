@@ -389,6 +389,13 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         0..=1_000_000,
         problems,
     );
+    let repeat_entries = count(
+        "limits.repeat_entries",
+        limits.repeat_entries,
+        1_024,
+        0..=65_536,
+        problems,
+    );
     let hot_keys = count("limits.hot_keys", limits.hot_keys, 64, 0..=1_024, problems);
     let shared_cache_entries = count(
         "limits.shared_cache_entries",
@@ -432,6 +439,7 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         cache_entries,
         cache_bytes,
         refused_entries,
+        repeat_entries,
         hot_keys,
         shared_cache_entries,
         verification,

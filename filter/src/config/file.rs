@@ -370,6 +370,9 @@ pub(super) struct Limits {
     /// again; 0 turns that off.
     #[serde(default, deserialize_with = "present")]
     pub(super) refused_entries: Option<Count>,
+    /// Allowed requests that each worker remembers, so that one like it is decided with less work; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) repeat_entries: Option<Count>,
     /// Keys whose signatures each worker verifies so often that it keeps tables for them; 0 turns that off.
     #[serde(default, deserialize_with = "present")]
     pub(super) hot_keys: Option<Count>,

@@ -169,6 +169,8 @@ pub struct Limits {
     pub cache_bytes: usize,
     /// Refused chains that are remembered; 0 turns that off.
     pub refused_entries: usize,
+    /// Allowed requests that are remembered, to decide those like them with less work; 0 turns that off.
+    pub repeat_entries: usize,
     /// Keys that each VM keeps tables for, so that their signatures cost less.
     pub hot_keys: usize,
     /// Verified chains that the workers of a process share; 0 turns that off.

@@ -163,6 +163,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("limits.delegation_depth", count(0, 8, 8)),
         ("limits.cache_entries", count(0, 1_000_000, 4_096)),
         ("limits.refused_entries", count(0, 1_000_000, 4_096)),
+        ("limits.repeat_entries", count(0, 65_536, 1_024)),
         ("limits.hot_keys", count(0, 1_024, 64)),
         ("limits.shared_cache_entries", count(0, 262_144, 4_096)),
         ("limits.cache_bytes", count(0, 256 << 20, 32 << 20)),

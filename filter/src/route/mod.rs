@@ -111,6 +111,19 @@ impl<T> Routes<T> {
         }))
     }
 
+    /// Whether which route a request takes may depend on other headers than those that say its host, method and path.
+    pub fn ask_of_headers(&self) -> bool {
+        let conditions = self.routes.iter().flat_map(|(pattern, _)| &pattern.conditions);
+        conditions
+            .into_iter()
+            .any(|condition| matches!(condition, Condition::Header { .. }))
+    }
+
+    /// What the route at this place leads to.
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.routes.get(index).map(|(_, leads_to)| leads_to)
+    }
+
     /// What each route leads to, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.routes.iter().map(|(_, leads_to)| leads_to)
