@@ -100,7 +100,7 @@ fn what_may_change_is_looked_at_every_time() {
     let world = &mut TestWorld::default();
     let delegation = delegation();
     let request = read(&delegation);
-    let changes: [(&str, fn(&mut TestWorld)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("expired", |world| world.now = NOW + 3600),
         ("stale", |world| {
             world.freshness = Freshness::Stale {
@@ -125,6 +125,9 @@ fn what_may_change_is_looked_at_every_time() {
         assert_eq!(decide(&mut engine, world, &request), reason);
     }
 }
+
+/// Makes the world another.
+type Change = fn(&mut TestWorld);
 
 /// What another chain or another request was allowed, this one was not.
 #[test]
