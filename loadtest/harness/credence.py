@@ -122,7 +122,15 @@ class ControlPlane:
         raise SystemExit(f"error: the control plane did not start:\n{self._log.read_text(errors='replace')}")
 
 
-def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[Case]:
+# What `make bench BENCH=filter` measures.
+CASES = ("hot", "hot_separate", "cold", "proof", "uncached", "shared")
+# Of the mixed case, which is hot but for these.
+NEW_OF_TEN = 1
+
+
+def cases(
+    tool: Tool, plane: ControlPlane, module: Path, scratch: Path, names: tuple[str, ...] = CASES
+) -> list[Case]:
     """What the filter may have to do for a request: audit on, and revocations followed, in all of them."""
     issuer_key = scratch / "issuer.jwk"
     issuer = tool.keygen(issuer_key)
@@ -131,21 +139,32 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         tool.keygen(agent)
     delegations = [tool.mint(issuer_key, agent) for agent in agents]
 
-    def case(name: str, proof: str = "none", identity: str = "dictionary", limits: dict | None = None, **more) -> Case:
+    def case(
+        name: str,
+        proof: str = "none",
+        identity: str = "dictionary",
+        limits: dict | None = None,
+        mode: str = "enforce",
+        **more,
+    ) -> Case:
         # A name of its own, so that each has a VM and a cluster to itself.
         own_name = f"credence_{name}"
-        settings = configuration(issuer, own_name, plane.log_id, limits or {}, proof, identity)
+        settings = configuration(issuer, own_name, plane.log_id, limits or {}, proof, identity) | {"mode": mode}
         return Case(
             name,
             filters=[wasm_filter(own_name, module, settings)],
             path=f"/v1/catalog/{ITEM}",
-            status_without_headers=401,
+            status_without_headers=200 if mode == "shadow" else 401,
             clusters=[grpc_cluster(own_name, plane.grpc_port)],
             **more,
         )
 
     def new_leaves(count: int) -> list[tuple[str, ...]]:
         return [(leaf,) for leaf in tool.derive(delegations[0], agents[0], agents[1], count)]
+
+    def mixture(count: int) -> list[tuple[str, ...]]:
+        leaves = iter(new_leaves(-(-count * NEW_OF_TEN // 10)))
+        return [next(leaves) if number % 10 < NEW_OF_TEN else (delegations[0],) for number in range(count)]
 
     def proofs(count: int) -> list[tuple[str, ...]]:
         # By several agents in turn: the memory of used proofs has room for about a thousand a second of each.
@@ -156,7 +175,7 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         return [request for turn in zip(*by_agent, strict=True) for request in turn]
 
     known = {"delegation": delegations[0]}
-    return [
+    every_case = [
         # Known, and nothing to verify.
         case("hot", headers=known),
         # The same with a header for each part of the identity.
@@ -169,7 +188,12 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         case("uncached", limits={"cache_entries": 0, "shared_cache_entries": 0}, headers=known),
         # One that another worker has verified.
         case("shared", limits={"cache_entries": 0}, headers=known),
+        # As hot, but nothing is enforced.
+        case("shadow", mode="shadow", headers=known),
+        # One of ten as in cold, the others as in hot.
+        case("mixed", changing=("delegation",), make=mixture, most_per_second=50_000),
     ]
+    return [case for case in every_case if case.name in names]
 
 
 def configuration(

@@ -8,7 +8,7 @@ allow if {
 	input.method == "GET"
 	["", "v1", "catalog", _] = split(input.path, "/")
 	startswith(input.authorization, "Bearer ")
-	[true, _, claims] := io.jwt.decode_verify(substring(input.authorization, 7, -1), {
+	[true, _, claims] = io.jwt.decode_verify(substring(input.authorization, 7, -1), {
 		"cert": data.settings.jwks,
 		"iss": data.settings.issuer,
 		"aud": data.settings.audience,
