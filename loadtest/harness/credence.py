@@ -4,6 +4,7 @@ import json
 import secrets
 import subprocess
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 from .case import Case
@@ -29,11 +30,20 @@ class Tool:
         """Makes a key pair: the private key goes into the file, the public one is returned."""
         return json.loads(self._run("keygen", "--out", file))
 
-    def mint(self, issuer_key: Path, holder_key: Path, granted: str = TOOL) -> str:
+    def mint(
+        self,
+        issuer_key: Path,
+        holder_key: Path,
+        granted: str = TOOL,
+        depth: int = 1,
+        subject: str = "alice",
+        epoch: int | None = None,
+    ) -> str:
         """A delegation of one tool to whoever has the holder's key, who may pass it on."""
         return self._run(
-            *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", "alice"),
-            *("--audience", AUDIENCE, "--tool", granted, "--max-depth", 1),
+            *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", subject),
+            *("--audience", AUDIENCE, "--tool", granted, "--max-depth", depth),
+            *(() if epoch is None else ("--epoch", epoch)),
         )
 
     def derive(self, parent: str, key: Path, holder_key: Path, count: int) -> list[str]:
@@ -194,6 +204,62 @@ def cases(
         case("mixed", changing=("delegation",), make=mixture, most_per_second=50_000),
     ]
     return [case for case in every_case if case.name in names]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a filter has to know of a control plane, or of what stands in for one."""
+
+    log_id: str
+    grpc_port: int
+
+
+def case_of(
+    name: str,
+    issuer: dict,
+    plane: ControlPlane | Followed,
+    module: Path,
+    limits: dict,
+    delegation: str,
+    audit: dict | None = None,
+) -> Case:
+    """One delegation, always the same, to the rule without a proof."""
+    own_name = f"credence_{name}"
+    settings = configuration(issuer, own_name, plane.log_id, limits, audit=audit)
+    return Case(
+        name,
+        filters=[wasm_filter(own_name, module, settings)],
+        path=f"/v1/catalog/{ITEM}",
+        headers={"delegation": delegation},
+        status_without_headers=401,
+        clusters=[grpc_cluster(own_name, plane.grpc_port)],
+    )
+
+
+def cases_with_rules(
+    tool: Tool, plane: ControlPlane, module: Path, scratch: Path, counts: tuple[int, ...]
+) -> list[Case]:
+    """So many services with a rule each, and a request that falls under the last but one."""
+    issuer_key, agent_key = scratch / "issuer.jwk", scratch / "agent.jwk"
+    issuer = tool.keygen(issuer_key)
+    tool.keygen(agent_key)
+    delegation = tool.mint(issuer_key, agent_key)
+
+    def case(count: int) -> Case:
+        name = f"credence_rules_{count}"
+        settings = configuration(issuer, name, plane.log_id, limits={})
+        services = ((f"service-{number}", f"/v1/service-{number}/items/{{item}}") for number in range(count))
+        settings["rules"] = [rule(service, path, TOOL, "none") for service, path in services]
+        return Case(
+            f"rules_{count}",
+            filters=[wasm_filter(name, module, settings)],
+            path=f"/v1/service-{max(count - 2, 0)}/items/{ITEM}",
+            headers={"delegation": delegation},
+            status_without_headers=401,
+            clusters=[grpc_cluster(name, plane.grpc_port)],
+        )
+
+    return [case(count) for count in counts]
 
 
 def configuration(

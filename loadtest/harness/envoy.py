@@ -77,6 +77,14 @@ class Envoy:
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
+    def settled_memory_mib(self) -> float:
+        """The same once it has stopped growing: what all its threads load at the start."""
+        before, now = 0.0, self.memory_mib()
+        while now - before > 0.5:
+            time.sleep(1)
+            before, now = now, self.memory_mib()
+        return now
+
     @property
     def admin_port(self) -> int:
         return int(self._admin_address.read_text().rsplit(":", 1)[1])

@@ -1,0 +1,83 @@
+"""One worker, and two.
+
+What two workers of one process cost each other (a shared lock, memory that both write to) is found by comparing them with
+two processes of one worker each, which share nothing but the machine: on the same cores, under the same load from the same
+program, which takes its turns on the same two cores. Comparing them with one worker beside an idle core would charge the
+filter for what the cores share (caches, and on many virtual machines the arithmetic of one core); that is measured too.
+
+  alone   one process with one worker on core 0, which alone is loaded
+  pair    two such processes, on core 0 and on core 1, both loaded
+  two     one process with two workers, one on each core
+
+In each: bare and hot, as fast as they are answered, so that both workers are always busy.
+"""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from harness import credence
+from harness.case import Case
+from harness.envoy import Envoy
+from harness.measure import interleaved
+from harness.paced import Paced
+
+from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
+
+CORES = "0,1"
+# Many short turns: what disturbs one round disturbs all that is compared in it.
+SECONDS = 1
+ROUNDS_FACTOR = 2
+
+
+def run(setting: Setting, scratch: Path) -> Sweep:
+    with ExitStack() as stack:
+        plane = stack.enter_context(credence.ControlPlane(setting.tool, scratch, CORES))
+        cases = [Case("bare", filters=[]), *credence.cases(setting.tool, plane, setting.module, scratch, ("hot",))]
+        started = {}
+        for name, cores in (("first", "0"), ("second", "1"), ("both", CORES)):
+            folder = scratch / name
+            folder.mkdir()
+            started[name] = stack.enter_context(Envoy(setting.envoy, cases, folder, cores))
+            started[name].pin_workers()
+            for case in cases:
+                started[name].check(case)
+        arrangements = {
+            "alone": [started["first"]],
+            "pair": [started["first"], started["second"]],
+            "two": [started["both"]],
+        }
+        paced = Paced(setting.paced, scratch)
+        take = {}
+        for name, envoys in arrangements.items():
+            workers = 1 if name == "alone" else 2
+            for case in cases:
+                load = {"seconds": SECONDS, "connections": CONNECTIONS * workers, "cores": CORES}
+                take[f"{name}_{case.name}"] = partial(paced_sample, paced, envoys, case, paced.requests(case, 1), **load)
+        for warm_up in take.values():
+            warm_up()
+        samples = interleaved(take, setting.rounds * ROUNDS_FACTOR)
+    return sweep(samples)
+
+
+def sweep(samples: dict) -> Sweep:
+    report = {}
+    for name in ("alone", "pair", "two"):
+        bare, hot = samples[f"{name}_bare"], samples[f"{name}_hot"]
+        report[f"{name}_bare_us"] = median(sample.cpu_us for sample in bare)
+        report[f"{name}_hot_us"] = median(own.cpu_us - base.cpu_us for own, base in zip(hot, bare, strict=True))
+        report[f"{name}_hot_rps"] = median(sample.rps for sample in hot)
+    ratios = {
+        # The promise.
+        "two_by_pair": report["two_hot_us"] / report["pair_hot_us"],
+        "two_by_alone": report["two_hot_us"] / report["alone_hot_us"],
+        "bare_two_by_pair": report["two_bare_us"] / report["pair_bare_us"],
+        "bare_two_by_alone": report["two_bare_us"] / report["alone_bare_us"],
+    }
+    return Sweep(
+        figures={name: round(value, 2) for name, value in report.items()},
+        ratios={name: round(ratio, 3) for name, ratio in ratios.items()},
+        samples={name: [asdict(sample) for sample in of_one] for name, of_one in samples.items()},
+    )
