@@ -20,6 +20,7 @@ class Setting:
     envoy: str
     tool: Tool
     module: Path
+    noop: Path
     mint: Path
     paced: Path
     logs: Path
