@@ -46,10 +46,10 @@ class Tool:
             *(() if epoch is None else ("--epoch", epoch)),
         )
 
-    def derive(self, parent: str, key: Path, holder_key: Path, count: int) -> list[str]:
-        """So many delegations to the holder, under the same parent."""
+    def derive(self, parent: str, key: Path, holder_key: Path, count: int, depth: int | None = None) -> list[str]:
+        """So many delegations to the holder, under the same parent; to be passed on down to that depth, if any."""
         options = ("--parent", parent, "--key", key, "--holder", holder_key, "--same-tools", "--count", count)
-        return self._run("derive", *options).splitlines()
+        return self._run("derive", *options, *(() if depth is None else ("--max-depth", depth))).splitlines()
 
     def prove(self, chain: str, key: Path, count: int) -> list[str]:
         """Proofs for so many requests."""

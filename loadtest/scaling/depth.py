@@ -1,6 +1,7 @@
 """Chains of 1 to 8 tokens: known, and verified anew with each request by keys that are known."""
 
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 from harness import credence
@@ -40,7 +41,8 @@ def chains_of(tool: credence.Tool, issuer_key: Path, scratch: Path) -> dict[int,
     holders = [scratch / f"holder-{number}.jwk" for number in range(max(TOKENS))]
     for holder in holders:
         tool.keygen(holder)
-    chains = {1: tool.mint(issuer_key, holders[0], depth=max(TOKENS) - 1)}
-    for tokens in range(2, max(TOKENS) + 1):
-        chains[tokens] = tool.derive(chains[tokens - 1], holders[tokens - 2], holders[tokens - 1], 1)[0]
+    deepest = max(TOKENS) - 1
+    chains = {1: tool.mint(issuer_key, holders[0], depth=deepest)}
+    for tokens, (parent, holder) in enumerate(pairwise(holders), start=2):
+        [chains[tokens]] = tool.derive(chains[tokens - 1], parent, holder, count=1, depth=deepest)
     return chains

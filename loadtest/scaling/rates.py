@@ -14,7 +14,7 @@ from harness.paced import Paced
 
 from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
 
-RATES = (1000, 3000, 10_000)
+RATES = (1000, 3000, 10_000, 20_000)
 # As fast as it is answered.
 SATURATED = 0
 PACED_CONNECTIONS = 64
