@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import TypeVar
 
 from .case import Case
@@ -91,6 +91,33 @@ def figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
     """The first case is the base that the others are compared with."""
     base = next(iter(samples.values()))
     return {name: figure(of_case, base) for name, of_case in samples.items()}
+
+
+def undisturbed_figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
+    """The same for many short samples: of quartiles instead of medians, so that whole runs can be compared."""
+    base_us, base_everything_us = costs_of(next(iter(samples.values())))
+    undisturbed_of = {}
+    for name, of_case in samples.items():
+        cpu_us, everything_us = costs_of(of_case)
+        undisturbed_of[name] = Figure(
+            cpu_us=cpu_us,
+            least_us=min(sample.cpu_us for sample in of_case),
+            most_us=max(sample.cpu_us for sample in of_case),
+            added_us=cpu_us - base_us,
+            everything_us=everything_us,
+            everything_added_us=everything_us - base_everything_us,
+            rps=-undisturbed([-sample.rps for sample in of_case]),
+        )
+    return undisturbed_of
+
+
+def costs_of(samples: list[Sample]) -> tuple[float, float]:
+    return undisturbed([sample.cpu_us for sample in samples]), undisturbed([sample.everything_us for sample in samples])
+
+
+def undisturbed(values: Sequence[float]) -> float:
+    """The lower quartile: whatever else the machine does only ever adds."""
+    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
 
 
 def figure(samples: list[Sample], base: list[Sample]) -> Figure:

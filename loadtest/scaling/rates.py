@@ -9,7 +9,7 @@ from statistics import median
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import interleaved
+from harness.measure import interleaved, undisturbed
 from harness.paced import Paced
 
 from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
@@ -37,7 +37,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         samples = interleaved(take, setting.rounds)
     return Sweep(
         # Whole, not what is added: what a request costs is to be seen.
-        figures={f"{name}_whole_us": round(median(sample.cpu_us for sample in of_one), 2) for name, of_one in samples.items()}
+        figures={f"{name}_whole_us": round(undisturbed([sample.cpu_us for sample in of_one]), 2) for name, of_one in samples.items()}
         | {f"{case.name}_saturated_rps": round(median(sample.rps for sample in samples[f"{case.name}_saturated"])) for case in cases},
         ratios={},
         samples={name: [asdict(sample) for sample in of_one] for name, of_one in samples.items()},

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.case import Case
 from harness.credence import Tool
 from harness.envoy import Envoy
-from harness.measure import cpu_seconds, figures, measure_samples
+from harness.measure import cpu_seconds, measure_samples, undisturbed_figures
 from harness.paced import Paced
 
 # For as fast as it is answered, of each worker.
@@ -46,7 +46,7 @@ def added(setting: Setting, cases: list[Case], scratch: Path) -> Sweep:
 
 
 def of_samples(samples: dict) -> Sweep:
-    base, *others = figures(samples).items()
+    base, *others = undisturbed_figures(samples).items()
     bare = base[1].cpu_us
     return Sweep(
         figures={"bare_us": round(bare, 2)} | {f"{name}_us": round(figure.added_us, 2) for name, figure in others},

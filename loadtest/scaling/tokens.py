@@ -10,12 +10,11 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from statistics import median
 
 from harness import credence, paced
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import LOAD_CORE, interleaved
+from harness.measure import LOAD_CORE, interleaved, undisturbed
 
 from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
 
@@ -53,12 +52,9 @@ def run(setting: Setting, scratch: Path) -> Sweep:
             take[case.name] = partial(paced_sample, load, [envoy], case, files[count], **settings)
         samples = interleaved(take, setting.rounds)
 
-    bare_us = median(sample.cpu_us for sample in samples["bare"])
-    added_us = {
-        name: median(own.cpu_us - base.cpu_us for own, base in zip(of_one, samples["bare"], strict=True))
-        for name, of_one in samples.items()
-        if name != "bare"
-    }
+    cost = {name: undisturbed([sample.cpu_us for sample in of_one]) for name, of_one in samples.items()}
+    bare_us = cost.pop("bare")
+    added_us = {name: value - bare_us for name, value in cost.items()}
     return Sweep(
         figures={"bare_us": round(bare_us, 2)} | {f"{name}_us": round(value, 2) for name, value in added_us.items()} | growth,
         ratios={f"{name}_by_bare": round(1 + value / bare_us, 3) for name, value in added_us.items()},

@@ -10,27 +10,26 @@ filter for what the cores share (caches, and on many virtual machines the arithm
   two     one process with two workers, one on each core
 
 In each, as fast as they are answered, so that both workers are always busy: bare; noop, a Wasm filter that does nothing, to
-tell what Envoy's own Wasm host shares between workers; and hot. In many short turns, of which the lower quartile is taken:
-whatever else the machine does only ever adds.
+tell what Envoy's own Wasm host shares between workers; and hot. In more and shorter turns than the others.
 """
 
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy, wasm_filter
-from harness.measure import interleaved
+from harness.measure import interleaved, undisturbed
 from harness.paced import Paced
 
 from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
 
 CORES = "0,1"
 SECONDS = 0.5
-ROUNDS_FACTOR = 4
+ROUNDS_FACTOR = 2
 
 
 def run(setting: Setting, scratch: Path) -> Sweep:
@@ -68,7 +67,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
 
 
 def sweep(samples: dict) -> Sweep:
-    cost = {name: quantiles([sample.cpu_us for sample in of_one], n=4)[0] for name, of_one in samples.items()}
+    cost = {name: undisturbed([sample.cpu_us for sample in of_one]) for name, of_one in samples.items()}
     report = {}
     for name in ("alone", "pair", "two"):
         report[f"{name}_bare_us"] = cost[f"{name}_bare"]

@@ -102,13 +102,17 @@ impl Load {
         let start = Instant::now() + HEAD_START;
         let parts: Vec<Result<Outcome, Failure>> = thread::scope(|scope| {
             let senders: Vec<_> = (0..self.connections)
-                .map(|number| scope.spawn({
-                    let next = &next;
-                    move || self.send(number, start, next)
-                }))
+                .map(|number| {
+                    scope.spawn({
+                        let next = &next;
+                        move || self.send(number, start, next)
+                    })
+                })
                 .collect();
             let joined = senders.into_iter().map(|sender| sender.join());
-            joined.map(|part| part.unwrap_or_else(|_| Err(Failure::new("a sender has panicked")))).collect()
+            joined
+                .map(|part| part.unwrap_or_else(|_| Err(Failure::new("a sender has panicked"))))
+                .collect()
         });
         let mut outcome = Outcome::default();
         for part in parts {
@@ -156,12 +160,18 @@ impl Load {
 impl Requests {
     fn from_file(file: &PathBuf) -> Result<Self, Failure> {
         let text = fs::read(file).map_err(Failure::of(format_args!("reading {}", file.display())))?;
-        let ends = (END.len()..=text.len()).filter(|&end| text[..end].ends_with(END)).collect();
+        let ends = (END.len()..=text.len())
+            .filter(|&end| text[..end].ends_with(END))
+            .collect();
         Ok(Self { text, ends })
     }
 
     fn get(&self, index: usize) -> Option<&[u8]> {
-        let begin = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
+        let begin = index
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied()
+            .unwrap_or_default();
         self.text.get(begin..*self.ends.get(index)?)
     }
 }
@@ -178,7 +188,9 @@ impl Connection {
         let attempt = format!("connecting to port {port}");
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(Failure::of(&attempt))?;
         stream.set_nodelay(true).map_err(Failure::of(&attempt))?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(Failure::of(&attempt))?;
+        stream
+            .set_read_timeout(Some(ANSWER_LIMIT))
+            .map_err(Failure::of(&attempt))?;
         Ok(Self(stream))
     }
 
@@ -197,7 +209,9 @@ impl Connection {
             }
             if read == 0 || received.windows(END.len()).any(|window| window == END) {
                 let what = String::from_utf8_lossy(received);
-                return Err(Failure::new(format!("a request was not answered with 200 alone, but with {what:?}")));
+                return Err(Failure::new(format!(
+                    "a request was not answered with 200 alone, but with {what:?}"
+                )));
             }
         }
     }

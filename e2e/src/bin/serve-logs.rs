@@ -10,7 +10,9 @@ use credence_e2e::stand_in::{Log, StandIn};
 fn main() -> Result<(), Failure> {
     let mut served = Vec::new();
     for argument in std::env::args().skip(1) {
-        let subjects = argument.parse().map_err(Failure::of(format_args!("reading {argument}")))?;
+        let subjects = argument
+            .parse()
+            .map_err(Failure::of(format_args!("reading {argument}")))?;
         served.push(StandIn::serve(Log::of_principals(SEQ, subjects))?);
     }
     if served.is_empty() {
@@ -18,7 +20,9 @@ fn main() -> Result<(), Failure> {
     }
     let ports: Vec<u16> = served.iter().map(StandIn::port).collect();
     println!(r#"{{"log_id": "{}", "ports": {ports:?}}}"#, StandIn::LOG_ID);
-    io::stdin().read_to_end(&mut Vec::new()).map_err(Failure::of("waiting for the end of the input"))?;
+    io::stdin()
+        .read_to_end(&mut Vec::new())
+        .map_err(Failure::of("waiting for the end of the input"))?;
     Ok(())
 }
 
