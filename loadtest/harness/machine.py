@@ -28,8 +28,9 @@ def describe(envoy: str) -> None:
 
 
 def facts(envoy: str) -> dict[str, str]:
+    linux = platform.release().split("-")[0]
     return {
-        "machine": f"{cpu_model()}, {os.cpu_count()} cores, Linux {platform.release()}, {platform.machine()}",
+        "machine": f"{cpu_model()}, {os.cpu_count()} cores, Linux {linux}, {platform.machine()}",
         "envoy": first_match(r"version: (.*)", output(envoy, "--version")),
         "wrk": first_match(r"wrk (.*?) Copyright", output("wrk", "-v")),
     }

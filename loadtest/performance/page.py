@@ -8,17 +8,35 @@ Results = dict[str, dict]
 PEERS = {
     "bare": ("no filter", "Envoy answers by itself"),
     "noop": ("Wasm filter that does nothing", "calls into the VM; decides nothing"),
-    "jwt_cached": ("jwt_authn, cached", "a JWT that is known: issuer, audience, expiry. No tool, arguments, revocation, record"),
+    "jwt_cached": (
+        "jwt_authn, cached",
+        "a JWT that is known: issuer, audience, expiry. No tool, arguments, revocation, record",
+    ),
     "jwt_cold": ("jwt_authn", "the same, and one Ed25519 signature"),
-    "hot": ("**Credence, hot (L1)**", "a delegation that this worker knows: tool, arguments, expiry, revocation, identity headers, evidence"),
+    "hot": (
+        "**Credence, hot (L1)**",
+        "a delegation that this worker knows: tool, arguments, expiry, revocation, identity headers, evidence",
+    ),
     "shared": ("**Credence, shared (L2)**", "the same, which another worker has verified: parsed again"),
-    "cold": ("**Credence, cold**", "a token that nobody has seen, under a parent that is known: one Ed25519 signature, and all of the above"),
-    "proof": ("**Credence, with proof**", "a known delegation and a new proof: one Ed25519 signature, used once, and all of the above"),
+    "cold": (
+        "**Credence, cold**",
+        "a token that nobody has seen, under a parent that is known: one Ed25519 signature, and all of the above",
+    ),
+    "proof": (
+        "**Credence, with proof**",
+        "a known delegation and a new proof: one Ed25519 signature, used once, and all of the above",
+    ),
     "shadow": ("**Credence, shadow**", "as hot, but the request goes on as it came"),
     "mixed": ("**Credence, mixed**", "of ten requests nine hot, one cold"),
     "ext_authz": ("ext_authz, allowed at once", "one gRPC call to a process beside Envoy, which decides nothing"),
-    "ext_authz_opa_cached": ("ext_authz, OPA, cached", "the same; OPA's engine looks at route, scope, and a JWT that is known"),
-    "ext_authz_opa": ("ext_authz, OPA", "the same, and one Ed25519 signature. No hand-overs, arguments, revocation, record"),
+    "ext_authz_opa_cached": (
+        "ext_authz, OPA, cached",
+        "the same; OPA's engine looks at route, scope, and a JWT that is known",
+    ),
+    "ext_authz_opa": (
+        "ext_authz, OPA",
+        "the same, and one Ed25519 signature. No hand-overs, arguments, revocation, record",
+    ),
 }
 
 REQUESTS_PER_SECOND = 100_000
@@ -37,11 +55,18 @@ REVOCATIONS = (0, 1000, 100_000, 1_000_000)
 
 def runs(results: Results) -> str:
     rows = [
-        [f"`make bench BENCH={name}`", document["date"], f"`{document['commit']}`", f"[{name}.json](../loadtest/results/{name}.json)"]
+        [
+            f"`make bench BENCH={name}`",
+            document["date"],
+            f"`{document['commit']}`",
+            f"[{name}.json](../loadtest/results/{name}.json)",
+        ]
         for name, document in results.items()
     ]
     facts = results["peers"]["facts"]
-    beneath = [f"{facts['machine']}. Envoy {facts['envoy'].split('/')[1]}, wrk {facts['wrk'].split('-')[0].removeprefix('debian/')}, OPA {facts['opa']}."]
+    beneath = [
+        f"{facts['machine']}. Envoy {facts['envoy'].split('/')[1]}, wrk {facts['wrk'].split('-')[0].removeprefix('debian/')}, OPA {facts['opa']}."
+    ]
     return table(["benchmark", "date", "commit", "result"], rows) + "\n\n" + "\n".join(beneath)
 
 
@@ -50,21 +75,37 @@ def cost_of_peers(results: Results) -> str:
     rows = []
     for name, (called, does) in PEERS.items():
         is_bare = name == "bare"
-        rows.append([
-            called,
-            does,
-            f"{figures[f'{name}_us']:.1f}" + (" (whole)" if is_bare else ""),
-            f"{figures[f'{name}_everything_us']:.1f}",
-            "1" if is_bare else f"{ratios[f'{name}_everything_by_bare']:.2f}",
-            f"{figures[f'{name}_rps']:,}",
-        ])
-    return table(["case", "what it does", "adds to Envoy's CPU, µs", "adds to everything's CPU, µs", "everything, × no filter", "requests/s"], rows)
+        rows.append(
+            [
+                called,
+                does,
+                f"{figures[f'{name}_us']:.1f}" + (" (whole)" if is_bare else ""),
+                f"{figures[f'{name}_everything_us']:.1f}",
+                "1" if is_bare else f"{ratios[f'{name}_everything_by_bare']:.2f}",
+                f"{figures[f'{name}_rps']:,}",
+            ]
+        )
+    return table(
+        [
+            "case",
+            "what it does",
+            "adds to Envoy's CPU, µs",
+            "adds to everything's CPU, µs",
+            "everything, × no filter",
+            "requests/s",
+        ],
+        rows,
+    )
 
 
 def latency_of_peers(results: Results) -> str:
     figures = results["peers"]["figures"]
     rows = [
-        [called, *(f"{figures[f'{name}_{percentile}_ms']:.2f}" for percentile in ("p50", "p99", "p99_9")), memory(name, figures)]
+        [
+            called,
+            *(f"{figures[f'{name}_{percentile}_ms']:.2f}" for percentile in ("p50", "p99", "p99_9")),
+            memory(name, figures),
+        ]
         for name, (called, _) in PEERS.items()
     ]
     return table(["case", "p50, ms", "p99, ms", "p99.9, ms", "memory, MiB"], rows)
@@ -83,7 +124,11 @@ def two_workers(results: Results) -> str:
         "two": "one process of two workers",
     }
     rows = [
-        [what, *(f"{figures[f'workers_{name}_{part}']:.2f}" for part in ("bare_us", "noop_us", "hot_us")), f"{figures[f'workers_{name}_hot_rps']:,.0f}"]
+        [
+            what,
+            *(f"{figures[f'workers_{name}_{part}']:.2f}" for part in ("bare_us", "noop_us", "hot_us")),
+            f"{figures[f'workers_{name}_hot_rps']:,.0f}",
+        ]
         for name, what in called.items()
     ]
     return table(["", "no filter, µs", "a filter that does nothing adds", "hot adds", "hot, requests/s"], rows)
@@ -92,7 +137,8 @@ def two_workers(results: Results) -> str:
 def rates(results: Results) -> str:
     figures = results["scaling"]["figures"]
     rows = [
-        [called, *(f"{figures[f'rates_{name}_{rate}_whole_us']:.1f}" for rate in RATES)] for name, called in RATE_CASES.items()
+        [called, *(f"{figures[f'rates_{name}_{rate}_whole_us']:.1f}" for rate in RATES)]
+        for name, called in RATE_CASES.items()
     ]
     return table(["CPU of a request, µs, at", *(f"{int(rate):,}/s" for rate in RATES[:-1]), "as many as it can"], rows)
 
@@ -244,7 +290,8 @@ def pictures(results: Results) -> dict[str, str]:
     ]
     percentiles = ["p50", "p99", "p99.9"]
     latencies = [
-        (called, [peers[f"{name}_{percentile.replace('.', '_')}_ms"] for percentile in percentiles]) for name, called in names.items()
+        (called, [peers[f"{name}_{percentile.replace('.', '_')}_ms"] for percentile in percentiles])
+        for name, called in names.items()
     ]
     rate = results["peers"]["method"]["rate"]
 
@@ -263,7 +310,9 @@ def pictures(results: Results) -> dict[str, str]:
             [f"{int(rate):,}" for rate in RATES[:-1]] + ["all it can"],
             {called: [scaling[f"rates_{name}_{rate}_whole_us"] for rate in RATES] for name, called in RATE_CASES.items()},
         ),
-        "rules.svg": picture.lines("What the filter adds, hot, µs", "rules", short(RULES), {"hot": swept("rules_rules", RULES)}),
+        "rules.svg": picture.lines(
+            "What the filter adds, hot, µs", "rules", short(RULES), {"hot": swept("rules_rules", RULES)}
+        ),
         "depth.svg": picture.lines(
             "What the filter adds, µs",
             "tokens in the chain",
@@ -271,7 +320,10 @@ def pictures(results: Results) -> dict[str, str]:
             {"known": swept("depth_known", DEPTHS), "verified with each request": swept("depth_verified", DEPTHS)},
         ),
         "tokens.svg": picture.lines(
-            "What the filter adds, µs", "tokens in use, of which a worker remembers 100,000", short(TOKENS), {"any of them": swept("tokens_tokens", TOKENS)}
+            "What the filter adds, µs",
+            "tokens in use, of which a worker remembers 100,000",
+            short(TOKENS),
+            {"any of them": swept("tokens_tokens", TOKENS)},
         ),
         "revocations.svg": picture.lines(
             "What the filter adds, µs",

@@ -48,14 +48,14 @@ def bars(title: str, series: list[str], rows: list[tuple[str, list[float]]], dig
 def dots(title: str, series: list[str], rows: list[tuple[str, list[float]]]) -> str:
     """Each row's values on one logarithmic axis."""
     values = [value for _, of_row in rows for value in of_row]
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    low, high = math.log10(min(values)) - 0.1, math.log10(max(values)) + 0.1
     bottom = TOP + len(rows) * ROW
 
     def place(value: float) -> float:
         return LABELS + (math.log10(value) - low) / (high - low) * (PLOT + 40)
 
     parts = [heading(title), *legend(series)]
-    for power in range(low, high + 1):
+    for power in range(math.ceil(low), math.floor(high) + 1):
         x = place(10**power)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
         parts.append(text(x, bottom + 16, f"{10.0**power:g} ms", "middle quiet"))

@@ -23,7 +23,14 @@ def run(setting: Setting, scratch: Path) -> Sweep:
             # All go to the first one's listener: they differ in what is sent.
             first = credence.case_of(f"{name}_{TOKENS[0]}", issuer, plane, setting.module, limits, chains[TOKENS[0]])
             others = [
-                Case(f"{name}_{tokens}", [], path=first.path, headers={"delegation": chains[tokens]}, status_without_headers=401, at=first.name)
+                Case(
+                    f"{name}_{tokens}",
+                    [],
+                    path=first.path,
+                    headers={"delegation": chains[tokens]},
+                    status_without_headers=401,
+                    at=first.name,
+                )
                 for tokens in TOKENS[1:]
             ]
             return [first, *others]

@@ -37,8 +37,14 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         samples = interleaved(take, setting.rounds)
     return Sweep(
         # Whole, not what is added: what a request costs is to be seen.
-        figures={f"{name}_whole_us": round(undisturbed([sample.cpu_us for sample in of_one]), 2) for name, of_one in samples.items()}
-        | {f"{case.name}_saturated_rps": round(median(sample.rps for sample in samples[f"{case.name}_saturated"])) for case in cases},
+        figures={
+            f"{name}_whole_us": round(undisturbed([sample.cpu_us for sample in of_one]), 2)
+            for name, of_one in samples.items()
+        }
+        | {
+            f"{case.name}_saturated_rps": round(median(sample.rps for sample in samples[f"{case.name}_saturated"]))
+            for case in cases
+        },
         ratios={},
         samples={name: [asdict(sample) for sample in of_one] for name, of_one in samples.items()},
     )

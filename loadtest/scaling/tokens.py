@@ -56,7 +56,9 @@ def run(setting: Setting, scratch: Path) -> Sweep:
     bare_us = cost.pop("bare")
     added_us = {name: value - bare_us for name, value in cost.items()}
     return Sweep(
-        figures={"bare_us": round(bare_us, 2)} | {f"{name}_us": round(value, 2) for name, value in added_us.items()} | growth,
+        figures={"bare_us": round(bare_us, 2)}
+        | {f"{name}_us": round(value, 2) for name, value in added_us.items()}
+        | growth,
         ratios={f"{name}_by_bare": round(1 + value / bare_us, 3) for name, value in added_us.items()},
         samples={name: [asdict(sample) for sample in of_one] for name, of_one in samples.items()},
     )

@@ -28,8 +28,8 @@ from harness.paced import Paced
 from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
 
 CORES = "0,1"
-SECONDS = 0.5
-ROUNDS_FACTOR = 2
+SECONDS = 0.25
+ROUNDS_FACTOR = 5
 
 
 def run(setting: Setting, scratch: Path) -> Sweep:
