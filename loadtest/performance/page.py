@@ -64,10 +64,10 @@ def runs(results: Results) -> str:
         for name, document in results.items()
     ]
     facts = results["peers"]["facts"]
-    beneath = [
-        f"{facts['machine']}. Envoy {facts['envoy'].split('/')[1]}, wrk {facts['wrk'].split('-')[0].removeprefix('debian/')}, OPA {facts['opa']}."
-    ]
-    return table(["benchmark", "date", "commit", "result"], rows) + "\n\n" + "\n".join(beneath)
+    # Both are told with where they were built.
+    envoy, wrk = facts["envoy"].split("/")[1], facts["wrk"].split("-")[0].removeprefix("debian/")
+    beneath = f"{facts['machine']}. Envoy {envoy}, wrk {wrk}, OPA {facts['opa']}."
+    return table(["benchmark", "date", "commit", "result"], rows) + "\n\n" + beneath
 
 
 def cost_of_peers(results: Results) -> str:
@@ -198,57 +198,6 @@ def planned(results: Results) -> str:
     return table(["", f"CPU of a request at {PLANNED_RATE:,}/s, µs", "a worker is busy", "workers", "cores used"], rows)
 
 
-def prototypes(results: Results) -> str:
-    peers, scaling = results["peers"]["figures"], results["scaling"]["figures"]
-    token, memory_figures = results["token"]["figures"], results["memory"]["figures"]
-    revocation, ledger = results["revocation"]["figures"], results["ledger"]["figures"]
-    subject = scaling["revocations_known_1000000_growth_mib"] * 2**20 / 2 / 1e6
-    rate = results["peers"]["method"]["rate"]
-    rows = [
-        [
-            "cold decision, median 1.42 ms",
-            f"p50 of the whole request {peers['cold_p50_ms']:.2f} ms at {rate:,}/s, {peers['bare_p50_ms']:.2f} ms without a filter; {peers['cold_us']:.0f} µs of CPU",
-            "ours is seen from the client and has Envoy in it; one signature under a known parent, evidence recorded",
-        ],
-        [
-            "hot decision, median 18 µs",
-            f"{peers['hot_us']:.1f} µs of CPU; p50 of the whole request {peers['hot_p50_ms']:.2f} ms, {peers['bare_p50_ms']:.2f} ms without a filter",
-            "ours has the calls between Envoy and the VM, revocation, arguments, headers and evidence in it",
-        ],
-        [
-            "96 bytes an entry",
-            f"a remembered delegation {memory_figures['chain_bytes']:,.0f} bytes in a worker, 80 in what workers share; a subject with revocations {subject:.0f} bytes",
-            "ours keeps the parsed chain, so that a hit parses nothing; what is shared is a seal alone, and a hit parses",
-        ],
-        [
-            "revocation within 200 ms",
-            f"{revocation['p50_ms']:.1f} ms (p50), {revocation['p99_ms']:.1f} ms (p99) to the slower of two busy workers",
-            "from the call to the first denial, on disk and acknowledged in between; on loopback",
-        ],
-        [
-            "audit, p99 800 ms",
-            f"{ledger['ack_p99_ms']:.0f} ms at {ledger['events_per_s']:,.0f} events/s",
-            "until an event is on disk, in a Merkle tree, and acknowledged; a filter hands over up to 50 ms of decisions at a time",
-        ],
-        [
-            "Ed25519 verification 19 to 47 µs, native",
-            f"{token['raw_us']:.0f} µs native; {peers['cold_us'] - peers['hot_us']:.0f} µs more for a cold request than a hot one, in Envoy",
-            "the same arithmetic, strict, compiled to Wasm; with tables for keys that come often",
-        ],
-        [
-            "chain of depth 2 in 43.5 µs",
-            f"{scaling['depth_verified_2_us']:.0f} µs for the whole request with two tokens, {scaling['depth_known_2_us']:.1f} µs once they are known",
-            "every token's signature, linkage, constraints and revocation, in Wasm; theirs is native",
-        ],
-        [
-            "batches of 100,000 a second",
-            f"{token['batch_per_s']:,.0f} signatures/s on two cores, native",
-            "in batches of 64, for verifying evidence again; never for a decision, for a batch accepts what single verification denies",
-        ],
-    ]
-    return table(["prototype's claim", "ours", "what differs"], rows)
-
-
 def whole(figures: dict, name: str, kind: str) -> float:
     """The filter's cost with Envoy's own."""
     return figures[f"bare_{kind}"] + (0 if name == "bare" else figures[f"{name}_{kind}"])
@@ -273,7 +222,14 @@ TABLES = {
     "capacity": capacity,
     "checks": checks,
     "planned": planned,
-    "prototypes": prototypes,
+}
+
+# Figures that are made of others.
+COMPUTED = {
+    "bytes of a subject": lambda results: (
+        results["scaling"]["figures"]["revocations_known_1000000_growth_mib"] * 2**20 / 2 / 1e6
+    ),
+    "cold beyond hot": lambda results: results["peers"]["figures"]["cold_us"] - results["peers"]["figures"]["hot_us"],
 }
 
 

@@ -116,6 +116,7 @@ def text(x: float, y: float, what: str, kind: str) -> str:
 
 
 def document(parts: list[str], height: float, title: str) -> str:
-    begin = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
+    size = f'viewBox="0 0 {WIDTH} {height:.0f}"'
+    begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
     page = f'<rect class="page" width="{WIDTH}" height="{height:.0f}"/>'
     return "\n".join([begin, f"<style>{STYLE}</style>", page, *parts, "</svg>", ""])
