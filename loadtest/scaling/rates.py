@@ -9,10 +9,10 @@ from statistics import median
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import interleaved, undisturbed
+from harness.measure import CONNECTIONS, interleaved, undisturbed
 from harness.paced import Paced
 
-from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
+from .sweep import Setting, Sweep, paced_sample
 
 RATES = (1000, 3000, 10_000, 20_000)
 # As fast as it is answered.
