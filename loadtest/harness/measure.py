@@ -6,12 +6,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import TypeVar
 
+from . import calm
 from .case import Case
 from .envoy import Envoy
 
@@ -31,6 +32,8 @@ class Sample:
     cpu_us: float
     everything_us: float
     rps: float
+    # How slow the machine was: the slower of two fixed computations before and after.
+    probe_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,9 @@ def interleaved(take: dict[str, Callable[[], Taken]], rounds: int) -> dict[str, 
         # Each round starts with another case, so that none always follows the same neighbour's warm caches.
         first = round_number % len(names)
         for name in names[first:] + names[:first]:
-            taken[name].append(take[name]())
+            before = calm.wait()
+            sample = take[name]()
+            taken[name].append(replace(sample, probe_ms=round(max(before, calm.probe()), 3)))
     return taken
 
 
@@ -93,31 +98,33 @@ def figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
     return {name: figure(of_case, base) for name, of_case in samples.items()}
 
 
-def undisturbed_figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
-    """The same for many short samples: of quartiles instead of medians, so that whole runs can be compared."""
-    base_us, base_everything_us = costs_of(next(iter(samples.values())))
-    undisturbed_of = {}
-    for name, of_case in samples.items():
-        cpu_us, everything_us = costs_of(of_case)
-        undisturbed_of[name] = Figure(
+def calm_figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
+    """The same of the samples that were taken while the machine was calmest."""
+    calm_samples = {name: calmest(of_case) for name, of_case in samples.items()}
+    base = next(iter(calm_samples.values()))
+    base_us, base_everything_us = median_of(base, "cpu_us"), median_of(base, "everything_us")
+    report = {}
+    for name, of_case in calm_samples.items():
+        cpu_us, everything_us = median_of(of_case, "cpu_us"), median_of(of_case, "everything_us")
+        report[name] = Figure(
             cpu_us=cpu_us,
             least_us=min(sample.cpu_us for sample in of_case),
             most_us=max(sample.cpu_us for sample in of_case),
             added_us=cpu_us - base_us,
             everything_us=everything_us,
             everything_added_us=everything_us - base_everything_us,
-            rps=-undisturbed([-sample.rps for sample in of_case]),
+            rps=median_of(of_case, "rps"),
         )
-    return undisturbed_of
+    return report
 
 
-def costs_of(samples: list[Sample]) -> tuple[float, float]:
-    return undisturbed([sample.cpu_us for sample in samples]), undisturbed([sample.everything_us for sample in samples])
+def calmest(samples: list[Taken]) -> list[Taken]:
+    """A third of them, by what the machine was like and not by what was measured."""
+    return sorted(samples, key=lambda sample: sample.probe_ms)[: max(3, len(samples) // 3)]
 
 
-def undisturbed(values: Sequence[float]) -> float:
-    """The lower quartile: whatever else the machine does only ever adds."""
-    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
+def median_of(samples: list[Taken], member: str) -> float:
+    return median(getattr(sample, member) for sample in samples)
 
 
 def figure(samples: list[Sample], base: list[Sample]) -> Figure:

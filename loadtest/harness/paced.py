@@ -2,11 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .case import Case
-from .measure import LOAD_CORE
+from .envoy import Envoy
+from .measure import LOAD_CORE, cpu_seconds
 
 HOST = "payments.example"
 
@@ -52,3 +54,36 @@ def request(case: Case, changing: dict[str, str]) -> bytes:
 def write(file: Path, requests: Iterable[bytes]) -> None:
     with file.open("wb") as out:
         out.writelines(requests)
+
+
+@dataclass(frozen=True)
+class PacedSample:
+    """What the Envoys did in one turn."""
+
+    # CPU time of the Envoys per request, and of them with those beside them that work for it.
+    cpu_us: float
+    everything_us: float
+    rps: float
+    p50_ms: float
+    p99_ms: float
+    p99_9_ms: float
+    # As a measure.Sample has it.
+    probe_ms: float = 0.0
+
+
+def paced_sample(
+    paced: Paced, envoys: Sequence[Envoy], case: Case, file: Path, beside: Sequence[int] = (), **load: object
+) -> PacedSample:
+    """Each of the Envoys gets the same share of the load."""
+    own = [envoy.pid for envoy in envoys]
+    before = {pid: cpu_seconds(pid) for pid in (*own, *beside)}
+    taken = paced.run(file, [envoy.port(case) for envoy in envoys], **load)
+    used = {pid: cpu_seconds(pid) - then for pid, then in before.items()}
+    return PacedSample(
+        cpu_us=sum(used[pid] for pid in own) / taken["requests"] * 1e6,
+        everything_us=sum(used.values()) / taken["requests"] * 1e6,
+        rps=taken["rps"],
+        p50_ms=taken["p50_ms"],
+        p99_ms=taken["p99_ms"],
+        p99_9_ms=taken["p99_9_ms"],
+    )

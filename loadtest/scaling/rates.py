@@ -4,15 +4,14 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import CONNECTIONS, interleaved, undisturbed
-from harness.paced import Paced
+from harness.measure import CONNECTIONS, calmest, interleaved, median_of
+from harness.paced import Paced, paced_sample
 
-from .sweep import Setting, Sweep, paced_sample
+from .sweep import Setting, Sweep
 
 RATES = (1000, 3000, 10_000, 20_000)
 # As fast as it is answered.
@@ -37,12 +36,9 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         samples = interleaved(take, setting.rounds)
     return Sweep(
         # Whole, not what is added: what a request costs is to be seen.
-        figures={
-            f"{name}_whole_us": round(undisturbed([sample.cpu_us for sample in of_one]), 2)
-            for name, of_one in samples.items()
-        }
+        figures={f"{name}_whole_us": round(median_of(calmest(of_one), "cpu_us"), 2) for name, of_one in samples.items()}
         | {
-            f"{case.name}_saturated_rps": round(median(sample.rps for sample in samples[f"{case.name}_saturated"]))
+            f"{case.name}_saturated_rps": round(median_of(calmest(samples[f"{case.name}_saturated"]), "rps"))
             for case in cases
         },
         ratios={},

@@ -1,15 +1,13 @@
 """What the sweeps have in common."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.case import Case
 from harness.credence import Tool
 from harness.envoy import Envoy
-from harness.measure import cpu_seconds, measure_samples, undisturbed_figures
-from harness.paced import Paced
+from harness.measure import calm_figures, measure_samples
 
 # For as fast as it is answered, of each worker.
 CONNECTIONS = 16
@@ -46,7 +44,7 @@ def added(setting: Setting, cases: list[Case], scratch: Path) -> Sweep:
 
 
 def of_samples(samples: dict) -> Sweep:
-    base, *others = undisturbed_figures(samples).items()
+    base, *others = calm_figures(samples).items()
     bare = base[1].cpu_us
     return Sweep(
         figures={"bare_us": round(bare, 2)} | {f"{name}_us": round(figure.added_us, 2) for name, figure in others},
@@ -63,19 +61,3 @@ def growth_mib(setting: Setting, cases: list[Case], scratch: Path) -> dict[str, 
             envoy.check(case)
             memory[case.name] = envoy.settled_memory_mib()
     return {name: round(taken - memory[cases[0].name], 1) for name, taken in memory.items()}
-
-
-@dataclass(frozen=True)
-class PacedSample:
-    cpu_us: float
-    rps: float
-    p50_ms: float
-    p99_ms: float
-
-
-def paced_sample(paced: Paced, envoys: Sequence[Envoy], case: Case, file: Path, **load: object) -> PacedSample:
-    """The CPU time of all these Envoys per request, each getting the same share of them."""
-    before = sum(cpu_seconds(envoy.pid) for envoy in envoys)
-    taken = paced.run(file, [envoy.port(case) for envoy in envoys], **load)
-    used = sum(cpu_seconds(envoy.pid) for envoy in envoys) - before
-    return PacedSample(used / taken["requests"] * 1e6, taken["rps"], taken["p50_ms"], taken["p99_ms"])

@@ -14,9 +14,9 @@ from pathlib import Path
 from harness import credence, paced
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import LOAD_CORE, interleaved, undisturbed
+from harness.measure import LOAD_CORE, calmest, interleaved, median_of
 
-from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
+from .sweep import CONNECTIONS, Setting, Sweep
 
 COUNTS = (1, 100, 10_000, 100_000, 1_000_000)
 REMEMBERED = 100_000
@@ -47,12 +47,12 @@ def run(setting: Setting, scratch: Path) -> Sweep:
             growth[f"tokens_{count}_growth_mib"] = round(envoy.memory_mib() - before, 1)
 
         settings = {"seconds": setting.seconds, "order": "random", "connections": CONNECTIONS}
-        take = {"bare": partial(paced_sample, load, [envoy], bare, load.requests(bare, 1), **settings)}
+        take = {"bare": partial(paced.paced_sample, load, [envoy], bare, load.requests(bare, 1), **settings)}
         for count, case in cases.items():
-            take[case.name] = partial(paced_sample, load, [envoy], case, files[count], **settings)
+            take[case.name] = partial(paced.paced_sample, load, [envoy], case, files[count], **settings)
         samples = interleaved(take, setting.rounds)
 
-    cost = {name: undisturbed([sample.cpu_us for sample in of_one]) for name, of_one in samples.items()}
+    cost = {name: median_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
     bare_us = cost.pop("bare")
     added_us = {name: value - bare_us for name, value in cost.items()}
     return Sweep(

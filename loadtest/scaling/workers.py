@@ -17,15 +17,14 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy, wasm_filter
-from harness.measure import interleaved, undisturbed
-from harness.paced import Paced
+from harness.measure import calmest, interleaved, median_of
+from harness.paced import Paced, paced_sample
 
-from .sweep import CONNECTIONS, Setting, Sweep, paced_sample
+from .sweep import CONNECTIONS, Setting, Sweep
 
 CORES = "0,1"
 SECONDS = 0.25
@@ -67,13 +66,13 @@ def run(setting: Setting, scratch: Path) -> Sweep:
 
 
 def sweep(samples: dict) -> Sweep:
-    cost = {name: undisturbed([sample.cpu_us for sample in of_one]) for name, of_one in samples.items()}
+    cost = {name: median_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
     report = {}
     for name in ("alone", "pair", "two"):
         report[f"{name}_bare_us"] = cost[f"{name}_bare"]
         report[f"{name}_noop_us"] = cost[f"{name}_noop"] - cost[f"{name}_bare"]
         report[f"{name}_hot_us"] = cost[f"{name}_hot"] - cost[f"{name}_bare"]
-        report[f"{name}_hot_rps"] = median(sample.rps for sample in samples[f"{name}_hot"])
+        report[f"{name}_hot_rps"] = median_of(calmest(samples[f"{name}_hot"]), "rps")
     ratios = {
         "two_by_pair": report["two_hot_us"] / report["pair_hot_us"],
         # Of that, what is the filter's own and not the Wasm host's.
