@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import TypeVar
 
 from . import calm
@@ -102,10 +102,10 @@ def calm_figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
     """The same of the samples that were taken while the machine was calmest."""
     calm_samples = {name: calmest(of_case) for name, of_case in samples.items()}
     base = next(iter(calm_samples.values()))
-    base_us, base_everything_us = median_of(base, "cpu_us"), median_of(base, "everything_us")
+    base_us, base_everything_us = quartile_of(base, "cpu_us"), quartile_of(base, "everything_us")
     report = {}
     for name, of_case in calm_samples.items():
-        cpu_us, everything_us = median_of(of_case, "cpu_us"), median_of(of_case, "everything_us")
+        cpu_us, everything_us = quartile_of(of_case, "cpu_us"), quartile_of(of_case, "everything_us")
         report[name] = Figure(
             cpu_us=cpu_us,
             least_us=min(sample.cpu_us for sample in of_case),
@@ -119,12 +119,18 @@ def calm_figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
 
 
 def calmest(samples: list[Taken]) -> list[Taken]:
-    """A third of them, by what the machine was like and not by what was measured."""
-    return sorted(samples, key=lambda sample: sample.probe_ms)[: max(3, len(samples) // 3)]
+    """Half of them, by what the machine was like and not by what was measured."""
+    return sorted(samples, key=lambda sample: sample.probe_ms)[: max(3, len(samples) // 2)]
 
 
 def median_of(samples: list[Taken], member: str) -> float:
     return median(getattr(sample, member) for sample in samples)
+
+
+def quartile_of(samples: list[Taken], member: str) -> float:
+    """The lower one: whatever else the machine did meanwhile has only added to a time."""
+    values = [getattr(sample, member) for sample in samples]
+    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
 
 
 def figure(samples: list[Sample], base: list[Sample]) -> Figure:

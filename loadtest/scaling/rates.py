@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import CONNECTIONS, calmest, interleaved, median_of
+from harness.measure import CONNECTIONS, calmest, interleaved, median_of, quartile_of
 from harness.paced import Paced, paced_sample
 
 from .sweep import Setting, Sweep
@@ -36,7 +36,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         samples = interleaved(take, setting.rounds)
     return Sweep(
         # Whole, not what is added: what a request costs is to be seen.
-        figures={f"{name}_whole_us": round(median_of(calmest(of_one), "cpu_us"), 2) for name, of_one in samples.items()}
+        figures={f"{name}_whole_us": round(quartile_of(calmest(of_one), "cpu_us"), 2) for name, of_one in samples.items()}
         | {
             f"{case.name}_saturated_rps": round(median_of(calmest(samples[f"{case.name}_saturated"]), "rps"))
             for case in cases

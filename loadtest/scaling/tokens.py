@@ -14,7 +14,7 @@ from pathlib import Path
 from harness import credence, paced
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import LOAD_CORE, calmest, interleaved, median_of
+from harness.measure import LOAD_CORE, calmest, interleaved, quartile_of
 
 from .sweep import CONNECTIONS, Setting, Sweep
 
@@ -52,7 +52,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
             take[case.name] = partial(paced.paced_sample, load, [envoy], case, files[count], **settings)
         samples = interleaved(take, setting.rounds)
 
-    cost = {name: median_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
+    cost = {name: quartile_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
     bare_us = cost.pop("bare")
     added_us = {name: value - bare_us for name, value in cost.items()}
     return Sweep(

@@ -21,7 +21,7 @@ from pathlib import Path
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy, wasm_filter
-from harness.measure import calmest, interleaved, median_of
+from harness.measure import calmest, interleaved, median_of, quartile_of
 from harness.paced import Paced, paced_sample
 
 from .sweep import CONNECTIONS, Setting, Sweep
@@ -66,7 +66,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
 
 
 def sweep(samples: dict) -> Sweep:
-    cost = {name: median_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
+    cost = {name: quartile_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
     report = {}
     for name in ("alone", "pair", "two"):
         report[f"{name}_bare_us"] = cost[f"{name}_bare"]
