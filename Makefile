@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-revocation bench-needs-rules bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,7 +51,7 @@ oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/
 test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
 
-lint: lint-shell lint-kubernetes lint-cluster-commands lint-dockerfiles lint-observability lint-mesh ## Format, clippy, documentation, dependencies and scripts: all without a warning
+lint: lint-shell lint-performance lint-kubernetes lint-cluster-commands lint-dockerfiles lint-observability lint-mesh ## Format, clippy, documentation, dependencies and scripts: all without a warning
 	@scripts/setup-rust.sh lint
 	@echo "==> Formatting"
 	@cargo fmt --all --check
@@ -74,6 +74,10 @@ lint: lint-shell lint-kubernetes lint-cluster-commands lint-dockerfiles lint-obs
 lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
+
+lint-performance:
+	@echo "==> Figures of docs/performance.md"
+	@loadtest/performance-page --check
 
 # The first time it builds Kubernetes' own checks, which takes minutes.
 lint-kubernetes: build
@@ -105,7 +109,7 @@ lint-observability:
 	@scripts/check-alerts.sh
 	@scripts/lint-compose.sh
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, k6, ledger, log, memory, revocation, rules, signatures, snapshot, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
 
@@ -134,12 +138,25 @@ bench-needs-memory: build wasm envoy
 	@scripts/setup-bench.sh
 	@cargo build --locked --release -p credence-e2e --bin mint-many
 
+bench-needs-peers: build wasm envoy
+	@scripts/build-wasm.sh noop
+	@scripts/setup-bench.sh
+	@scripts/setup-authorizer.sh >/dev/null
+	@cargo build --locked --release -p credence-e2e --bin paced-load
+
+bench-needs-performance: bench-needs-peers bench-needs-scaling bench-needs-token bench-needs-memory bench-needs-revocation bench-needs-ledger
+
 bench-needs-revocation: build wasm envoy
 	@scripts/setup-bench.sh
 	@cargo build --locked --release -p credence-e2e --bin propagation
 
 bench-needs-rules: build wasm envoy
 	@scripts/setup-bench.sh
+
+bench-needs-scaling: build wasm envoy
+	@scripts/build-wasm.sh noop
+	@scripts/setup-bench.sh
+	@cargo build --locked --release -p credence-e2e --bin mint-many --bin paced-load --bin serve-logs
 
 bench-needs-signatures: build
 	@cargo build --locked --release -p credence-control-plane --example record-chains

@@ -16,7 +16,11 @@ class Case:
     # What no two requests share: makes so many times the values of these headers.
     changing: tuple[str, ...] = ()
     make: Callable[[int], list[tuple[str, ...]]] | None = None
+    # Of those, more than one core answers: where each costs a signature, that is not much.
+    most_per_second: int = 20_000
     # The answer to the same request without those headers: shows that the filter is really in the way.
     status_without_headers: int = 200
     # Clusters that the filters call.
     clusters: list[dict] = field(default_factory=list)
+    # Another case whose listener this one's requests go to, instead of one with its own filters.
+    at: str | None = None

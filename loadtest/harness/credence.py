@@ -4,6 +4,7 @@ import json
 import secrets
 import subprocess
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 from .case import Case
@@ -29,17 +30,26 @@ class Tool:
         """Makes a key pair: the private key goes into the file, the public one is returned."""
         return json.loads(self._run("keygen", "--out", file))
 
-    def mint(self, issuer_key: Path, holder_key: Path, granted: str = TOOL) -> str:
+    def mint(
+        self,
+        issuer_key: Path,
+        holder_key: Path,
+        granted: str = TOOL,
+        depth: int = 1,
+        subject: str = "alice",
+        epoch: int | None = None,
+    ) -> str:
         """A delegation of one tool to whoever has the holder's key, who may pass it on."""
         return self._run(
-            *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", "alice"),
-            *("--audience", AUDIENCE, "--tool", granted, "--max-depth", 1),
+            *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", subject),
+            *("--audience", AUDIENCE, "--tool", granted, "--max-depth", depth),
+            *(() if epoch is None else ("--epoch", epoch)),
         )
 
-    def derive(self, parent: str, key: Path, holder_key: Path, count: int) -> list[str]:
-        """So many delegations to the holder, under the same parent."""
+    def derive(self, parent: str, key: Path, holder_key: Path, count: int, depth: int | None = None) -> list[str]:
+        """So many delegations to the holder, under the same parent; to be passed on down to that depth, if any."""
         options = ("--parent", parent, "--key", key, "--holder", holder_key, "--same-tools", "--count", count)
-        return self._run("derive", *options).splitlines()
+        return self._run("derive", *options, *(() if depth is None else ("--max-depth", depth))).splitlines()
 
     def prove(self, chain: str, key: Path, count: int) -> list[str]:
         """Proofs for so many requests."""
@@ -122,7 +132,15 @@ class ControlPlane:
         raise SystemExit(f"error: the control plane did not start:\n{self._log.read_text(errors='replace')}")
 
 
-def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[Case]:
+# What `make bench BENCH=filter` measures.
+CASES = ("hot", "hot_separate", "cold", "proof", "uncached", "shared")
+# Of the mixed case, which is hot but for these.
+NEW_OF_TEN = 1
+
+
+def cases(
+    tool: Tool, plane: ControlPlane, module: Path, scratch: Path, names: tuple[str, ...] = CASES
+) -> list[Case]:
     """What the filter may have to do for a request: audit on, and revocations followed, in all of them."""
     issuer_key = scratch / "issuer.jwk"
     issuer = tool.keygen(issuer_key)
@@ -131,21 +149,32 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         tool.keygen(agent)
     delegations = [tool.mint(issuer_key, agent) for agent in agents]
 
-    def case(name: str, proof: str = "none", identity: str = "dictionary", limits: dict | None = None, **more) -> Case:
+    def case(
+        name: str,
+        proof: str = "none",
+        identity: str = "dictionary",
+        limits: dict | None = None,
+        mode: str = "enforce",
+        **more,
+    ) -> Case:
         # A name of its own, so that each has a VM and a cluster to itself.
         own_name = f"credence_{name}"
-        settings = configuration(issuer, own_name, plane.log_id, limits or {}, proof, identity)
+        settings = configuration(issuer, own_name, plane.log_id, limits or {}, proof, identity) | {"mode": mode}
         return Case(
             name,
             filters=[wasm_filter(own_name, module, settings)],
             path=f"/v1/catalog/{ITEM}",
-            status_without_headers=401,
+            status_without_headers=200 if mode == "shadow" else 401,
             clusters=[grpc_cluster(own_name, plane.grpc_port)],
             **more,
         )
 
     def new_leaves(count: int) -> list[tuple[str, ...]]:
         return [(leaf,) for leaf in tool.derive(delegations[0], agents[0], agents[1], count)]
+
+    def mixture(count: int) -> list[tuple[str, ...]]:
+        leaves = iter(new_leaves(-(-count * NEW_OF_TEN // 10)))
+        return [next(leaves) if number % 10 < NEW_OF_TEN else (delegations[0],) for number in range(count)]
 
     def proofs(count: int) -> list[tuple[str, ...]]:
         # By several agents in turn: the memory of used proofs has room for about a thousand a second of each.
@@ -156,7 +185,7 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         return [request for turn in zip(*by_agent, strict=True) for request in turn]
 
     known = {"delegation": delegations[0]}
-    return [
+    every_case = [
         # Known, and nothing to verify.
         case("hot", headers=known),
         # The same with a header for each part of the identity.
@@ -169,7 +198,68 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         case("uncached", limits={"cache_entries": 0, "shared_cache_entries": 0}, headers=known),
         # One that another worker has verified.
         case("shared", limits={"cache_entries": 0}, headers=known),
+        # As hot, but nothing is enforced.
+        case("shadow", mode="shadow", headers=known),
+        # One of ten as in cold, the others as in hot.
+        case("mixed", changing=("delegation",), make=mixture, most_per_second=50_000),
     ]
+    return [case for case in every_case if case.name in names]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a filter has to know of a control plane, or of what stands in for one."""
+
+    log_id: str
+    grpc_port: int
+
+
+def case_of(
+    name: str,
+    issuer: dict,
+    plane: ControlPlane | Followed,
+    module: Path,
+    limits: dict,
+    delegation: str,
+    audit: dict | None = None,
+) -> Case:
+    """One delegation, always the same, to the rule without a proof."""
+    own_name = f"credence_{name}"
+    settings = configuration(issuer, own_name, plane.log_id, limits, audit=audit)
+    return Case(
+        name,
+        filters=[wasm_filter(own_name, module, settings)],
+        path=f"/v1/catalog/{ITEM}",
+        headers={"delegation": delegation},
+        status_without_headers=401,
+        clusters=[grpc_cluster(own_name, plane.grpc_port)],
+    )
+
+
+def cases_with_rules(
+    tool: Tool, plane: ControlPlane, module: Path, scratch: Path, counts: tuple[int, ...]
+) -> list[Case]:
+    """So many services with a rule each, and a request that falls under the last but one."""
+    issuer_key, agent_key = scratch / "issuer.jwk", scratch / "agent.jwk"
+    issuer = tool.keygen(issuer_key)
+    tool.keygen(agent_key)
+    delegation = tool.mint(issuer_key, agent_key)
+
+    def case(count: int) -> Case:
+        name = f"credence_rules_{count}"
+        settings = configuration(issuer, name, plane.log_id, limits={})
+        services = ((f"service-{number}", f"/v1/service-{number}/items/{{item}}") for number in range(count))
+        settings["rules"] = [rule(service, path, TOOL, "none") for service, path in services]
+        return Case(
+            f"rules_{count}",
+            filters=[wasm_filter(name, module, settings)],
+            path=f"/v1/service-{max(count - 2, 0)}/items/{ITEM}",
+            headers={"delegation": delegation},
+            status_without_headers=401,
+            clusters=[grpc_cluster(name, plane.grpc_port)],
+        )
+
+    return [case(count) for count in counts]
 
 
 def configuration(

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ class Envoy:
 
     def __init__(self, binary: str, cases: list[Case], scratch: Path, cores: str = ENVOY_CORE):
         self._binary = binary
-        self._cases = cases
+        self._cases = [case for case in cases if case.at is None]
         self._scratch = scratch
         self._cores = cores
         self._ports: dict[str, int] = {}
@@ -59,10 +60,30 @@ class Envoy:
         return self._process.pid
 
     def url(self, case: Case) -> str:
-        return f"http://127.0.0.1:{self._ports[case.name]}{case.path}"
+        return f"http://127.0.0.1:{self.port(case)}{case.path}"
 
     def port(self, case: Case) -> int:
-        return self._ports[case.name]
+        return self._ports[case.at or case.name]
+
+    def pin_workers(self) -> None:
+        """Each worker to a core of its own: the first to the first."""
+        threads = Path(f"/proc/{self.pid}/task").iterdir()
+        names = {(thread / "comm").read_text().strip(): int(thread.name) for thread in threads}
+        for number, core in enumerate(self._cores.split(",")):
+            os.sched_setaffinity(names[f"wrk:worker_{number}"], {int(core)})
+
+    def memory_mib(self) -> float:
+        """What the process has in memory (its resident set)."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+    def settled_memory_mib(self) -> float:
+        """The same once it has stopped growing: what all its threads load at the start."""
+        before, now = 0.0, self.memory_mib()
+        while now - before > 0.5:
+            time.sleep(1)
+            before, now = now, self.memory_mib()
+        return now
 
     @property
     def admin_port(self) -> int:
@@ -95,7 +116,7 @@ class Envoy:
             )
 
     def _request(self, case: Case, headers: dict[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._ports[case.name], timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(case), timeout=5)
         try:
             connection.request(case.method, case.path, headers=headers)
             response = connection.getresponse()
@@ -189,6 +210,8 @@ def listener(case: Case) -> dict:
         "name": case.name,
         "address": loopback(),
         "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+        # By itself the kernel decides which worker gets a connection, and one may get most of them.
+        "connection_balance_config": {"exact_balance": {}},
     }
 
 

@@ -6,8 +6,12 @@ import subprocess
 import time
 from pathlib import Path
 
+from .case import Case
+
 ISSUER = "https://id.example.com"
 AUDIENCE = "https://payments.example"
+# Only the authorizer looks at it.
+SCOPE = "catalog.read"
 LIFETIME_SECONDS = 3600
 # The last bytes of an Ed25519 public key in DER (RFC 8410) are the key itself.
 PUBLIC_KEY_BYTES = 32
@@ -21,14 +25,17 @@ class SigningKey:
         self._key = scratch / "jwt-key.pem"
         openssl("genpkey", "-algorithm", "ed25519", "-out", self._key)
 
-    def public_jwk(self) -> dict:
+    def public_jwks(self) -> str:
+        return json.dumps({"keys": [self._public_jwk()]})
+
+    def _public_jwk(self) -> dict:
         der = openssl("pkey", "-in", self._key, "-pubout", "-outform", "DER")
         return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": "bench", "x": base64url(der[-PUBLIC_KEY_BYTES:])}
 
     def sign_token(self) -> str:
         now = int(time.time())
         header = {"alg": "EdDSA", "typ": "JWT", "kid": "bench"}
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + LIFETIME_SECONDS}
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + LIFETIME_SECONDS, "scope": SCOPE}
         text = ".".join(base64url(json.dumps(part).encode()) for part in (header, claims))
         message = self._scratch / "jwt-message"  # openssl signs Ed25519 from a file only
         message.write_text(text)
@@ -36,11 +43,20 @@ class SigningKey:
         return f"{text}.{base64url(signature)}"
 
 
+def cases(key: SigningKey) -> list[Case]:
+    """jwt_authn verifies one Ed25519 signature, or remembers that it has."""
+    headers = {"authorization": f"Bearer {key.sign_token()}"}
+    return [
+        Case(name, filters=[authn_filter(key, cached)], headers=headers, status_without_headers=401)
+        for name, cached in (("jwt_cached", True), ("jwt_cold", False))
+    ]
+
+
 def authn_filter(key: SigningKey, cached: bool) -> dict:
     provider = {
         "issuer": ISSUER,
         "audiences": [AUDIENCE],
-        "local_jwks": {"inline_string": json.dumps({"keys": [key.public_jwk()]})},
+        "local_jwks": {"inline_string": key.public_jwks()},
     }
     if cached:
         provider["jwt_cache_config"] = {"jwt_cache_size": 1000}

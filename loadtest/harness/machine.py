@@ -23,9 +23,17 @@ def check() -> None:
 
 
 def describe(envoy: str) -> None:
-    print(f"machine  {cpu_model()}, {os.cpu_count()} cores, Linux {platform.release()}, {platform.machine()}")
-    print(f"envoy    {first_match(r'version: (.*)', output(envoy, '--version'))}")
-    print(f"wrk      {first_match(r'wrk (.*?) Copyright', output('wrk', '-v'))}")
+    for name, what in facts(envoy).items():
+        print(f"{name:<9}{what}")
+
+
+def facts(envoy: str) -> dict[str, str]:
+    linux = platform.release().split("-")[0]
+    return {
+        "machine": f"{cpu_model()}, {os.cpu_count()} cores, Linux {linux}, {platform.machine()}",
+        "envoy": first_match(r"version: (.*)", output(envoy, "--version")),
+        "wrk": first_match(r"wrk (.*?) Copyright", output("wrk", "-v")),
+    }
 
 
 def cpu_model() -> str:

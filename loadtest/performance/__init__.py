@@ -1,0 +1,1 @@
+"""What docs/performance.md is made with."""

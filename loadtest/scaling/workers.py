@@ -1,0 +1,95 @@
+"""One worker, and two.
+
+What two workers of one process cost each other (a shared lock, memory that both write to) is found by comparing them with
+two processes of one worker each, which share nothing but the machine: on the same cores, under the same load from the same
+program, which takes its turns on the same two cores. Comparing them with one worker beside an idle core would charge the
+filter for what the cores share (caches, and on many virtual machines the arithmetic of one core); that is measured too.
+
+  alone   one process with one worker on core 0, which alone is loaded
+  pair    two such processes, on core 0 and on core 1, both loaded
+  two     one process with two workers, one on each core
+
+In each, as fast as they are answered, so that both workers are always busy: bare; noop, a Wasm filter that does nothing, to
+tell what Envoy's own Wasm host shares between workers; and hot. In more and shorter turns than the others.
+"""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from harness import credence
+from harness.case import Case
+from harness.envoy import Envoy, wasm_filter
+from harness.measure import calmest, interleaved, median_of, quartile_of
+from harness.paced import Paced, paced_sample
+
+from .sweep import CONNECTIONS, Setting, Sweep
+
+CORES = "0,1"
+SECONDS = 0.25
+ROUNDS_FACTOR = 5
+
+
+def run(setting: Setting, scratch: Path) -> Sweep:
+    with ExitStack() as stack:
+        plane = stack.enter_context(credence.ControlPlane(setting.tool, scratch, CORES))
+        cases = [
+            Case("bare", filters=[]),
+            Case("noop", filters=[wasm_filter("noop", setting.noop)]),
+            *credence.cases(setting.tool, plane, setting.module, scratch, ("hot",)),
+        ]
+        started = {}
+        for name, cores in (("first", "0"), ("second", "1"), ("both", CORES)):
+            folder = scratch / name
+            folder.mkdir()
+            started[name] = stack.enter_context(Envoy(setting.envoy, cases, folder, cores))
+            started[name].pin_workers()
+            for case in cases:
+                started[name].check(case)
+        arrangements = {
+            "alone": [started["first"]],
+            "pair": [started["first"], started["second"]],
+            "two": [started["both"]],
+        }
+        paced = Paced(setting.paced, scratch)
+        take = {}
+        for name, envoys in arrangements.items():
+            workers = 1 if name == "alone" else 2
+            for case in cases:
+                load = {"seconds": SECONDS, "connections": CONNECTIONS * workers, "cores": CORES}
+                take[f"{name}_{case.name}"] = partial(paced_sample, paced, envoys, case, paced.requests(case, 1), **load)
+        for warm_up in take.values():
+            warm_up()
+        samples = interleaved(take, setting.rounds * ROUNDS_FACTOR)
+    return sweep(samples)
+
+
+def sweep(samples: dict) -> Sweep:
+    cost = {name: quartile_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
+    report = {}
+    for name in ("alone", "pair", "two"):
+        report[f"{name}_bare_us"] = cost[f"{name}_bare"]
+        report[f"{name}_noop_us"] = cost[f"{name}_noop"] - cost[f"{name}_bare"]
+        report[f"{name}_hot_us"] = cost[f"{name}_hot"] - cost[f"{name}_bare"]
+        report[f"{name}_hot_rps"] = median_of(calmest(samples[f"{name}_hot"]), "rps")
+    ratios = {
+        "two_by_pair": report["two_hot_us"] / report["pair_hot_us"],
+        # Of that, what is the filter's own and not the Wasm host's.
+        "beyond_noop_two_by_pair": beyond_noop(report, "two") / beyond_noop(report, "pair"),
+        "two_by_alone": report["two_hot_us"] / report["alone_hot_us"],
+        # What the machine's cores share.
+        "pair_by_alone": report["pair_hot_us"] / report["alone_hot_us"],
+        # Of the whole cost.
+        "bare_two_by_pair": report["two_bare_us"] / report["pair_bare_us"],
+        "hot_two_by_pair": cost["two_hot"] / cost["pair_hot"],
+    }
+    return Sweep(
+        figures={name: round(value, 2) for name, value in report.items()},
+        ratios={name: round(ratio, 3) for name, ratio in ratios.items()},
+        samples={name: [asdict(sample) for sample in of_one] for name, of_one in samples.items()},
+    )
+
+
+def beyond_noop(report: dict, name: str) -> float:
+    return report[f"{name}_hot_us"] - report[f"{name}_noop_us"]
