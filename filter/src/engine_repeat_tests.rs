@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use credence_wire::v1;
+use prost::Message as _;
+
 use super::*;
+use crate::evidence::{Record, Recorder};
 
 /// An engine of the usual configuration with room for so many repeats, and with more rules.
 fn engine_with(entries: usize, more_rules: &str, world: &mut TestWorld) -> Engine {
@@ -83,6 +87,40 @@ fn the_same_request_again_is_decided_by_likeness() {
     assert!(!by_likeness);
     seen(&mut engine, world, &request, false);
     assert_eq!(seen(&mut engine, world, &request, false), (found, true));
+}
+
+/// The record does not tell which way a decision came about.
+#[test]
+fn the_record_says_the_same_of_a_repeated_request() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine_with(64, "", world);
+    let mut recorder = Recorder::new(&engine.policy().audit, [7; 16]);
+    let delegation = delegation();
+    let mut headers = read(&delegation);
+    headers.push(("x-request-id", "one"));
+    ask_until_known(&mut engine, world, &headers);
+    let mut plain = engine_with(0, "", world);
+    for _ in 0..2 {
+        decide(&mut plain, world, &headers);
+    }
+    let serialized = serialize(&headers);
+    let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
+    let mut event = |engine: &mut Engine, world: &mut TestWorld| {
+        let verdict = decided(engine.decide(&request, world));
+        let by_likeness = verdict.findings.repeat.is_some();
+        let Record::Event(event, standing) = recorder.record(&verdict, &request, world.now(), Some(5)) else {
+            panic!("{verdict:?}");
+        };
+        let mut event = v1::Event::decode(event).unwrap();
+        assert_eq!(std::mem::take(&mut event.arguments_hash).len(), 48);
+        (event, standing, by_likeness)
+    };
+    let (expected, standing, _) = event(&mut plain, world);
+    assert_eq!((expected.method.as_str(), expected.request_id.as_str()), ("GET", "one"));
+    // The second time what is constant is not encoded anew.
+    for _ in 0..2 {
+        assert_eq!(event(&mut engine, world), (expected.clone(), standing, true));
+    }
 }
 
 #[test]
