@@ -254,7 +254,31 @@ fn rules_that_look_at_headers_leave_nothing_to_likeness() {
     assert_eq!(decide(&mut engine, world, &request), "tool_not_granted");
 }
 
-/// The cache decides how long a chain is kept: no other memory makes one live longer, and what is used by likeness is used.
+/// The cache keeps what is in use, and what is decided by likeness is in use.
+#[test]
+fn a_chain_that_is_used_by_likeness_outlives_one_that_is_not() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine_with(64, "", world);
+    engine.memories.cache = ChainCache::new(
+        [6; 16],
+        CacheLimits {
+            entries: 2,
+            bytes: 1 << 20,
+        },
+    );
+    let [first, second, third, fourth] = ["first", "second", "third", "fourth"].map(|id| root(grant(id, 2, TOOLS)));
+    ask_until_known(&mut engine, world, &read(&first));
+    // The third takes the second's place, and the first is no longer marked as used.
+    for new in [&second, &third] {
+        assert_eq!(looked_up(&mut engine, world, new), (Some(Lookup::Miss), "allow"));
+    }
+    assert!(seen(&mut engine, world, &read(&first), false).1);
+    assert_eq!(looked_up(&mut engine, world, &third), (Some(Lookup::Hit), "allow"));
+    assert_eq!(looked_up(&mut engine, world, &fourth), (Some(Lookup::Miss), "allow"));
+    assert!(seen(&mut engine, world, &read(&first), false).1);
+}
+
+/// The cache decides how long a chain is kept: no other memory makes one live longer.
 #[test]
 fn a_chain_that_the_cache_lets_go_of_is_not_found_by_likeness() {
     let world = &mut TestWorld::default();
