@@ -52,8 +52,10 @@ impl HotKeys {
         for _ in 0..most {
             let mut state = self.state();
             let Some(key) = state.waiting.pop() else { return };
-            if let (Point::Ed25519(point), true) = (&key.point, state.make_room(self.limit)) {
-                let table = Arc::new(KeyTable::new(point));
+            if let (Point::Ed25519(point), true) = (&key.point, state.make_room(self.limit))
+                && let Some(table) = KeyTable::new(point)
+            {
+                let table = Arc::new(table);
                 state.tables.insert(key.thumbprint, Slot { table, is_used: true });
             }
         }

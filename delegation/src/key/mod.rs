@@ -13,6 +13,8 @@
 
 mod algorithm;
 mod did;
+mod edwards;
+mod field;
 mod hot;
 mod jwk;
 mod known;

@@ -84,7 +84,7 @@ mod tests {
                 if key.is_weak() {
                     continue;
                 }
-                let table = KeyTable::new(&key);
+                let table = KeyTable::new(&key).unwrap();
                 for of_commitment in EIGHT_TORSION {
                     for (nonce, flip) in [(nonce, false), (nonce, true), (Scalar::ZERO, false)] {
                         let commitment = BASE * nonce + of_commitment;

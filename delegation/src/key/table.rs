@@ -12,15 +12,14 @@
 
 use std::sync::OnceLock;
 
-use curve25519_dalek::traits::Identity as _;
-use curve25519_dalek::{EdwardsPoint, Scalar, constants::ED25519_BASEPOINT_POINT};
+use curve25519_dalek::{Scalar, constants::ED25519_BASEPOINT_COMPRESSED};
 use ed25519_dalek::{Signature, VerifyingKey};
 use sha2::{Digest, Sha512};
 
+use super::edwards::{self, Known, Point};
 use super::strict;
 
 /// The multiples of one key.
-#[derive(Debug)]
 pub(super) struct KeyTable {
     key: [u8; 32],
     multiples: Multiples<KEY_WINDOW>,
@@ -28,13 +27,13 @@ pub(super) struct KeyTable {
 
 impl KeyTable {
     /// Works the multiples out, and those of the base point if nobody has yet. Takes as long as several verifications.
-    pub(super) fn new(key: &VerifyingKey) -> Self {
+    /// There is always one; if not, the key goes on without.
+    pub(super) fn new(key: &VerifyingKey) -> Option<Self> {
         base();
-        Self {
-            key: key.to_bytes(),
-            // Of -A: a key may have a part of small order, for which -k modulo the group order is not the inverse of k.
-            multiples: Multiples::of(-key.to_edwards()),
-        }
+        let key = key.to_bytes();
+        // Of -A: a key may have a part of small order, for which -k modulo the group order is not the inverse of k.
+        let multiples = Multiples::of(Point::decode(&key)?.negative());
+        Some(Self { key, multiples })
     }
 
     /// Whether the signature is the key's. The answer is that of `strict::verifies`.
@@ -49,52 +48,56 @@ impl KeyTable {
         if strict::is_of_small_order(signature.r_bytes()) {
             return false;
         }
+        let Some(base) = base() else {
+            return false;
+        };
         let challenge = Sha512::new()
             .chain_update(signature.r_bytes())
             .chain_update(self.key)
             .chain_update(message)
             .finalize();
         let k = Scalar::from_bytes_mod_order_wide(&challenge.into());
-        let commitment = self.multiples.add_to(base().add_to(EdwardsPoint::identity(), &s), &k);
+        let commitment = self.multiples.add_to(base.add_to(Point::IDENTITY, &s), &k);
         // Comparing encodings refuses an R that is not canonical.
-        commitment.compress().as_bytes() == signature.r_bytes()
+        commitment.encode() == *signature.r_bytes()
     }
 }
 
-fn base() -> &'static Multiples<BASE_WINDOW> {
-    static BASE: OnceLock<Multiples<BASE_WINDOW>> = OnceLock::new();
-    BASE.get_or_init(|| Multiples::of(ED25519_BASEPOINT_POINT))
+fn base() -> Option<&'static Multiples<BASE_WINDOW>> {
+    static BASE: OnceLock<Option<Multiples<BASE_WINDOW>>> = OnceLock::new();
+    BASE.get_or_init(|| Point::decode(ED25519_BASEPOINT_COMPRESSED.as_bytes()).map(Multiples::of))
+        .as_ref()
 }
 
 /// For each window of W bits, at most 8, the point times 1 to 2^(W-1) times the window's place value.
-#[derive(Debug)]
-struct Multiples<const W: usize>(Vec<EdwardsPoint>);
+struct Multiples<const W: usize>(Vec<Known>);
 
 impl<const W: usize> Multiples<W> {
-    fn of(point: EdwardsPoint) -> Self {
+    fn of(point: Point) -> Self {
         let mut points = Vec::with_capacity(windows(W) * per_window(W));
         let mut first = point;
         for _ in 0..windows(W) {
+            let addend = first.addend();
             let mut multiple = first;
             for _ in 0..per_window(W) {
                 points.push(multiple);
-                multiple += first;
+                multiple = multiple.add(&addend);
             }
             // 2^(W-1) + 1 times the first is there; the next window's first is 2^W times it.
             for _ in 0..W {
-                first += first;
+                first = first.add(&first.addend());
             }
         }
-        Self(points)
+        Self(edwards::all_known(&points))
     }
 
     /// The sum and `scalar` times the point.
-    fn add_to(&self, mut sum: EdwardsPoint, scalar: &Scalar) -> EdwardsPoint {
+    fn add_to(&self, mut sum: Point, scalar: &Scalar) -> Point {
         for (multiples, digit) in self.0.chunks_exact(per_window(W)).zip(digits::<W>(scalar)) {
             let multiple = |times: u16| multiples.get(usize::from(times).wrapping_sub(1));
             // There is no multiple for 0, and none is added.
-            if let Some(point) = multiple(digit.unsigned_abs()) {
-                if digit > 0 { sum += point } else { sum -= point }
+            if let Some(known) = multiple(digit.unsigned_abs()) {
+                sum = if digit > 0 { sum.add_known(known) } else { sum.subtract_known(known) };
             }
         }
         sum
@@ -133,6 +136,7 @@ const BASE_WINDOW: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use curve25519_dalek::constants::ED25519_BASEPOINT_POINT as BASE;
 
     fn scalar(number: u64) -> Scalar {
         Scalar::from_bytes_mod_order_wide(&Sha512::digest(number.to_le_bytes()).into())
@@ -169,25 +173,22 @@ mod tests {
 
     #[test]
     fn a_multiple_is_the_library_s() {
-        let point = ED25519_BASEPOINT_POINT * scalar(1);
-        let multiples = Multiples::<KEY_WINDOW>::of(point);
+        let point = BASE * scalar(1);
+        let own = Point::decode(point.compress().as_bytes()).unwrap();
+        let multiples = Multiples::<KEY_WINDOW>::of(own);
         for scalar in scalars() {
-            assert_eq!(
-                multiples.add_to(ED25519_BASEPOINT_POINT, &scalar),
-                ED25519_BASEPOINT_POINT + point * scalar
-            );
-            assert_eq!(
-                base().add_to(EdwardsPoint::identity(), &scalar),
-                ED25519_BASEPOINT_POINT * scalar
-            );
+            let sum = multiples.add_to(own, &scalar);
+            assert_eq!(sum.encode(), (point + point * scalar).compress().to_bytes());
+            let of_base = base().unwrap().add_to(Point::IDENTITY, &scalar);
+            assert_eq!(of_base.encode(), (BASE * scalar).compress().to_bytes());
         }
     }
 
     /// As docs/configuration.md says of `limits.hot_keys`.
     #[test]
     fn tables_take_as_much_as_they_are_said_to() {
-        let bytes = |points: &[EdwardsPoint]| size_of_val(points).div_ceil(1024);
-        let table = Multiples::<KEY_WINDOW>::of(ED25519_BASEPOINT_POINT);
-        assert_eq!((bytes(&table.0), bytes(&base().0)), (128, 640));
+        let bytes = |points: &[Known]| size_of_val(points).div_ceil(1024);
+        let table = Multiples::<KEY_WINDOW>::of(Point::IDENTITY);
+        assert_eq!((bytes(&table.0), bytes(&base().unwrap().0)), (96, 480));
     }
 }
