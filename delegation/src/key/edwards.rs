@@ -7,7 +7,7 @@
 
 use super::field::{
     D, HALF, Loose, ONE, Tight, ZERO, add, from_bytes, inverse, loose, multiply, negative, product, root_of_ratio,
-    square, subtract, to_bytes,
+    square, subtract, tight, to_bytes,
 };
 
 /// The point x = X/Z, y = Y/Z, and T = X·Y/Z.
@@ -20,7 +20,7 @@ pub(super) struct Point {
 }
 
 /// What is made of a point (x, y) that will be added often: (y + x)/2, (y - x)/2 and d·x·y.
-pub(super) struct Known {
+pub(super) struct KnownPoint {
     plus: Loose,
     minus: Loose,
     product: Loose,
@@ -48,8 +48,8 @@ impl Point {
         let y = from_bytes(bytes);
         let y2 = square(&loose(&y));
         // x^2 = (y^2 - 1) / (d·y^2 + 1), whose denominator is never 0.
-        let numerator = multiply(&subtract(&y2, &ONE), &loose(&ONE));
-        let denominator = multiply(&add(&product(&D, &y2), &ONE), &loose(&ONE));
+        let numerator = tight(&subtract(&y2, &ONE));
+        let denominator = tight(&add(&product(&D, &y2), &ONE));
         let root = root_of_ratio(&numerator, &denominator)?;
         let is_right = sign(&root) == bytes[31] >> 7;
         let x = if is_right { root } else { negative(&root) };
@@ -83,7 +83,7 @@ impl Point {
 
     /// The sum with a known point. All four of what the sum is made of are half of what they are in `add`, which is the
     /// same point.
-    pub(super) fn add_known(&self, other: &Known) -> Self {
+    pub(super) fn add_known(&self, other: &KnownPoint) -> Self {
         let a = multiply(&subtract(&self.y, &self.x), &other.minus);
         let b = multiply(&add(&self.y, &self.x), &other.plus);
         let c = multiply(&loose(&self.t), &other.product);
@@ -96,7 +96,7 @@ impl Point {
     }
 
     /// The sum with the negative of a known point, whose x has the other sign.
-    pub(super) fn subtract_known(&self, other: &Known) -> Self {
+    pub(super) fn subtract_known(&self, other: &KnownPoint) -> Self {
         let a = multiply(&subtract(&self.y, &self.x), &other.plus);
         let b = multiply(&add(&self.y, &self.x), &other.minus);
         let c = multiply(&loose(&self.t), &other.product);
@@ -128,7 +128,7 @@ impl Point {
 }
 
 /// All of them made known at once: a division takes as long as some fifty additions, and this takes one.
-pub(super) fn all_known(points: &[Point]) -> Vec<Known> {
+pub(super) fn all_known(points: &[Point]) -> Vec<KnownPoint> {
     let mut before = Vec::with_capacity(points.len());
     let product_of_all = points.iter().fold(ONE, |so_far, point| {
         before.push(so_far);
@@ -136,21 +136,21 @@ pub(super) fn all_known(points: &[Point]) -> Vec<Known> {
     });
     // 1/(the product of all Z up to a point's own), from the last point to the first.
     let mut inverse_so_far = inverse(&product_of_all);
-    let mut known: Vec<Known> = points
+    let mut known: Vec<KnownPoint> = points
         .iter()
         .zip(&before)
         .rev()
         .map(|(point, before)| {
             let inverse_z = product(&inverse_so_far, before);
             inverse_so_far = product(&inverse_so_far, &point.z);
-            Known::of(point, &inverse_z)
+            KnownPoint::of(point, &inverse_z)
         })
         .collect();
     known.reverse();
     known
 }
 
-impl Known {
+impl KnownPoint {
     fn of(point: &Point, inverse_z: &Tight) -> Self {
         let half = product(inverse_z, &HALF);
         let (half_x, half_y) = (product(&point.x, &half), product(&point.y, &half));
@@ -197,7 +197,9 @@ mod tests {
 
     #[test]
     fn what_decodes_is_what_decodes_for_the_library_and_comes_back() {
-        let mut bytes: Vec<[u8; 32]> = (0..500u32).map(|number| Sha256::digest(number.to_le_bytes()).into()).collect();
+        let mut bytes: Vec<[u8; 32]> = (0..500u32)
+            .map(|number| Sha256::digest(number.to_le_bytes()).into())
+            .collect();
         bytes.extend(points().iter().map(|point| point.compress().to_bytes()));
         // All that is not below p, and what is near.
         for (first, last) in (0xe0..=0xff).flat_map(|first| [(first, 0x7f), (first, 0xff)]) {
@@ -222,7 +224,11 @@ mod tests {
         let points = points();
         let own: Vec<Point> = points.iter().map(decoded).collect();
         // Sums, so that not every Z is 1.
-        let own: Vec<Point> = own.iter().zip(own.iter().rev()).map(|(a, b)| a.add(&b.addend())).collect();
+        let own: Vec<Point> = own
+            .iter()
+            .zip(own.iter().rev())
+            .map(|(a, b)| a.add(&b.addend()))
+            .collect();
         let points: Vec<EdwardsPoint> = points.iter().zip(points.iter().rev()).map(|(a, b)| a + b).collect();
         let known = all_known(&own);
         for (a, library_s_a) in own.iter().zip(&points) {

@@ -5,8 +5,8 @@
 //! differences take. It is the arithmetic for 32 bits on every machine, so that what the tests run is what runs in Wasm,
 //! where multiplying 64 bits to 128 takes longer.
 
-use fiat_crypto::curve25519_32 as fiat;
 pub(super) use fiat::{fiat_25519_loose_field_element as Loose, fiat_25519_tight_field_element as Tight};
+use fiat_crypto::curve25519_32 as fiat;
 
 pub(super) const ZERO: Tight = small(0);
 pub(super) const ONE: Tight = small(1);
@@ -74,10 +74,14 @@ pub(super) fn product(a: &Tight, b: &Tight) -> Tight {
     multiply(&loose(a), &loose(b))
 }
 
-pub(super) fn negative(a: &Tight) -> Tight {
+pub(super) fn tight(a: &Loose) -> Tight {
     let mut same = Tight([0; 10]);
-    fiat::fiat_25519_carry(&mut same, &subtract(&ZERO, a));
+    fiat::fiat_25519_carry(&mut same, a);
     same
+}
+
+pub(super) fn negative(a: &Tight) -> Tight {
+    tight(&subtract(&ZERO, a))
 }
 
 /// 1/a, and 0 for 0.
@@ -176,9 +180,8 @@ mod tests {
         assert_same(&product(&HALF, &of(2)), &ONE);
         assert_same(&square(&loose(&ROOT_OF_MINUS_ONE)), &negative(&ONE));
         // 121665 and 121666 have more than 16 bits: 243330 = 2·121665 = 365·666 + 240.
-        let twice_121665 = add(&product(&of(365), &of(666)), &of(240));
-        let twice_121665 = multiply(&twice_121665, &loose(&ONE));
-        let twice_121666 = multiply(&add(&twice_121665, &of(2)), &loose(&ONE));
+        let twice_121665 = tight(&add(&product(&of(365), &of(666)), &of(240)));
+        let twice_121666 = tight(&add(&twice_121665, &of(2)));
         assert_same(&product(&D, &twice_121666), &negative(&twice_121665));
     }
 
@@ -210,7 +213,7 @@ mod tests {
         for (u, v) in (0..400).map(|of| (number(of), number(of + 1000))) {
             let Some(root) = root_of_ratio(&u, &v) else {
                 // 2 is no square: where u/v has no root, 2u/v has one.
-                let twice = multiply(&add(&u, &u), &loose(&ONE));
+                let twice = tight(&add(&u, &u));
                 assert!(root_of_ratio(&twice, &v).is_some());
                 continue;
             };

@@ -16,7 +16,7 @@ use curve25519_dalek::{Scalar, constants::ED25519_BASEPOINT_COMPRESSED};
 use ed25519_dalek::{Signature, VerifyingKey};
 use sha2::{Digest, Sha512};
 
-use super::edwards::{self, Known, Point};
+use super::edwards::{self, KnownPoint, Point};
 use super::strict;
 
 /// The multiples of one key.
@@ -70,7 +70,7 @@ fn base() -> Option<&'static Multiples<BASE_WINDOW>> {
 }
 
 /// For each window of W bits, at most 8, the point times 1 to 2^(W-1) times the window's place value.
-struct Multiples<const W: usize>(Vec<Known>);
+struct Multiples<const W: usize>(Vec<KnownPoint>);
 
 impl<const W: usize> Multiples<W> {
     fn of(point: Point) -> Self {
@@ -97,7 +97,11 @@ impl<const W: usize> Multiples<W> {
             let multiple = |times: u16| multiples.get(usize::from(times).wrapping_sub(1));
             // There is no multiple for 0, and none is added.
             if let Some(known) = multiple(digit.unsigned_abs()) {
-                sum = if digit > 0 { sum.add_known(known) } else { sum.subtract_known(known) };
+                sum = if digit > 0 {
+                    sum.add_known(known)
+                } else {
+                    sum.subtract_known(known)
+                };
             }
         }
         sum
@@ -187,7 +191,7 @@ mod tests {
     /// As docs/configuration.md says of `limits.hot_keys`.
     #[test]
     fn tables_take_as_much_as_they_are_said_to() {
-        let bytes = |points: &[Known]| size_of_val(points).div_ceil(1024);
+        let bytes = |points: &[KnownPoint]| size_of_val(points).div_ceil(1024);
         let table = Multiples::<KEY_WINDOW>::of(Point::IDENTITY);
         assert_eq!((bytes(&table.0), bytes(&base().unwrap().0)), (96, 480));
     }
