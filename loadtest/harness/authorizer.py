@@ -7,7 +7,7 @@ from pathlib import Path
 from . import jwt
 from .case import Case
 from .envoy import TYPES, grpc_cluster
-from .measure import LOAD_CORE
+from .load import LOAD_CORE
 
 # Case, and which of the authorizer's services answers it.
 SERVICES = {"ext_authz": "allow", "ext_authz_opa": "opa", "ext_authz_opa_cached": "opa_cached"}

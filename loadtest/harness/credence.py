@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .case import Case
 from .envoy import grpc_cluster, wasm_filter
-from .measure import LOAD_CORE
+from .load import LOAD_CORE
 
 ISSUER = "https://id.example.com"
 AUDIENCE = "https://payments.example"

@@ -3,16 +3,31 @@
 import http.client
 import json
 import os
+import re
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from .case import Case
+from .process import resident_mib
 
 # The worker that is measured runs here; load comes from the other core.
 ENVOY_CORE = "0"
 START_LIMIT_SECONDS = 30
 TYPES = "type.googleapis.com/envoy.extensions.filters"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How many requests were answered, and how many of them with success."""
+
+    all: int
+    successes: int
+
+    def __sub__(self, before: "Answers") -> "Answers":
+        return Answers(self.all - before.all, self.successes - before.successes)
 
 
 class Envoy:
@@ -72,18 +87,31 @@ class Envoy:
         for number, core in enumerate(self._cores.split(",")):
             os.sched_setaffinity(names[f"wrk:worker_{number}"], {int(core)})
 
-    def memory_mib(self) -> float:
-        """What the process has in memory (its resident set)."""
-        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
-        return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
     def settled_memory_mib(self) -> float:
-        """The same once it has stopped growing: what all its threads load at the start."""
-        before, now = 0.0, self.memory_mib()
+        """What it has in memory once that has stopped growing: what all its threads load at the start."""
+        before, now = 0.0, resident_mib(self.pid)
         while now - before > 0.5:
             time.sleep(1)
-            before, now = now, self.memory_mib()
+            before, now = now, resident_mib(self.pid)
         return now
+
+    def answers(self, case: Case) -> Answers:
+        """What the case's listener has answered so far."""
+        listener = case.at or case.name
+        requests = f"http.{listener}.downstream_rq"
+        return Answers(all=self.counter(f"{requests}_completed"), successes=self.counter(f"{requests}_2xx"))
+
+    def counters(self, pattern: str) -> dict[str, int]:
+        """Envoy's statistics whose names are of this regular expression."""
+        text = self._admin(f"/stats?filter={quote(f'^{pattern}$')}").decode()
+        lines = (line.rsplit(": ", 1) for line in text.splitlines())
+        return {name: int(value) for name, value in lines if value.isdigit()}
+
+    def counter(self, name: str) -> int:
+        counters = self.counters(re.escape(name))
+        if name not in counters:
+            raise SystemExit(f"error: Envoy has no counter {name}")
+        return counters[name]
 
     @property
     def admin_port(self) -> int:
@@ -137,16 +165,20 @@ class Envoy:
 
     def _listener_ports(self) -> dict[str, int]:
         try:
-            host, port = self._admin_address.read_text().rsplit(":", 1)
-            connection = http.client.HTTPConnection(host, int(port), timeout=5)
-            connection.request("GET", "/ready")
-            if connection.getresponse().read().strip() != b"LIVE":
+            if self._admin("/ready").strip() != b"LIVE":
                 return {}
-            connection.request("GET", "/listeners?format=json")
-            listeners = json.loads(connection.getresponse().read())["listener_statuses"]
+            listeners = json.loads(self._admin("/listeners?format=json"))["listener_statuses"]
         except (OSError, ValueError, KeyError, http.client.HTTPException):
             return {}  # not up yet
         return {listener["name"]: listener["local_address"]["socket_address"]["port_value"] for listener in listeners}
+
+    def _admin(self, target: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=5)
+        try:
+            connection.request("GET", target)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
 
     def _log_tail(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []

@@ -2,13 +2,15 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .case import Case
 from .envoy import Envoy
-from .measure import LOAD_CORE, cpu_seconds
+from .load import LOAD_CORE, SETTLE_SECONDS
+from .process import cpu_seconds
 
 HOST = "payments.example"
 
@@ -67,8 +69,6 @@ class PacedSample:
     p50_ms: float
     p99_ms: float
     p99_9_ms: float
-    # As a measure.Sample has it.
-    probe_ms: float = 0.0
 
 
 def paced_sample(
@@ -78,6 +78,7 @@ def paced_sample(
     own = [envoy.pid for envoy in envoys]
     before = {pid: cpu_seconds(pid) for pid in (*own, *beside)}
     taken = paced.run(file, [envoy.port(case) for envoy in envoys], **load)
+    time.sleep(SETTLE_SECONDS)
     used = {pid: cpu_seconds(pid) - then for pid, then in before.items()}
     return PacedSample(
         cpu_us=sum(used[pid] for pid in own) / taken["requests"] * 1e6,

@@ -7,6 +7,7 @@ Results = dict[str, dict]
 # Case, what it is called, what it does, and what it does not.
 PEERS = {
     "bare": ("no filter", "Envoy answers by itself"),
+    "carried": ("no filter, request of *hot*", "the same; Envoy reads a request with a delegation of 700 bytes"),
     "noop": ("Wasm filter that does nothing", "calls into the VM; decides nothing"),
     "jwt_cached": (
         "jwt_authn, cached",

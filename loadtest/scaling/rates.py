@@ -8,10 +8,11 @@ from pathlib import Path
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import CONNECTIONS, calmest, interleaved, median_of, quartile_of
+from harness.load import CONNECTIONS
+from harness.measure import interleaved, median_of
 from harness.paced import Paced, paced_sample
 
-from .sweep import Setting, Sweep
+from .sweep import LONG_SECONDS, Setting, Sweep
 
 RATES = (1000, 3000, 10_000, 20_000)
 # As fast as it is answered.
@@ -29,16 +30,16 @@ def run(setting: Setting, scratch: Path) -> Sweep:
             envoy.check(case)
         paced = Paced(setting.paced, scratch)
         take = {
-            f"{case.name}_{rate or 'saturated'}": partial(take_one, setting, paced, envoy, case, rate)
+            f"{case.name}_{rate or 'saturated'}": partial(take_one, paced, envoy, case, rate)
             for case in cases
             for rate in (*RATES, SATURATED)
         }
-        samples = interleaved(take, setting.rounds)
+        samples = interleaved(take, range(setting.long_rounds))
     return Sweep(
         # Whole, not what is added: what a request costs is to be seen.
-        figures={f"{name}_whole_us": round(quartile_of(calmest(of_one), "cpu_us"), 2) for name, of_one in samples.items()}
+        figures={f"{name}_whole_us": round(median_of(of_one, "cpu_us"), 2) for name, of_one in samples.items()}
         | {
-            f"{case.name}_saturated_rps": round(median_of(calmest(samples[f"{case.name}_saturated"]), "rps"))
+            f"{case.name}_saturated_rps": round(median_of(samples[f"{case.name}_saturated"], "rps"))
             for case in cases
         },
         ratios={},
@@ -46,7 +47,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
     )
 
 
-def take_one(setting: Setting, paced: Paced, envoy: Envoy, case: Case, rate: int) -> object:
-    file = paced.requests(case, (rate or case.most_per_second) * setting.seconds)
+def take_one(paced: Paced, envoy: Envoy, case: Case, rate: int) -> object:
+    file = paced.requests(case, (rate or case.most_per_second) * LONG_SECONDS)
     connections = PACED_CONNECTIONS if rate else CONNECTIONS
-    return paced_sample(paced, [envoy], case, file, rate=rate, seconds=setting.seconds, connections=connections)
+    return paced_sample(paced, [envoy], case, file, rate=rate, seconds=LONG_SECONDS, connections=connections)

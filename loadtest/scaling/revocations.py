@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import credence
 from harness.case import Case
-from harness.measure import LOAD_CORE
+from harness.load import LOAD_CORE
 
 from .sweep import Setting, Sweep, added, growth_mib
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from harness.case import Case
 from harness.credence import Tool
 from harness.envoy import Envoy
-from harness.measure import calm_figures, measure_samples
+from harness.measure import figures, measure_samples
 
 # For as fast as it is answered, of each worker.
 CONNECTIONS = 16
+# Of a turn in which many different requests, or few in a second, are to be sent.
+LONG_SECONDS = 1
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,12 @@ class Setting:
     paced: Path
     logs: Path
     rounds: int
-    seconds: int
+    seconds: float
+
+    @property
+    def long_rounds(self) -> int:
+        """Of those sweeps whose turns take `LONG_SECONDS`."""
+        return max(1, self.rounds // 4)
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ def added(setting: Setting, cases: list[Case], scratch: Path) -> Sweep:
 
 
 def of_samples(samples: dict) -> Sweep:
-    base, *others = calm_figures(samples).items()
+    base, *others = figures(samples).items()
     bare = base[1].cpu_us
     return Sweep(
         figures={"bare_us": round(bare, 2)} | {f"{name}_us": round(figure.added_us, 2) for name, figure in others},

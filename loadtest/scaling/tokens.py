@@ -14,9 +14,11 @@ from pathlib import Path
 from harness import credence, paced
 from harness.case import Case
 from harness.envoy import Envoy
-from harness.measure import LOAD_CORE, calmest, interleaved, quartile_of
+from harness.load import LOAD_CORE
+from harness.measure import added, interleaved, median_of
+from harness.process import resident_mib
 
-from .sweep import CONNECTIONS, Setting, Sweep
+from .sweep import CONNECTIONS, LONG_SECONDS, Setting, Sweep
 
 COUNTS = (1, 100, 10_000, 100_000, 1_000_000)
 REMEMBERED = 100_000
@@ -40,21 +42,21 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         load = paced.Paced(setting.paced, scratch)
         growth = {}
         for count, case in cases.items():
-            before = envoy.memory_mib()
+            before = resident_mib(envoy.pid)
             # Of a million, as many as are remembered, and some whose places others take.
             warm_up = files[min(count, REMEMBERED)]
             load.run(warm_up, [envoy.port(case)], seconds=60, order="once", connections=CONNECTIONS)
-            growth[f"tokens_{count}_growth_mib"] = round(envoy.memory_mib() - before, 1)
+            growth[f"tokens_{count}_growth_mib"] = round(resident_mib(envoy.pid) - before, 1)
 
-        settings = {"seconds": setting.seconds, "order": "random", "connections": CONNECTIONS}
+        settings = {"seconds": LONG_SECONDS, "order": "random", "connections": CONNECTIONS}
         take = {"bare": partial(paced.paced_sample, load, [envoy], bare, load.requests(bare, 1), **settings)}
         for count, case in cases.items():
             take[case.name] = partial(paced.paced_sample, load, [envoy], case, files[count], **settings)
-        samples = interleaved(take, setting.rounds)
+        samples = interleaved(take, range(setting.long_rounds))
 
-    cost = {name: quartile_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
-    bare_us = cost.pop("bare")
-    added_us = {name: value - bare_us for name, value in cost.items()}
+    base = samples["bare"]
+    bare_us = median_of(base, "cpu_us")
+    added_us = {case.name: added(samples[case.name], base, "cpu_us") for case in cases.values()}
     return Sweep(
         figures={"bare_us": round(bare_us, 2)}
         | {f"{name}_us": round(value, 2) for name, value in added_us.items()}

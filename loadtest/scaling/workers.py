@@ -10,7 +10,8 @@ filter for what the cores share (caches, and on many virtual machines the arithm
   two     one process with two workers, one on each core
 
 In each, as fast as they are answered, so that both workers are always busy: bare; noop, a Wasm filter that does nothing, to
-tell what Envoy's own Wasm host shares between workers; and hot. In more and shorter turns than the others.
+tell what Envoy's own Wasm host shares between workers; and hot. In more rounds than the others: what is compared are differences
+of differences.
 """
 
 from contextlib import ExitStack
@@ -21,14 +22,13 @@ from pathlib import Path
 from harness import credence
 from harness.case import Case
 from harness.envoy import Envoy, wasm_filter
-from harness.measure import calmest, interleaved, median_of, quartile_of
+from harness.measure import added, interleaved, median_of
 from harness.paced import Paced, paced_sample
 
 from .sweep import CONNECTIONS, Setting, Sweep
 
 CORES = "0,1"
-SECONDS = 0.25
-ROUNDS_FACTOR = 5
+ROUNDS_FACTOR = 3
 
 
 def run(setting: Setting, scratch: Path) -> Sweep:
@@ -57,39 +57,38 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         for name, envoys in arrangements.items():
             workers = 1 if name == "alone" else 2
             for case in cases:
-                load = {"seconds": SECONDS, "connections": CONNECTIONS * workers, "cores": CORES}
+                load = {"seconds": setting.seconds, "connections": CONNECTIONS * workers, "cores": CORES}
                 take[f"{name}_{case.name}"] = partial(paced_sample, paced, envoys, case, paced.requests(case, 1), **load)
         for warm_up in take.values():
             warm_up()
-        samples = interleaved(take, setting.rounds * ROUNDS_FACTOR)
+        samples = interleaved(take, range(setting.rounds * ROUNDS_FACTOR))
     return sweep(samples)
 
 
 def sweep(samples: dict) -> Sweep:
-    cost = {name: quartile_of(calmest(of_one), "cpu_us") for name, of_one in samples.items()}
+    def more(case: str, base: str, name: str) -> float:
+        return added(samples[f"{name}_{case}"], samples[f"{name}_{base}"], "cpu_us")
+
     report = {}
     for name in ("alone", "pair", "two"):
-        report[f"{name}_bare_us"] = cost[f"{name}_bare"]
-        report[f"{name}_noop_us"] = cost[f"{name}_noop"] - cost[f"{name}_bare"]
-        report[f"{name}_hot_us"] = cost[f"{name}_hot"] - cost[f"{name}_bare"]
-        report[f"{name}_hot_rps"] = median_of(calmest(samples[f"{name}_hot"]), "rps")
+        report[f"{name}_bare_us"] = median_of(samples[f"{name}_bare"], "cpu_us")
+        report[f"{name}_noop_us"] = more("noop", "bare", name)
+        report[f"{name}_hot_us"] = more("hot", "bare", name)
+        report[f"{name}_hot_rps"] = median_of(samples[f"{name}_hot"], "rps")
+    whole = {name: median_of(samples[f"{name}_hot"], "cpu_us") for name in ("pair", "two")}
     ratios = {
         "two_by_pair": report["two_hot_us"] / report["pair_hot_us"],
         # Of that, what is the filter's own and not the Wasm host's.
-        "beyond_noop_two_by_pair": beyond_noop(report, "two") / beyond_noop(report, "pair"),
+        "beyond_noop_two_by_pair": more("hot", "noop", "two") / more("hot", "noop", "pair"),
         "two_by_alone": report["two_hot_us"] / report["alone_hot_us"],
         # What the machine's cores share.
         "pair_by_alone": report["pair_hot_us"] / report["alone_hot_us"],
         # Of the whole cost.
         "bare_two_by_pair": report["two_bare_us"] / report["pair_bare_us"],
-        "hot_two_by_pair": cost["two_hot"] / cost["pair_hot"],
+        "hot_two_by_pair": whole["two"] / whole["pair"],
     }
     return Sweep(
         figures={name: round(value, 2) for name, value in report.items()},
         ratios={name: round(ratio, 3) for name, ratio in ratios.items()},
         samples={name: [asdict(sample) for sample in of_one] for name, of_one in samples.items()},
     )
-
-
-def beyond_noop(report: dict, name: str) -> float:
-    return report[f"{name}_hot_us"] - report[f"{name}_noop_us"]

@@ -1,0 +1,118 @@
+"""Load by wrk that takes turns: as fast as it is answered, and no faster."""
+
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from .case import Case
+from .envoy import Envoy
+from .process import cpu_seconds
+
+LOAD_CORE = "1"
+CONNECTIONS = 32
+WARM_UP_SECONDS = 0.5
+# What belongs to a turn and comes after it: answers on their way, and evidence, which filters hand over every 50 ms.
+SETTLE_SECONDS = 0.1
+LIMIT_SECONDS = 30
+# wrk runs until it is killed.
+FOREVER = "24h"
+REQUESTS_SCRIPT = Path(__file__).parent / "requests.lua"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one case did in one turn."""
+
+    # CPU time of the Envoy process per request, and of it with those beside it that work for it.
+    cpu_us: float
+    everything_us: float
+    rps: float
+
+
+class Load:
+    """wrk for one case, from `with` to its end.
+
+    It stands still (SIGSTOP) but in its turns, so that a turn begins at once, on connections that are open, and many cases can
+    follow each other within seconds: what the machine is like meanwhile is much the same for all of them.
+    """
+
+    def __init__(self, envoy: Envoy, case: Case, seconds: float):
+        """There are requests for so many seconds of turns."""
+        self._envoy = envoy
+        self._case = case
+        self._seconds = seconds
+
+    def __enter__(self) -> "Load":
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="credence-bench-")))
+            self._output = scratch / "output"
+            with self._output.open("wb") as output:
+                self._process = subprocess.Popen(self._command(scratch), stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(self._stop)
+            self._warm_up()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def turn(self, seconds: float, beside: Sequence[int] = ()) -> Sample:
+        """Loads for so long. Anything but success ends the run: its cost is not the case's."""
+        pids = (self._envoy.pid, *beside)
+        answers_before = self._envoy.answers(self._case)
+        cpu_before = [cpu_seconds(pid) for pid in pids]
+        begin = time.monotonic()
+        self._process.send_signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGSTOP)
+        took = time.monotonic() - begin
+        time.sleep(SETTLE_SECONDS)
+        used = [cpu_seconds(pid) - before for pid, before in zip(pids, cpu_before, strict=True)]
+        answers = self._envoy.answers(self._case) - answers_before
+        if self._process.poll() is not None or answers.all == 0 or answers.successes != answers.all:
+            raise self._failure(f"{answers.successes} successes of {answers.all} requests")
+        return Sample(
+            cpu_us=used[0] / answers.all * 1e6,
+            everything_us=sum(used) / answers.all * 1e6,
+            rps=answers.all / took,
+        )
+
+    def _command(self, scratch: Path) -> list[str]:
+        """What its requests do not share is made before anything is measured."""
+        case = self._case
+        headers = [part for name, value in case.headers.items() for part in ("-H", f"{name}: {value}")]
+        command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{FOREVER}", *headers]
+        if case.make is None:
+            return [*command, self._envoy.url(case)]
+        requests = scratch / "requests"
+        lines = ("\t".join(values) + "\n" for values in case.make(self._requests()))
+        requests.write_text("".join(lines), encoding="ascii")
+        return [*command, "-s", str(REQUESTS_SCRIPT), self._envoy.url(case), "--", str(requests), *case.changing]
+
+    def _requests(self) -> int:
+        return int(self._case.most_per_second * (self._seconds + WARM_UP_SECONDS))
+
+    def _warm_up(self) -> None:
+        """Until wrk, which first reads its requests, has sent some for a while."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        before = self._envoy.answers(self._case)
+        while self._envoy.answers(self._case).all == before.all:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise self._failure("no answer to wrk")
+            time.sleep(0.02)
+        time.sleep(WARM_UP_SECONDS)
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(SETTLE_SECONDS)
+
+    def _stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _failure(self, what: str) -> SystemExit:
+        said = self._output.read_text(errors="replace").strip()
+        return SystemExit(f"error: case {self._case.name}: {what}; wrk says: {said or 'nothing'}")
