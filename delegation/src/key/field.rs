@@ -23,7 +23,7 @@ const ROOT_OF_MINUS_ONE: Tight = from_bytes(&[
     0x3d, 0x99, 0x00, 0x4d, 0x2b, 0x0b, 0xdf, 0xc1, 0x4f, 0x80, 0x24, 0x83, 0x2b,
 ]);
 
-/// Of 32 bytes, least significant first, of which the first bit of the last does not count.
+/// Of 32 bytes, least significant first. The highest bit, where points keep the sign of x, does not count.
 pub(super) const fn from_bytes(bytes: &[u8; 32]) -> Tight {
     let mut below = *bytes;
     below[31] &= 0x7f;
@@ -69,7 +69,7 @@ pub(super) fn loose(a: &Tight) -> Loose {
     same
 }
 
-/// The product of two that come from multiplications.
+/// The product of two that are tight.
 pub(super) fn product(a: &Tight, b: &Tight) -> Tight {
     multiply(&loose(a), &loose(b))
 }

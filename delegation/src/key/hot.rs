@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::table::KeyTable;
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
-/// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs less than
-/// half as much; and keeps keys that tokens bind to decoded, since many tokens bind to the same. The answers are the same
-/// with and without.
+/// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs a third
+/// in Wasm (outside it, where the library has vector instructions, not much less than without); and keeps keys that
+/// tokens bind to decoded, since many tokens bind to the same. The answers are the same with and without.
 ///
 /// A table takes as long as several signatures to work out, so that nobody waits for one: a key that has become hot gets
 /// its table when [`HotKeys::prepare`] is called. Only signatures that verify count, so that nobody heats up a key who
@@ -46,8 +46,8 @@ impl HotKeys {
         }
     }
 
-    /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: each takes about as
-    /// long as ten verifications.
+    /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: in Wasm each takes
+    /// about as long as six verifications, and the first, since the base point's is worked out with it, as some hundred.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();

@@ -94,11 +94,7 @@ mod tests {
                                 signature[40] ^= 1;
                             }
                             for signature in [signature, plus_order(signature)] {
-                                let theirs = Signature::from_slice(&signature)
-                                    .is_ok_and(|signature| key.verify_strict(&message(round), &signature).is_ok());
-                                assert_eq!(verifies(&key, &message(round), &signature), theirs);
-                                assert_eq!(table.verifies(&message(round), &signature), theirs);
-                                accepted += u32::from(theirs);
+                                accepted += u32::from(agreed(&key, &table, &message(round), &signature));
                                 compared += 1;
                             }
                         }
@@ -107,6 +103,40 @@ mod tests {
             }
         }
         assert!(accepted >= 100 && compared >= 5_000, "{accepted} of {compared}");
+    }
+
+    /// R and -R have the same y: of all their bits, one tells them apart.
+    #[test]
+    fn a_commitment_with_the_other_sign_is_refused() {
+        let (secret, nonce) = (scalar(b"secret", 0), scalar(b"nonce", 0));
+        let key = VerifyingKey::from(BASE * secret);
+        let table = KeyTable::new(&key).unwrap();
+        for (of_commitment, is_right) in [(nonce, true), (-nonce, false)] {
+            let commitment = (BASE * of_commitment).compress().to_bytes();
+            let signature = sign(&key, &commitment, secret, nonce, 0);
+            assert_eq!(agreed(&key, &table, &message(0), &signature), is_right);
+        }
+    }
+
+    #[test]
+    fn a_signature_has_64_bytes() {
+        let (secret, nonce) = (scalar(b"secret", 0), scalar(b"nonce", 0));
+        let key = VerifyingKey::from(BASE * secret);
+        let table = KeyTable::new(&key).unwrap();
+        let signature = sign(&key, (BASE * nonce).compress().as_bytes(), secret, nonce, 0);
+        let longer = [&signature[..], &[0]].concat();
+        for length in 0..=65 {
+            assert_eq!(agreed(&key, &table, &message(0), &longer[..length]), length == 64);
+        }
+    }
+
+    /// What the library answers, and both ways of ours.
+    fn agreed(key: &VerifyingKey, table: &KeyTable, message: &[u8], signature: &[u8]) -> bool {
+        let theirs =
+            Signature::from_slice(signature).is_ok_and(|signature| key.verify_strict(message, &signature).is_ok());
+        assert_eq!(verifies(key, message, signature), theirs);
+        assert_eq!(table.verifies(message, signature), theirs);
+        theirs
     }
 
     fn scalar(label: &[u8], number: u64) -> Scalar {

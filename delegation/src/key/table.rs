@@ -26,7 +26,7 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Works the multiples out, and those of the base point if nobody has yet. Takes as long as several verifications.
+    /// Works the multiples out, and those of the base point if nobody has yet, which takes some ten times as long.
     /// There is always one; if not, the key goes on without.
     pub(super) fn new(key: &VerifyingKey) -> Option<Self> {
         base();
