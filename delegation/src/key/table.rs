@@ -74,7 +74,8 @@ struct Multiples<const W: usize>(Vec<KnownPoint>);
 
 impl<const W: usize> Multiples<W> {
     fn of(point: Point) -> Self {
-        let mut points = Vec::with_capacity(windows(W) * per_window(W));
+        let mut known = Vec::with_capacity(windows(W) * per_window(W));
+        let mut points = Vec::new();
         let mut first = point;
         for _ in 0..windows(W) {
             let addend = first.addend();
@@ -87,8 +88,13 @@ impl<const W: usize> Multiples<W> {
             for _ in 0..W {
                 first = first.add(&first.addend());
             }
+            if points.len() >= KNOWN_AT_ONCE {
+                known.append(&mut edwards::all_known(&points));
+                points.clear();
+            }
         }
-        Self(edwards::all_known(&points))
+        known.append(&mut edwards::all_known(&points));
+        Self(known)
     }
 
     /// The sum and `scalar` times the point.
@@ -130,6 +136,10 @@ const fn windows(width: usize) -> usize {
 const fn per_window(width: usize) -> usize {
     1 << (width - 1)
 }
+
+/// Of a table that is worked out, so many points at least are divided by their Z together: more would save little time, and
+/// take memory that a VM never gives back.
+const KNOWN_AT_ONCE: usize = 512;
 
 /// Bits of a window: 51 windows of 16 points.
 const KEY_WINDOW: usize = 5;
