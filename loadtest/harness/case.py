@@ -1,5 +1,6 @@
 """One thing to measure: a listener with its filters, and the request that is sent to it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ class Case:
     # What no two requests share: makes so many times the values of these headers.
     changing: tuple[str, ...] = ()
     make: Callable[[int], list[tuple[str, ...]]] | None = None
+    # How long those are good for, if not for as long as anybody measures.
+    good_for_seconds: float = math.inf
     # Of those, more than one core answers: where each costs a signature, that is not much.
     most_per_second: int = 20_000
     # The answer to the same request without those headers: shows that the filter is really in the way.

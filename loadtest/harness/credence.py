@@ -193,7 +193,7 @@ def cases(
         # A leaf that nobody has seen, under a parent that is known: one signature.
         case("cold", changing=("delegation",), make=new_leaves),
         # A delegation that is known, and a new proof: one signature, and the memory of used proofs.
-        case("proof", proof="pop", changing=("delegation", "delegation-proof"), make=proofs),
+        case("proof", proof="pop", changing=("delegation", "delegation-proof"), make=proofs, good_for_seconds=20),
         # A delegation that is verified anew each time, by a key that is known.
         case("uncached", limits={"cache_entries": 0, "shared_cache_entries": 0}, headers=known),
         # One that another worker has verified.

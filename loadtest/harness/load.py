@@ -1,5 +1,6 @@
 """Load by wrk that takes turns: as fast as it is answered, and no faster."""
 
+import math
 import signal
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ SETTLE_SECONDS = 0.1
 LIMIT_SECONDS = 30
 # wrk runs until it is killed.
 FOREVER = "24h"
+# For so many turns there are requests at once where they do not stay good.
+TURNS_OF_PERISHABLES = 4
 REQUESTS_SCRIPT = Path(__file__).parent / "requests.lua"
 
 
@@ -38,37 +41,38 @@ class Load:
     """wrk for one case, from `with` to its end.
 
     It stands still (SIGSTOP) but in its turns, so that a turn begins at once, on connections that are open, and many cases can
-    follow each other within seconds: what the machine is like meanwhile is much the same for all of them.
+    follow each other within seconds: what the machine is like meanwhile is much the same for all of them. Where its requests are
+    used up, or no longer good, it starts anew.
     """
 
-    def __init__(self, envoy: Envoy, case: Case, seconds: float):
-        """There are requests for so many seconds of turns."""
+    def __init__(self, envoy: Envoy, case: Case, turns: int, seconds: float, beside: Sequence[int] = ()):
+        """So many turns of so many seconds; `beside` are processes that work for the case, too."""
         self._envoy = envoy
         self._case = case
+        self._turns = turns if math.isinf(case.good_for_seconds) else min(turns, TURNS_OF_PERISHABLES)
         self._seconds = seconds
+        self._beside = beside
+        self._running = ExitStack()
 
     def __enter__(self) -> "Load":
-        with ExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="credence-bench-")))
-            self._output = scratch / "output"
-            with self._output.open("wb") as output:
-                self._process = subprocess.Popen(self._command(scratch), stdout=output, stderr=subprocess.STDOUT)
-            stack.callback(self._stop)
-            self._warm_up()
-            self._stack = stack.pop_all()
+        self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._running.close()
 
-    def turn(self, seconds: float, beside: Sequence[int] = ()) -> Sample:
-        """Loads for so long. Anything but success ends the run: its cost is not the case's."""
-        pids = (self._envoy.pid, *beside)
+    def turn(self) -> Sample:
+        """Loads. Anything but success ends the run: its cost is not the case's."""
+        if self._turns_left == 0 or time.monotonic() > self._good_until:
+            self._running.close()
+            self._start()
+        self._turns_left -= 1
+        pids = (self._envoy.pid, *self._beside)
         answers_before = self._envoy.answers(self._case)
         cpu_before = [cpu_seconds(pid) for pid in pids]
         begin = time.monotonic()
         self._process.send_signal(signal.SIGCONT)
-        time.sleep(seconds)
+        time.sleep(self._seconds)
         self._process.send_signal(signal.SIGSTOP)
         took = time.monotonic() - begin
         time.sleep(SETTLE_SECONDS)
@@ -81,6 +85,18 @@ class Load:
             everything_us=sum(used) / answers.all * 1e6,
             rps=answers.all / took,
         )
+
+    def _start(self) -> None:
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="credence-bench-")))
+            self._good_until = time.monotonic() + self._case.good_for_seconds
+            self._turns_left = self._turns
+            self._output = scratch / "output"
+            with self._output.open("wb") as output:
+                self._process = subprocess.Popen(self._command(scratch), stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(self._stop)
+            self._warm_up()
+            self._running = stack.pop_all()
 
     def _command(self, scratch: Path) -> list[str]:
         """What its requests do not share is made before anything is measured."""
@@ -95,7 +111,7 @@ class Load:
         return [*command, "-s", str(REQUESTS_SCRIPT), self._envoy.url(case), "--", str(requests), *case.changing]
 
     def _requests(self) -> int:
-        return int(self._case.most_per_second * (self._seconds + WARM_UP_SECONDS))
+        return int(self._case.most_per_second * (self._turns * self._seconds + WARM_UP_SECONDS))
 
     def _warm_up(self) -> None:
         """Until wrk, which first reads its requests, has sent some for a while."""

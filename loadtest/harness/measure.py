@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import TypeVar
 
@@ -55,8 +54,8 @@ def measure_samples(
         with ExitStack() as stack:
             take = {}
             for case in cases:
-                load = stack.enter_context(Load(envoy, case, seconds * len(numbers)))
-                take[case.name] = partial(load.turn, seconds, beside)
+                load = stack.enter_context(Load(envoy, case, len(numbers), seconds, beside))
+                take[case.name] = load.turn
             for name, taken in interleaved(take, numbers).items():
                 samples[name] += taken
     return samples
