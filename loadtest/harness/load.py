@@ -102,7 +102,9 @@ class Load:
         """What its requests do not share is made before anything is measured."""
         case = self._case
         headers = [part for name, value in case.headers.items() for part in ("-H", f"{name}: {value}")]
-        command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{FOREVER}", *headers]
+        # Killed with us, however we end: nobody else would ever continue or end it.
+        command = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", LOAD_CORE]
+        command += ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{FOREVER}", *headers]
         if case.make is None:
             return [*command, self._envoy.url(case)]
         requests = scratch / "requests"
