@@ -899,7 +899,7 @@ impl<'r> Attempt<'_, 'r> {
     }
 }
 
-/// Tables of hot keys that one tick works out, at about a millisecond each, and once some ten for the base point.
+/// Tables of hot keys that one tick works out, at one to two milliseconds each, and once some ten for the base point.
 const TABLES_PER_TICK: usize = 2;
 
 /// Bytes of a token's `jti` and of a root's `sub`. All of them go into the audit event, and whoever mints or derives a

@@ -47,7 +47,7 @@ impl HotKeys {
     }
 
     /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: in Wasm each takes
-    /// about as long as six verifications, and the first, since the base point's is worked out with it, as some hundred.
+    /// about as long as ten verifications, and the first, since the base point's is worked out with it, as some hundred.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();

@@ -16,6 +16,7 @@ mod did;
 mod edwards;
 mod field;
 mod hot;
+mod inverse;
 mod jwk;
 mod known;
 mod set;

@@ -16,7 +16,7 @@ use curve25519_dalek::{Scalar, constants::ED25519_BASEPOINT_COMPRESSED};
 use ed25519_dalek::{Signature, VerifyingKey};
 use sha2::{Digest, Sha512};
 
-use super::edwards::{self, KnownPoint, Point};
+use super::edwards::{self, KnownPoint, Point, Sign};
 use super::strict;
 
 /// The multiples of one key.
@@ -57,9 +57,9 @@ impl KeyTable {
             .chain_update(message)
             .finalize();
         let k = Scalar::from_bytes_mod_order_wide(&challenge.into());
-        let commitment = self.multiples.add_to(base.add_to(Point::IDENTITY, &s), &k);
+        let addends: Vec<_> = base.addends(&s).chain(self.multiples.addends(&k)).collect();
         // Comparing encodings refuses an R that is not canonical.
-        commitment.encode() == *signature.r_bytes()
+        edwards::sum(&addends).encode() == *signature.r_bytes()
     }
 }
 
@@ -97,20 +97,14 @@ impl<const W: usize> Multiples<W> {
         Self(known)
     }
 
-    /// The sum and `scalar` times the point.
-    fn add_to(&self, mut sum: Point, scalar: &Scalar) -> Point {
-        for (multiples, digit) in self.0.chunks_exact(per_window(W)).zip(digits::<W>(scalar)) {
-            let multiple = |times: u16| multiples.get(usize::from(times).wrapping_sub(1));
+    /// What the sum is of that is `scalar` times the point.
+    fn addends(&self, scalar: &Scalar) -> impl Iterator<Item = (&KnownPoint, Sign)> {
+        let windows = self.0.chunks_exact(per_window(W));
+        windows.zip(digits::<W>(scalar)).filter_map(|(multiples, digit)| {
             // There is no multiple for 0, and none is added.
-            if let Some(known) = multiple(digit.unsigned_abs()) {
-                sum = if digit > 0 {
-                    sum.add_known(known)
-                } else {
-                    sum.subtract_known(known)
-                };
-            }
-        }
-        sum
+            let known = multiples.get(usize::from(digit.unsigned_abs()).wrapping_sub(1))?;
+            Some((known, if digit > 0 { Sign::Plus } else { Sign::Minus }))
+        })
     }
 }
 
@@ -141,8 +135,8 @@ const fn per_window(width: usize) -> usize {
 /// take memory that a VM never gives back.
 const KNOWN_AT_ONCE: usize = 512;
 
-/// Bits of a window: 51 windows of 16 points.
-const KEY_WINDOW: usize = 5;
+/// Bits of a window: 43 windows of 32 points.
+const KEY_WINDOW: usize = 6;
 
 /// 32 windows of 128 points.
 const BASE_WINDOW: usize = 8;
@@ -191,10 +185,12 @@ mod tests {
         let own = Point::decode(point.compress().as_bytes()).unwrap();
         let multiples = Multiples::<KEY_WINDOW>::of(own);
         for scalar in scalars() {
-            let sum = multiples.add_to(own, &scalar);
-            assert_eq!(sum.encode(), (point + point * scalar).compress().to_bytes());
-            let of_base = base().unwrap().add_to(Point::IDENTITY, &scalar);
-            assert_eq!(of_base.encode(), (BASE * scalar).compress().to_bytes());
+            let mut addends: Vec<_> = multiples.addends(&scalar).collect();
+            let sum = edwards::sum(&addends);
+            assert_eq!(sum.encode(), (point * scalar).compress().to_bytes());
+            addends.extend(base().unwrap().addends(&scalar));
+            let sum = edwards::sum(&addends);
+            assert_eq!(sum.encode(), ((point + BASE) * scalar).compress().to_bytes());
         }
     }
 
@@ -203,6 +199,6 @@ mod tests {
     fn tables_take_as_much_as_they_are_said_to() {
         let bytes = |points: &[KnownPoint]| size_of_val(points).div_ceil(1024);
         let table = Multiples::<KEY_WINDOW>::of(Point::IDENTITY);
-        assert_eq!((bytes(&table.0), bytes(&base().unwrap().0)), (96, 480));
+        assert_eq!((bytes(&table.0), bytes(&base().unwrap().0)), (162, 480));
     }
 }
