@@ -37,6 +37,8 @@ pub struct SharedChains {
     buckets: u32,
     context: SealContext,
     waiting: VecDeque<Verified>,
+    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, since when nobody looked.
+    fruitless: u32,
     counters: Counters,
 }
 
@@ -89,6 +91,7 @@ impl SharedChains {
             buckets: u32::try_from(entries.div_ceil(ENTRIES_PER_BUCKET)).unwrap_or(u32::MAX),
             context,
             waiting: VecDeque::new(),
+            fruitless: 0,
             counters: Counters::default(),
         }
     }
@@ -104,7 +107,9 @@ impl SharedChains {
     }
 
     /// Looks for a chain, then for what it begins with, the longest first. Each look takes the host's lock on what all
-    /// threads of the process share, so there are at most [`MAX_LOOKS`].
+    /// threads of the process share, so there are at most [`MAX_LOOKS`]; and where nothing was found [`PATIENCE`] times in a
+    /// row, since there is but one worker or every chain is new, all but one of [`ONE_IN`] are left out until one finds
+    /// something. What that costs is a signature, never an answer.
     pub fn find<'c, 'a>(
         &mut self,
         beginnings: &[Beginning<'c, 'a>],
@@ -112,7 +117,7 @@ impl SharedChains {
         store: &mut impl SharedStore,
         keys: &CacheKeys,
     ) -> Option<Found<'c, 'a>> {
-        if !self.is_on() {
+        if !self.is_on() || self.is_left_out() {
             return None;
         }
         for (dropped, beginning) in beginnings.iter().take(MAX_LOOKS).enumerate() {
@@ -123,6 +128,7 @@ impl SharedChains {
                     &mut self.counters.beginnings
                 };
                 *count = count.saturating_add(1);
+                self.fruitless = 0;
                 return Some(Found {
                     beginning: *beginning,
                     anchor,
@@ -131,7 +137,23 @@ impl SharedChains {
             }
         }
         self.counters.misses = self.counters.misses.saturating_add(1);
+        self.fruitless = self.fruitless.saturating_add(1);
         None
+    }
+
+    /// Whether this look is, of those that hardly promise anything, not the one that is taken.
+    fn is_left_out(&mut self) -> bool {
+        if self.fruitless < PATIENCE {
+            return false;
+        }
+        let left_out = self.fruitless.saturating_sub(PATIENCE);
+        let is_its_turn = left_out >= ONE_IN.saturating_sub(1);
+        self.fruitless = if is_its_turn {
+            PATIENCE.saturating_sub(1)
+        } else {
+            self.fruitless.saturating_add(1)
+        };
+        !is_its_turn
     }
 
     /// Remembers a chain, whose signatures have been verified, for the next [`SharedChains::write_waiting`].
@@ -354,6 +376,12 @@ const ENTRIES_PER_BUCKET: usize = 8;
 
 /// How many parts of a chain are looked for: itself, its parent, and its parent's parent.
 pub const MAX_LOOKS: usize = 3;
+
+/// Looks in a row that find nothing before most are left out.
+pub const PATIENCE: u32 = 256;
+
+/// Of so many looks that are hardly worth it one is taken: what a look costs is a sixteenth of what a signature does.
+pub const ONE_IN: u32 = 8;
 
 /// Verified chains that wait to be written.
 pub const MAX_WAITING: usize = 256;

@@ -104,6 +104,25 @@ fn another_worker_finds_what_was_verified_once_it_is_written() {
 }
 
 #[test]
+fn who_finds_nothing_for_long_looks_less_often_until_he_does() {
+    let (store, keys, chain) = (&mut Store::default(), &keys(1, None), chain_of_three());
+    share(&mut worker(), &chain, store, keys);
+    let (mut other, unknown) = (worker(), root_named("unknown"));
+    let looks = |worker: &SharedChains| worker.counters().hits + worker.counters().misses;
+    for _ in 0..PATIENCE + 3 * ONE_IN {
+        assert_eq!(look(&mut other, &unknown, AT, store, keys), None);
+    }
+    assert_eq!(looks(&other), u64::from(PATIENCE) + 3);
+    // Of these one is taken, and from there on all.
+    let found = (0..ONE_IN + 5).filter(|_| look(&mut other, &chain, AT, store, keys).is_some());
+    assert_eq!(found.count(), 6);
+    for _ in 0..PATIENCE {
+        assert_eq!(look(&mut other, &unknown, AT, store, keys), None);
+    }
+    assert_eq!(looks(&other), 2 * u64::from(PATIENCE) + 3 + 6);
+}
+
+#[test]
 fn the_longest_known_beginning_is_found_within_few_looks() {
     let (store, keys, chain) = (&mut Store::default(), &keys(1, None), chain_of_three());
     let parent = chain.rsplit_once('~').unwrap().0;

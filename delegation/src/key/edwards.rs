@@ -22,6 +22,7 @@ pub(super) struct Point {
 }
 
 /// What is made of a point (x, y) that will be added often: (y + x)/2, (y - x)/2 and d·x·y.
+#[repr(C)]
 pub(super) struct KnownPoint {
     plus: Loose,
     minus: Loose,
@@ -147,7 +148,7 @@ pub(super) fn sum(addends: &[(&KnownPoint, Sign)]) -> Point {
     })
 }
 
-/// All of them made known at once: a division takes as long as some ten additions, and this takes hardly two a point.
+/// All of them made known at once: a division takes as long as some fifteen additions, and this takes hardly two a point.
 pub(super) fn all_known(points: &[Point]) -> Vec<KnownPoint> {
     let mut before = Vec::with_capacity(points.len());
     let product_of_all = points.iter().fold(ONE, |so_far, point| {
@@ -183,7 +184,7 @@ impl KnownPoint {
         }
     }
 
-    /// Something of its 120 bytes out of each 64.
+    /// Something out of each 64 of its bytes.
     fn touched(&self) -> u32 {
         self.plus.0[0] ^ self.minus.0[6] ^ self.product.0[9]
     }

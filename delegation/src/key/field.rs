@@ -8,7 +8,7 @@
 pub(super) use fiat::{fiat_25519_loose_field_element as Loose, fiat_25519_tight_field_element as Tight};
 use fiat_crypto::curve25519_32 as fiat;
 
-use super::inverse;
+use super::divsteps;
 
 pub(super) const ZERO: Tight = small(0);
 pub(super) const ONE: Tight = small(1);
@@ -88,13 +88,19 @@ pub(super) fn negative(a: &Tight) -> Tight {
 
 /// 1/a, and 0 for 0.
 pub(super) fn inverse(a: &Tight) -> Tight {
-    let found = inverse::inverse_of(&to_bytes(a)).map(|inverse| from_bytes(&inverse));
-    // Nobody has proved what found it. Whether it is right takes one multiplication to see.
+    inverse_if(a, divsteps::inverse_of(&to_bytes(a)))
+}
+
+/// 1/a, and 0 for 0: what was found, if that is right. Nobody has proved what finds it, and to see takes one
+/// multiplication.
+fn inverse_if(a: &Tight, found: Option<[u8; 32]>) -> Tight {
     found
-        .filter(|inverse| is_same(&product(a, inverse), &ONE))
+        .map(|found| from_bytes(&found))
+        .filter(|found| is_same(&product(a, found), &ONE))
         .unwrap_or_else(|| inverse_by_power(a))
 }
 
+/// 1/a, and 0 for 0.
 pub(super) fn inverse_by_power(a: &Tight) -> Tight {
     // a^(p-2), and p - 2 = (2^250 - 1)·2^5 + 11.
     let powers = Powers::of(a);
@@ -215,6 +221,23 @@ mod tests {
             assert_same(&product(&inverse(&number), &number), &ONE);
         }
         assert_same(&inverse(&ZERO), &ZERO);
+    }
+
+    #[test]
+    fn an_inverse_that_is_none_is_not_believed() {
+        let wrong = to_bytes(&number(2));
+        for a in (0..10).map(number).chain([ZERO, ONE]) {
+            let right = inverse_by_power(&a);
+            for found in [
+                None,
+                Some(to_bytes(&right)),
+                Some(wrong),
+                Some(to_bytes(&a)),
+                Some([0; 32]),
+            ] {
+                assert_same(&inverse_if(&a, found), &right);
+            }
+        }
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl HotKeys {
     }
 
     /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: in Wasm each takes
-    /// about as long as ten verifications, and the first, since the base point's is worked out with it, as some hundred.
+    /// about as long as ten verifications; the first four times as long, since the base point's is worked out with it, and
+    /// longer still while V8 has not optimised the code.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();
@@ -155,7 +156,8 @@ impl fmt::Debug for HotKeys {
     }
 }
 
-/// Signatures that a key verifies before it is hot: working its table out has to pay.
+/// Signatures that a key verifies before it is hot. Working its table out pays after some fifteen more, which such a key
+/// is likely to verify.
 const HOT_AFTER: u32 = 8;
 
 /// Counts, and decoded keys, that are kept for each table that there may be.

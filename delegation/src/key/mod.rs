@@ -13,10 +13,10 @@
 
 mod algorithm;
 mod did;
+mod divsteps;
 mod edwards;
 mod field;
 mod hot;
-mod inverse;
 mod jwk;
 mod known;
 mod set;

@@ -4,12 +4,14 @@
 //! taken as a number allows it and not in constant time. They look at the lowest bits of two numbers f and g, so that 30
 //! of them are worked out at once on those bits and then carried out on the whole numbers as one matrix (section 9). f
 //! begins as p and ends as 1 or -1, g begins as the number and ends as 0; d and e say which multiples of the number f
-//! and g are, modulo p.
+//! and g are, modulo p. That these stay between -2p and p, and how several bits are cleared at once, is described with
+//! libsecp256k1 (doc/safegcd_implementation.md, sections 4 and 6).
 //!
-//! Nothing depends on the bounds that the paper proves: whoever calls `inverse_of` looks whether the answer is right.
+//! Nothing depends on how many steps the paper proves to be enough: whoever calls `inverse_of` looks whether the answer
+//! is right.
 #![allow(
     clippy::arithmetic_side_effects,
-    reason = "each operation says what keeps it within 63 bits"
+    reason = "no number in here has more than 61 bits and a sign, as is said where it gets that large"
 )]
 
 /// A number in base 2^30, least significant digit first. The digits but the last are from 0 to 2^30 - 1; the last has the
@@ -49,16 +51,11 @@ impl Batch {
         let (mut f, mut g) = (f, g);
         // After n steps, 2^n·f and 2^n·g are u·f + v·g and q·f + r·g of those at the beginning: where g is halved, what
         // belongs to f is doubled.
-        let Self {
-            mut u,
-            mut v,
-            mut q,
-            mut r,
-        } = Self { u: 1, v: 0, q: 0, r: 1 };
+        let (mut u, mut v, mut q, mut r) = (1, 0, 0, 1);
         let mut left = DIGIT_BITS;
         loop {
             // As many steps that halve an even g as there are.
-            let halvings = (g | 1 << left).trailing_zeros();
+            let halvings = (g | (1 << left)).trailing_zeros();
             g >>= halvings;
             u <<= halvings;
             v <<= halvings;
@@ -80,21 +77,23 @@ impl Batch {
                 .min(left)
                 .min(MOST_BITS_AT_ONCE);
             let times = g.wrapping_mul(negative_inverse(f)) & ((1 << bits) - 1);
-            // |f| < 2^31, and so is |g|: g is halved right away as often as f is added.
+            // f and g stay below 2^30: f is added at most 2^bits - 1 times, and then g is halved so many times as there are bits.
+            // Between, g is below 2^41.
             g += times * f;
             q += times * u;
             r += times * v;
         }
     }
 
-    /// The division by 2^30 leaves nothing. With |u| + |v| at most 2^30 and digits below it, all sums are below 2^61.
+    /// The division by 2^30 leaves nothing. With |u| + |v| at most 2^30 (the paper's section 8.3) and digits below it, all
+    /// sums are below 2^61.
     fn carried_out(&self, f: &Number, g: &Number) -> (Number, Number) {
         let combined = |a: i64, b: i64| Number::quotient(f.0.iter().zip(&g.0).map(|(f, g)| a * f + b * g));
         (combined(self.u, self.v), combined(self.q, self.r))
     }
 
     /// The division by 2^30 is made to leave nothing by adding a multiple of p. d and e are above -2p and below p, and so
-    /// is what becomes of them.
+    /// is what becomes of them. That multiple is at most 2^31, and 2^15 its largest digit: all sums are below 2^61.
     fn carried_out_modulo_p(&self, d: &Number, e: &Number) -> (Number, Number) {
         let combined = |a: i64, b: i64| {
             let lowest = (a * d.lowest() + b * e.lowest()) & DIGIT;
@@ -113,7 +112,7 @@ impl Number {
     /// Of a number below 2^255.
     fn from_bytes(bytes: &[u8; 32]) -> Self {
         let (mut bits, mut have, mut bytes) = (0, 0, bytes.iter());
-        Self([(); DIGITS].map(|()| {
+        Self(std::array::from_fn(|_| {
             while have < DIGIT_BITS {
                 bits |= i64::from(*bytes.next().unwrap_or(&0)) << have;
                 have += 8;
@@ -128,7 +127,7 @@ impl Number {
     /// Of a number from 0 to p - 1.
     fn to_bytes(self) -> [u8; 32] {
         let (mut bits, mut have, mut digits) = (0, 0, self.0.iter());
-        [(); 32].map(|()| {
+        std::array::from_fn(|_| {
             if have < 8 {
                 bits |= digits.next().unwrap_or(&0) << have;
                 have += DIGIT_BITS;
@@ -140,8 +139,8 @@ impl Number {
         })
     }
 
-    /// What is left of a number, whose digits may have any size, after its lowest digit is dropped, which is 0 once it is
-    /// carried.
+    /// What is left of a number, whose digits may have up to 61 bits and a sign, after its lowest digit is dropped, which is
+    /// 0 once it is carried.
     fn quotient(digits: impl Iterator<Item = i64>) -> Self {
         let mut quotient = [0; DIGITS];
         let mut places = quotient.iter_mut();
@@ -227,7 +226,7 @@ const DIGIT: i64 = (1 << DIGIT_BITS) - 1;
 /// What `negative_inverse` is good for.
 const MOST_BITS_AT_ONCE: u32 = 10;
 
-/// The steps that numbers of 255 bits can take (the paper's section 11: 735 are enough for 256), in batches of 30.
+/// Of 30 steps. The paper's theorem 11.2 says that 738 are enough for 255 bits.
 const MAX_BATCHES: usize = 25;
 
 /// 1/19 modulo 2^30.
@@ -287,6 +286,49 @@ mod tests {
         let mut p = [0xff; 32];
         (p[0], p[31]) = (0xed, 0x7f);
         assert_eq!(inverse_of(&p), None);
+    }
+
+    /// Where d, e and their shares are at the ends of what they can be.
+    #[test]
+    fn what_is_carried_out_modulo_p_stays_between_twice_minus_p_and_p() {
+        let (minus_p, minus_one) = (P.negative(), ONE.negative());
+        let least = minus_p.plus(&minus_p).plus(&ONE);
+        let ends = [least, least.plus(&ONE), minus_one, ZERO, P.plus(&minus_one)];
+        let whole = 1 << DIGIT_BITS;
+        let shares = [
+            (whole - 1, 1),
+            (whole, 0),
+            (whole / 2, whole / 2),
+            (whole / 2, -whole / 2),
+        ];
+        for (u, v) in shares
+            .into_iter()
+            .flat_map(|(u, v)| [(u, v), (-u, -v), (v, u), (-v, -u)])
+        {
+            let batch = Batch { u, v, q: 1, r: 0 };
+            for (d, e) in ends.iter().flat_map(|d| ends.map(|e| (*d, e))) {
+                let (carried_out, _) = batch.carried_out_modulo_p(&d, &e);
+                assert!(carried_out.plus(&minus_p).is_negative());
+                let from_least = carried_out.plus(&P).plus(&P);
+                assert!(!from_least.is_negative() && !from_least.is_zero());
+                let expected = field::add(
+                    &field::product(&share(u), &element(d)),
+                    &field::product(&share(v), &element(e)),
+                );
+                let doubled = field::product(&share(whole), &element(carried_out));
+                assert!(field::is_same(&doubled, &field::tight(&expected)));
+            }
+        }
+    }
+
+    fn element(number: Number) -> field::Tight {
+        field::from_bytes(&number.below_p().to_bytes())
+    }
+
+    fn share(of: i64) -> field::Tight {
+        let mut digits = [0; DIGITS];
+        digits[0] = of;
+        element(Number(digits).carried())
     }
 
     #[test]
