@@ -77,8 +77,8 @@ impl Batch {
                 .min(left)
                 .min(MOST_BITS_AT_ONCE);
             let times = g.wrapping_mul(negative_inverse(f)) & ((1 << bits) - 1);
-            // f and g stay below 2^30: f is added at most 2^bits - 1 times, and then g is halved so many times as there are bits.
-            // Between, g is below 2^41.
+            // f and g stay below 2^30: f is added at most 2^bits - 1 times, and then g is halved as many times as there are
+            // bits. Between, g is below 2^41.
             g += times * f;
             q += times * u;
             r += times * v;
@@ -184,8 +184,10 @@ impl Number {
     /// The same modulo p, from 0 to p - 1, of a number above -2p and below 2p.
     fn below_p(self) -> Self {
         let mut number = self;
-        while number.is_negative() {
-            number = number.plus(&P);
+        for _ in 0..2 {
+            if number.is_negative() {
+                number = number.plus(&P);
+            }
         }
         let less = number.plus(&P.negative());
         if less.is_negative() { number } else { less }

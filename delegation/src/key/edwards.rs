@@ -22,6 +22,8 @@ pub(super) struct Point {
 }
 
 /// What is made of a point (x, y) that will be added often: (y + x)/2, (y - x)/2 and d·x·y.
+///
+/// In this order, which `touched` relies on.
 #[repr(C)]
 pub(super) struct KnownPoint {
     plus: Loose,
