@@ -44,7 +44,7 @@ link_istioctl() {
         ln -s "$built" "$scratch/bin/istioctl"
     else
         say "Skipped: what the pages have istioctl do (make test-mesh builds it)"
-        ln -s "$(command -v true)" "$scratch/bin/istioctl"
+        ln -s "$(type -P true)" "$scratch/bin/istioctl"
     fi
 }
 
