@@ -18,16 +18,16 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 BENCH ?= filter
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: build wasm envoy ## Watch a real Envoy allow and deny delegations: builds all, then runs the demo
+run: parts ## Watch a real Envoy allow and deny delegations: builds all, then runs the demo
 	@echo "==> Starting the demo"
 	@cargo run --locked --release -p credence-e2e --bin demo
 
-test: build wasm envoy ## Build all and run every test, end to end against a real Envoy too
+test: parts ## Build all and run every test, end to end against a real Envoy too
 	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
@@ -181,6 +181,10 @@ clean: ## Remove what was built, but not the installed tools (.tools)
 bench-known:
 	@test -x "loadtest/bench-$(BENCH)" || { echo "error: there is no benchmark '$(BENCH)'; there are:" \
 		$(patsubst loadtest/bench-%,%,$(wildcard loadtest/bench-*)) >&2; exit 1; }
+
+# Side by side: the module's last step keeps one core busy for a minute.
+parts: rust
+	@$(MAKE) --no-print-directory --jobs=3 build wasm envoy
 
 rust:
 	@scripts/setup-rust.sh
