@@ -148,7 +148,7 @@ fn known_prefix(criterion: &mut Criterion) {
     });
     criterion.bench_function("depth4_prefix", |bencher| {
         bencher.iter(|| {
-            Chain::parse_joined_onto(black_box(&chain), &known, &limits)
+            Chain::parse_joined_after(&known, black_box(&chain), &limits)
                 .and_then(|chain| chain.verify(&context))
                 .unwrap()
         });

@@ -14,7 +14,7 @@
 //! 5. [`revocation::void`] says whether what was valid has been taken back.
 //!
 //! Where a chain's first tokens have been verified before, [`Chain::parse_onto`] takes their word and costs the new
-//! signatures only. Where somebody else has verified them and says so in a way that can be believed, a [`Beginning`]
+//! signatures only; [`Chain::parse_joined_after`] saves their hashes too. Where somebody else has verified them and says so in a way that can be believed, a [`Beginning`]
 //! takes his word for their signatures and for nothing else. `batch` verifies many signatures at once, for evidence and
 //! never for a decision, and `evidence` recorded chains.
 //!

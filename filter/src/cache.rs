@@ -18,8 +18,8 @@ use crate::grant::Grant;
 
 /// A bounded cache of verified chains.
 ///
-/// The key is SipHash-2-4 with 128 bits under a secret of this VM: whoever could find two headers with one key could
-/// present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
+/// The key is SipHash-2-4 with 128 bits under a secret of this VM: whoever could find two headers with one key, or two
+/// beginnings, could present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
 ///
 /// Eviction is second-chance: a chain used since the hand last passed stays. A hit writes one flag.
 #[derive(Debug)]
@@ -153,16 +153,16 @@ impl ChainCache {
     pub fn keys_of_beginnings(&self, presented: &[u8], most: usize) -> Vec<CacheKey> {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         let mut keys: Vec<CacheKey> = Vec::new();
-        let mut tokens = presented.split(|byte| *byte == b'~').peekable();
-        while let Some(token) = tokens.next() {
-            hasher.write(token);
-            if tokens.peek().is_some() {
-                if keys.len() >= most {
-                    return Vec::new();
-                }
-                keys.push(CacheKey(hasher.finish128().as_u128()));
-                hasher.write(b"~");
+        let mut tokens = presented.split(|byte| *byte == b'~');
+        // The leaf ends no beginning.
+        tokens.next_back();
+        for token in tokens {
+            if keys.len() >= most {
+                return Vec::new();
             }
+            hasher.write(token);
+            keys.push(CacheKey(hasher.finish128().as_u128()));
+            hasher.write(b"~");
         }
         keys.reverse();
         keys

@@ -788,7 +788,8 @@ impl<'r> Attempt<'_, 'r> {
             Lookup::Miss
         });
         let parsed = match &known {
-            Some(known) => Chain::parse_joined_onto(presented, &known.chain, limits),
+            // The cache's key says that these are its tokens.
+            Some(known) => Chain::parse_joined_after(&known.chain, presented, limits),
             None => Chain::parse_joined(presented, limits),
         };
         let keys = if self.memories.shared.is_on() {
@@ -803,7 +804,7 @@ impl<'r> Attempt<'_, 'r> {
             };
             // What costs no signature must not cost a look at what all workers share either.
             chain.check_before_signatures(&context)?;
-            let Some(found) = self.memories.shared.find(&chain.beginnings(), now, world, keys) else {
+            let Some(found) = self.memories.shared.find(&chain, now, world, keys) else {
                 return chain.verify(&context);
             };
             let tokens = found.beginning.tokens();

@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
-use credence_delegation::{Algorithm, Algorithms, Beginning, Thumbprint, TrustAnchors, UnixTime, VerifiedChain};
+use credence_delegation::{Algorithm, Algorithms, Beginning, Chain, Thumbprint, TrustAnchors, UnixTime, VerifiedChain};
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
@@ -112,7 +112,7 @@ impl SharedChains {
     /// something. What that costs is a signature, never an answer.
     pub fn find<'c, 'a>(
         &mut self,
-        beginnings: &[Beginning<'c, 'a>],
+        chain: &'c Chain<'a>,
         now: UnixTime,
         store: &mut impl SharedStore,
         keys: &CacheKeys,
@@ -120,7 +120,7 @@ impl SharedChains {
         if !self.is_on() || self.is_left_out() {
             return None;
         }
-        for (dropped, beginning) in beginnings.iter().take(MAX_LOOKS).enumerate() {
+        for (dropped, beginning) in chain.beginnings().into_iter().take(MAX_LOOKS).enumerate() {
             if let Some((anchor, sealed_with)) = self.look(beginning.digest(), now, store, keys) {
                 let count = if dropped == 0 {
                     &mut self.counters.hits
@@ -130,7 +130,7 @@ impl SharedChains {
                 *count = count.saturating_add(1);
                 self.fruitless = 0;
                 return Some(Found {
-                    beginning: *beginning,
+                    beginning,
                     anchor,
                     sealed_with,
                 });

@@ -70,8 +70,7 @@ fn look(
     keys: &CacheKeys,
 ) -> Option<(usize, SealedWith)> {
     let chain = Chain::parse_joined(joined, &Limits::default()).unwrap();
-    let beginnings = chain.beginnings();
-    let found = worker.find(&beginnings, now, store, keys)?;
+    let found = worker.find(&chain, now, store, keys)?;
     assert_eq!(found.anchor, key(1).public().thumbprint());
     Some((found.beginning.tokens(), found.sealed_with))
 }

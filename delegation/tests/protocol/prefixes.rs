@@ -125,6 +125,53 @@ fn the_answer_is_the_one_without_a_known_chain() {
     }
 }
 
+/// Who knows already that a chain begins like a verified one gets the answer of who has it found out.
+#[test]
+fn the_answer_is_the_one_of_a_beginning_that_is_stated() {
+    let Family {
+        root,
+        child,
+        grandchild,
+        sibling,
+    } = family();
+    let forged = format!(
+        "{}.{}",
+        grandchild.rsplit_once('.').unwrap().0,
+        sibling.rsplit('.').next().unwrap()
+    );
+    let (limits, anchors, holder_algorithms) = (Limits::default(), anchors(), Algorithms::default());
+    let context = VerificationContext {
+        anchors: &anchors,
+        holder_algorithms: &holder_algorithms,
+        limits: &limits,
+        now: UnixTime(NOW),
+        hot_keys: None,
+    };
+    let (mut allowed, mut denied) = (0, 0);
+    for beginning in [vec![&*root], vec![&root, &child]] {
+        let known = verify(&beginning).unwrap();
+        for rest in [
+            vec![],
+            vec![&*child],
+            vec![&grandchild],
+            vec![&sibling],
+            vec![&forged],
+            vec!["a.b.c"],
+        ] {
+            let chain = [&beginning[..], &rest].concat();
+            let joined = chain.join("~");
+            let stated = Chain::parse_joined_after(&known, &joined, &limits).and_then(|chain| chain.verify(&context));
+            assert_eq!(format!("{stated:?}"), format!("{:?}", verify_onto(&known, &chain)));
+            match stated {
+                Ok(_) => allowed += 1,
+                Err(_) => denied += 1,
+            }
+        }
+    }
+    // Allowed: the beginnings themselves, the child, both grandchildren.
+    assert_eq!((allowed, denied), (5, 7));
+}
+
 #[test]
 fn a_known_token_with_another_signature_is_not_known() {
     let Family { root, child, .. } = family();

@@ -174,7 +174,7 @@ fn check_splits(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
             continue;
         }
         let onto =
-            Chain::parse_joined_onto(&joined, known, &world.limits).and_then(|chain| chain.verify(&world.context()));
+            Chain::parse_joined_after(known, &joined, &world.limits).and_then(|chain| chain.verify(&world.context()));
         same_answer(&onto, whole, "onto a beginning");
         same_answer(
             &verify_on_the_word_of(&world, tokens, known),
