@@ -33,9 +33,13 @@ install_packages() {
     shift
     can_install_packages || fail "$why needs the packages: $*" "On Debian or Ubuntu:  sudo apt-get install $*"
     say "Installing $* ($why)"
-    as_root apt-get update -qq >/dev/null || say "apt-get update failed; trying with the package lists at hand"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
-        fail "apt-get could not install: $*" "Try it by hand:  sudo apt-get install $*"
+    mkdir -p "$TOOLS"
+    (
+        # `make parts` builds side by side, and apt-get does not wait for another.
+        flock 9
+        as_root apt-get update -qq >/dev/null || say "apt-get update failed; trying with the package lists at hand"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    ) 9>"$TOOLS/.apt-get" || fail "apt-get could not install: $*" "Try it by hand:  sudo apt-get install $*"
 }
 
 # require COMMAND PACKAGE WHY: the command, installing its package if it is missing.

@@ -152,7 +152,8 @@ impl<'a> Chain<'a> {
     /// it is known already that all tokens of `known` come first: they do not even cost a hash.
     ///
     /// Whoever calls it states that they do, byte for byte, signatures included, and nothing here could tell if he is
-    /// wrong. A cache that finds chains by a keyed hash of them can state it.
+    /// wrong. A cache that finds chains by a keyed hash of them can state it. Where no token comes after them, his word
+    /// is not taken.
     ///
     /// # Errors
     /// The step that failed.
@@ -166,12 +167,18 @@ impl<'a> Chain<'a> {
         vouching: Option<(&'a VerifiedChain, Likeness)>,
         limits: &Limits,
     ) -> Result<Self, Denial> {
+        let tokens = within_limits(tokens, limits)?;
         let mut unmatched = vouching
             .into_iter()
-            .flat_map(|(chain, likeness)| chain.tokens().map(move |token| (token, likeness)))
+            .flat_map(|(chain, likeness)| {
+                // A word alone makes no chain: a token must follow that the last holder has signed.
+                let is_followed = tokens.len() > chain.tokens().count();
+                let likeness = if is_followed { likeness } else { Likeness::FoundOut };
+                chain.tokens().map(move |token| (token, likeness))
+            })
             .peekable();
         let (mut known, mut parsed) = (0usize, Vec::new());
-        for compact in within_limits(tokens, limits)? {
+        for compact in &tokens {
             if parsed.is_empty()
                 && unmatched
                     .next_if(|(vouched, likeness)| likeness.holds(vouched, compact))

@@ -173,6 +173,29 @@ fn the_answer_is_the_one_of_a_beginning_that_is_stated() {
 }
 
 #[test]
+fn a_beginning_that_is_stated_and_not_followed_is_looked_at() {
+    let Family {
+        root,
+        child,
+        grandchild,
+        ..
+    } = family();
+    let limits = Limits::default();
+    let known = verify(&[&root, &child]).unwrap();
+    for chain in [
+        vec!["a.b.c"],
+        vec![&*grandchild],
+        vec![&root, "a.b.c"],
+        vec![&root, &grandchild],
+    ] {
+        let joined = chain.join("~");
+        let stated = Chain::parse_joined_after(&known, &joined, &limits);
+        let found_out = Chain::parse_onto(chain, &known, &limits);
+        assert_eq!(format!("{stated:?}"), format!("{found_out:?}"));
+    }
+}
+
+#[test]
 fn a_known_token_with_another_signature_is_not_known() {
     let Family { root, child, .. } = family();
     let known = verify(&[&root, &child]).unwrap();
