@@ -155,6 +155,7 @@ bench-needs-rules: build wasm envoy
 
 bench-needs-scaling: build wasm envoy
 	@scripts/build-wasm.sh noop
+	@scripts/build-wasm.sh calls
 	@scripts/setup-bench.sh
 	@cargo build --locked --release -p credence-e2e --bin mint-many --bin paced-load --bin serve-logs
 

@@ -21,6 +21,7 @@ class Setting:
     tool: Tool
     module: Path
     noop: Path
+    calls: Path
     mint: Path
     paced: Path
     logs: Path

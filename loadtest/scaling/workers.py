@@ -9,9 +9,9 @@ filter for what the cores share (caches, and on many virtual machines the arithm
   pair    two such processes, on core 0 and on core 1, both loaded
   two     one process with two workers, one on each core
 
-In each, as fast as they are answered, so that both workers are always busy: bare; noop, a Wasm filter that does nothing, to
-tell what Envoy's own Wasm host shares between workers; and hot. In more rounds than the others: what is compared are differences
-of differences.
+In each, as fast as they are answered, so that both workers are always busy: bare; noop, a Wasm filter that does nothing, and
+calls, one that gets hot's request and only crosses between Envoy and the VM as often as hot does, to tell what Envoy's own
+Wasm host shares between workers; and hot. In more rounds than the others: what is compared are differences of differences.
 """
 
 from contextlib import ExitStack
@@ -34,10 +34,13 @@ ROUNDS_FACTOR = 3
 def run(setting: Setting, scratch: Path) -> Sweep:
     with ExitStack() as stack:
         plane = stack.enter_context(credence.ControlPlane(setting.tool, scratch, CORES))
+        [hot] = credence.cases(setting.tool, plane, setting.module, scratch, ("hot",))
+        calls = [wasm_filter("calls", setting.calls)]
         cases = [
             Case("bare", filters=[]),
             Case("noop", filters=[wasm_filter("noop", setting.noop)]),
-            *credence.cases(setting.tool, plane, setting.module, scratch, ("hot",)),
+            Case("calls", filters=calls, path=hot.path, headers=hot.headers),
+            hot,
         ]
         started = {}
         for name, cores in (("first", "0"), ("second", "1"), ("both", CORES)):
@@ -73,6 +76,7 @@ def sweep(samples: dict) -> Sweep:
     for name in ("alone", "pair", "two"):
         report[f"{name}_bare_us"] = median_of(samples[f"{name}_bare"], "cpu_us")
         report[f"{name}_noop_us"] = more("noop", "bare", name)
+        report[f"{name}_calls_us"] = more("calls", "bare", name)
         report[f"{name}_hot_us"] = more("hot", "bare", name)
         report[f"{name}_hot_rps"] = median_of(samples[f"{name}_hot"], "rps")
     whole = {name: median_of(samples[f"{name}_hot"], "cpu_us") for name in ("pair", "two")}
