@@ -183,7 +183,9 @@ bench-known:
 	@test -x "loadtest/bench-$(BENCH)" || { echo "error: there is no benchmark '$(BENCH)'; there are:" \
 		$(patsubst loadtest/bench-%,%,$(wildcard loadtest/bench-*)) >&2; exit 1; }
 
-# Side by side: the module's last step keeps one core busy for a minute.
+# Side by side: the module's last step keeps one core busy for a minute. Each cargo counts its jobs for itself: make's count, which
+# it would look for in MAKEFLAGS, is not handed down to it.
+parts: export CARGO_MAKEFLAGS :=
 parts: rust
 	@$(MAKE) --no-print-directory --jobs=3 build wasm envoy
 
