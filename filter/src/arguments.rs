@@ -7,7 +7,8 @@ use credence_delegation::{Arguments, Number, Value};
 use thiserror::Error;
 
 use crate::body::{BodyMapping, Pointer};
-use crate::request::{Header, Request};
+use crate::query;
+use crate::request::{Header, HeaderIndex, Headers, Request};
 use crate::route::Captures;
 use crate::target::{self, Host, Target};
 
@@ -20,6 +21,8 @@ pub struct ArgumentMapping {
     pub ignored_query: Vec<String>,
     /// What of the body is read.
     pub body: BodyMapping,
+    /// The headers among the sources.
+    headers: HeaderIndex,
 }
 
 /// One argument: its name in the delegation, where to find it, and how to read it.
@@ -86,6 +89,29 @@ pub struct Arrived<'a, 'r> {
 }
 
 impl ArgumentMapping {
+    /// Names and sources of the arguments are distinct.
+    pub fn new(arguments: Vec<ArgumentSource>, ignored_query: Vec<String>, body: BodyMapping) -> Self {
+        let mut mapping = Self {
+            arguments,
+            ignored_query,
+            body,
+            headers: HeaderIndex::default(),
+        };
+        let mut headers = HeaderIndex::default();
+        mapping.add_headers_to(&mut headers);
+        mapping.headers = headers;
+        mapping
+    }
+
+    /// Adds the headers that arguments are taken from to an index.
+    pub fn add_headers_to(&self, index: &mut HeaderIndex) {
+        for argument in &self.arguments {
+            if let Source::Header(name) = &argument.source {
+                index.add(name);
+            }
+        }
+    }
+
     /// Reads the arguments of a request that matched the rule.
     ///
     /// # Errors
@@ -96,6 +122,10 @@ impl ArgumentMapping {
         if let Some(body) = arrived.body {
             self.body.read(body, &self.arguments, &mut arguments)?;
         }
+        let headers = match self.read_headers() {
+            true => arrived.request.read_headers(&self.headers),
+            false => Headers::default(),
+        };
         for wanted in &self.arguments {
             match &wanted.source {
                 Source::Path(capture) => {
@@ -104,7 +134,7 @@ impl ArgumentMapping {
                         wanted.put(&text, &mut arguments)?;
                     }
                 }
-                Source::Header(name) => match arrived.request.header(name) {
+                Source::Header(name) => match self.headers.id(name).map_or(Header::Repeated, |id| headers.get(id)) {
                     Header::Absent => {}
                     Header::Repeated => return Err(ArgumentError::Repeated(wanted.name.clone())),
                     Header::Once(value) => {
@@ -129,8 +159,7 @@ impl ArgumentMapping {
 
     /// Whether a header other than those that say the host and the method is read.
     pub fn read_headers(&self) -> bool {
-        let mut sources = self.arguments.iter().map(|argument| &argument.source);
-        sources.any(|source| matches!(source, Source::Header(_)))
+        !self.headers.is_empty()
     }
 
     fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), ArgumentError> {
@@ -152,7 +181,7 @@ impl ArgumentMapping {
             let of_this_name =
                 |wanted: &&ArgumentSource| matches!(&wanted.source, Source::Query(query) if *query == name);
             if let Some(wanted) = self.arguments.iter().find(of_this_name) {
-                if value.contains('+') {
+                if value.contains('+') || query::may_belong_to_the_name(value) {
                     return Err(wanted.ambiguous());
                 }
                 let value = target::decode(value).map_err(|_| wanted.ambiguous())?;
@@ -223,7 +252,7 @@ pub enum ArgumentError {
         /// What the rule says it is.
         kind: ArgumentKind,
     },
-    /// A `+`, an invalid or control-character escape, or bytes that are not UTF-8.
+    /// A `+`, an invalid or control-character escape, bytes that are not UTF-8, or what some take for a part of the name.
     #[error("argument `{0}` is encoded in a way that can be read differently")]
     Ambiguous(String),
     /// A `;`, raw bytes beyond visible ASCII, or a member name that can be read differently.
@@ -379,6 +408,9 @@ mod tests {
             ("%zz=1", ArgumentError::AmbiguousQuery),
             ("v=1&v=1", ArgumentError::Repeated("v".to_owned())),
             ("v=1&%76=2", ArgumentError::Repeated("v".to_owned())),
+            // To the `qs` of Node, the name is `v=1]`.
+            ("v=1]=2", ambiguous()),
+            ("v=1%5d=2", ambiguous()),
         ];
         for (query, expected) in cases {
             assert_eq!(read(&string_v(), &format!("/x?{query}"), &[]), Err(expected), "{query}");
@@ -387,6 +419,18 @@ mod tests {
             read(&header_v(), "/x", &[("x-v", "1"), ("x-v", "1")]),
             Err(ArgumentError::Repeated("v".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_header_in_another_spelling_denies() {
+        for other in ["x.v", "x_v", "x~v", "x$v", "X.V"] {
+            for headers in [&[("x-v", "1"), (other, "2")][..], &[(other, "1")]] {
+                let repeated = Err(ArgumentError::Repeated("v".to_owned()));
+                assert_eq!(read(&header_v(), "/x", headers), repeated, "{headers:?}");
+            }
+        }
+        let found = read(&header_v(), "/x", &[("x-v", "1"), ("x.trace", "2")]).unwrap();
+        assert_eq!(found.canonical(), r#"{"v":"1"}"#);
     }
 
     #[test]
@@ -439,11 +483,7 @@ mod tests {
     }
 
     fn mapping(arguments: Vec<ArgumentSource>) -> ArgumentMapping {
-        ArgumentMapping {
-            arguments,
-            ignored_query: vec!["skip".to_owned()],
-            body: BodyMapping::default(),
-        }
+        ArgumentMapping::new(arguments, vec!["skip".to_owned()], BodyMapping::default())
     }
 
     fn string_v() -> ArgumentMapping {

@@ -6,7 +6,8 @@
 //! | module | its one job |
 //! |---|---|
 //! | [`config`] | the plugin configuration, parsed into a policy that can not be wrong |
-//! | [`request`], [`target`] | what a request says, read so that nobody behind us can read it differently |
+//! | [`request`], [`target`], [`query`] | what a request says, read so that no service can read it differently |
+//! | [`trailers`] | what a request may not say in its trailers |
 //! | [`route`], [`arguments`], [`body`] | the rule a request falls under, and the tool's arguments in it |
 //! | [`engine`] | the decision |
 //! | [`cache`], [`refused`], [`replay`] | chains verified before, chains refused before, and proofs used before |
@@ -48,9 +49,11 @@ pub mod holding;
 mod host;
 pub mod identity;
 pub mod metrics;
+mod names;
 pub mod nonce;
 #[cfg(target_arch = "wasm32")]
 mod plugin;
+pub mod query;
 pub mod refused;
 pub mod repeats;
 pub mod replay;
@@ -59,6 +62,7 @@ pub mod revocation;
 pub mod route;
 pub mod shared_chains;
 pub mod target;
+pub mod trailers;
 
 #[cfg(test)]
 mod samples;

@@ -4,7 +4,11 @@
 //! (all `u32`, little-endian), then each key and value, each followed by a NUL byte. Reading it in place costs one host
 //! call, however many headers we want, and shows every field of a name: the single-header call shows only the first.
 
+use std::collections::BTreeMap;
+
 use thiserror::Error;
+
+use crate::names::{Folds, NameId, Names, work};
 
 /// What the filter needs to know of a request; borrowed from the buffer it was read from.
 #[derive(Clone, Debug)]
@@ -33,7 +37,7 @@ pub struct Request<'a> {
     /// Whether a body, or trailers, follow.
     pub has_body: bool,
     /// The names, as they arrived, of headers by which a request asks to be taken for another than the one that was
-    /// decided upon.
+    /// decided upon; also of those that a service may take for a header that was read under its own name.
     pub overrides: Vec<&'a [u8]>,
     /// The same of headers that name another host.
     pub host_overrides: Vec<&'a [u8]>,
@@ -80,12 +84,21 @@ impl<'a> Request<'a> {
                 _ if name == names.delegation.as_bytes() => request.delegation.add(value),
                 _ if name == names.proof.as_bytes() => request.proof.add(value),
                 _ if is_ours(name) => request.forged.push(name),
-                // Another spelling of a name that some service behind us may read as the name itself.
-                _ if folds_to(name, names.delegation.as_bytes()) => request.delegation = Field::Repeated,
-                _ if folds_to(name, names.proof.as_bytes()) => request.proof = Field::Repeated,
-                _ if OVERRIDES.iter().any(|known| folds_to(name, known)) => request.overrides.push(name),
-                _ if HOST_OVERRIDES.iter().any(|known| folds_to(name, known)) => request.host_overrides.push(name),
-                _ => {}
+                // Another spelling of a name, which some service may read as the name itself.
+                _ if folds_to(name, names.delegation.as_bytes()) => {
+                    request.delegation = Field::Repeated;
+                    request.overrides.push(name);
+                }
+                _ if folds_to(name, names.proof.as_bytes()) => {
+                    request.proof = Field::Repeated;
+                    request.overrides.push(name);
+                }
+                _ => match Override::of(name) {
+                    Some(Override::Request) => request.overrides.push(name),
+                    Some(Override::Host) => request.host_overrides.push(name),
+                    Some(Override::Spelling(own)) if name != own => request.overrides.push(name),
+                    Some(Override::Spelling(_)) | None => {}
+                },
             }
         }
         request.leaves_http |= request.method.eq_ignore_ascii_case(b"CONNECT");
@@ -94,8 +107,8 @@ impl<'a> Request<'a> {
 
     /// The header of that name (in lower case).
     ///
-    /// A second header whose name differs in `_` and `-` only makes it repeated: many services can not tell the two
-    /// apart, and might read the one that we did not.
+    /// A header whose name only [folds](fold) to it makes it repeated: some services cannot tell the two apart, and might
+    /// read the one that the filter did not.
     pub fn header(&self, name: &str) -> Header<'a> {
         let mut found = Header::Absent;
         for (candidate, value) in self
@@ -109,6 +122,30 @@ impl<'a> Request<'a> {
             };
         }
         found
+    }
+
+    /// The headers of an index. Reads all headers once: costs as much as their names are long, whatever the number of
+    /// names in the index.
+    pub fn read_headers(&self, index: &HeaderIndex) -> Headers<'a> {
+        let mut found = BTreeMap::new();
+        let mut folded = Vec::new();
+        for (name, value) in self.headers.iter() {
+            if !index.folds.have_length(name.len()) {
+                continue;
+            }
+            work::count(name.len());
+            folded.clear();
+            folded.extend(name.iter().map(|byte| fold(*byte)));
+            for id in index.folds.find(&folded) {
+                let is_first = !found.contains_key(id);
+                let header = match is_first && index.names.is(*id, name) {
+                    true => Header::Once(value),
+                    false => Header::Repeated,
+                };
+                found.insert(*id, header);
+            }
+        }
+        Headers(found)
     }
 
     /// Whether this is a gRPC request, to be answered in gRPC's way.
@@ -128,6 +165,15 @@ pub struct HeaderNames {
     pub delegation: String,
     /// Carries the proof.
     pub proof: String,
+}
+
+impl HeaderNames {
+    /// Whether a header of this name is one of the two to some service.
+    pub fn have(&self, name: &str) -> bool {
+        [&self.delegation, &self.proof]
+            .into_iter()
+            .any(|carrier| folds_to(carrier.as_bytes(), name.as_bytes()))
+    }
 }
 
 impl Default for HeaderNames {
@@ -182,50 +228,160 @@ pub enum Header<'a> {
     Repeated,
 }
 
+/// Headers that the configuration asks about, by their names in lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderIndex {
+    names: Names,
+    folds: Folds,
+}
+
+impl HeaderIndex {
+    /// Adds a name, unless it is there.
+    pub fn add(&mut self, name: &str) -> NameId {
+        let (id, is_new) = self.names.intern(name);
+        if is_new {
+            let folded: Vec<u8> = name.bytes().map(fold).collect();
+            self.folds.add(&folded, id);
+        }
+        id
+    }
+
+    /// The number of a name.
+    pub fn id(&self, name: &str) -> Option<NameId> {
+        self.names.id(name)
+    }
+
+    /// Whether it has no names.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether some service takes a header of this name for one of the index.
+    pub fn has_alike(&self, name: &[u8]) -> bool {
+        let folded: Vec<u8> = name.iter().map(|byte| fold(*byte)).collect();
+        !self.folds.find(&folded).is_empty()
+    }
+}
+
+/// The headers of a request that the configuration asks about.
+#[derive(Clone, Debug, Default)]
+pub struct Headers<'a>(BTreeMap<NameId, Header<'a>>);
+
+impl<'a> Headers<'a> {
+    /// As [`Request::header`].
+    pub fn get(&self, id: NameId) -> Header<'a> {
+        self.0.get(&id).copied().unwrap_or(Header::Absent)
+    }
+
+    /// All that were sent.
+    pub fn iter(&self) -> impl Iterator<Item = (NameId, Header<'a>)> {
+        self.0.iter().map(|(id, header)| (*id, *header))
+    }
+}
+
+/// A byte of a header's name, as the most generous services see it: those that hand headers on as variables, as CGI does
+/// (RFC 3875, section 4.1.18), have one character for everything that is no letter or digit, and no letter case. PHP and
+/// lighttpd do so, and most servers of Python and Ruby for `_` at least.
+pub fn fold(byte: u8) -> u8 {
+    match byte {
+        b'a'..=b'z' | b'0'..=b'9' => byte,
+        b'A'..=b'Z' => byte.to_ascii_lowercase(),
+        _ => b'-',
+    }
+}
+
+/// Whether two header names [fold](fold) to the same.
+pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
+    name.len() == other.len() && name.iter().zip(other).all(|(byte, other)| fold(*byte) == fold(*other))
+}
+
 /// Whether a header's name belongs to what this filter tells the service behind it.
-///
-/// `_` counts as `-`, because many services can not tell the two apart.
 pub fn is_ours(name: &[u8]) -> bool {
     name.split_at_checked(OUR_PREFIX.len())
         .is_some_and(|(prefix, _)| folds_to(prefix, OUR_PREFIX))
 }
 
-/// The names of the headers, in a serialized map, that only this filter may set.
+/// The names in a serialized header map.
 ///
 /// # Errors
 /// [`HeaderMapError`] if the buffer is not what it should be.
-pub fn forged_names(serialized: &[u8]) -> Result<Vec<&[u8]>, HeaderMapError> {
-    let headers = HeaderMap::parse(serialized)?;
-    Ok(headers
-        .iter()
-        .map(|(name, _)| name)
-        .filter(|name| is_ours(name))
-        .collect())
+pub fn header_names(serialized: &[u8]) -> Result<impl Iterator<Item = &[u8]>, HeaderMapError> {
+    Ok(HeaderMap::parse(serialized)?.iter().map(|(name, _)| name))
 }
 
-/// Whether two header names are the same when case does not count and `_` is `-`.
-pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
-    let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    name.len() == other.len() && name.iter().map(fold).eq(other.iter().map(fold))
+/// What a header can make of a request at some service, after the filter has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// A request of another method or path.
+    Request,
+    /// A request for another host.
+    Host,
+    /// Nothing under this name. Under another that folds to it, it takes this one's place.
+    Spelling(&'static [u8]),
 }
 
-/// Headers by which widespread frameworks and servers let a request change its method or path after the fact. The last
-/// three are those of CGI's variables: gunicorn cuts what `script_name` says off the path, and believes whoever is on the
-/// same machine.
-const OVERRIDES: [&[u8]; 8] = [
-    b"x-http-method-override",
-    b"x-http-method",
-    b"x-method-override",
-    b"x-original-url",
-    b"x-rewrite-url",
-    b"script-name",
-    b"x-script-name",
-    b"path-info",
+impl Override {
+    /// What a header of this name does, in whatever spelling.
+    pub fn of(name: &[u8]) -> Option<Self> {
+        if OVERRIDE_LENGTHS & length_bit(name) == 0 {
+            return None;
+        }
+        let mut known = OVERRIDES.iter();
+        known.find(|(known, _)| folds_to(name, known)).map(|(_, found)| *found)
+    }
+}
+
+const fn length_bit(name: &[u8]) -> u32 {
+    match name.len() {
+        length @ 0..32 => 1 << length,
+        _ => 0,
+    }
+}
+
+/// Folded names. docs/configuration.md says which service reads each.
+const OVERRIDES: [(&[u8], Override); 29] = [
+    (b"x-http-method-override", Override::Request),
+    (b"x-http-method", Override::Request),
+    (b"x-method-override", Override::Request),
+    (b"x-forwarded-method", Override::Request),
+    (b"x-original-method", Override::Request),
+    (b"x-original-url", Override::Request),
+    (b"x-original-uri", Override::Request),
+    (b"x-rewrite-url", Override::Request),
+    (b"x-forwarded-uri", Override::Request),
+    (b"x-forwarded-prefix", Override::Request),
+    (b"x-matched-path", Override::Request),
+    (b"x-invoke-path", Override::Request),
+    (b"script-name", Override::Request),
+    (b"x-script-name", Override::Request),
+    (b"path-info", Override::Request),
+    (b"forwarded", Override::Host),
+    (b"x-forwarded-host", Override::Host),
+    (b"x-forwarded-server", Override::Host),
+    (b"x-original-host", Override::Host),
+    (b"x-host", Override::Host),
+    (b"x-http-host", Override::Host),
+    (b"x-http-host-override", Override::Host),
+    (b"x-real-host", Override::Host),
+    // `$wssn`.
+    (b"-wssn", Override::Host),
+    (b"content-encoding", Override::Spelling(b"content-encoding")),
+    (b"content-length", Override::Spelling(b"content-length")),
+    (b"content-type", Override::Spelling(b"content-type")),
+    (b"transfer-encoding", Override::Spelling(b"transfer-encoding")),
+    (b"x-request-id", Override::Spelling(b"x-request-id")),
 ];
 
-/// Headers by which a proxy says for which host a request was before, and which widespread frameworks then take for its
-/// host; anybody can send them.
-const HOST_OVERRIDES: [&[u8]; 4] = [b"x-forwarded-host", b"x-original-host", b"x-host", b"forwarded"];
+/// The lengths of those names, as bits. Most headers have another, which takes one look to see.
+const OVERRIDE_LENGTHS: u32 = {
+    let (mut lengths, mut rest) = (0, OVERRIDES.as_slice());
+    while let Some(((name, _), others)) = rest.split_first() {
+        assert!(length_bit(name) != 0, "a name is longer than what is looked for");
+        lengths |= length_bit(name);
+        rest = others;
+    }
+    lengths
+};
 
 /// Headers that start so are removed from every request before anything else, and set only by this filter.
 pub const OUR_PREFIX: &[u8] = b"x-delegation-";
@@ -415,6 +571,60 @@ pub(crate) mod tests {
         assert_eq!(found, forged.map(str::as_bytes));
     }
 
+    /// A CGI-style service reads `x.delegation.subject` and `x-delegation-subject` as one variable.
+    #[test]
+    fn every_character_that_is_no_letter_or_digit_counts_as_a_dash() {
+        for other in SEPARATORS.chars() {
+            let spelled = |name: &str| name.replace('-', &other.to_string());
+            let [subject, proof, method, host, tenant] = [
+                "x-delegation-subject",
+                "delegation-proof",
+                "x-http-method-override",
+                "x-forwarded-host",
+                "x-tenant",
+            ]
+            .map(spelled);
+            let buffer = serialize(&[
+                (&subject, "mallory"),
+                ("delegation-proof", "p"),
+                (&proof, "q"),
+                (&method, "DELETE"),
+                (&host, "other.example"),
+                ("x-tenant", "a"),
+                (&tenant, "b"),
+            ]);
+            let request = parse(&buffer).unwrap();
+            assert_eq!(request.forged, [subject.as_bytes()]);
+            assert_eq!(request.proof, Field::Repeated, "{proof}");
+            assert!(request.overrides.contains(&method.as_bytes()), "{method}");
+            assert_eq!(request.host_overrides, [host.as_bytes()]);
+            assert_eq!(request.header("x-tenant"), Header::Repeated, "{tenant}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_only_resembles_one_of_ours_passes() {
+        for name in [
+            "x.delegation",
+            "x.trace",
+            "x-delegations.a",
+            "x.delegationsubject",
+            ".",
+            "x",
+            "delegation.",
+        ] {
+            let buffer = serialize(&[(name, "v")]);
+            let request = parse(&buffer).unwrap();
+            assert_eq!(request.forged, [b""; 0], "{name}");
+            assert_eq!(
+                (request.delegation, request.proof),
+                (Field::Absent, Field::Absent),
+                "{name}"
+            );
+            assert_eq!((request.overrides, request.host_overrides), (vec![], vec![]), "{name}");
+        }
+    }
+
     #[test]
     fn connect_and_upgrades_are_recognised() {
         let cases: [(&[(&str, &str)], bool); 5] = [
@@ -563,6 +773,9 @@ pub(crate) mod tests {
             [&b"x-forwarded-host"[..], b"x_forwarded_host", b"forwarded"]
         );
     }
+
+    /// What a header's name may have besides letters and digits (RFC 9110, section 5.6.2), but for the dash.
+    const SEPARATORS: &str = "!#$%&'*+.^_`|~";
 
     fn parse(buffer: &[u8]) -> Result<Request<'_>, HeaderMapError> {
         // Borrowed names live as long as the call only; what is read borrows from the buffer alone.

@@ -255,7 +255,8 @@ pub fn decode(text: &str) -> Result<Cow<'_, str>, Ambiguity> {
     Ok(decoded)
 }
 
-fn has_escape(text: &str) -> bool {
+/// Whether a text that was decoded has another escape to whoever decodes it again.
+pub fn has_escape(text: &str) -> bool {
     text.split('%').skip(1).any(starts_with_two_hex_digits)
 }
 

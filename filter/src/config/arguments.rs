@@ -7,7 +7,8 @@ use super::error::Problems;
 use super::{file, matching};
 use crate::arguments::{ArgumentKind, ArgumentMapping, ArgumentSource, Source};
 use crate::body::{BodyMapping, Pointer};
-use crate::request::HeaderNames;
+use crate::query;
+use crate::request::{HeaderNames, folds_to};
 use crate::route::PathTemplate;
 
 /// Gives a rule's `args`, and what it ignores, their meaning. `headers` carry the delegation and can be no arguments.
@@ -37,6 +38,13 @@ pub(super) fn arguments(
         if let Some(other) = arguments.iter().find(|other| other.source == source) {
             let message = format!("argument `{}` is taken from the same place; remove one", other.name);
             problems.report(&path, message);
+        } else if let Source::Header(header) = &source
+            && let Some(other) = arguments
+                .iter()
+                .find_map(|other| header_that_folds_to(header, &other.source))
+        {
+            let message = format!("many services can not tell `{header}` from `{other}`; remove one");
+            problems.report(&path, message);
         }
         check_kind(&path, argument, &source, problems);
         let (kind, optional) = (argument.kind, argument.optional);
@@ -52,12 +60,9 @@ pub(super) fn arguments(
     }
     let mut ignored_query = ignored_query(&format!("{path}.ignore_query"), rule, &arguments, problems);
     matching::account_for_query(path, &rule.matches, &arguments, &mut ignored_query, problems);
+    check_query_names(path, rule, &arguments, &ignored_query, problems);
     let body = body(path, rule, &arguments, problems);
-    ArgumentMapping {
-        arguments,
-        ignored_query,
-        body,
-    }
+    ArgumentMapping::new(arguments, ignored_query, body)
 }
 
 fn source(
@@ -144,13 +149,50 @@ fn query_member(path: &str, name: &str, problems: &mut Problems) -> Source {
 fn header_value(path: &str, name: &str, headers: &HeaderNames, problems: &mut Problems) -> Source {
     let path = format!("{path}.header");
     header_name(&path, name, problems);
-    if *name == headers.delegation || *name == headers.proof {
+    if headers.have(name) {
         problems.report(
             path,
             format!("`{name}` carries the delegation or its proof; write another name"),
         );
     }
     Source::Header(name.to_owned())
+}
+
+fn header_that_folds_to<'s>(name: &str, other: &'s Source) -> Option<&'s str> {
+    match other {
+        Source::Header(other) if folds_to(name.as_bytes(), other.as_bytes()) => Some(other),
+        _ => None,
+    }
+}
+
+/// Reports query members that the rule reads, or lets through, and that some service takes for another one that it reads:
+/// then the one could take the other's place.
+fn check_query_names(
+    path: &str,
+    rule: &file::Rule,
+    arguments: &[ArgumentSource],
+    ignored: &[String],
+    problems: &mut Problems,
+) {
+    let conditions = rule.matches.query.iter().flat_map(|query| &query.0);
+    let mut read: Vec<&str> = conditions.map(|(name, _)| name.as_str()).collect();
+    for argument in arguments {
+        if let Source::Query(name) = &argument.source {
+            check_query_name(format!("{path}.args.{}", argument.name), name, &read, problems);
+            read.push(name);
+        }
+    }
+    for (index, name) in ignored.iter().enumerate() {
+        check_query_name(format!("{path}.ignore_query[{index}]"), name, &read, problems);
+    }
+}
+
+fn check_query_name(path: String, name: &str, read: &[&str], problems: &mut Problems) {
+    let mut others = read.iter().filter(|other| **other != name);
+    if let Some(other) = others.find(|other| query::are_alike(other, name)) {
+        let message = format!("many services can not tell `{name}` from `{other}`; remove one");
+        problems.report(path, message);
+    }
 }
 
 /// Reports what the place of an argument leaves no choice of.

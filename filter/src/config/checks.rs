@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::Problems;
 use super::{duration, file};
-use crate::request::is_ours;
+use crate::request::{folds_to, is_ours};
 
 pub(super) fn at_most(limit: usize, found: usize, path: &str, problems: &mut Problems) -> bool {
     if found > limit {
@@ -110,7 +110,10 @@ pub(super) fn header_name(path: &str, name: &str, problems: &mut Problems) {
         "is not a header name in lower case, such as `x-tenant`"
     } else if is_ours(name.as_bytes()) {
         "starts with `x-delegation-`, and such headers are removed from every request; write another name"
-    } else if RESERVED_HEADERS.contains(&name) {
+    } else if RESERVED_HEADERS
+        .iter()
+        .any(|reserved| folds_to(reserved.as_bytes(), name.as_bytes()))
+    {
         "has a meaning of its own in HTTP and may change on the way; write another name"
     } else {
         return;

@@ -13,9 +13,10 @@ use super::{
 };
 use crate::identity::Part;
 use crate::replay::MAX_PROOF_WINDOW;
-use crate::request::{HeaderNames, folds_to};
+use crate::request::{HeaderIndex, HeaderNames, folds_to};
 use crate::route::{PathTemplate, Pattern, Routes, Unusable};
 use crate::target::Tolerated;
+use crate::trailers::RemovedTrailers;
 
 /// Gives the file its meaning.
 ///
@@ -45,6 +46,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         max_staleness: control_plane.max_staleness,
     }
     .rules(file.rules, &mut problems);
+    let removed_trailers = removed_trailers(file.mode, &headers, &routes);
     let filter_state = filter_state(file.identity.filter_state, &mut problems);
     let times = Times {
         pop_window: file.pop_window,
@@ -64,6 +66,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         paths,
         routes,
         host_counts,
+        removed_trailers,
         headers,
         identity_headers: file.identity.headers,
         filter_state,
@@ -71,6 +74,21 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         audit,
         notes: trust.notes,
     })
+}
+
+/// Nothing is removed for decisions of which none is carried out.
+fn removed_trailers(mode: Mode, headers: &HeaderNames, routes: &Routes<Rule>) -> RemovedTrailers {
+    if mode == Mode::Shadow && routes.iter().all(|rule| rule.mode == Mode::Shadow) {
+        return RemovedTrailers::default();
+    }
+    let mut read = HeaderIndex::default();
+    routes.add_headers_to(&mut read);
+    for rule in routes.iter() {
+        if let Access::Delegated(requirement) = &rule.access {
+            requirement.arguments.add_headers_to(&mut read);
+        }
+    }
+    RemovedTrailers::new(headers.clone(), read)
 }
 
 fn host_counts(rule: &file::Rule) -> bool {

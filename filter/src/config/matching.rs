@@ -4,6 +4,7 @@ use super::checks::{MAX_NAME_BYTES, at_most, header_name, is_token, not_empty};
 use super::error::Problems;
 use super::file::{self, PathSpelling};
 use crate::arguments::{ArgumentSource, Source};
+use crate::query;
 use crate::request::{HeaderNames, folds_to};
 use crate::route::{Condition, HeaderTest, HostPattern, MAX_CONDITIONS, PathTemplate, Pattern, QueryTest};
 use crate::target::Tolerated;
@@ -124,7 +125,7 @@ fn header_conditions(
     for (index, (name, test)) in asked.iter().enumerate() {
         let path = format!("{path}.{name}");
         header_name(&path, name, problems);
-        if *name == carriers.delegation || *name == carriers.proof {
+        if carriers.have(name) {
             problems.report(
                 &path,
                 format!("`{name}` carries the delegation or its proof; write another name"),
@@ -163,10 +164,22 @@ fn query_conditions(
     conditions: &mut Vec<Condition>,
     problems: &mut Problems,
 ) {
-    for (name, test) in asked {
+    for (index, (name, test)) in asked.iter().enumerate() {
         let path = format!("{path}.{name}");
+        let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier);
+        if let Some(earlier) = earlier.find(|earlier| query::are_alike(earlier, name)) {
+            let message = format!("many services can not tell `{name}` from `{earlier}`; remove one");
+            problems.report(&path, message);
+        }
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             let message = format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes");
+            problems.report(&path, message);
+        }
+        if query::has_too_many_parts(name) {
+            let message = format!(
+                "`{name}` has more than {} parts; ask about a shorter name",
+                query::MAX_PARTS
+            );
             problems.report(&path, message);
         }
         let file::QueryTest { exact, present, absent } = test;

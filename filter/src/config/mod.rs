@@ -27,6 +27,7 @@ use crate::identity::{IdentityHeaders, Part};
 use crate::request::HeaderNames;
 use crate::route::Routes;
 use crate::target::Tolerated;
+use crate::trailers::RemovedTrailers;
 
 #[cfg(feature = "tools")]
 pub use describe::{
@@ -57,6 +58,8 @@ pub struct Policy {
     pub routes: Routes<Rule>,
     /// Whether a rule tells hosts apart or takes the host as an argument, so that no header may name another one.
     pub host_counts: bool,
+    /// What of a request's trailers does not reach the service.
+    pub removed_trailers: RemovedTrailers,
     /// The headers an agent sends.
     pub headers: HeaderNames,
     /// How the service behind us is told who is asking.

@@ -18,8 +18,9 @@ use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
 use crate::host::{Flow, GrpcToken, StreamId};
 use crate::identity::Part;
 use crate::metrics::{self, Counter, DecisionCounters, Histogram, Metrics};
-use crate::request::{Field, HeaderMapError, HeaderNames, Request, forged_names};
+use crate::request::{Field, HeaderMapError, HeaderNames, Request};
 use crate::revocation::Watch;
+use crate::trailers::RemovedTrailers;
 
 /// Whoever does what was decided.
 pub(super) struct Clerk {
@@ -526,10 +527,10 @@ pub(super) fn strip(request: &Request<'_>) -> Result<(), HostError> {
         .try_for_each(|name| calls::remove_header(MapType::RequestHeaders, name))
 }
 
-/// Removes what only this filter may set from a request's trailers, which somebody further on may merge into its headers.
-pub(super) fn strip_trailers() -> Result<(), TrailerError> {
+/// Removes from a request's trailers what some service could take for one of the headers that were decided upon.
+pub(super) fn strip_trailers(removed: &RemovedTrailers) -> Result<(), TrailerError> {
     let serialized = calls::header_map_bytes(MapType::RequestTrailers)?;
-    for name in forged_names(&serialized)? {
+    for name in removed.find(&serialized)? {
         calls::remove_header(MapType::RequestTrailers, name)?;
     }
     Ok(())

@@ -101,13 +101,6 @@ impl Plugin for Vm {
     }
 
     fn on_request_trailers(&mut self, id: RootId, stream: StreamId) -> Flow {
-        if let Err(error) = clerk::strip_trailers() {
-            calls::log(
-                LogLevel::Error,
-                &format!("credence: a request was held for its trailers: {error}"),
-            );
-            return Flow::Pause;
-        }
         self.with_root(id, |root, watch, metrics| {
             root.on_request_trailers(stream, watch, metrics)
         })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::clerk::{Began, Books, Clerk, Evidence, strip};
+use super::clerk::{Began, Books, Clerk, Evidence, strip, strip_trailers};
 use super::line::Line;
 use super::world::HostStore;
 use super::{StartError, WatchId};
@@ -174,6 +174,13 @@ impl Root {
 
     /// A request's trailers have arrived: its body ends before them.
     pub(super) fn on_request_trailers(&mut self, stream: StreamId, watch: &Watch, metrics: &mut Metrics) -> Flow {
+        if let Err(error) = strip_trailers(&self.engine.policy().removed_trailers) {
+            calls::log(
+                LogLevel::Error,
+                &format!("credence: a request was held for its trailers: {error}"),
+            );
+            return Flow::Pause;
+        }
         self.on_piece(stream, true, watch, metrics)
     }
 

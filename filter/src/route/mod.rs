@@ -15,9 +15,9 @@ mod template;
 
 use thiserror::Error;
 
-use crate::request::Request;
+use crate::request::{HeaderIndex, Request};
 use crate::target::{Host, Segments, Target};
-use condition::Asked;
+use condition::{Asked, AskedNames};
 use index::{Full, Hit, Index};
 use reading::Reading;
 
@@ -34,6 +34,7 @@ pub use template::{Captures, MAX_CAPTURES, MAX_SEGMENTS, MAX_TEMPLATE_BYTES, Pat
 pub struct Routes<T> {
     routes: Vec<(Pattern, T)>,
     index: Index,
+    asked_names: AskedNames,
 }
 
 impl<T> Routes<T> {
@@ -42,6 +43,7 @@ impl<T> Routes<T> {
         Self {
             routes: Vec::new(),
             index: Index::default(),
+            asked_names: AskedNames::default(),
         }
     }
 
@@ -55,6 +57,7 @@ impl<T> Routes<T> {
             return Err(Unusable::Covered { earlier });
         }
         self.index.insert(self.routes.len(), &pattern)?;
+        self.asked_names.push(&pattern.conditions);
         self.routes.push((pattern, leads_to));
         Ok(())
     }
@@ -70,7 +73,7 @@ impl<T> Routes<T> {
         request: &Request<'r>,
         target: &Target<'r>,
     ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
-        let asked = Asked::new(request, target);
+        let asked = Asked::new(&self.asked_names, request, target);
         let host = host.to_lower_case();
         let found = self.search(&host, &asked, target.segments())?;
         if let Some(merged) = target.merged_segments() {
@@ -93,7 +96,10 @@ impl<T> Routes<T> {
         asked: &Asked<'_, 'r>,
         path: Segments<'r>,
     ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
-        let judge = |rule| self.pattern(rule).map_or(Reading::No, |pattern| pattern.judge(asked));
+        let judge = |rule| {
+            self.pattern(rule)
+                .map_or(Reading::No, |pattern| pattern.judge(rule, asked))
+        };
         let hit = self.index.find(host, path, judge);
         let Some(Hit { rule, is_certain }) = hit else {
             return Ok(None);
@@ -102,7 +108,7 @@ impl<T> Routes<T> {
             return Ok(None);
         };
         if !is_certain {
-            return Err(pattern.what_is_unclear(asked));
+            return Err(pattern.what_is_unclear(rule, asked));
         }
         Ok(Some(RouteMatch {
             index: rule,
@@ -117,6 +123,15 @@ impl<T> Routes<T> {
         conditions
             .into_iter()
             .any(|condition| matches!(condition, Condition::Header { .. }))
+    }
+
+    /// Adds the headers that conditions ask about to an index.
+    pub fn add_headers_to(&self, index: &mut HeaderIndex) {
+        for condition in self.routes.iter().flat_map(|(pattern, _)| &pattern.conditions) {
+            if let Condition::Header { name, .. } = condition {
+                index.add(name);
+            }
+        }
     }
 
     /// What the route at this place leads to.
@@ -175,26 +190,17 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Whether a request of fitting host and path matches.
-    fn judge(&self, asked: &Asked<'_, '_>) -> Reading {
+    /// Whether a request of fitting host and path matches, if this is the pattern of the route at the place `rule`.
+    fn judge(&self, rule: usize, asked: &Asked<'_, '_>) -> Reading {
         let method = asked.request.method;
         if !(self.methods.is_empty() || self.methods.iter().any(|known| known.as_bytes() == method)) {
             return Reading::No;
         }
-        self.conditions.iter().fold(Reading::Yes, |reading, condition| {
-            if reading == Reading::No {
-                return reading;
-            }
-            reading.and(condition.reads(asked))
-        })
+        asked.meets(rule, &self.conditions)
     }
 
-    fn what_is_unclear(&self, asked: &Asked<'_, '_>) -> Unclear<'_> {
-        let condition = self
-            .conditions
-            .iter()
-            .find(|condition| condition.reads(asked) == Reading::Unclear);
-        match condition {
+    fn what_is_unclear(&self, rule: usize, asked: &Asked<'_, '_>) -> Unclear<'_> {
+        match asked.first_unclear(rule, &self.conditions) {
             Some(Condition::Header { name, .. }) => Unclear::Header(name),
             Some(Condition::Query { name, .. }) => Unclear::Query(name),
             None => Unclear::Path,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::names::work;
 use crate::request::HeaderNames;
 use crate::request::tests::serialize;
 use crate::target::Tolerated;
@@ -402,6 +403,102 @@ fn measure_look_up() {
     }
 }
 
+#[test]
+fn headers_and_query_are_read_once_whatever_the_number_of_rules() {
+    let list = "a, ".repeat(100) + "a";
+    let query_bytes = format!("n={}", "%61".repeat(100));
+    let cost_with = |rules| {
+        let mut routes = Routes::new();
+        for rule in 0..rules {
+            let conditions = (0..5).flat_map(|number| {
+                [
+                    header("x-list", HeaderTest::Prefix("a".to_owned())),
+                    header("x-other", HeaderTest::Absent),
+                    query(&format!("m{number}"), QueryTest::Absent),
+                ]
+            });
+            let last = query("n", QueryTest::Exact(rule.to_string()));
+            let pattern = Pattern {
+                conditions: conditions.chain([last]).collect(),
+                ..pattern(&[], &[], "/x")
+            };
+            routes.push(pattern, rule).unwrap();
+        }
+        routes.push(pattern(&[], &[], "/x"), rules).unwrap();
+        work::take();
+        let path = format!("/x?{query_bytes}");
+        let found = find(
+            &routes,
+            "a.example",
+            "GET",
+            &path,
+            &[("x-list", &list), ("x.trace", "1")],
+        );
+        assert_eq!(found, Ok(Some(rules)));
+        work::take()
+    };
+    let with_one = cost_with(1);
+    assert!(with_one > list.len() + query_bytes.len(), "{with_one}");
+    assert_eq!(cost_with(50), with_one);
+    assert_eq!(cost_with(250), with_one);
+}
+
+/// Prints what conditions cost: `cargo test --release -p credence-filter conditions_cost -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, to be run in release"]
+#[allow(clippy::disallowed_methods)] // a clock, natively
+fn measure_what_conditions_cost() {
+    use std::hint::black_box;
+    use std::time::{Duration, Instant};
+    let names = format!("/x?{}", format!("{}=1&", "n".repeat(418)).repeat(128));
+    let value = format!("/x?n0={}", "%61".repeat(18_000));
+    let list = "a,".repeat(27_000);
+    let shapes: [(&str, &str, Headers<'_>, fn(usize, usize) -> Condition); 4] = [
+        ("a short query", "/x?a=1", &[], |_, number| {
+            query(&format!("n{number}"), QueryTest::Absent)
+        }),
+        ("54 KB of query names", &names, &[], |_, number| {
+            query(&format!("n{number}"), QueryTest::Absent)
+        }),
+        ("a query member of 54 KB", &value, &[], |rule, number| match number {
+            0 => query("n0", QueryTest::Exact(format!("a{rule}"))),
+            _ => query(&format!("n{number}"), QueryTest::Absent),
+        }),
+        (
+            "a list of 54 KB in a header",
+            "/x",
+            &[("x-list", &list)],
+            |rule, number| header("x-list", HeaderTest::Prefix(format!("{rule}-{number}-"))),
+        ),
+    ];
+    for (shape, path, headers, condition) in shapes {
+        for count in [1, 50, 250] {
+            let mut routes = Routes::new();
+            for rule in 0..count {
+                // The last fails, so that every rule is looked at.
+                let conditions = (0..15).map(|number| condition(rule, number));
+                let conditions = conditions.chain([header(&format!("x-rule-{rule}"), HeaderTest::Present)]);
+                let pattern = Pattern {
+                    conditions: conditions.collect(),
+                    ..pattern(&[], &[], "/x")
+                };
+                routes.push(pattern, rule).unwrap();
+            }
+            let buffer = serialize(&[&[(":method", "GET"), ("accept", "*/*")], headers].concat());
+            let target = Target::parse(path.as_bytes(), Tolerated::default()).unwrap();
+            let host = Host::parse(b"a.example").unwrap();
+            let mut best = Duration::MAX;
+            for _ in 0..20 {
+                let request = Request::parse(&buffer, &HeaderNames::default(), false).unwrap();
+                let started = Instant::now();
+                let _ = black_box(routes.find(host, &request, &target));
+                best = best.min(started.elapsed());
+            }
+            println!("{shape}: {count} rules of 16 conditions: {best:?}");
+        }
+    }
+}
+
 // === The scan that the index is compared with ===
 
 #[derive(Debug, PartialEq)]
@@ -426,7 +523,7 @@ fn scan<'a, 'r>(
             });
         let reading = Reading::from(fits)
             .and(pattern.path.takes(path))
-            .and(pattern.judge(&Asked::new(request, target)));
+            .and(judge(pattern, request, target));
         match reading {
             Reading::Yes => return Scanned::Found(index, Box::new(pattern.path.take(path))),
             Reading::Unclear => return Scanned::Unclear,
@@ -434,6 +531,13 @@ fn scan<'a, 'r>(
         }
     }
     Scanned::Nothing
+}
+
+/// By the names of this pattern alone.
+fn judge(pattern: &Pattern, request: &Request<'_>, target: &Target<'_>) -> Reading {
+    let mut names = AskedNames::default();
+    names.push(&pattern.conditions);
+    pattern.judge(0, &Asked::new(&names, request, target))
 }
 
 fn scan_both<'a, 'r>(
