@@ -35,6 +35,22 @@ pub fn path_decoded_twice(received: &Received) -> String {
     })
 }
 
+/// The path as a router reads it that ignores letter case: Express, ASP.NET.
+pub fn caseless_path(received: &Received) -> String {
+    tidied_path(received).to_lowercase()
+}
+
+/// The path as a router reads it that ignores a trailing slash, and takes `.json` for a format: Express, Rails, Spring.
+pub fn path_without_ending(received: &Received) -> String {
+    let path = tidied_path(received);
+    path.rsplit_once('.').map_or(path.as_str(), |(path, _)| path).to_owned()
+}
+
+/// The method as a framework reads it that puts it in capitals: Django, Flask.
+pub fn caseless_method(received: &Received) -> String {
+    received.method.to_uppercase()
+}
+
 /// The query member of that name, the last if there are several, by one who takes `;` for `&` (the older HTML), `+` for a
 /// space, `name[]` and `Name` for `name` (PHP, ASP.NET), and leaves escapes that are none as they are.
 pub fn query_member(received: &Received, name: &str) -> Option<String> {

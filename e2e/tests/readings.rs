@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use credence_e2e::upstream::{MARK, Received};
-use credence_e2e::{Client, Reply, Request, Stack, StackOptions, minds};
+use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions, minds};
 
 /// Rules before those of envoy-config/envoy.yaml.
 const RULES: &str = r#"rules:
@@ -42,6 +42,17 @@ const RULES: &str = r#"rules:
                                 public: true
                               - name: numbered
                                 match: {path: "/v1/numbered/{number:integer}"}
+                                public: true
+                              - name: secret
+                                match: {methods: [GET], path: /v1/docs/secret}
+                                tool: secret
+                                proof: none
+                              - name: write
+                                match: {methods: [POST], path: "/v1/docs/**"}
+                                tool: write
+                                proof: none
+                              - name: docs
+                                match: {path: "/v1/docs/**"}
                                 public: true
                               - name: any
                                 match: {path: "/v1/numbered/{other}"}
@@ -267,6 +278,25 @@ mod the_path {
             minds::tidied_path,
             &"/v1/catalog/book".to_owned(),
         );
+    }
+
+    #[test]
+    fn with_letters_in_another_case() {
+        for target in ["/v1/docs/SECRET", "/v1/docs/Secret", "/v1/docs/%53ecret"] {
+            assert_ambiguous(target, minds::caseless_path, "/v1/docs/secret");
+        }
+        let own = |received: &Received| received.target.clone();
+        assert_read_alike(&Request::get("/v1/docs/Other"), own, &"/v1/docs/Other".to_owned());
+    }
+
+    #[test]
+    fn with_a_trailing_slash_or_a_format() {
+        assert_ambiguous("/v1/docs/secret/", minds::path_without_ending, "/v1/docs/secret");
+        assert_ambiguous("/v1/docs/secret.json", minds::path_without_ending, "/v1/docs/secret");
+        let own = |received: &Received| received.target.clone();
+        for target in ["/v1/docs/other.json", "/v1/docs/other/"] {
+            assert_read_alike(&Request::get(target), own, &target.to_owned());
+        }
     }
 
     #[test]
@@ -784,6 +814,24 @@ mod the_method {
                 &"GET".to_owned(),
             );
         }
+    }
+
+    /// Over HTTP/1 Envoy itself refuses it.
+    #[test]
+    fn in_another_letter_case_is_no_other_method() {
+        let connect = |listener| Http2::connect(stack().envoy.listener(listener).unwrap()).unwrap();
+        for method in ["post", "Post"] {
+            for target in ["/v1/docs/a", "/nowhere"] {
+                let request = Request::new(method, target);
+                let bare = connect("bare").send(&request).unwrap().received().unwrap();
+                assert_eq!(minds::caseless_method(&bare), "POST");
+                let reply = connect("ingress").send(&request).unwrap();
+                let told = (reply.status, reply.reason());
+                assert_eq!(told, (400, Some("method_ambiguous".to_owned())), "{request:?}");
+            }
+        }
+        let purge = connect("ingress").send(&Request::new("PURGE", "/v1/docs/a")).unwrap();
+        assert_eq!(purge.received().unwrap().method, "PURGE");
     }
 
     #[test]

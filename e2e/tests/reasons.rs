@@ -40,8 +40,8 @@ macro_rules! codes {
 }
 
 codes! {
-    request_malformed host_malformed path_ambiguous query_ambiguous query_too_long condition_ambiguous
-    no_route upgrade_denied
+    request_malformed method_ambiguous host_malformed host_ambiguous path_ambiguous query_ambiguous query_too_long condition_ambiguous
+    no_route cluster_mismatch upgrade_denied
     delegation_missing delegation_repeated delegation_too_large delegation_too_deep delegation_malformed
     issuer_unknown key_unknown algorithm_not_allowed signature_invalid linkage_invalid
     expired issued_in_future lifetime_not_allowed attenuation_violated audience_mismatch
@@ -134,6 +134,13 @@ mod ask {
     const RULES: &str = r#"rules:
                               - name: staged
                                 match: {path: /v1/staged, headers: {x-stage: {exact: beta}}}
+                                public: true
+                              - name: addressed
+                                match: {hosts: ["::1"], path: /v1/addressed}
+                                public: true
+                              - name: elsewhere
+                                match: {path: /v1/elsewhere}
+                                clusters: [elsewhere]
                                 public: true
                               - name: orders
                                 match: {methods: [POST], path: "/v1/orders/{account}"}
@@ -240,6 +247,20 @@ mod ask {
         told(&book().without("host").header("host", "payments..example"))
     }
 
+    pub(super) fn method_ambiguous() -> Asked {
+        // Over HTTP/1 Envoy itself refuses it.
+        let client = Http2::connect(stack().envoy.ingress()).unwrap();
+        Asked {
+            stack: stack(),
+            reply: Some(client.send(&Request::new("get", "/healthz")).unwrap()),
+        }
+    }
+
+    pub(super) fn host_ambiguous() -> Asked {
+        // A port and a trailing dot are stripped by Envoy, as envoy-config/envoy.yaml has it.
+        told(&Request::get("/v1/addressed").without("host").header("host", "[0::1]"))
+    }
+
     pub(super) fn path_ambiguous() -> Asked {
         told(&Request::get("/v1/catalog/book;v=2"))
     }
@@ -263,6 +284,10 @@ mod ask {
 
     pub(super) fn no_route() -> Asked {
         told(&Request::get("/nowhere"))
+    }
+
+    pub(super) fn cluster_mismatch() -> Asked {
+        told(&Request::get("/v1/elsewhere"))
     }
 
     pub(super) fn upgrade_denied() -> Asked {

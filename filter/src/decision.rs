@@ -87,7 +87,7 @@ impl From<Ambiguity> for Denial {
 impl From<Unclear<'_>> for Denial {
     fn from(unclear: Unclear<'_>) -> Self {
         let (reason, asked_about) = match unclear {
-            Unclear::Path => (Reason::PathAmbiguous, None),
+            Unclear::Path | Unclear::Spelling => (Reason::PathAmbiguous, None),
             Unclear::Header(name) | Unclear::Query(name) => (Reason::ConditionAmbiguous, Some(name)),
         };
         Self {
@@ -239,12 +239,15 @@ macro_rules! reasons {
 
 reasons! {
     RequestMalformed "request_malformed" Request "The request has too many headers, or a pseudo-header twice.",
+    MethodAmbiguous "method_ambiguous" Request "The method is not in capital letters.",
     HostMalformed "host_malformed" Request "The host is not a name or address with an optional port.",
+    HostAmbiguous "host_ambiguous" Request "The host has a port or a trailing dot, and may lead to another service.",
     PathAmbiguous "path_ambiguous" Request "The path can be read in more than one way.",
     QueryAmbiguous "query_ambiguous" Request "The query can be read in more than one way.",
     QueryTooLong "query_too_long" Request "The query has too many members.",
     ConditionAmbiguous "condition_ambiguous" Request "A header or query member that tells rules apart can be read in more than one way.",
     NoRoute "no_route" Closed "No rule covers this request.",
+    ClusterMismatch "cluster_mismatch" Closed "The proxy routes this request elsewhere than its rule expects.",
     UpgradeDenied "upgrade_denied" Closed "CONNECT and upgrades are not allowed here.",
     DelegationMissing "delegation_missing" Missing "The request carries no delegation.",
     DelegationRepeated "delegation_repeated" Delegation "The delegation header occurs more than once.",

@@ -23,9 +23,9 @@ use crate::repeats::{Likeness, Repeat, Repeats};
 use crate::replay::{ReplayError, ReplayMemory, SharedStore, UsedProof};
 use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::{CacheKeys, Freshness, SealedWith};
-use crate::route::Captures;
+use crate::route::{Captures, Unclear};
 use crate::shared_chains::{self, SealContext, SharedChains};
-use crate::target::{Host, Target};
+use crate::target::{self, Host, Target};
 
 /// Decides requests by one configuration.
 #[derive(Debug)]
@@ -60,6 +60,8 @@ pub trait World: SharedStore {
     fn client_certificate(&self) -> Option<[u8; 32]>;
     /// The URI that the client's certificate names its subject by, if it has one.
     fn client_uri(&self) -> Option<Vec<u8>>;
+    /// The cluster that Envoy sends the request to, if it can tell.
+    fn cluster(&self) -> Option<Vec<u8>>;
     /// Whether the decision can be recorded, or may go unrecorded.
     fn can_record(&self) -> bool;
 }
@@ -222,6 +224,7 @@ impl Engine {
             Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
         };
         let decision = match &routed.rule.access {
+            _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
             _ if request.leaves_http && (!routed.rule.allows_upgrade || request.drops_headers) => {
                 Decision::Deny(Reason::UpgradeDenied.into())
             }
@@ -280,6 +283,7 @@ impl Engine {
             Err(denial) => return Verdict::without_rule(policy.mode, Decision::Deny(denial)),
         };
         let decision = match &routed.rule.access {
+            _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
             Access::Public => Decision::Deny(Reason::HostFailure.into()),
             Access::Delegated(requirement) => {
                 let mut attempt = Attempt {
@@ -436,7 +440,8 @@ fn repeat<'p>(
     let (repeat, chain) = memories.repeats.find(likeness)?;
     let rule = policy.routes.get(repeat.rule_index)?;
     let (_, revision) = world.revocations()?;
-    let still_stands = world.can_record()
+    let still_stands = goes_where_expected(rule, world)
+        && world.can_record()
         && world.freshness() == Freshness::Fresh
         && chain.chain.expires_at() > UnixTime(world.now().second())
         && chain.unrevoked_at.get() == Some(revision);
@@ -457,8 +462,20 @@ fn repeat<'p>(
     })
 }
 
+/// Whether Envoy sends the request where its rule says, if the rule says it. Envoy's routes may read a request differently
+/// from our rules: `prefix: /admin` also takes `/adminx`.
+fn goes_where_expected(rule: &Rule, world: &impl World) -> bool {
+    rule.clusters.is_empty()
+        || world
+            .cluster()
+            .is_some_and(|found| rule.clusters.iter().any(|cluster| cluster.as_bytes() == found))
+}
+
 /// Step 2.
 fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
+    if target::is_ambiguous_method(request.method) {
+        return Err(Reason::MethodAmbiguous.into());
+    }
     let target = Target::parse(request.path, policy.paths).map_err(|ambiguity| {
         // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
         if request.leaves_http {
@@ -468,7 +485,14 @@ fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Rou
         }
     })?;
     let host = Host::parse(request.authority)?;
-    let found = policy.routes.find(host, request, &target)?;
+    let found = match policy.routes.find(host, request, &target) {
+        // Without a rule the request is denied anyway, and this says why more plainly.
+        Err(Unclear::Spelling) if policy.unmatched == Unmatched::Deny => None,
+        found => found?,
+    };
+    if host.is_ambiguous(policy.hosts) && found.as_ref().is_some_and(|found| found.leads_to.host_counts) {
+        return Err(Reason::HostAmbiguous.into());
+    }
     Ok(found.map(|found| Routed {
         rule: found.leads_to,
         index: found.index,

@@ -18,6 +18,7 @@ struct TestWorld {
     log: Log,
     certificate: Option<[u8; 32]>,
     uri: Option<&'static str>,
+    cluster: Option<&'static str>,
     can_record: bool,
     cache_keys: Option<CacheKeys>,
     store: Store,
@@ -61,6 +62,7 @@ impl Default for TestWorld {
             log: Log::default(),
             certificate: None,
             uri: None,
+            cluster: None,
             can_record: true,
             cache_keys: None,
             store: Store::default(),
@@ -86,6 +88,9 @@ impl World for TestWorld {
     }
     fn client_uri(&self) -> Option<Vec<u8>> {
         self.uri.map(Into::into)
+    }
+    fn cluster(&self) -> Option<Vec<u8>> {
+        self.cluster.map(Into::into)
     }
     fn can_record(&self) -> bool {
         self.can_record
@@ -1438,3 +1443,6 @@ mod a_chain_that_workers_share {
 
 #[path = "engine_repeat_tests.rs"]
 mod repeats;
+
+#[path = "engine_route_tests.rs"]
+mod routes;

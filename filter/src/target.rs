@@ -94,6 +94,11 @@ impl<'a> Target<'a> {
         decode_segment(segment, self.tolerated)
     }
 
+    /// Which spellings of the path count as this path alone.
+    pub fn tolerated(&self) -> Tolerated {
+        self.tolerated
+    }
+
     /// What stands behind the first `?`, unchecked; `None` without a `?`.
     pub fn query(&self) -> Option<&'a [u8]> {
         self.query
@@ -107,6 +112,19 @@ pub struct Segments<'a> {
     rest: Option<&'a str>,
     /// Leaves empty segments out, save the last.
     skips_empty: bool,
+}
+
+impl Segments<'_> {
+    /// Whether nothing is left but, at most, a trailing slash.
+    pub fn is_at_end(&self) -> bool {
+        self.rest
+            .is_none_or(|rest| rest.is_empty() || (self.skips_empty && rest.bytes().all(|byte| byte == b'/')))
+    }
+
+    /// Whether nothing at all is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_none()
+    }
 }
 
 impl<'a> Iterator for Segments<'a> {
@@ -136,6 +154,12 @@ pub struct Tolerated {
     pub path_parameter: bool,
     /// `//`, save at the start.
     pub empty_segment: bool,
+    /// Letters in another case than a rule's literal segment has them.
+    pub letter_case: bool,
+    /// A slash at the end that a rule's path lacks, or the lack of one that it has.
+    pub trailing_slash: bool,
+    /// A [format suffix](without_format) behind what a rule's path ends in.
+    pub format_suffix: bool,
 }
 
 /// Why a path was refused.
@@ -237,6 +261,15 @@ pub fn without_parameters(segment: &str) -> &str {
     split_at(segment, b';').map_or(segment, |(name, _)| name)
 }
 
+/// A path's last segment as frameworks read it that take `.json` and the like for the format of the answer: without a
+/// dot and 1 to 8 ASCII letters or digits at its end. `None` if it has no such suffix, or is nothing else.
+pub fn without_format(segment: &str) -> Option<&str> {
+    let dot = segment.bytes().rposition(|byte| byte == b'.')?;
+    let (stem, suffix) = segment.split_at_checked(dot)?;
+    let is_format = (2..=9).contains(&suffix.len()) && suffix.bytes().skip(1).all(|byte| byte.is_ascii_alphanumeric());
+    (is_format && !stem.is_empty()).then_some(stem)
+}
+
 /// Percent-decodes text once, strictly; borrows when there is nothing to decode.
 ///
 /// # Errors
@@ -268,7 +301,23 @@ fn starts_with_two_hex_digits(text: &str) -> bool {
 
 /// The host a request is for: without port or trailing dot. Compared without regard to case.
 #[derive(Clone, Copy, Debug)]
-pub struct Host<'a>(&'a str);
+pub struct Host<'a> {
+    name: &'a str,
+    has_port: bool,
+    has_trailing_dot: bool,
+    /// An IPv6 address in another spelling than RFC 5952's.
+    is_respelled: bool,
+}
+
+/// What an operator has allowed in an authority although Envoy's virtual hosts may read it as another host: nothing,
+/// unless configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToleratedHosts {
+    /// A port behind the host.
+    pub port: bool,
+    /// A dot behind the host's name.
+    pub trailing_dot: bool,
+}
 
 impl<'a> Host<'a> {
     /// Reads an `:authority`.
@@ -278,30 +327,61 @@ impl<'a> Host<'a> {
     /// through to a rule without `hosts`.
     pub fn parse(authority: &'a [u8]) -> Result<Self, AuthorityError> {
         let authority = std::str::from_utf8(authority).map_err(|_| AuthorityError)?;
-        if let Some(rest) = authority.strip_prefix('[') {
-            let (inside, after) = rest.split_once(']').ok_or(AuthorityError)?;
-            let address = inside.parse::<std::net::Ipv6Addr>();
-            let port = after.strip_prefix(':').unwrap_or(after);
-            let port_is_marked = after.is_empty() || after.starts_with(':');
-            if address.is_err() || !port_is_marked || !is_port(port) {
-                return Err(AuthorityError);
+        let (name, port, is_address) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (inside, after) = rest.split_once(']').ok_or(AuthorityError)?;
+                let port = match after.strip_prefix(':') {
+                    None if after.is_empty() => None,
+                    None => return Err(AuthorityError),
+                    port => port,
+                };
+                (inside, port, true)
             }
-            return Ok(Self(inside));
-        }
-        let (name, port) = split_at(authority, b':').unwrap_or((authority, ""));
-        let name = name.strip_suffix('.').unwrap_or(name);
-        if !is_host_name(name) || !is_port(port) {
+            None => match split_at(authority, b':') {
+                Some((name, port)) => (name, Some(port), false),
+                None => (authority, None, false),
+            },
+        };
+        if !port.is_none_or(is_port) {
             return Err(AuthorityError);
         }
-        Ok(Self(name))
+        let mut host = Self {
+            name,
+            has_port: port.is_some(),
+            has_trailing_dot: false,
+            is_respelled: false,
+        };
+        if is_address {
+            let address: std::net::Ipv6Addr = name.parse().map_err(|_| AuthorityError)?;
+            host.is_respelled = !address.to_string().eq_ignore_ascii_case(name);
+        } else if let Some(name) = name.strip_suffix('.') {
+            host.name = name;
+            host.has_trailing_dot = true;
+        }
+        if is_address || is_host_name(host.name) {
+            Ok(host)
+        } else {
+            Err(AuthorityError)
+        }
     }
 
-    /// The host in lower case.
+    /// Whether the authority says more than the host, so that Envoy may have routed the request as another host's: its
+    /// virtual hosts compare the authority with its port and trailing dot.
+    pub fn is_ambiguous(self, tolerated: ToleratedHosts) -> bool {
+        (self.has_port && !tolerated.port) || (self.has_trailing_dot && !tolerated.trailing_dot) || self.is_respelled
+    }
+
+    /// The host in lower case, and an IPv6 address as RFC 5952 writes it.
     pub fn to_lower_case(self) -> Cow<'a, str> {
-        if self.0.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            Cow::Owned(self.0.to_ascii_lowercase())
+        if self.is_respelled
+            && let Ok(address) = self.name.parse::<std::net::Ipv6Addr>()
+        {
+            return Cow::Owned(address.to_string());
+        }
+        if self.name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(self.name.to_ascii_lowercase())
         } else {
-            Cow::Borrowed(self.0)
+            Cow::Borrowed(self.name)
         }
     }
 }
@@ -322,7 +402,15 @@ pub fn is_host_name(text: &str) -> bool {
 }
 
 fn is_port(text: &str) -> bool {
-    text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
+    text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+/// Whether services may take the method for another one. Methods are compared with regard to case (RFC 9110, section
+/// 9.1), and registered ones are in capitals; but many frameworks put what they get in capitals before they compare.
+pub fn is_ambiguous_method(method: &[u8]) -> bool {
+    method
+        .iter()
+        .any(|byte| byte.is_ascii_lowercase() || !byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -462,10 +550,90 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1"),
             ("[::1]:80", "::1"),
             ("[2001:DB8::1]", "2001:db8::1"),
+            ("[0:0::0:1]", "::1"),
+            ("xn--caf-dma.example", "xn--caf-dma.example"),
+            ("a_b.example", "a_b.example"),
         ];
         for (authority, name) in cases {
             let host = Host::parse(authority.as_bytes()).unwrap();
             assert_eq!(host.to_lower_case(), name, "{authority}");
+        }
+    }
+
+    #[test]
+    fn a_host_with_a_port_a_trailing_dot_or_another_address_is_ambiguous() {
+        let (port, dot) = (
+            ToleratedHosts {
+                port: true,
+                trailing_dot: false,
+            },
+            ToleratedHosts {
+                port: false,
+                trailing_dot: true,
+            },
+        );
+        let both = ToleratedHosts {
+            port: true,
+            trailing_dot: true,
+        };
+        // Strictly, with a port allowed, with a trailing dot, with both.
+        let cases = [
+            ("shop.example", [false; 4]),
+            ("SHOP.Example", [false; 4]),
+            ("127.0.0.1", [false; 4]),
+            ("[::1]", [false; 4]),
+            ("[2001:DB8::1]", [false; 4]),
+            ("xn--caf-dma.example", [false; 4]),
+            ("shop.example:80", [true, false, true, false]),
+            ("[::1]:80", [true, false, true, false]),
+            ("shop.example.", [true, true, false, false]),
+            ("shop.example.:80", [true, true, true, false]),
+            ("[0:0::1]", [true; 4]),
+            ("[::ffff:7f00:1]", [true; 4]),
+        ];
+        for (authority, expected) in cases {
+            let host = Host::parse(authority.as_bytes()).unwrap();
+            let found = [ToleratedHosts::default(), port, dot, both].map(|tolerated| host.is_ambiguous(tolerated));
+            assert_eq!(found, expected, "{authority}");
+        }
+    }
+
+    #[test]
+    fn a_method_is_ambiguous_unless_it_is_in_capitals() {
+        for method in ["GET", "POST", "PURGE", "M-SEARCH", "BASELINE-CONTROL", "X_1"] {
+            assert!(!is_ambiguous_method(method.as_bytes()), "{method}");
+        }
+        for method in [
+            "get",
+            "Post",
+            "purge",
+            "PURGe",
+            "connect",
+            "POST ",
+            " POST",
+            "POST\t",
+            "POST\0",
+            "P\u{d6}ST",
+        ] {
+            assert!(is_ambiguous_method(method.as_bytes()), "{method}");
+        }
+    }
+
+    #[test]
+    fn a_format_is_a_dot_and_a_few_letters_or_digits() {
+        for (segment, stem) in [
+            ("a.json", Some("a")),
+            ("a.7", Some("a")),
+            ("a.12345678", Some("a")),
+            ("a.tar.gz", Some("a.tar")),
+            ("a.123456789", None),
+            ("a.", None),
+            (".json", None),
+            ("a.js-on", None),
+            ("a", None),
+            ("", None),
+        ] {
+            assert_eq!(without_format(segment), stem, "{segment}");
         }
     }
 
@@ -482,6 +650,14 @@ mod tests {
             "a:80:90",
             "a:b",
             "a:123456",
+            "a:65536",
+            "a:",
+            "a.:",
+            "a:+80",
+            "[::1]:",
+            "[::1%25eth0]",
+            "%61.example",
+            "a.example.:",
             "a b",
             "a,b",
             "a/b",

@@ -37,6 +37,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let control_plane = control_plane(file.control_plane, &mut problems);
     let headers = header_names(file.headers, &mut problems);
     let paths = matching::tolerated(&file.paths, &mut problems);
+    let hosts = matching::tolerated_hosts(&file.hosts, &mut problems);
     let host_counts = file.rules.iter().any(host_counts);
     let routes = RuleCompiler {
         audience: &audience,
@@ -64,6 +65,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         unmatched: file.default,
         mode: file.mode,
         paths,
+        hosts,
         routes,
         host_counts,
         removed_trailers,
@@ -262,10 +264,14 @@ impl RuleCompiler<'_> {
         } else {
             Access::Delegated(self.requirement(path, &rule, template, problems))
         };
+        let clusters = matching::clusters(&format!("{path}.clusters"), rule.clusters.as_deref(), problems);
+        let host_counts = host_counts(&rule);
         let path_template = rule.matches.path;
         let rule = Rule {
             name: rule.name,
             path_template,
+            host_counts,
+            clusters,
             allows_upgrade: rule.upgrade,
             mode: rule.mode.unwrap_or(self.mode),
             access,

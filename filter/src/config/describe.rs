@@ -192,6 +192,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
         mode,
         // Of no concern to those who are asked for something.
         on_stale: _,
+        clusters: _,
         public,
         upgrade,
     } = written;

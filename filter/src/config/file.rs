@@ -35,6 +35,9 @@ pub(super) struct File {
     /// What is let through of paths that can be read in more than one way.
     #[serde(default)]
     pub(super) paths: Paths,
+    /// What is let through of hosts that Envoy's virtual hosts may read as other hosts.
+    #[serde(default)]
+    pub(super) hosts: Hosts,
     /// Tried in order: the first that matches decides.
     pub(super) rules: Vec<Rule>,
     /// The headers an agent sends; two distinct names.
@@ -171,6 +174,9 @@ pub(super) struct Rule {
     /// Nothing is asked of the request, and the rule has no `tool` nor anything that goes with one.
     #[serde(default)]
     pub(super) public: bool,
+    /// The Envoy clusters that this rule's requests may go to; any other denies the request. Without it, every cluster.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) clusters: Option<Vec<String>>,
     /// Whether an upgrade, such as a WebSocket, is let through here. No delegation constrains what then flows.
     #[serde(default)]
     pub(super) upgrade: bool,
@@ -253,6 +259,32 @@ pub(super) enum PathSpelling {
     PathParameter,
     /// `//`, save at the start.
     EmptySegment,
+    /// Letters in another case than a rule's path has them: for services that tell such paths apart.
+    LetterCase,
+    /// A slash at the end that a rule's path lacks, or the lack of one that it has: for services that tell them apart.
+    TrailingSlash,
+    /// `.json` and the like behind what a rule's path ends in: for services that do not cut it off.
+    FormatSuffix,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hosts {
+    /// Spellings that are otherwise refused where a rule has `hosts` or takes the host as an argument.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) allow: Option<Vec<HostSpelling>>,
+}
+
+/// A way of writing a host that Envoy's virtual hosts may not read as that host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HostSpelling {
+    /// A port: for routes with `ignore_port_in_host_matching`.
+    Port,
+    /// A dot at the end of the name.
+    TrailingDot,
 }
 
 #[derive(Debug, serde::Deserialize)]

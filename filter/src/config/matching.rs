@@ -1,13 +1,13 @@
 //! Which requests a rule is for: `match`, and what `paths` tolerates.
 
-use super::checks::{MAX_NAME_BYTES, at_most, header_name, is_token, not_empty};
+use super::checks::{MAX_NAME_BYTES, at_most, header_name, is_token, not_empty, visible};
 use super::error::Problems;
-use super::file::{self, PathSpelling};
+use super::file::{self, HostSpelling, PathSpelling};
 use crate::arguments::{ArgumentSource, Source};
 use crate::query;
 use crate::request::{HeaderNames, folds_to};
 use crate::route::{Condition, HeaderTest, HostPattern, MAX_CONDITIONS, PathTemplate, Pattern, QueryTest};
-use crate::target::Tolerated;
+use crate::target::{Tolerated, ToleratedHosts};
 
 /// Gives `paths` its meaning.
 pub(super) fn tolerated(paths: &file::Paths, problems: &mut Problems) -> Tolerated {
@@ -17,12 +17,43 @@ pub(super) fn tolerated(paths: &file::Paths, problems: &mut Problems) -> Tolerat
             PathSpelling::EncodedSlash => &mut tolerated.encoded_slash,
             PathSpelling::PathParameter => &mut tolerated.path_parameter,
             PathSpelling::EmptySegment => &mut tolerated.empty_segment,
+            PathSpelling::LetterCase => &mut tolerated.letter_case,
+            PathSpelling::TrailingSlash => &mut tolerated.trailing_slash,
+            PathSpelling::FormatSuffix => &mut tolerated.format_suffix,
         };
-        if std::mem::replace(allowed, true) {
-            problems.report(format!("paths.allow[{index}]"), "this is listed twice; remove one");
-        }
+        allow(allowed, || format!("paths.allow[{index}]"), problems);
     }
     tolerated
+}
+
+/// Gives the plugin's `hosts` its meaning.
+pub(super) fn tolerated_hosts(hosts: &file::Hosts, problems: &mut Problems) -> ToleratedHosts {
+    let mut tolerated = ToleratedHosts::default();
+    for (index, spelling) in hosts.allow.iter().flatten().enumerate() {
+        let allowed = match spelling {
+            HostSpelling::Port => &mut tolerated.port,
+            HostSpelling::TrailingDot => &mut tolerated.trailing_dot,
+        };
+        allow(allowed, || format!("hosts.allow[{index}]"), problems);
+    }
+    tolerated
+}
+
+fn allow(spelling: &mut bool, path: impl FnOnce() -> String, problems: &mut Problems) {
+    if std::mem::replace(spelling, true) {
+        problems.report(path(), "this is listed twice; remove one");
+    }
+}
+
+/// The clusters that a rule expects its requests to go to.
+pub(super) fn clusters(path: &str, clusters: Option<&[String]>, problems: &mut Problems) -> Vec<String> {
+    let Some(clusters) = clusters else { return Vec::new() };
+    not_empty(path, clusters.len(), problems);
+    at_most(MAX_CLUSTERS, clusters.len(), path, problems);
+    for (index, cluster) in clusters.iter().enumerate() {
+        visible(&format!("{path}[{index}]"), cluster, problems);
+    }
+    clusters.to_vec()
 }
 
 /// Gives a rule's `match` its meaning. `headers` carry the delegation, and nothing else can be asked of them.
@@ -233,6 +264,9 @@ fn only<T, const N: usize>(path: &str, tests: [Option<T>; N], kinds: &str, probl
 
 /// Hosts of one rule.
 const MAX_HOSTS: usize = 64;
+
+/// Clusters of one rule.
+const MAX_CLUSTERS: usize = 16;
 
 /// Methods of one rule.
 const MAX_METHODS: usize = 16;

@@ -26,7 +26,7 @@ use crate::arguments::ArgumentMapping;
 use crate::identity::{IdentityHeaders, Part};
 use crate::request::HeaderNames;
 use crate::route::Routes;
-use crate::target::Tolerated;
+use crate::target::{Tolerated, ToleratedHosts};
 use crate::trailers::RemovedTrailers;
 
 #[cfg(feature = "tools")]
@@ -54,6 +54,8 @@ pub struct Policy {
     pub mode: Mode,
     /// What is let through of paths that can be read in more than one way.
     pub paths: Tolerated,
+    /// What is let through of hosts that Envoy may have routed as others.
+    pub hosts: ToleratedHosts,
     /// The rules, in order; at least one.
     pub routes: Routes<Rule>,
     /// Whether a rule tells hosts apart or takes the host as an argument, so that no header may name another one.
@@ -109,6 +111,10 @@ pub struct Rule {
     pub name: String,
     /// The path template, as it was written.
     pub path_template: String,
+    /// Whether it is for some hosts only, or takes the host as an argument.
+    pub host_counts: bool,
+    /// The clusters that Envoy must send its requests to, one of them; any cluster if empty.
+    pub clusters: Vec<String>,
     /// Whether a request may leave HTTP here (an upgrade such as a WebSocket).
     pub allows_upgrade: bool,
     /// Whether decisions under this rule are carried out.

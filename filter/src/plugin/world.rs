@@ -46,6 +46,10 @@ impl World for RequestWorld<'_> {
         calls::property(&["connection", "uri_san_peer_certificate"]).ok()?
     }
 
+    fn cluster(&self) -> Option<Vec<u8>> {
+        calls::property(&["xds", "cluster_name"]).ok()?
+    }
+
     fn can_record(&self) -> bool {
         self.can_record
     }

@@ -25,7 +25,9 @@ impl HostPattern {
             Some(name) => (name, true),
             None => (text, false),
         };
-        let is_address = name.parse::<std::net::Ipv6Addr>().is_ok() && !wild;
+        // Requests are compared with the address as RFC 5952 writes it.
+        let address = name.parse::<std::net::Ipv6Addr>();
+        let is_address = address.is_ok_and(|address| address.to_string() == name) && !wild;
         if text.len() > MAX_HOST_BYTES
             || text.bytes().any(|byte| byte.is_ascii_uppercase())
             || !(target::is_host_name(name) || is_address)
@@ -190,6 +192,7 @@ mod tests {
             "a.example.",
             "http://a",
             "*.*.a",
+            "0:0:0:0:0:0:0:1",
             &long,
         ] {
             assert_eq!(HostPattern::parse(wrong), Err(HostPatternError), "{wrong}");

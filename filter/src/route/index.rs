@@ -6,6 +6,10 @@
 //! look-up costs about as much as the path has segments, however many rules there are; and for rules made to be slow,
 //! such as all mixtures of `a` and `{x}`, no more than looking at each rule's prefix once: never the two-to-the-depth of
 //! a search that backtracks through the rules.
+//!
+//! The same walk finds the rules that take the path in [another spelling](Found::respelled): it also goes along literals
+//! that differ in letter case, past a trailing slash and a format suffix. A literal is reached by one spelling only, so
+//! this, too, visits no node twice.
 
 use std::collections::HashMap;
 
@@ -13,7 +17,7 @@ use super::Pattern;
 use super::host::{HostMap, HostPattern};
 use super::reading::Reading;
 use super::template::{CaptureKind, PathTemplate, Segment};
-use crate::target::{self, Segments};
+use crate::target::{self, Segments, Tolerated};
 
 /// Rules by host and path. A rule is its position among all.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +31,16 @@ pub(super) struct Index {
 pub(super) struct Hit {
     pub(super) rule: usize,
     pub(super) is_certain: bool,
+}
+
+/// What a look-up finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The first rule that takes the path as it is spelled.
+    pub(super) hit: Option<Hit>,
+    /// Rules that take the path in another spelling alone; of those with the same path, the first. Some may come after
+    /// the hit. Empty, and without memory, for nearly every request.
+    pub(super) respelled: Vec<usize>,
 }
 
 /// Why there is no room for a rule.
@@ -96,24 +110,27 @@ impl Index {
         if nodes > MAX_NODES { Err(Full::Nodes) } else { Ok(()) }
     }
 
-    /// The first rule that takes the host (in lower case) and the path, and of which `judge` says more than no.
-    pub(super) fn find(&self, host: &str, path: Segments<'_>, judge: impl FnMut(usize) -> Reading) -> Option<Hit> {
-        let mut search = Search {
-            nodes: &self.nodes,
-            judge,
-            best: None,
-        };
-        self.trees.each_over(host, |tree| search.walk(*tree, path, true));
-        search.best
+    /// The first rule that takes the host (in lower case) and the path, and of which `judge` says more than no; and those
+    /// that take it in another spelling, other than tolerated.
+    pub(super) fn find(
+        &self,
+        host: &str,
+        path: Segments<'_>,
+        tolerated: Tolerated,
+        judge: impl FnMut(usize) -> Reading,
+    ) -> Found {
+        let mut search = Search::new(&self.nodes, tolerated, judge);
+        self.trees.each_over(host, |tree| search.walk(*tree, path, Way::EXACT));
+        Found {
+            hit: search.best,
+            respelled: search.respelled,
+        }
     }
 
     /// The first rule of which `covers` is true, among those whose host and path take all that the pattern's take.
     pub(super) fn find_covering(&self, pattern: &Pattern, mut covers: impl FnMut(usize) -> bool) -> Option<usize> {
-        let mut search = Search {
-            nodes: &self.nodes,
-            judge: |rule| Reading::from(covers(rule)),
-            best: None,
-        };
+        let judge = |rule| Reading::from(covers(rule));
+        let mut search = Search::new(&self.nodes, Tolerated::default(), judge);
         // A rule that covers them all covers the first.
         self.trees.each_covering(pattern.hosts.first(), |tree| {
             search.walk_template(*tree, pattern.path.segments(), pattern.path.has_rest());
@@ -127,6 +144,8 @@ impl Index {
 struct Node {
     /// The first rule at or below this node: the one that it was made for.
     first: usize,
+    /// The edge of a trailing slash, which is an empty literal at the end.
+    slash: Option<NodeId>,
     literals: Literals,
     text: Option<NodeId>,
     integer: Option<NodeId>,
@@ -139,19 +158,28 @@ struct Node {
 impl Node {
     fn edge(&self, segment: &Segment) -> Option<NodeId> {
         match segment {
-            Segment::Literal(text) => self.literals.get(text),
+            Segment::Literal(text) => self.literal(text),
             Segment::Capture { kind, .. } => self.capture(*kind),
         }
     }
 
     fn set_edge(&mut self, segment: &Segment, to: NodeId) {
         match segment {
+            Segment::Literal(text) if text.is_empty() => self.slash = Some(to),
             Segment::Literal(text) => self.literals.insert(text, to),
             Segment::Capture { kind, .. } => match kind {
                 CaptureKind::Text => self.text = Some(to),
                 CaptureKind::Integer => self.integer = Some(to),
             },
         }
+    }
+
+    fn literal(&self, text: &str) -> Option<NodeId> {
+        if text.is_empty() {
+            return self.slash;
+        }
+        let mut alike = self.literals.alike(text).iter();
+        alike.find(|literal| *literal.text == *text).map(|literal| literal.to)
     }
 
     fn capture(&self, kind: CaptureKind) -> Option<NodeId> {
@@ -161,14 +189,8 @@ impl Node {
         }
     }
 
-    fn rules(&self, rest: bool) -> &[usize] {
-        if rest { &self.rests } else { &self.ends }
-    }
-
-    /// The edges that take a segment of a request, percent-decoded, and whether it is certain that they do.
-    fn edges(&self, decoded: &str) -> impl Iterator<Item = (NodeId, bool)> {
-        let bare = target::without_parameters(decoded);
-        let has_parameters = bare.len() != decoded.len();
+    /// The captures that take a segment, percent-decoded, and whether that is certain.
+    fn captures(&self, decoded: &str) -> impl Iterator<Item = (NodeId, bool)> {
         let captures = [CaptureKind::Integer, CaptureKind::Text].map(|kind| {
             let edge = self.capture(kind)?;
             match kind.takes(decoded) {
@@ -177,72 +199,188 @@ impl Node {
                 Reading::No => None,
             }
         });
-        let literal = self.literals.get(decoded).map(|edge| (edge, true));
-        let bare = if has_parameters { self.literals.get(bare) } else { None };
-        let bare = bare.map(|edge| (edge, false));
-        literal.into_iter().chain(bare).chain(captures.into_iter().flatten())
+        captures.into_iter().flatten()
+    }
+
+    fn rules(&self, rest: bool) -> &[usize] {
+        if rest { &self.rests } else { &self.ends }
     }
 }
 
-/// The literal edges of a node. Most nodes have one, which needs no table.
+/// The literal edges of a node, by their texts in lower case. Most nodes have one, which needs no table.
 #[derive(Clone, Debug)]
 enum Literals {
     None,
-    One(Box<str>, NodeId),
-    Many(HashMap<Box<str>, NodeId>),
+    One(Literal),
+    Many(HashMap<Box<[u8]>, Vec<Literal>>),
+}
+
+#[derive(Clone, Debug)]
+struct Literal {
+    text: Box<str>,
+    to: NodeId,
 }
 
 impl Literals {
-    fn get(&self, text: &str) -> Option<NodeId> {
+    /// Those whose texts differ from this one in letter case at most.
+    fn alike(&self, text: &str) -> &[Literal] {
         match self {
-            Self::None => None,
-            Self::One(literal, to) => (**literal == *text).then_some(*to),
-            Self::Many(table) => table.get(text).copied(),
+            Self::One(literal) if literal.text.eq_ignore_ascii_case(text) => std::slice::from_ref(literal),
+            Self::None | Self::One(_) => &[],
+            Self::Many(table) => {
+                let mut buffer = [0; SHORT];
+                let found = match buffer.get_mut(..text.len()) {
+                    Some(folded) => {
+                        folded.copy_from_slice(text.as_bytes());
+                        folded.make_ascii_lowercase();
+                        table.get(&*folded)
+                    }
+                    None => table.get(&*text.as_bytes().to_ascii_lowercase()),
+                };
+                found.map_or(&[], Vec::as_slice)
+            }
         }
     }
 
     fn insert(&mut self, text: &str, to: NodeId) {
+        let literal = Literal { text: text.into(), to };
         *self = match std::mem::replace(self, Self::None) {
-            Self::None => Self::One(text.into(), to),
-            Self::One(literal, first) => Self::Many(HashMap::from([(literal, first), (text.into(), to)])),
+            Self::None => Self::One(literal),
+            Self::One(first) => {
+                let mut table = HashMap::new();
+                put(&mut table, first);
+                put(&mut table, literal);
+                Self::Many(table)
+            }
             Self::Many(mut table) => {
-                table.insert(text.into(), to);
+                put(&mut table, literal);
                 Self::Many(table)
             }
         };
     }
 }
 
+fn put(table: &mut HashMap<Box<[u8]>, Vec<Literal>>, literal: Literal) {
+    let folded = literal.text.as_bytes().to_ascii_lowercase();
+    table.entry(folded.into()).or_default().push(literal);
+}
+
+/// How a walk came to a node.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// Every service reads the segments so far as this way says.
+    is_certain: bool,
+    /// The path is spelled as the rules below have it.
+    is_exact: bool,
+}
+
+impl Way {
+    const EXACT: Self = Self {
+        is_certain: true,
+        is_exact: true,
+    };
+
+    fn and(self, is_certain: bool) -> Self {
+        Self {
+            is_certain: self.is_certain && is_certain,
+            ..self
+        }
+    }
+
+    fn respelled(self) -> Self {
+        Self {
+            is_exact: false,
+            ..self
+        }
+    }
+}
+
 /// One look-up.
 struct Search<'i, J> {
     nodes: &'i [Node],
+    tolerated: Tolerated,
     judge: J,
     best: Option<Hit>,
+    respelled: Vec<usize>,
 }
 
 impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
+    fn new(nodes: &'i [Node], tolerated: Tolerated, judge: J) -> Self {
+        Self {
+            nodes,
+            tolerated,
+            judge,
+            best: None,
+            respelled: Vec::new(),
+        }
+    }
+
     /// As deep as the longest template.
-    fn walk(&mut self, id: NodeId, mut path: Segments<'_>, is_certain: bool) {
+    fn walk(&mut self, id: NodeId, mut path: Segments<'_>, way: Way) {
         let Some(node) = self.node(id) else { return };
-        self.consider(&node.rests, is_certain);
+        self.consider(&node.rests, way);
         let Some(segment) = path.next() else {
-            return self.consider(&node.ends, is_certain);
+            self.consider(&node.ends, way);
+            if !self.tolerated.trailing_slash
+                && let Some(slash) = node.slash.and_then(|id| self.node(id))
+            {
+                self.consider(&slash.ends, way.respelled());
+            }
+            return;
         };
         // A parsed target's segments decode.
         let Ok(decoded) = target::decode(segment) else { return };
-        for (edge, edge_is_certain) in node.edges(&decoded) {
-            self.walk(edge, path, is_certain && edge_is_certain);
+        let bare = target::without_parameters(&decoded);
+        if bare.is_empty() {
+            if let Some(slash) = node.slash {
+                self.walk(slash, path, way.and(decoded.is_empty()));
+            }
+            if !self.tolerated.trailing_slash && path.is_empty() {
+                self.consider(&node.ends, way.respelled());
+            }
+        } else {
+            self.walk_literals(node, &decoded, path, way);
+            if bare.len() != decoded.len() {
+                self.walk_literals(node, bare, path, way.and(false));
+            }
+            if !self.tolerated.format_suffix
+                && path.is_at_end()
+                && let Some(stem) = target::without_format(bare)
+            {
+                self.walk_literals(node, stem, path, way.respelled());
+                if let Some(integer) = node.integer
+                    && CaptureKind::Integer.takes(stem) != Reading::No
+                {
+                    self.walk(integer, path, way.respelled());
+                }
+            }
+        }
+        for (edge, is_certain) in node.captures(&decoded) {
+            self.walk(edge, path, way.and(is_certain));
+        }
+    }
+
+    fn walk_literals(&mut self, node: &'i Node, text: &str, path: Segments<'_>, way: Way) {
+        for literal in node.literals.alike(text) {
+            if *literal.text == *text {
+                self.walk(literal.to, path, way);
+            } else if !self.tolerated.letter_case {
+                self.walk(literal.to, path, way.respelled());
+            }
         }
     }
 
     fn walk_template(&mut self, id: NodeId, path: &[Segment], rest: bool) {
         let Some(node) = self.node(id) else { return };
-        self.consider(&node.rests, true);
+        self.consider(&node.rests, Way::EXACT);
         match path.split_first() {
             None if rest => {}
-            None => self.consider(&node.ends, true),
+            None => self.consider(&node.ends, Way::EXACT),
             Some((Segment::Literal(text), path)) => {
-                for (edge, _) in node.edges(text) {
+                let bare = target::without_parameters(text);
+                let bare = (bare.len() != text.len()).then(|| node.literal(bare)).flatten();
+                let captures = node.captures(text).map(|(edge, _)| edge);
+                for edge in node.literal(text).into_iter().chain(bare).chain(captures) {
                     self.walk_template(edge, path, rest);
                 }
             }
@@ -264,17 +402,21 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
         self.best.is_none_or(|best| rule < best.rule)
     }
 
-    fn consider(&mut self, rules: &[usize], is_certain: bool) {
+    fn consider(&mut self, rules: &[usize], way: Way) {
         for &rule in rules {
             if !self.is_better(rule) {
                 return;
             }
-            let is_certain = match (self.judge)(rule) {
-                Reading::No => continue,
-                Reading::Yes => is_certain,
-                Reading::Unclear => false,
-            };
-            self.best = Some(Hit { rule, is_certain });
+            let reading = (self.judge)(rule);
+            if reading == Reading::No {
+                continue;
+            }
+            if way.is_exact {
+                let is_certain = way.is_certain && reading == Reading::Yes;
+                self.best = Some(Hit { rule, is_certain });
+            } else {
+                self.respelled.push(rule);
+            }
             return;
         }
     }
@@ -285,6 +427,7 @@ type NodeId = usize;
 fn add(nodes: &mut Vec<Node>, rule: usize) -> NodeId {
     nodes.push(Node {
         first: rule,
+        slash: None,
         literals: Literals::None,
         text: None,
         integer: None,
@@ -293,6 +436,9 @@ fn add(nodes: &mut Vec<Node>, rule: usize) -> NodeId {
     });
     nodes.len().saturating_sub(1)
 }
+
+/// Bytes of a segment that is put in lower case without taking memory for it.
+const SHORT: usize = 64;
 
 /// Rules that one host has for the same path. They differ in methods and conditions, and are tried in turn.
 pub const MAX_ALIKE: usize = 256;

@@ -16,9 +16,9 @@ mod template;
 use thiserror::Error;
 
 use crate::request::{HeaderIndex, Request};
-use crate::target::{Host, Segments, Target};
+use crate::target::{Host, Segments, Target, Tolerated};
 use condition::{Asked, AskedNames};
-use index::{Full, Hit, Index};
+use index::{Found, Full, Hit, Index};
 use reading::Reading;
 
 pub use condition::{Condition, HeaderTest, MAX_CONDITIONS, QueryTest};
@@ -75,10 +75,11 @@ impl<T> Routes<T> {
     ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
         let asked = Asked::new(&self.asked_names, request, target);
         let host = host.to_lower_case();
-        let found = self.search(&host, &asked, target.segments())?;
+        let tolerated = target.tolerated();
+        let found = self.search(&host, &asked, target.segments(), tolerated)?;
         if let Some(merged) = target.merged_segments() {
             // Some see another path, and both must come to the same.
-            let same = match (&found, &self.search(&host, &asked, merged)?) {
+            let same = match (&found, &self.search(&host, &asked, merged, tolerated)?) {
                 (None, None) => true,
                 (Some(found), Some(merged)) => found.index == merged.index && found.captures == merged.captures,
                 (Some(_), None) | (None, Some(_)) => false,
@@ -95,20 +96,35 @@ impl<T> Routes<T> {
         host: &str,
         asked: &Asked<'_, 'r>,
         path: Segments<'r>,
+        tolerated: Tolerated,
     ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
         let judge = |rule| {
             self.pattern(rule)
                 .map_or(Reading::No, |pattern| pattern.judge(rule, asked))
         };
-        let hit = self.index.find(host, path, judge);
+        let Found { hit, respelled } = self.index.find(host, path, tolerated, judge);
         let Some(Hit { rule, is_certain }) = hit else {
-            return Ok(None);
+            return if respelled.is_empty() {
+                Ok(None)
+            } else {
+                Err(Unclear::Spelling)
+            };
         };
         let Some((pattern, leads_to)) = self.routes.get(rule) else {
             return Ok(None);
         };
         if !is_certain {
             return Err(pattern.what_is_unclear(rule, asked));
+        }
+        // To a service that does not tell the spellings apart, the request is for the earlier rule.
+        let is_another_rules = |&earlier: &usize| {
+            earlier < rule
+                && self
+                    .pattern(earlier)
+                    .is_some_and(|earlier| !pattern.path.is_as_specific_as(&earlier.path))
+        };
+        if respelled.iter().any(is_another_rules) {
+            return Err(Unclear::Path);
         }
         Ok(Some(RouteMatch {
             index: rule,
@@ -260,6 +276,9 @@ pub enum Unclear<'s> {
     /// The path.
     #[error("the path can be read in more than one way")]
     Path,
+    /// The path, which no rule takes as it is spelled, and some rule in another spelling.
+    #[error("no rule has the path in this spelling")]
+    Spelling,
     /// This header, which a condition asks about.
     #[error("header `{0}` can be read in more than one way")]
     Header(&'s str),

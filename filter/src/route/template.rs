@@ -97,17 +97,67 @@ impl PathTemplate {
     /// Whether this takes a path, segment by segment: what the index is compared with.
     #[cfg(test)]
     pub(super) fn takes(&self, mut path: Segments<'_>) -> Reading {
-        let tolerant = Tolerated {
-            encoded_slash: true,
-            path_parameter: true,
-            empty_segment: true,
-        };
         let mut reading = Reading::Yes;
         for segment in &self.segments {
             let Some(text) = path.next() else { return Reading::No };
-            reading = reading.and(segment.takes(&target::decode_segment(text, tolerant).unwrap()));
+            reading = reading.and(segment.takes(&target::decode(text).unwrap()));
         }
         reading.and(Reading::from(self.rest || path.next().is_none()))
+    }
+
+    /// Whether this takes a path, if some services' other spellings of it count: likewise.
+    #[cfg(test)]
+    pub(super) fn takes_respelled(&self, path: Segments<'_>, tolerated: Tolerated) -> bool {
+        let path: Vec<_> = path.map(|text| target::decode(text).unwrap()).collect();
+        let is_bare = |text: &str, other: &str| target::without_parameters(text) == other;
+        // Where a path ends, and whether a slash follows.
+        let mut ends = vec![(path.len(), false)];
+        if !tolerated.trailing_slash {
+            ends.push((path.len(), true));
+            if path.last().is_some_and(|last| is_bare(last, "")) {
+                ends.push((path.len() - 1, false));
+            }
+        }
+        let takes = |(end, has_slash): (usize, bool), cut: Option<usize>| {
+            let mut path: Vec<_> = path[..end].iter().map(|text| text.to_string()).collect();
+            if let Some(at) = cut {
+                path[at] = target::without_format(target::without_parameters(&path[at]))
+                    .unwrap()
+                    .to_owned();
+            }
+            path.extend(has_slash.then(String::new));
+            let takes = |segment: &Segment, at: usize| {
+                let Some(text) = path.get(at) else { return false };
+                match segment {
+                    Segment::Literal(literal) if tolerated.letter_case => literal == text || is_bare(text, literal),
+                    Segment::Literal(literal) => {
+                        let bare = target::without_parameters(text);
+                        literal.eq_ignore_ascii_case(text) || literal.eq_ignore_ascii_case(bare)
+                    }
+                    Segment::Capture { kind, .. } => {
+                        kind.takes(text) != Reading::No && (*kind == CaptureKind::Integer || cut != Some(at))
+                    }
+                }
+            };
+            let is_long_enough = self.segments.len() == path.len() || (self.rest && self.segments.len() < path.len());
+            // What `**` takes has no other spelling.
+            let is_cut_seen = cut.is_none_or(|at| at < self.segments.len());
+            let is_slash_seen = !has_slash || path.len() == self.segments.len();
+            let segments = self.segments.iter().enumerate();
+            is_long_enough
+                && is_cut_seen
+                && is_slash_seen
+                && segments.fold(true, |all, (at, segment)| all & takes(segment, at))
+        };
+        let last = match path.as_slice() {
+            [.., last, slash] if slash.is_empty() => path.len().checked_sub(2).map(|at| (at, last)),
+            [.., last] => Some((path.len() - 1, last)),
+            [] => None,
+        };
+        let has_format = |text: &str| target::without_format(target::without_parameters(text)).is_some();
+        let cut = last.filter(|(_, text)| !tolerated.format_suffix && has_format(text));
+        let cuts = [None, cut.map(|(at, _)| at)];
+        ends.into_iter().any(|end| cuts.iter().any(|cut| takes(end, *cut)))
     }
 
     /// What the captures take of a path that matches.
@@ -119,6 +169,19 @@ impl PathTemplate {
             }
         }
         captures
+    }
+
+    /// Whether this says at least as much of a path as `other` does. Where this takes a path as it is spelled and `other`
+    /// in another spelling alone, the operator has then told the two spellings apart.
+    pub(super) fn is_as_specific_as(&self, other: &PathTemplate) -> bool {
+        let theirs = match other.segments.split_last() {
+            Some((Segment::Literal(last), front)) if last.is_empty() => front,
+            _ => &other.segments,
+        };
+        let mut segments = theirs.iter().zip(&self.segments);
+        (other.rest || !self.rest)
+            && self.segments.len() >= theirs.len()
+            && segments.all(|(theirs, mine)| mine.is_as_specific_as(theirs))
     }
 
     /// Whether every path that `other` matches is matched, or refused as unclear, by this template too.
@@ -193,6 +256,16 @@ impl Segment {
             Self::Literal(literal) if literal == bare => Reading::Unclear,
             Self::Literal(_) => Reading::No,
             Self::Capture { kind, .. } => kind.takes(decoded),
+        }
+    }
+
+    fn is_as_specific_as(&self, other: &Segment) -> bool {
+        match (self, other) {
+            (Self::Literal(_), _) => true,
+            (Self::Capture { .. }, Self::Literal(_)) => false,
+            (Self::Capture { kind: mine, .. }, Self::Capture { kind: theirs, .. }) => {
+                *theirs == CaptureKind::Text || mine == theirs
+            }
         }
     }
 
