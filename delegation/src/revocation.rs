@@ -59,7 +59,7 @@ pub enum Void {
     /// The root was granted in another epoch than the current one.
     #[error("the principal has revoked what was granted before")]
     PrincipalRevoked,
-    /// The root is not younger than the issuer's or the log's floor.
+    /// The root is not younger than the issuer's or the log's floor, allowed skew included.
     #[error("everything the issuer issued up to some time is revoked")]
     IssuerRevoked,
     /// A key in the chain is revoked.
@@ -171,7 +171,7 @@ pub fn void_of<'a>(
         return Err(Void::PrincipalRevoked);
     }
     let floor = view.issuer_floor(issuer).max(view.log_floor());
-    if floor.is_some_and(|floor| issued_at <= floor) {
+    if floor.is_some_and(|floor| issued_at <= floor.plus(skew)) {
         return Err(Void::IssuerRevoked);
     }
     if keys.into_iter().any(|key| view.is_key_revoked(&key)) {

@@ -149,17 +149,37 @@ fn disabled_keys_issuers_and_delegations_void_whatever_the_epoch() {
         };
         assert_eq!(void(&chain, &log, SKEW), Err(Void::DelegationRevoked));
     }
-    for (floor, expected) in [(NOW - 60, Err(Void::IssuerRevoked)), (NOW - 61, Ok(()))] {
-        let issuer = Log {
+}
+
+/// As a raise does: an issuer whose clock is ahead has dated roots later than it issued them.
+#[test]
+fn a_floor_voids_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
+    // The root was issued at NOW - 60.
+    for (floor, expected) in [
+        (NOW - 60, Err(Void::IssuerRevoked)),
+        (NOW - 60 - 30, Err(Void::IssuerRevoked)),
+        (NOW - 60 - 31, Ok(())),
+    ] {
+        let of_issuer = Log {
             issuer_floor: Some(UnixTime(floor)),
             ..Log::default()
         };
-        assert_eq!(void(&chain, &issuer, SKEW), expected);
-        let log = Log {
+        let of_log = Log {
             log_floor: Some(UnixTime(floor)),
             ..Log::default()
         };
-        assert_eq!(void(&chain, &log, SKEW), expected);
+        for asserts_subjects in [true, false] {
+            let (presented, anchors) = joined(Some("0"), asserts_subjects);
+            let presented = PresentedChain::read(&presented, &anchors, &Limits::default()).unwrap();
+            for log in [&of_issuer, &of_log] {
+                assert_eq!(
+                    void(&chain(Some("0"), asserts_subjects), log, SKEW),
+                    expected,
+                    "{floor}"
+                );
+                assert_eq!(presented.void(log, SKEW), expected, "presented, {floor}");
+            }
+        }
     }
 }
 
