@@ -608,6 +608,7 @@ pub(crate) fn no_candidate(reason: NoCandidate) -> Denial {
         NoCandidate::IssuerUnknown => Step::S3k.deny(Cause::IssuerUnknown),
         NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),
         NoCandidate::KeyUnknown => Step::S3b.deny(Cause::KeyUnknown),
+        NoCandidate::KeyNotNamed { keys, limit } => Step::S3b.deny(Cause::KeyNotNamed { keys, limit }),
     }
 }
 

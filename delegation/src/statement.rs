@@ -127,6 +127,14 @@ pub enum StatementError {
     /// The header's `kid` is none of the keys configured for the issuer.
     #[error("the kid header names none of the issuer's configured keys")]
     KeyUnknown,
+    /// The header's `kid` does not select among the issuer's keys, which are too many to be tried one by one.
+    #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
+    KeyNotNamed {
+        /// How many keys it leaves.
+        keys: usize,
+        /// How many may be tried.
+        limit: usize,
+    },
     /// The signature is that of none of the issuer's keys.
     #[error("the signature does not verify")]
     SignatureInvalid,
@@ -395,6 +403,7 @@ impl From<NoCandidate> for StatementError {
             NoCandidate::IssuerUnknown => Self::IssuerUnknown,
             NoCandidate::AlgorithmNotAllowed => Self::AlgorithmNotAllowed,
             NoCandidate::KeyUnknown => Self::KeyUnknown,
+            NoCandidate::KeyNotNamed { keys, limit } => Self::KeyNotNamed { keys, limit },
         }
     }
 }

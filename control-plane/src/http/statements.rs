@@ -135,9 +135,10 @@ impl From<StatementError> for Problem {
             StatementError::Audience => (StatusCode::BAD_REQUEST, Some("aud")),
             StatementError::IssuerUnknown => (StatusCode::FORBIDDEN, Some("iss")),
             StatementError::ForeignKey => (StatusCode::FORBIDDEN, Some("revoke.key")),
-            StatementError::AlgorithmNotAllowed | StatementError::KeyUnknown | StatementError::SignatureInvalid => {
-                (StatusCode::FORBIDDEN, None)
-            }
+            StatementError::AlgorithmNotAllowed
+            | StatementError::KeyUnknown
+            | StatementError::KeyNotNamed { .. }
+            | StatementError::SignatureInvalid => (StatusCode::FORBIDDEN, None),
         };
         let problem = Self::new(status, detail);
         match claim {
