@@ -104,7 +104,9 @@ fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
             principal: principal()?,
             from: Some(*from),
         },
-        Revocation::Delegation(id) => Operation::RevokeDelegation(DelegationName::parse(principal()?, id.clone())?),
+        Revocation::Delegation { under, id } => {
+            Operation::RevokeDelegation(DelegationName::parse(principal()?, under.clone(), id.clone())?)
+        }
         Revocation::Key(key) => Operation::RevokeKey(Thumbprint::parse(key.to_string())?),
         Revocation::IssuedUntil(until) => Operation::RaiseIssuerFloor {
             issuer: Issuer::parse(by.issuer.clone())?,
