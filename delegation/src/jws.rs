@@ -142,6 +142,14 @@ impl<'a> Jws<'a> {
             .is_some_and(|signature| hot_keys.verifies(key, self.signing_input.as_bytes(), &signature))
     }
 
+    /// Whether the signature is `key`'s, of a kind that signs the SHA-256 of the signing input, which this is
+    /// ([`Jws::hash`], decoded).
+    pub(crate) fn verifies_hash_with(&self, key: &PublicKey, hash: &[u8; 32]) -> bool {
+        #[cfg(test)]
+        checks::count();
+        base64url::decode(self.signature).is_some_and(|signature| key.verifies_sha256(hash, &signature))
+    }
+
     /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
     pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut dyn Defers) -> bool {
         let mut signature = [0; SIGNATURE_BYTES];
