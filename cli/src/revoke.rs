@@ -83,7 +83,7 @@ struct Key {
     json: bool,
 }
 
-/// Void every root token that an issuer issued up to some time.
+/// Void every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
 #[derive(Debug, clap::Args)]
 struct Issuer {
     #[command(flatten)]
@@ -105,7 +105,7 @@ struct Issuer {
     json: bool,
 }
 
-/// Void one token and everything derived from it.
+/// Void one token and everything derived from it. With --chain or --under, no other token of the same id is.
 #[derive(Debug, clap::Args)]
 struct Delegation {
     #[command(flatten)]
@@ -129,6 +129,11 @@ struct Delegation {
     /// The token's id (`jti`).
     #[arg(long, value_name = "ID", required_unless_present = "chain")]
     id: Option<String>,
+
+    /// The id of a token above it: once for each, root first. Without, the id is revoked wherever it occurs in a chain of
+    /// the principal.
+    #[arg(long, value_name = "ID", conflicts_with = "chain")]
+    under: Vec<String>,
 
     #[command(flatten)]
     statement: StatementOptions,
@@ -223,14 +228,20 @@ impl Issuer {
 
 impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let Named { issuer, subjects, id } = self.named()?;
+        let Named {
+            issuer,
+            subjects,
+            under,
+            id,
+        } = self.named()?;
         if self.statement.are_given() {
             // Whoever signs for subjects names them in `sub`; whoever signs for himself has none there.
             let subject = subjects.last().and_then(Option::as_deref);
             let by = (issuer.as_str(), subject);
-            let revocation = Revocation::Delegation(id.clone());
+            let id_alone = id.clone();
+            let revocation = Revocation::Delegation { under, id };
             let stated = self.statement.state(&self.control_plane, by, revocation, out)?;
-            let id = words::printable(&id);
+            let id = words::printable(&id_alone);
             let done = format!("revoked the delegation {id} of {}", principal_name(&issuer, subject));
             return stated.report(out, |answer| say(answer, &done, self.json));
         }
@@ -239,6 +250,9 @@ impl Delegation {
         for (index, subject) in subjects.iter().enumerate() {
             let mut delegation = named(&issuer, subject.as_deref());
             delegation["id"] = json!(id);
+            if !under.is_empty() {
+                delegation["under"] = json!(under);
+            }
             let request = json!({ "delegation": delegation }).to_string();
             match client.post("/v1/revocations", &request) {
                 Ok(answer) => confirmed.push(answer),
@@ -274,6 +288,7 @@ impl Delegation {
             (None, Some(issuer), Some(id)) => Ok(Named {
                 issuer: issuer.clone(),
                 subjects: vec![self.subject.clone()],
+                under: self.under.clone(),
                 id: id.clone(),
             }),
             (None, _, _) => Err(Failure::input("give --chain, or --issuer and --id")),
@@ -287,25 +302,26 @@ struct Named {
     /// A root's `sub` names a principal only for an anchor that asserts subjects, which we do not know here. An id is
     /// revoked under both readings, so that a revocation is never without effect.
     subjects: Vec<Option<String>>,
+    /// The ids of the tokens above it, root first.
+    under: Vec<String>,
     id: String,
 }
 
 impl Named {
     fn in_chain(chain: &ChainText, number: Option<usize>) -> Result<Self, Failure> {
         let root = Claimed::read(chain.root())?;
-        let token = match number {
-            None => chain.leaf(),
-            Some(number) => number
-                .checked_sub(1)
-                .and_then(|index| chain.tokens().nth(index))
-                .ok_or_else(|| {
-                    let tokens = chain.tokens().count();
-                    Failure::input(format!(
-                        "--token {number}: the chain's tokens are numbered from 1 to {tokens}"
-                    ))
-                })?,
-        };
+        let tokens = chain.tokens().count();
+        let number = number.unwrap_or(tokens);
+        if !(1..=tokens).contains(&number) {
+            return Err(Failure::input(format!(
+                "--token {number}: the chain's tokens are numbered from 1 to {tokens}"
+            )));
+        }
         let missing = |claim: &str| Failure::input(format!("the chain has no \"{claim}\" claim to name it by"));
+        let mut under = Vec::new();
+        for token in chain.tokens().take(number) {
+            under.push(Claimed::read(token)?.id.ok_or_else(|| missing("jti"))?);
+        }
         let mut subjects = vec![None];
         if root.subject.is_some() {
             subjects.push(root.subject);
@@ -313,7 +329,8 @@ impl Named {
         Ok(Self {
             issuer: root.issuer.ok_or_else(|| missing("iss"))?,
             subjects,
-            id: Claimed::read(token)?.id.ok_or_else(|| missing("jti"))?,
+            id: under.pop().ok_or_else(|| missing("jti"))?,
+            under,
         })
     }
 }

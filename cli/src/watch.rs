@@ -109,7 +109,13 @@ fn record(data: &Object<'_>) -> String {
             up_to(floor)
         )
     } else if let Some(delegation) = subject("delegation") {
-        format!("delegation {} of {}", text(delegation, "id"), whose(delegation))
+        let above = delegation.member("under").and_then(Json::as_array).unwrap_or_default();
+        let path = above.iter().map(words::value).chain([text(delegation, "id")]);
+        format!(
+            "delegation {} of {}",
+            path.collect::<Vec<_>>().join(" > "),
+            whose(delegation)
+        )
     } else if let Some(floor) = subject("log") {
         format!("every issuer: all that was issued up to {}", up_to(floor))
     } else {
@@ -136,6 +142,10 @@ mod tests {
             (
                 r#"{"seq":9,"delegation":{"issuer":"https://id","id":"a\u001b"}}"#,
                 "9  delegation a\\u{1b} of https://id",
+            ),
+            (
+                r#"{"seq":9,"delegation":{"issuer":"https://id","id":"leaf","under":["root","m\u001b"]}}"#,
+                "9  delegation root > m\\u{1b} > leaf of https://id",
             ),
         ] {
             let event = Event {

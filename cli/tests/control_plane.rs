@@ -274,6 +274,54 @@ fn a_delegation_is_named_by_its_chain_under_both_readings_of_its_principal() {
         .failed(2, &["numbered from 1 to 1"]);
 }
 
+#[test]
+fn a_delegation_is_named_by_those_above_it_too() {
+    let bench = Workbench::new();
+    bench.keys(&["issuer", "agent"]);
+    let mint = [
+        "mint",
+        "--key",
+        "issuer.jwk",
+        "--issuer",
+        ISSUER,
+        "--holder",
+        "agent.pub",
+    ];
+    let more = ["--tool", "t", "--id", "root", "--max-depth", "1"];
+    let root = bench.run(&[&mint[..], &more].concat()).succeeded();
+    let derive = [
+        "derive",
+        "--parent",
+        &root,
+        "--key",
+        "agent.jwk",
+        "--holder",
+        "agent.pub",
+    ];
+    let chain = bench
+        .run(&[&derive[..], &["--same-tools", "--id", "leaf"]].concat())
+        .succeeded();
+    let served = Served::start(&bench, &["--init", "--fresh"]);
+    let revoke = |arguments: &[&str]| {
+        served
+            .run(&[&["revoke", "delegation", "--json"], arguments].concat())
+            .succeeded()
+    };
+    assert!(revoke(&["--chain", &chain]).contains(r#""changed":true"#));
+    let named = ["--issuer", ISSUER, "--id", "leaf"];
+    let again = revoke(&[&named[..], &["--under", "root"]].concat());
+    assert!(again.contains(r#""seq":1,"changed":false"#), "{again}");
+    // The id alone is another subject: it counts wherever it occurs.
+    assert!(revoke(&named).contains(r#""seq":2,"changed":true"#));
+    let said = served
+        .run(&["revoke", "delegation", "--chain", &chain, "--token", "1"])
+        .succeeded();
+    assert_eq!(
+        said,
+        "revoked the delegation root of https://id.example.com (entry 3 of the log)"
+    );
+}
+
 /// A control plane that says no more than it is told to: one connection an answer, none of which is kept open.
 fn scripted(answers: &'static [&'static str]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

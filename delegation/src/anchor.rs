@@ -12,7 +12,7 @@ pub struct TrustAnchor {
     /// The key its root tokens are signed with.
     pub key: PublicKey,
     /// The name by which a token's header may select the key among the issuer's (`kid`; RFC 7515, section 4.1.4).
-    /// Without it the key is tried whatever the header says.
+    /// Without it the key is tried unless the header selects another.
     pub key_id: Option<String>,
     /// The algorithms those signatures may use.
     pub algorithms: Algorithms,
@@ -34,6 +34,13 @@ pub(crate) enum NoCandidate {
     AlgorithmNotAllowed,
     /// The `kid` is none of those keys'.
     KeyUnknown,
+    /// The header leaves more keys than may be tried.
+    KeyNotNamed {
+        /// How many keys it leaves.
+        keys: usize,
+        /// How many may be tried ([`KeyType::most_tried`](crate::KeyType::most_tried)).
+        limit: usize,
+    },
 }
 
 impl TrustAnchor {
@@ -55,17 +62,8 @@ impl TrustAnchor {
     }
 
     /// Whether a signature by `algorithm` may be this anchor's at all.
-    fn allows(&self, algorithm: Algorithm) -> bool {
+    pub(crate) fn allows(&self, algorithm: Algorithm) -> bool {
         self.algorithms.allow(algorithm) && self.key.fits(algorithm)
-    }
-
-    /// Whether the header leaves this key to be tried. A `kid` selects among the keys that are configured, nothing
-    /// more; one that no key has selects none.
-    fn is_selected_by(&self, key_id: Option<&str>) -> bool {
-        match (&self.key_id, key_id) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            (None, _) | (_, None) => true,
-        }
     }
 }
 
@@ -82,7 +80,9 @@ impl TrustAnchors {
     }
 
     /// The anchors whose key may have signed what has this algorithm and `kid` in its header and says that it is this
-    /// issuer's.
+    /// issuer's. They are few: each costs a signature check, and nobody has to be known to ask for it.
+    ///
+    /// A `kid` selects among the keys that are configured, nothing more. One that no key has leaves the keys without any.
     pub(crate) fn candidates(
         &self,
         issuer: Option<&str>,
@@ -99,11 +99,17 @@ impl TrustAnchors {
         if candidates.is_empty() {
             return Err(NoCandidate::AlgorithmNotAllowed);
         }
-        candidates.retain(|anchor| anchor.is_selected_by(key_id));
-        if candidates.is_empty() {
-            return Err(NoCandidate::KeyUnknown);
+        if key_id.is_some() {
+            let is_named = candidates.iter().any(|anchor| anchor.key_id.as_deref() == key_id);
+            let wanted = key_id.filter(|_| is_named);
+            candidates.retain(|anchor| anchor.key_id.as_deref() == wanted);
         }
-        Ok(candidates)
+        let (keys, limit) = (candidates.len(), algorithm.key_type().most_tried());
+        match keys {
+            0 => Err(NoCandidate::KeyUnknown),
+            _ if keys > limit => Err(NoCandidate::KeyNotNamed { keys, limit }),
+            _ => Ok(candidates),
+        }
     }
 
     /// What the anchors are known by, in whatever order they are configured: SHA-256 over each anchor's issuer, key
@@ -119,5 +125,149 @@ impl TrustAnchors {
     /// All anchors.
     pub fn iter(&self) -> impl Iterator<Item = &TrustAnchor> {
         self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::{Chain, VerificationContext};
+    use crate::denial::Cause;
+    use crate::jws::{self, checks};
+    use crate::key::{KeyType, SigningKey, Thumbprint};
+    use crate::limits::Limits;
+    use crate::mint::{self, Grant, RootGrant};
+    use crate::time::UnixTime;
+    use crate::value::Value;
+
+    const ISSUER: &str = "https://id.example.com";
+    const NOW: UnixTime = UnixTime(1_800_000_000);
+    /// As many as an issuer may have.
+    const KEYS: u8 = 16;
+
+    fn key(kind: KeyType, number: u8) -> SigningKey {
+        SigningKey::from_secret(kind, &[number; 32]).unwrap()
+    }
+
+    /// So many keys of one kind, those in the range without a `kid`; the others' is their number.
+    fn anchors(kind: KeyType, keys: u8, unnamed: std::ops::Range<u8>) -> TrustAnchors {
+        TrustAnchors::new((0..keys).map(|number| TrustAnchor {
+            issuer: ISSUER.to_owned(),
+            key: key(kind, number + 1).public(),
+            key_id: (!unnamed.contains(&number)).then(|| number.to_string()),
+            algorithms: Algorithms::all(),
+            asserts_subjects: false,
+        }))
+    }
+
+    /// A root that this key has signed.
+    fn root(signer: &SigningKey, key_id: Option<u8>) -> String {
+        let grant = RootGrant {
+            issuer: ISSUER.to_owned(),
+            subject: None,
+            epoch: None,
+            agent_name: None,
+            grant: Grant {
+                id: "root".to_owned(),
+                issued_at: NOW,
+                expires_at: NOW.plus(60),
+                holder: key(KeyType::Ed25519, 99).public(),
+                holder_certificate: None,
+                holder_spiffe_id: None,
+                max_depth: 0,
+                tools: Value::object([("read".to_owned(), Value::object([]))]),
+                audience: Vec::new(),
+            },
+        };
+        let token = mint::root(&grant, signer, &Limits::default()).unwrap();
+        let claims = token.split('.').nth(1).unwrap();
+        let key_id = key_id.map_or_else(String::new, |id| format!(r#","kid":"{id}""#));
+        let header = format!(r#"{{"alg":"{}","typ":"aat+jwt"{key_id}}}"#, signer.algorithm());
+        jws::tests::signed(signer, &header, claims)
+    }
+
+    /// Who signed it, or why it is refused; and how many signatures were checked to find out.
+    fn verdict(token: &str, anchors: &TrustAnchors) -> (Result<Thumbprint, Cause>, usize) {
+        let limits = Limits::default();
+        let context = VerificationContext {
+            anchors,
+            holder_algorithms: &Algorithms::default(),
+            limits: &limits,
+            now: NOW,
+            hot_keys: None,
+        };
+        checks::take();
+        let verified = Chain::parse_joined(token, &limits).unwrap().verify(&context);
+        let signer = verified.map(|chain| chain.anchor()).map_err(|denial| denial.cause);
+        (signer, checks::take())
+    }
+
+    #[test]
+    fn a_root_that_names_no_key_is_held_against_few_of_them_whoever_signed_it() {
+        for kind in KeyType::ALL {
+            let most = kind.most_tried();
+            let limit = u8::try_from(most).unwrap();
+            let forged = root(&key(kind, 77), None);
+            for named_from in [0, KEYS] {
+                // As many as are tried: the last one's signature is found.
+                let few = anchors(kind, limit, 0..named_from);
+                let last = key(kind, limit);
+                assert_eq!(
+                    verdict(&root(&last, None), &few),
+                    (Ok(last.public().thumbprint()), most),
+                    "{kind}"
+                );
+                assert_eq!(verdict(&forged, &few), (Err(Cause::SignatureInvalid), most), "{kind}");
+                // One more, and none is tried.
+                for keys in [limit + 1, KEYS] {
+                    let many = anchors(kind, keys, 0..named_from);
+                    let not_named = Err(Cause::KeyNotNamed {
+                        keys: usize::from(keys),
+                        limit: most,
+                    });
+                    assert_eq!(verdict(&forged, &many), (not_named.clone(), 0), "{kind}");
+                    assert_eq!(verdict(&root(&key(kind, 1), None), &many), (not_named, 0), "{kind}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_that_names_its_key_is_held_against_that_one_alone() {
+        for kind in KeyType::ALL {
+            // One without a `kid` among them.
+            let set = anchors(kind, KEYS, 3..4);
+            for number in (0..KEYS).filter(|number| *number != 3) {
+                let signer = key(kind, number + 1);
+                let named = root(&signer, Some(number));
+                assert_eq!(verdict(&named, &set), (Ok(signer.public().thumbprint()), 1), "{kind}");
+                let forged = root(&key(kind, 77), Some(number));
+                assert_eq!(verdict(&forged, &set), (Err(Cause::SignatureInvalid), 1), "{kind}");
+            }
+            // A `kid` that no key has leaves the one without any.
+            let other = root(&key(kind, 4), Some(200));
+            assert_eq!(
+                verdict(&other, &set),
+                (Ok(key(kind, 4).public().thumbprint()), 1),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_of_other_kinds_do_not_count() {
+        let of_every_kind = KeyType::ALL
+            .into_iter()
+            .flat_map(|kind| anchors(kind, 1, 0..1).0)
+            .collect::<Vec<_>>();
+        let anchors = TrustAnchors::new(of_every_kind);
+        for kind in KeyType::ALL {
+            let signer = key(kind, 1);
+            assert_eq!(
+                verdict(&root(&signer, None), &anchors),
+                (Ok(signer.public().thumbprint()), 1),
+                "{kind}"
+            );
+        }
     }
 }

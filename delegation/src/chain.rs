@@ -3,11 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
+use crate::base64url;
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
 use crate::jws::{self, Header, Jws};
-use crate::key::{Algorithms, HotKeys, PublicKey, Thumbprint};
+use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
@@ -490,6 +491,17 @@ impl<'a> Token<'a> {
         self.names.get_or_init(|| self.jws.hash_and_digest())
     }
 
+    /// Whether the signature is `key`'s. A hash over all of a large token costs as much as some signatures: the one that
+    /// names it is the one that ECDSA signs.
+    fn is_signed_by(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
+        match key.key_type() {
+            KeyType::Ed25519 => self.jws.verifies_with(key, hot_keys),
+            KeyType::P256 | KeyType::Secp256k1 => {
+                base64url::decode_array(&self.names().0).is_some_and(|hash| self.jws.verifies_hash_with(key, &hash))
+            }
+        }
+    }
+
     fn header(&self, step: Step) -> Result<&Header, Denial> {
         self.header.as_ref().map_err(|cause| step.deny(cause.clone()))
     }
@@ -525,7 +537,7 @@ impl<'a> Token<'a> {
                 .next()
                 .filter(|anchor| self.jws.is_deferred(&anchor.key, *batch)),
             Signatures::Verified | Signatures::Deferred(_) => {
-                candidates.find(|anchor| self.jws.verifies_with(&anchor.key, context.hot_keys))
+                candidates.find(|anchor| self.is_signed_by(&anchor.key, context.hot_keys))
             }
         }
         .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
@@ -571,7 +583,7 @@ impl<'a> Token<'a> {
         let key = &parent.holder.key;
         let is_answered_for = match signatures {
             Signatures::Vouched(vouched) if place < vouched.tokens => true,
-            Signatures::Verified | Signatures::Vouched(_) => self.jws.verifies_with(key, context.hot_keys),
+            Signatures::Verified | Signatures::Vouched(_) => self.is_signed_by(key, context.hot_keys),
             Signatures::Deferred(batch) => self.jws.is_deferred(key, *batch),
         };
         if !is_answered_for {
@@ -608,6 +620,7 @@ pub(crate) fn no_candidate(reason: NoCandidate) -> Denial {
         NoCandidate::IssuerUnknown => Step::S3k.deny(Cause::IssuerUnknown),
         NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),
         NoCandidate::KeyUnknown => Step::S3b.deny(Cause::KeyUnknown),
+        NoCandidate::KeyNotNamed { keys, limit } => Step::S3b.deny(Cause::KeyNotNamed { keys, limit }),
     }
 }
 

@@ -136,8 +136,18 @@ impl<'a> Jws<'a> {
         let Some(hot_keys) = hot_keys else {
             return self.verifies(key);
         };
+        #[cfg(test)]
+        checks::count();
         base64url::decode(self.signature)
             .is_some_and(|signature| hot_keys.verifies(key, self.signing_input.as_bytes(), &signature))
+    }
+
+    /// Whether the signature is `key`'s, of a kind that signs the SHA-256 of the signing input, which this is
+    /// ([`Jws::hash`], decoded).
+    pub(crate) fn verifies_hash_with(&self, key: &PublicKey, hash: &[u8; 32]) -> bool {
+        #[cfg(test)]
+        checks::count();
+        base64url::decode(self.signature).is_some_and(|signature| key.verifies_sha256(hash, &signature))
     }
 
     /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
@@ -149,8 +159,29 @@ impl<'a> Jws<'a> {
 
     /// Whether the signature is `key`'s.
     pub(crate) fn verifies(&self, key: &PublicKey) -> bool {
+        #[cfg(test)]
+        checks::count();
         base64url::decode(self.signature)
             .is_some_and(|signature| key.verifies(self.signing_input.as_bytes(), &signature))
+    }
+}
+
+/// How many signatures this thread has checked: what a test bounds, since a check is what costs most.
+#[cfg(test)]
+pub(crate) mod checks {
+    use std::cell::Cell;
+
+    thread_local! {
+        static CHECKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        CHECKS.set(CHECKS.get() + 1);
+    }
+
+    /// How many there were since this was last called.
+    pub(crate) fn take() -> usize {
+        CHECKS.take()
     }
 }
 
@@ -172,4 +203,16 @@ pub(crate) fn sign(key: &SigningKey, typ: &str, payload: &str) -> String {
     let signing_input = format!("{}.{}", base64url::encode(header), base64url::encode(payload));
     let signature = base64url::encode(key.sign(signing_input.as_bytes()));
     format!("{signing_input}.{signature}")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Encoded claims under this header, signed.
+    pub(crate) fn signed(key: &SigningKey, header: &str, claims: &str) -> String {
+        let signing_input = format!("{}.{claims}", base64url::encode(header));
+        let signature = base64url::encode(key.sign(signing_input.as_bytes()));
+        format!("{signing_input}.{signature}")
+    }
 }

@@ -207,7 +207,11 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
         Revocation::Epoch(epoch) => integer(i128::from(*epoch)),
-        Revocation::Delegation(id) => id.as_str().into(),
+        Revocation::Delegation { under, id } if under.is_empty() => id.as_str().into(),
+        Revocation::Delegation { under, id } => {
+            let path = under.iter().chain([id]);
+            Value::Array(path.map(|id| id.as_str().into()).collect())
+        }
         Revocation::Key(key) => Value::String(key.to_string()),
         Revocation::IssuedUntil(until) => integer(i128::from(until.0)),
     };

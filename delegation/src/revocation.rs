@@ -21,8 +21,8 @@ pub trait RevocationView {
     fn issuer_floor(&self, issuer: &str) -> Option<UnixTime>;
     /// The instant up to which every root of every issuer is void.
     fn log_floor(&self) -> Option<UnixTime>;
-    /// Whether the token `id`, somewhere in a chain of this principal, is revoked.
-    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, id: &str) -> bool;
+    /// Whether a token of a chain of this principal is revoked: by its id alone, or by its id under these others.
+    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool;
     /// Of which tokens the log knows whether they are revoked. Unless it says otherwise, of all.
     fn memory(&self) -> Memory {
         Memory::default()
@@ -37,6 +37,16 @@ pub struct Memory {
     pub token_lifetime: Option<u64>,
     /// Ids of tokens that were issued before this instant may have been forgotten; `None` if none was.
     pub forgotten_before: Option<UnixTime>,
+}
+
+/// Where in a chain a token stands. The ids in front of it tell it from a token of the same id that another holder has
+/// made: a holder chooses the ids of the tokens below its own, and nobody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DelegationPath<'a> {
+    /// The ids of the tokens above it, root first; none for a root.
+    pub under: &'a [&'a str],
+    /// Its own id.
+    pub id: &'a str,
 }
 
 /// A principal's state in the revocation log.
@@ -59,7 +69,7 @@ pub enum Void {
     /// The root was granted in another epoch than the current one.
     #[error("the principal has revoked what was granted before")]
     PrincipalRevoked,
-    /// The root is not younger than the issuer's or the log's floor.
+    /// The root is not younger than the issuer's or the log's floor, allowed skew included.
     #[error("everything the issuer issued up to some time is revoked")]
     IssuerRevoked,
     /// A key in the chain is revoked.
@@ -139,7 +149,7 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
     )
 }
 
-/// The same of a chain that is not at hand: `keys` are the anchor's and every holder's.
+/// The same of a chain that is not at hand: `keys` are the anchor's and every holder's, `tokens` come root first.
 ///
 /// # Errors
 /// The first reason found.
@@ -171,7 +181,7 @@ pub fn void_of<'a>(
         return Err(Void::PrincipalRevoked);
     }
     let floor = view.issuer_floor(issuer).max(view.log_floor());
-    if floor.is_some_and(|floor| issued_at <= floor) {
+    if floor.is_some_and(|floor| issued_at <= floor.plus(skew)) {
         return Err(Void::IssuerRevoked);
     }
     if keys.into_iter().any(|key| view.is_key_revoked(&key)) {
@@ -179,10 +189,16 @@ pub fn void_of<'a>(
     }
     let memory = view.memory();
     let mut reached = true;
+    let mut under = Vec::new();
     for token in tokens {
-        if view.is_delegation_revoked(issuer, subject, token.id) {
+        let path = DelegationPath {
+            under: &under,
+            id: token.id,
+        };
+        if view.is_delegation_revoked(issuer, subject, path) {
             return Err(Void::DelegationRevoked);
         }
+        under.push(token.id);
         reached &= token
             .span
             .is_none_or(|(issued_at, expires_at)| memory.reaches(issued_at, expires_at));

@@ -17,7 +17,7 @@
 //! | member of `revoke` | value | takes back |
 //! |---|---|---|
 //! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a statement that was captured does nothing twice |
-//! | `delegation` | `jti` of a token | that token and all that is derived from it, among the principal's |
+//! | `delegation` | the `jti` of every token from the root to the one that is taken back, 2 to 9 of them; or one `jti` alone | that token and all that is derived from it, among the principal's. A `jti` alone counts wherever it occurs |
 //! | `key` | RFC 7638 thumbprint | whatever that key signs. A key of the same issuer and of no other, and no `sub`: nobody revokes the keys of another |
 //! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future, but for [`Limits::iat_skew`] |
 //!
@@ -81,8 +81,13 @@ pub enum Revocation {
     /// Everything that the principal granted in this epoch and before: his epoch is raised from this one, if it still
     /// is this one.
     Epoch(u64),
-    /// The token of this id, among the principal's, and all that is derived from it.
-    Delegation(String),
+    /// One token, among the principal's, and all that is derived from it.
+    Delegation {
+        /// The ids of the tokens above it, root first, at most 8. Empty: its id counts wherever it occurs.
+        under: Vec<String>,
+        /// Its id.
+        id: String,
+    },
     /// Whatever this key of the issuer's signs.
     Key(Thumbprint),
     /// Every root token that the issuer issued up to this instant.
@@ -127,6 +132,14 @@ pub enum StatementError {
     /// The header's `kid` is none of the keys configured for the issuer.
     #[error("the kid header names none of the issuer's configured keys")]
     KeyUnknown,
+    /// The header's `kid` does not select among the issuer's keys, which are too many to be tried one by one.
+    #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
+    KeyNotNamed {
+        /// How many keys it leaves.
+        keys: usize,
+        /// How many may be tried.
+        limit: usize,
+    },
     /// The signature is that of none of the issuer's keys.
     #[error("the signature does not verify")]
     SignatureInvalid,
@@ -309,7 +322,7 @@ impl Claims {
         }
         let of_one_subject = self.subject.is_some();
         match self.revocation {
-            Revocation::Epoch(_) | Revocation::Delegation(_) => Ok(()),
+            Revocation::Epoch(_) | Revocation::Delegation { .. } => Ok(()),
             Revocation::Key(_) | Revocation::IssuedUntil(_) if of_one_subject => Err(wrong(
                 "sub",
                 "absent where a key or a time is revoked, which concern all subjects of the issuer",
@@ -337,7 +350,7 @@ impl Claims {
         };
         match self.revocation {
             Revocation::Key(key) if !is_own(key) => Err(StatementError::ForeignKey),
-            Revocation::Key(_) | Revocation::Epoch(_) | Revocation::Delegation(_) | Revocation::IssuedUntil(_) => {
+            Revocation::Key(_) | Revocation::Epoch(_) | Revocation::Delegation { .. } | Revocation::IssuedUntil(_) => {
                 Ok(())
             }
         }
@@ -349,7 +362,7 @@ impl Revocation {
     pub(crate) fn member(&self) -> &'static str {
         match self {
             Self::Epoch(_) => "epoch",
-            Self::Delegation(_) => "delegation",
+            Self::Delegation { .. } => "delegation",
             Self::Key(_) => "key",
             Self::IssuedUntil(_) => "issued_until",
         }
@@ -371,11 +384,13 @@ impl Revocation {
                 .filter(|&epoch| epoch < EPOCH_LIMIT)
                 .map(Self::Epoch)
                 .ok_or_else(|| wrong("revoke.epoch", "the epoch to raise from, an integer from 0 to 2^53-1")),
-            "delegation" => value
-                .as_str()
-                .filter(|id| !id.is_empty())
-                .map(|id| Self::Delegation(id.to_owned()))
-                .ok_or_else(|| wrong("revoke.delegation", "a token's jti, a string that is not empty")),
+            "delegation" => Self::parse_delegation(value).ok_or_else(|| {
+                wrong(
+                    "revoke.delegation",
+                    "a token's jti, or those of 2 to 9 tokens from the root to the one that is taken back: strings that \
+                     are not empty",
+                )
+            }),
             "key" => value
                 .as_str()
                 .and_then(Thumbprint::parse)
@@ -387,6 +402,20 @@ impl Revocation {
             _ => Err(wrong("revoke", ONE_MEMBER)),
         }
     }
+
+    fn parse_delegation(value: &Json<'_>) -> Option<Self> {
+        let id = |value: &Json<'_>| value.as_str().filter(|id| !id.is_empty()).map(str::to_owned);
+        match value.as_array() {
+            None => id(value).map(|id| Self::Delegation { under: Vec::new(), id }),
+            Some(path) => {
+                let mut under = path.iter().map(id).collect::<Option<Vec<_>>>()?;
+                let last = under.pop()?;
+                (1..=MAX_UNDER)
+                    .contains(&under.len())
+                    .then_some(Self::Delegation { under, id: last })
+            }
+        }
+    }
 }
 
 impl From<NoCandidate> for StatementError {
@@ -395,6 +424,7 @@ impl From<NoCandidate> for StatementError {
             NoCandidate::IssuerUnknown => Self::IssuerUnknown,
             NoCandidate::AlgorithmNotAllowed => Self::AlgorithmNotAllowed,
             NoCandidate::KeyUnknown => Self::KeyUnknown,
+            NoCandidate::KeyNotNamed { keys, limit } => Self::KeyNotNamed { keys, limit },
         }
     }
 }
@@ -406,5 +436,8 @@ fn time(claims: &Object<'_>, name: &str) -> Option<UnixTime> {
 fn wrong(claim: &'static str, expected: &'static str) -> StatementError {
     StatementError::Claim { claim, expected }
 }
+
+/// A chain has at most nine tokens ([`Limits::delegation_depth`]).
+const MAX_UNDER: usize = 8;
 
 const ONE_MEMBER: &str = "an object of exactly one member: epoch, delegation, key or issued_until";

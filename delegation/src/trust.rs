@@ -56,6 +56,7 @@ pub fn trust(entries: Vec<Entry>) -> Trust {
     for (index, entry) in entries.into_iter().enumerate() {
         compiler.entry(&format!("{PATH}[{index}]"), entry, &mut problems);
     }
+    compiler.check_choice(&mut problems);
     let keys = compiler.anchors.len();
     if few_entries && keys > MAX_TRUST_ANCHORS {
         let message = format!("{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted");
@@ -119,6 +120,8 @@ struct Issuer {
     /// Where that is.
     first: String,
     keys: Vec<Key>,
+    /// Its anchors' places among all, one for each of the keys.
+    anchors: Vec<usize>,
     has_too_many: bool,
 }
 
@@ -148,6 +151,7 @@ impl Compiler {
             asserts_subjects: entry.asserts_subjects,
             first: path.to_owned(),
             keys: Vec::new(),
+            anchors: Vec::new(),
             has_too_many: false,
         });
         if issuer.asserts_subjects != entry.asserts_subjects {
@@ -163,6 +167,7 @@ impl Compiler {
                 continue;
             }
             issuer.keys.push(key.clone());
+            issuer.anchors.push(self.anchors.len());
             self.anchors.push(TrustAnchor {
                 issuer: entry.issuer.clone(),
                 key: key.key,
@@ -170,6 +175,49 @@ impl Compiler {
                 algorithms: algorithms.clone(),
                 asserts_subjects: entry.asserts_subjects,
             });
+        }
+    }
+
+    /// Whether a token can say which of its issuer's keys has signed it, where they are too many to be tried one by one:
+    /// a problem if no token can, a note if a `kid` is needed for it.
+    fn check_choice(&mut self, problems: &mut Problems) {
+        for (name, issuer) in &self.issuers {
+            let mut said = None;
+            for algorithm in Algorithm::ALL {
+                let (kind, limit) = (algorithm.key_type(), algorithm.key_type().most_tried());
+                if said == Some(kind) {
+                    continue;
+                }
+                let of_algorithm: Vec<_> = issuer
+                    .keys
+                    .iter()
+                    .zip(&issuer.anchors)
+                    .filter(|(_, place)| self.anchors.get(**place).is_some_and(|anchor| anchor.allows(algorithm)))
+                    .map(|(key, _)| key)
+                    .collect();
+                let mut unnamed = of_algorithm.iter().filter(|key| key.id.is_none());
+                if let Some(key) = unnamed.nth(limit) {
+                    said = Some(kind);
+                    problems.report(
+                        &key.path,
+                        format!(
+                            "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and no more \
+                             are tried for a token; put them into one `jwks` in which each has a `kid`, and have its \
+                             tokens name it"
+                        ),
+                    );
+                } else if let Some(key) = of_algorithm.get(limit) {
+                    said = Some(kind);
+                    self.notes.push(Remark {
+                        path: key.path.clone(),
+                        message: format!(
+                            "issuer `{name}` has {} {kind} keys for {algorithm}, and no more than {limit} are tried for a \
+                             token: one whose header has no `kid` is denied (`key_unknown`)",
+                            of_algorithm.len()
+                        ),
+                    });
+                }
+            }
         }
     }
 
@@ -262,8 +310,8 @@ impl Issuer {
         }
         if !self.has_too_many {
             let message = format!(
-                "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys, its entries counted together; a token \
-                 without `kid` may have each of them tried, so keep those that are in use"
+                "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys, its entries counted together; keep those \
+                 that are in use"
             );
             problems.report(&key.path, message);
         }
@@ -403,6 +451,6 @@ const MAX_TRUST_ANCHORS: usize = 256;
 /// Bytes of an issuer.
 const MAX_ISSUER_BYTES: usize = 1_024;
 
-/// Keys of one issuer, however many entries they stand in. A root token without `kid` may have a signature verified
-/// with each, and anybody can send one.
+/// Keys of one issuer, however many entries they stand in. How many of them one token may have tried is
+/// [`KeyType::most_tried`].
 pub const MAX_KEYS_PER_ISSUER: usize = 16;

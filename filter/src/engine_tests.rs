@@ -1,7 +1,7 @@
 //! Every way a request can come out, in the order the engine asks its questions.
 
 use credence_delegation::mint::{self, RootGrant};
-use credence_delegation::revocation::{PrincipalState, RevocationView};
+use credence_delegation::revocation::{DelegationPath, PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
 
 use super::*;
@@ -28,6 +28,10 @@ struct TestWorld {
 struct Log {
     epoch: u64,
     delegation: Option<&'static str>,
+    /// The ids from the root down to the token that is revoked.
+    path: &'static [&'static str],
+    issuer_floor: Option<UnixTime>,
+    log_floor: Option<UnixTime>,
     key: Option<Thumbprint>,
 }
 
@@ -43,13 +47,13 @@ impl RevocationView for Log {
         self.key == Some(*key)
     }
     fn issuer_floor(&self, _: &str) -> Option<UnixTime> {
-        None
+        self.issuer_floor
     }
     fn log_floor(&self) -> Option<UnixTime> {
-        None
+        self.log_floor
     }
-    fn is_delegation_revoked(&self, _: &str, _: Option<&str>, id: &str) -> bool {
-        self.delegation == Some(id)
+    fn is_delegation_revoked(&self, _: &str, _: Option<&str>, token: DelegationPath<'_>) -> bool {
+        self.delegation == Some(token.id) || self.path == [token.under, &[token.id]].concat()
     }
 }
 
@@ -395,6 +399,40 @@ fn a_revoked_delegation_leaves_its_sibling_alone() {
     (world.log.delegation, world.revision) = (Some("one"), Some(2));
     assert_eq!(decide(&mut engine, world, &read(&one)), "revoked_delegation");
     assert_eq!(decide(&mut engine, world, &read(&sibling)), "allow");
+}
+
+#[test]
+fn a_delegation_that_took_over_the_id_of_another_is_revoked_alone() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    let (one, two) = (root(grant("one", 2, TOOLS)), root(grant("two", 2, TOOLS)));
+    let impostor = format!("{one}~{}", derived(&one, 2, &grant("two", 3, TOOLS)));
+    for chain in [&impostor, &two] {
+        assert_eq!(decide(&mut engine, world, &read(chain)), "allow");
+    }
+    (world.log.path, world.revision) = (&["one", "two"], Some(2));
+    assert_eq!(decide(&mut engine, world, &read(&impostor)), "revoked_delegation");
+    assert_eq!(decide(&mut engine, world, &read(&two)), "allow");
+}
+
+#[test]
+fn a_floor_counts_for_roots_dated_up_to_the_allowed_skew_after_it() {
+    let world = &mut TestWorld::default();
+    let mut engine = engine(world);
+    // Its root was issued at NOW - 60.
+    let delegation = delegation();
+    for (revision, floor, expected) in [
+        (2, NOW - 60 - 31, "allow"),
+        (3, NOW - 60 - 30, "revoked_issuer"),
+        (4, NOW - 60, "revoked_issuer"),
+    ] {
+        let floor = Some(UnixTime(floor));
+        for (of_issuer, of_log) in [(floor, None), (None, floor)] {
+            (world.log.issuer_floor, world.log.log_floor) = (of_issuer, of_log);
+            world.revision = world.revision.map(|before| before + revision);
+            assert_eq!(decide(&mut engine, world, &read(&delegation)), expected, "{floor:?}");
+        }
+    }
 }
 
 #[test]

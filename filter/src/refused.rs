@@ -86,6 +86,7 @@ fn is_for_good(cause: &Cause) -> bool {
         | Cause::CriticalHeader
         | Cause::AlgorithmNotAllowed
         | Cause::KeyUnknown
+        | Cause::KeyNotNamed { .. }
         | Cause::IssuerUnknown => false,
         // Of invocations and proofs, not of chains.
         Cause::Audience

@@ -27,3 +27,7 @@ class Case:
     clusters: list[dict] = field(default_factory=list)
     # Another case whose listener this one's requests go to, instead of one with its own filters.
     at: str | None = None
+    # How much its listener lets a request carry, beyond Envoy's defaults: KiB of headers and their number, bytes of a body.
+    headers_kib: int = 60
+    headers_count: int = 100
+    body_bytes: int = 1 << 20

@@ -26,9 +26,9 @@ class Tool:
     def __init__(self, binary: str):
         self.binary = binary
 
-    def keygen(self, file: Path) -> dict:
+    def keygen(self, file: Path, alg: str = "Ed25519") -> dict:
         """Makes a key pair: the private key goes into the file, the public one is returned."""
-        return json.loads(self._run("keygen", "--out", file))
+        return json.loads(self._run("keygen", "--out", file, "--alg", alg))
 
     def mint(
         self,

@@ -185,7 +185,7 @@ class Envoy:
         return "\n".join(lines[-20:])
 
 
-def wasm_filter(name: str, module: Path, configuration: dict | None = None) -> dict:
+def wasm_filter(name: str, module: Path, configuration: dict | None = None, reads_bodies: bool = False) -> dict:
     """A filter from a module, in a VM of its own."""
     settings: dict = {
         "name": name,
@@ -197,6 +197,8 @@ def wasm_filter(name: str, module: Path, configuration: dict | None = None) -> d
             "code": {"local": {"filename": str(module)}},
         },
     }
+    if reads_bodies:
+        settings["allow_on_headers_stop_iteration"] = True
     if configuration is not None:
         settings["configuration"] = {
             "@type": "type.googleapis.com/google.protobuf.Struct",
@@ -237,11 +239,15 @@ def listener(case: Case) -> dict:
         "stat_prefix": case.name,
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
         "http_filters": [*case.filters, router],
+        "max_request_headers_kb": case.headers_kib,
+        "common_http_protocol_options": {"max_headers_count": case.headers_count},
     }
     return {
         "name": case.name,
         "address": loopback(),
         "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+        # Envoy's default, unless a case needs more: what a filter may hold of a body.
+        "per_connection_buffer_limit_bytes": case.body_bytes,
         # By itself the kernel decides which worker gets a connection, and one may get most of them.
         "connection_balance_config": {"exact_balance": {}},
     }

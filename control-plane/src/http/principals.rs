@@ -27,7 +27,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use credence_delegation::revocation::RevocationView as _;
+use credence_delegation::revocation::{DelegationPath, RevocationView as _};
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
@@ -96,10 +96,14 @@ fn live(api: &Api, name: &PrincipalName, state: PrincipalState) -> Vec<SeenDeleg
     live.retain(|seen| state.raised_at == 0 || seen.last_seen > state.raised_at);
     api.log.read(|log, _| {
         live.retain(|seen| {
-            !seen
-                .ids
-                .iter()
-                .any(|id| log.is_delegation_revoked(name.issuer().as_str(), name.subject(), id))
+            let ids: Vec<_> = seen.ids.iter().map(String::as_str).collect();
+            !(0..ids.len()).any(|place| {
+                let (under, rest) = ids.split_at(place);
+                rest.first().is_some_and(|id| {
+                    let token = DelegationPath { under, id };
+                    log.is_delegation_revoked(name.issuer().as_str(), name.subject(), token)
+                })
+            })
         });
     });
     live

@@ -8,11 +8,13 @@
 //! {"seq": 8, "key": {"thumbprint": "…"}}
 //! {"seq": 9, "issuer": {"issuer": "…", "issued_up_to": 1800000000}}
 //! {"seq": 10, "delegation": {"issuer": "…", "subject": "alice", "id": "…", "revoked_at": 1800000000}}
+//! {"seq": 10, "delegation": {"issuer": "…", "subject": "alice", "id": "…", "under": ["…"], "revoked_at": 1800000000}}
 //! {"seq": 11, "log": {"issued_up_to": 1800000000}}
 //! ```
 //!
 //! `seq` is the entry of the log up to which this is the state: the record's own entry, or the snapshot's. `subject` is
-//! absent for a principal who signs for himself. Times are seconds since the Unix epoch.
+//! absent for a principal who signs for himself. `under` has the ids of the tokens above the delegation, root first; without
+//! it, the id counts wherever it occurs in a chain of the principal. Times are seconds since the Unix epoch.
 
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
@@ -51,6 +53,8 @@ enum SubjectView<'a> {
         #[serde(flatten)]
         name: NameView<'a>,
         id: &'a str,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        under: &'a [String],
         revoked_at: i64,
     },
     Log {
@@ -88,6 +92,7 @@ impl<'a> RecordView<'a> {
             Subject::Delegation(delegation) => SubjectView::Delegation {
                 name: NameView::of(delegation.principal.as_ref()?),
                 id: &delegation.id,
+                under: &delegation.under,
                 revoked_at: delegation.revoked_at,
             },
             Subject::LogFloor(floor) => SubjectView::Log {
@@ -177,8 +182,18 @@ mod tests {
                     principal: principal(),
                     id: "a\nb".to_owned(),
                     revoked_at: 8,
+                    under: Vec::new(),
                 }),
                 r#"{"seq":7,"delegation":{"issuer":"https://id","subject":"alice","id":"a\nb","revoked_at":8}}"#,
+            ),
+            (
+                Subject::Delegation(v1::RevokedDelegation {
+                    principal: principal(),
+                    id: "leaf".to_owned(),
+                    revoked_at: 8,
+                    under: vec!["root".to_owned(), "mid".to_owned()],
+                }),
+                r#"{"seq":7,"delegation":{"issuer":"https://id","subject":"alice","id":"leaf","under":["root","mid"],"revoked_at":8}}"#,
             ),
             (
                 Subject::LogFloor(v1::LogFloor { issued_up_to: 4 }),

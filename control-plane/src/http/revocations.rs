@@ -6,10 +6,11 @@
 //! {"principal": {"issuer": "https://id.example.com", "subject": "alice"}, "action": "raise"}
 //! {"key": {"thumbprint": "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"}}
 //! {"issuer": {"issuer": "https://id.example.com", "issued_up_to": 1800000000}}
-//! {"delegation": {"issuer": "https://id.example.com", "subject": "alice", "id": "the token's jti"}}
+//! {"delegation": {"issuer": "https://id.example.com", "subject": "alice", "id": "leaf-7", "under": ["root-1"]}}
 //! ```
 //!
-//! `subject` is left out for a principal who signs for himself. `action` is `raise` (the default: what was granted so
+//! `subject` is left out for a principal who signs for himself. `id` is a token's `jti`, `under` has those of the tokens above
+//! it, root first; without `under` the id is revoked wherever it occurs in a chain of the principal. `action` is `raise` (the default: what was granted so
 //! far is void), `disable` (and whatever will be granted) or `enable`. `reason`, up to 512 bytes, may stand beside any
 //! of them and goes into the history. The answer, 200, comes when the revocation is
 //! durable and on its way to every connected filter: `{"log_id", "seq", "changed"}` and, for a principal, `"epoch"`.
@@ -125,6 +126,8 @@ struct DelegationBody {
     #[serde(default, deserialize_with = "json::text")]
     subject: Option<String>,
     id: String,
+    #[serde(default)]
+    under: Vec<String>,
 }
 
 // === impl Body ===
@@ -197,6 +200,7 @@ impl Body {
                 let principal = PrincipalName::parse(delegation.issuer, delegation.subject)?;
                 Ok(Operation::RevokeDelegation(DelegationName::parse(
                     principal,
+                    delegation.under,
                     delegation.id,
                 )?))
             }

@@ -104,7 +104,9 @@ fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
             principal: principal()?,
             from: Some(*from),
         },
-        Revocation::Delegation(id) => Operation::RevokeDelegation(DelegationName::parse(principal()?, id.clone())?),
+        Revocation::Delegation { under, id } => {
+            Operation::RevokeDelegation(DelegationName::parse(principal()?, under.clone(), id.clone())?)
+        }
         Revocation::Key(key) => Operation::RevokeKey(Thumbprint::parse(key.to_string())?),
         Revocation::IssuedUntil(until) => Operation::RaiseIssuerFloor {
             issuer: Issuer::parse(by.issuer.clone())?,
@@ -135,9 +137,10 @@ impl From<StatementError> for Problem {
             StatementError::Audience => (StatusCode::BAD_REQUEST, Some("aud")),
             StatementError::IssuerUnknown => (StatusCode::FORBIDDEN, Some("iss")),
             StatementError::ForeignKey => (StatusCode::FORBIDDEN, Some("revoke.key")),
-            StatementError::AlgorithmNotAllowed | StatementError::KeyUnknown | StatementError::SignatureInvalid => {
-                (StatusCode::FORBIDDEN, None)
-            }
+            StatementError::AlgorithmNotAllowed
+            | StatementError::KeyUnknown
+            | StatementError::KeyNotNamed { .. }
+            | StatementError::SignatureInvalid => (StatusCode::FORBIDDEN, None),
         };
         let problem = Self::new(status, detail);
         match claim {

@@ -264,7 +264,7 @@ impl Question {
         if asked.ids.is_empty() {
             return Err(missing(
                 "id",
-                "the jti of every token of the chain; a revoked one can not be found otherwise",
+                "the jti of every token of the chain, root first; a revoked one can not be found otherwise",
             ));
         }
         if asked.keys.len() > MAX_NAMES || asked.ids.len() > MAX_NAMES {
@@ -278,7 +278,7 @@ impl Question {
         let principal = PrincipalName::parse(issuer.clone(), asked.subject.clone())?;
         let subject = asked.subject.filter(|_| asserts_subjects != Some(false));
         for id in &asked.ids {
-            DelegationName::parse(principal.clone(), id.clone())?;
+            DelegationName::parse(principal.clone(), Vec::new(), id.clone())?;
         }
         if asked.epoch.is_some_and(|epoch| epoch >= EPOCH_LIMIT) {
             return Err(Problem::from("epoch is below 2^53".to_owned()));

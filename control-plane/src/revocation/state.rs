@@ -217,7 +217,7 @@ impl State {
             Subject::Delegation(delegation) => {
                 let principal = delegation.principal.ok_or("a delegation without its principal")?;
                 let name = PrincipalName::try_from(principal)
-                    .and_then(|principal| DelegationName::parse(principal, delegation.id))
+                    .and_then(|principal| DelegationName::parse(principal, delegation.under, delegation.id))
                     .map_err(|_| "a delegation that can not be one")?;
                 let value = Value::Delegation {
                     revoked_at: delegation.revoked_at,
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn repeating_what_is_already_so_changes_nothing_and_names_the_record() {
         let key = Thumbprint::parse("A".repeat(43)).unwrap();
-        let delegation = DelegationName::parse(alice(), "jti".to_owned()).unwrap();
+        let delegation = DelegationName::parse(alice(), Vec::new(), "jti".to_owned()).unwrap();
         let operations = [
             (Operation::Disable(alice()), Some(7)),
             (Operation::RevokeKey(key), None),
@@ -610,8 +610,9 @@ mod tests {
 
     #[test]
     fn a_log_full_of_delegations_still_takes_principals_and_one_full_of_those_still_takes_floors() {
-        let delegation =
-            |id: usize| Operation::RevokeDelegation(DelegationName::parse(alice(), format!("id-{id}")).unwrap());
+        let delegation = |id: usize| {
+            Operation::RevokeDelegation(DelegationName::parse(alice(), Vec::new(), format!("id-{id}")).unwrap())
+        };
         let step = EpochStep::from_random(0);
         let mut state = State::default();
         for id in 0..9 {
@@ -677,7 +678,7 @@ mod tests {
             },
             NOW,
         );
-        let delegation = DelegationName::parse(alice(), "jti".to_owned()).unwrap();
+        let delegation = DelegationName::parse(alice(), Vec::new(), "jti".to_owned()).unwrap();
         perform(&mut state, 5, &Operation::RevokeDelegation(delegation), NOW);
         let sorted = |state: &State| {
             let mut records: Vec<_> = state.freeze().records().collect();

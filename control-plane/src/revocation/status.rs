@@ -1,6 +1,6 @@
 //! Whether the log voids a delegation: the filters' rule, asked of the state at the head.
 
-use credence_delegation::revocation::{Memory, PrincipalState, RevocationView};
+use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint as KeyThumbprint, UnixTime};
 
 use super::state::State;
@@ -40,10 +40,16 @@ impl RevocationView for Knowledge<'_> {
         self.state.floor_of_all().map(UnixTime)
     }
 
-    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, id: &str) -> bool {
-        name(issuer, subject)
-            .and_then(|name| DelegationName::parse(name, id.to_owned()).ok())
-            .is_some_and(|delegation| self.state.has_delegation(&delegation))
+    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {
+        let Some(name) = name(issuer, subject) else {
+            return false;
+        };
+        let has = |under: &[&str]| {
+            let under = under.iter().copied().map(str::to_owned).collect();
+            DelegationName::parse(name.clone(), under, token.id.to_owned())
+                .is_ok_and(|delegation| self.state.has_delegation(&delegation))
+        };
+        has(&[]) || (!token.under.is_empty() && has(token.under))
     }
 
     fn memory(&self) -> Memory {

@@ -69,10 +69,14 @@ pub(crate) struct PrincipalName {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Thumbprint(String);
 
-/// A token's `jti` (1 to 256 bytes), scoped to its root's principal so that nobody can revoke another's.
+/// A token's `jti` (1 to 256 bytes), scoped to its root's principal so that nobody can revoke another's, and to the tokens
+/// above it where they are named: a holder chooses the `jti` of the tokens below its own, and may choose one that a token
+/// elsewhere has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DelegationName {
     principal: PrincipalName,
+    /// The `jti` of the tokens above it, root first. Empty: the id counts wherever it occurs.
+    under: Vec<String>,
     id: String,
 }
 
@@ -90,6 +94,8 @@ pub(crate) enum SubjectError {
     Thumbprint,
     #[error("a delegation's id (jti) has 1 to {MAX_ID_BYTES} bytes")]
     DelegationId,
+    #[error("a delegation hangs under at most {MAX_UNDER} others (under); a chain has no more")]
+    TooManyAbove,
 }
 
 // === impl Operation ===
@@ -240,10 +246,15 @@ impl Thumbprint {
 // === impl DelegationName ===
 
 impl DelegationName {
-    pub(crate) fn parse(principal: PrincipalName, id: String) -> Result<Self, SubjectError> {
-        fits(&id, MAX_ID_BYTES)
-            .then_some(Self { principal, id })
-            .ok_or(SubjectError::DelegationId)
+    /// `under` names the tokens above it, root first; empty, the id counts wherever it occurs.
+    pub(crate) fn parse(principal: PrincipalName, under: Vec<String>, id: String) -> Result<Self, SubjectError> {
+        if under.len() > MAX_UNDER {
+            return Err(SubjectError::TooManyAbove);
+        }
+        if under.iter().chain([&id]).any(|id| !fits(id, MAX_ID_BYTES)) {
+            return Err(SubjectError::DelegationId);
+        }
+        Ok(Self { principal, under, id })
     }
 
     pub(crate) fn principal(&self) -> &PrincipalName {
@@ -254,11 +265,16 @@ impl DelegationName {
         &self.id
     }
 
+    pub(crate) fn under(&self) -> &[String] {
+        &self.under
+    }
+
     pub(crate) fn to_wire(&self, revoked_at: i64) -> v1::RevokedDelegation {
         v1::RevokedDelegation {
             principal: Some(self.principal.to_wire()),
             id: self.id.clone(),
             revoked_at,
+            under: self.under.clone(),
         }
     }
 }
@@ -273,6 +289,8 @@ const MAX_ISSUER_BYTES: usize = 2048;
 // What tokens may carry: whatever can be presented must be possible to revoke.
 const MAX_SUBJECT_BYTES: usize = 256;
 const MAX_ID_BYTES: usize = 256;
+// A chain has at most nine tokens.
+const MAX_UNDER: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -289,7 +307,7 @@ mod tests {
             " ".to_owned(),
         ] {
             let principal = PrincipalName::parse("https://id".to_owned(), Some(name.clone())).unwrap();
-            DelegationName::parse(principal, name).unwrap();
+            DelegationName::parse(principal, vec![name.clone(); 8], name).unwrap();
         }
     }
 
@@ -301,6 +319,18 @@ mod tests {
         for subject in ["", &"x".repeat(MAX_SUBJECT_BYTES + 1)] {
             let refused = PrincipalName::parse("https://id".to_owned(), Some(subject.to_owned()));
             assert_eq!(refused, Err(SubjectError::Subject));
+        }
+    }
+
+    #[test]
+    fn what_no_chain_has_above_a_token_is_refused() {
+        let parse = |under: Vec<String>| {
+            let principal = PrincipalName::parse("https://id".to_owned(), None).unwrap();
+            DelegationName::parse(principal, under, "leaf".to_owned())
+        };
+        assert_eq!(parse(vec!["x".to_owned(); 9]), Err(SubjectError::TooManyAbove));
+        for id in ["", &"x".repeat(MAX_ID_BYTES + 1)] {
+            assert_eq!(parse(vec![id.to_owned()]), Err(SubjectError::DelegationId));
         }
     }
 

@@ -236,16 +236,22 @@ impl<'a> Name<'a> {
                     .unwrap_or_else(|_| thumbprint.as_str().as_bytes().to_vec());
                 joined(&[&[KEY], &digest])
             }
-            Self::Delegation(name) => match name.principal().subject() {
-                None => joined(&[&[OWN_DELEGATION], name.id().as_bytes()]),
-                // Names have at most 256 bytes.
-                Some(subject) => joined(&[
-                    &[DELEGATION],
-                    &(subject.len() as u16).to_be_bytes(),
-                    subject.as_bytes(),
-                    name.id().as_bytes(),
-                ]),
-            },
+            Self::Delegation(name) => {
+                let subject = name.principal().subject();
+                let mut rest = vec![match (subject.is_some(), name.under().is_empty()) {
+                    (false, true) => OWN_DELEGATION,
+                    (true, true) => DELEGATION,
+                    (false, false) => OWN_DELEGATION_UNDER,
+                    (true, false) => DELEGATION_UNDER,
+                }];
+                rest.extend(subject.into_iter().flat_map(with_length));
+                if !name.under().is_empty() {
+                    rest.push(name.under().len() as u8);
+                    rest.extend(name.under().iter().flat_map(|id| with_length(id)));
+                }
+                rest.extend(name.id().as_bytes());
+                rest.into_boxed_slice()
+            }
         }
     }
 }
@@ -284,17 +290,20 @@ impl Key {
                 disabled_by,
             }),
             Value::Delegation { revoked_at } => {
-                let (subject, id) = match rest.split_first_chunk::<2>() {
-                    Some((length, rest)) if kind == DELEGATION => {
-                        let (subject, id) = rest.split_at(usize::from(u16::from_be_bytes(*length)).min(rest.len()));
-                        (Some(subject), id)
-                    }
-                    _ => (None, rest),
-                };
+                let mut rest = rest;
+                let subject = matches!(kind, DELEGATION | DELEGATION_UNDER).then(|| take_with_length(&mut rest));
+                let mut under = Vec::new();
+                if matches!(kind, OWN_DELEGATION_UNDER | DELEGATION_UNDER)
+                    && let Some((count, ids)) = rest.split_first()
+                {
+                    rest = ids;
+                    under.extend((0..*count).map(|_| text(take_with_length(&mut rest))));
+                }
                 Subject::Delegation(v1::RevokedDelegation {
                     principal: principal(subject),
-                    id: text(id),
+                    id: text(rest),
                     revoked_at,
+                    under,
                 })
             }
         };
@@ -310,6 +319,22 @@ fn joined(parts: &[&[u8]]) -> Box<[u8]> {
     parts.concat().into_boxed_slice()
 }
 
+/// Names have at most 256 bytes.
+fn with_length(name: &str) -> impl Iterator<Item = u8> {
+    let length = (name.len() as u16).to_be_bytes();
+    length.into_iter().chain(name.bytes())
+}
+
+/// What [`with_length`] has put in front.
+fn take_with_length<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let Some((length, after)) = rest.split_first_chunk::<2>() else {
+        return &[];
+    };
+    let (name, after) = after.split_at(usize::from(u16::from_be_bytes(*length)).min(after.len()));
+    *rest = after;
+    name
+}
+
 /// What was put in was text.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -321,6 +346,8 @@ const PRINCIPAL: u8 = b'p';
 const KEY: u8 = b'k';
 const OWN_DELEGATION: u8 = b'e';
 const DELEGATION: u8 = b'd';
+const OWN_DELEGATION_UNDER: u8 = b'f';
+const DELEGATION_UNDER: u8 = b'u';
 
 /// Numbers, tags and lengths beside a subject's name in a file.
 const STORED_OVERHEAD: u64 = 36;
@@ -334,7 +361,12 @@ mod tests {
     }
 
     fn delegation(issuer: &str, subject: Option<&str>, id: &str) -> DelegationName {
-        DelegationName::parse(principal(issuer, subject), id.to_owned()).unwrap()
+        under(issuer, subject, &[], id)
+    }
+
+    fn under(issuer: &str, subject: Option<&str>, under: &[&str], id: &str) -> DelegationName {
+        let under = under.iter().copied().map(str::to_owned).collect();
+        DelegationName::parse(principal(issuer, subject), under, id.to_owned()).unwrap()
     }
 
     fn revoked_at(revoked_at: i64) -> Entry {
@@ -352,6 +384,11 @@ mod tests {
             delegation("i", Some("a"), "bc"),
             delegation("i", None, "abc"),
             delegation("ia", None, "bc"),
+            under("i", None, &["a"], "bc"),
+            under("i", None, &["a", "b"], "c"),
+            under("i", None, &["ab"], "c"),
+            under("i", Some("a"), &["b"], "c"),
+            under("i", Some("ab"), &["c"], "d"),
         ];
         for (at, name) in names.iter().enumerate() {
             table.put(Name::Delegation(name), revoked_at(at as i64));
@@ -359,6 +396,16 @@ mod tests {
         assert_eq!(table.subjects(), names.len());
         for (at, name) in names.iter().enumerate() {
             assert_eq!(table.get(Name::Delegation(name)), Some(&revoked_at(at as i64)));
+        }
+        let frozen = table.freeze();
+        let mut records: Vec<_> = frozen.records().filter_map(|(_, record)| record.subject).collect();
+        for (at, name) in names.iter().enumerate() {
+            let record = Subject::Delegation(name.to_wire(at as i64));
+            let place = records
+                .iter()
+                .position(|other| *other == record)
+                .expect("the record as it was put in");
+            records.swap_remove(place);
         }
     }
 

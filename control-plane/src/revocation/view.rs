@@ -251,6 +251,7 @@ pub(crate) mod tests {
             principal: Some(principal),
             id: format!("id-{id}"),
             revoked_at: 0,
+            under: Vec::new(),
         };
         v1::Record {
             subject: Some(Subject::Delegation(delegation)),

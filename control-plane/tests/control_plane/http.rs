@@ -92,7 +92,7 @@ async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
     let place = Place::new();
     let server = place.start().await;
     let principal = json!({"issuer": ISSUER});
-    let cases: [(Value, &str); 16] = [
+    let cases: [(Value, &str); 19] = [
         (json!({}), "exactly one"),
         (
             json!({"principal": principal, "key": {"thumbprint": THUMBPRINT}}),
@@ -119,6 +119,18 @@ async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
             "action goes with a principal",
         ),
         (json!({"key": {"thumbprint": "x"}}), "RFC 7638"),
+        (
+            json!({"delegation": {"issuer": ISSUER, "id": "leaf", "under": ["root", ""]}}),
+            "1 to 256 bytes",
+        ),
+        (
+            json!({"delegation": {"issuer": ISSUER, "id": "leaf", "under": vec!["root"; 9]}}),
+            "at most 8",
+        ),
+        (
+            json!({"delegation": {"issuer": ISSUER, "id": "leaf", "under": "root"}}),
+            "at delegation.under",
+        ),
         (
             json!({"issuer": {"issuer": ISSUER, "issued_up_to": -1}}),
             "at issuer.issued_up_to",

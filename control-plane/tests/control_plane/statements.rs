@@ -47,6 +47,13 @@ fn signed(order: &RevocationOrder, seed: u8) -> String {
     mint::revocation(order, &key(seed), &Limits::default()).unwrap()
 }
 
+fn leaf() -> Revocation {
+    Revocation::Delegation {
+        under: vec!["root".to_owned()],
+        id: "leaf".to_owned(),
+    }
+}
+
 async fn state(server: &Server, statement: &str) -> Answer {
     server.send(PATH, "application/revocation+jwt", statement).await
 }
@@ -61,7 +68,7 @@ async fn each_kind_of_statement_is_carried_out() {
     };
     for (order, seq) in [
         (order(Revocation::Epoch(0)), 1),
-        (order(Revocation::Delegation("leaf".to_owned())), 2),
+        (order(leaf()), 2),
         (without_subject(Revocation::IssuedUntil(now())), 3),
         (without_subject(Revocation::Key(key(1).public().thumbprint())), 4),
     ] {
@@ -106,7 +113,7 @@ async fn a_revoked_key_revokes_nothing_but_itself_again() {
     assert_eq!(state(&server, &itself).await.json()["changed"], json!(true));
     for order in [
         order(Revocation::Epoch(0)),
-        order(Revocation::Delegation("leaf".to_owned())),
+        order(leaf()),
         of_issuer(Revocation::IssuedUntil(now())),
     ] {
         let refused = state(&server, &signed(&order, 1)).await;

@@ -63,15 +63,50 @@ async fn what_is_not_said_is_taken_for_the_worst() {
     server
         .revoke(json!({"issuer": {"issuer": ISSUER, "issued_up_to": 1_700_000_000}}))
         .await;
-    assert_eq!(reason(&server, "&issued_at=1700000001").await, None);
+    // Allowed skew included, as for a raise.
+    for issued_at in ["&issued_at=1700000000", "&issued_at=1700000030"] {
+        assert_eq!(reason(&server, issued_at).await.as_deref(), Some("revoked_issuer"));
+    }
+    assert_eq!(reason(&server, "&issued_at=1700000031").await, None);
     assert_eq!(reason(&server, "").await.as_deref(), Some("revoked_issuer"));
     let epoch = server.revoke(raise("alice")).await["epoch"].as_u64().unwrap();
     let later = "&issued_at=4000000000";
     assert_eq!(reason(&server, &format!("&epoch={epoch}{later}")).await, None);
     assert_eq!(reason(&server, &format!("&asserts_subjects=true{later}")).await, None);
-    for unknown in [later, "&issued_at=1700000001&asserts_subjects=true"] {
+    for unknown in [later, "&issued_at=1700000031&asserts_subjects=true"] {
         assert_eq!(reason(&server, unknown).await.as_deref(), Some("revoked_principal"));
     }
+}
+
+/// A holder chooses the ids of the tokens below its own, and may take that of another root.
+#[tokio::test]
+async fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhere_else() {
+    let place = Place::new();
+    let server = place.start().await;
+    let under =
+        |under: Value| json!({"delegation": {"issuer": ISSUER, "subject": "alice", "id": "two", "under": under}});
+    let first = server.revoke(under(json!(["one"]))).await;
+    assert_eq!(first["changed"], json!(true));
+    assert_eq!(server.revoke(under(json!(["one"]))).await["changed"], json!(false));
+    let facts = |ids: Value| json!({"issuer": ISSUER, "subject": "alice", "keys": [KEY], "ids": ids});
+    let paths = [
+        json!(["one", "two"]),
+        json!(["one", "two", "leaf"]),
+        json!(["two"]),
+        json!(["two", "leaf"]),
+    ];
+    let answer = batch(&server, json!(paths.clone().map(facts))).await.json();
+    let statuses = |answer: &Value| -> Vec<String> {
+        let results = answer["results"].as_array().unwrap().iter();
+        results
+            .map(|result| result["status"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(statuses(&answer), ["revoked", "revoked", "active", "active"]);
+    // By its id alone it is revoked wherever it stands.
+    assert_eq!(server.revoke(delegation("two")).await["changed"], json!(true));
+    let answer = batch(&server, json!(paths.map(facts))).await.json();
+    assert_eq!(statuses(&answer), ["revoked"; 4]);
 }
 
 #[tokio::test]

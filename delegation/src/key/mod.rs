@@ -27,6 +27,8 @@ mod thumbprint;
 
 use std::fmt;
 
+use sha2::{Digest as _, Sha256};
+
 pub use algorithm::{Algorithm, Algorithms, KeyType};
 pub use did::DidKeyError;
 pub use hot::HotKeys;
@@ -114,14 +116,22 @@ impl PublicKey {
     /// Whether `signature` is this key's over `message`, by the rule of the key's kind (see the module).
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        use p256::ecdsa::signature::Verifier as _;
         match &self.point {
             Point::Ed25519(key) => strict::verifies(key, message, signature),
+            Point::P256(_) | Point::Secp256k1(_) => self.verifies_sha256(&Sha256::digest(message).into(), signature),
+        }
+    }
+
+    /// The same for a message of which this is the SHA-256; never for a kind of key that signs something else.
+    pub(crate) fn verifies_sha256(&self, digest: &[u8; 32], signature: &[u8]) -> bool {
+        use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
+        match &self.point {
+            Point::Ed25519(_) => false,
             // Of s and its negative, which verify alike, the libraries may ask for the low one.
             Point::P256(key) => p256::ecdsa::Signature::from_slice(signature)
-                .is_ok_and(|signature| key.verify(message, &signature.normalize_s()).is_ok()),
+                .is_ok_and(|signature| key.verify_prehash(digest, &signature.normalize_s()).is_ok()),
             Point::Secp256k1(key) => k256::ecdsa::Signature::from_slice(signature)
-                .is_ok_and(|signature| key.verify(message, &signature.normalize_s()).is_ok()),
+                .is_ok_and(|signature| key.verify_prehash(digest, &signature.normalize_s()).is_ok()),
         }
     }
 }

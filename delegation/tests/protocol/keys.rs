@@ -120,6 +120,9 @@ fn a_kid_selects_among_the_issuers_keys_and_is_no_key_itself() {
     assert_eq!(verdict(both(), 1, r#","kid":"Two""#), unknown, "compared exactly");
     let one_unnamed = [named(0, Some("one")), named(1, None)];
     assert_eq!(verdict(one_unnamed, 1, r#","kid":"three""#), thumbprint(1));
+    let first_unnamed = || [named(0, None), named(1, Some("two"))];
+    assert_eq!(verdict(first_unnamed(), 1, r#","kid":"two""#), thumbprint(1));
+    assert_eq!(verdict(first_unnamed(), 0, ""), thumbprint(0));
     let shape = verdict(both(), 1, r#","kid":2"#).unwrap_err();
     assert_eq!(shape.0, "3a");
 }

@@ -1,7 +1,7 @@
 //! When what was valid is void.
 
 use crate::common::*;
-use credence_delegation::revocation::{Memory, PrincipalState, RevocationView, Void, void};
+use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, RevocationView, Void, void};
 use credence_delegation::{
     Algorithms, Chain, Limits, PresentedChain, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext,
     VerifiedChain,
@@ -14,7 +14,8 @@ struct Log {
     key: Option<Thumbprint>,
     issuer_floor: Option<UnixTime>,
     log_floor: Option<UnixTime>,
-    delegation: Option<&'static str>,
+    /// The ids down to the one that is revoked; one alone wherever it occurs.
+    delegation: Option<Vec<&'static str>>,
     memory: Memory,
 }
 
@@ -33,8 +34,11 @@ impl RevocationView for Log {
     fn log_floor(&self) -> Option<UnixTime> {
         self.log_floor
     }
-    fn is_delegation_revoked(&self, _: &str, _: Option<&str>, id: &str) -> bool {
-        self.delegation == Some(id)
+    fn is_delegation_revoked(&self, _: &str, _: Option<&str>, token: DelegationPath<'_>) -> bool {
+        let path = [token.under, &[token.id]].concat();
+        self.delegation
+            .as_ref()
+            .is_some_and(|revoked| *revoked == [token.id] || *revoked == path)
     }
     fn memory(&self) -> Memory {
         self.memory
@@ -144,22 +148,88 @@ fn disabled_keys_issuers_and_delegations_void_whatever_the_epoch() {
     }
     for id in ["root", "child"] {
         let log = Log {
-            delegation: Some(id),
+            delegation: Some(vec![id]),
             ..Log::default()
         };
         assert_eq!(void(&chain, &log, SKEW), Err(Void::DelegationRevoked));
     }
-    for (floor, expected) in [(NOW - 60, Err(Void::IssuerRevoked)), (NOW - 61, Ok(()))] {
-        let issuer = Log {
+}
+
+/// As a raise does: an issuer whose clock is ahead has dated roots later than it issued them.
+#[test]
+fn a_floor_voids_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
+    // The root was issued at NOW - 60.
+    for (floor, expected) in [
+        (NOW - 60, Err(Void::IssuerRevoked)),
+        (NOW - 60 - 30, Err(Void::IssuerRevoked)),
+        (NOW - 60 - 31, Ok(())),
+    ] {
+        let of_issuer = Log {
             issuer_floor: Some(UnixTime(floor)),
             ..Log::default()
         };
-        assert_eq!(void(&chain, &issuer, SKEW), expected);
-        let log = Log {
+        let of_log = Log {
             log_floor: Some(UnixTime(floor)),
             ..Log::default()
         };
-        assert_eq!(void(&chain, &log, SKEW), expected);
+        for asserts_subjects in [true, false] {
+            let (presented, anchors) = joined(Some("0"), asserts_subjects);
+            let presented = PresentedChain::read(&presented, &anchors, &Limits::default()).unwrap();
+            for log in [&of_issuer, &of_log] {
+                assert_eq!(
+                    void(&chain(Some("0"), asserts_subjects), log, SKEW),
+                    expected,
+                    "{floor}"
+                );
+                assert_eq!(presented.void(log, SKEW), expected, "presented, {floor}");
+            }
+        }
+    }
+}
+
+/// A holder chooses the ids of the tokens below its own. Here it takes that of another root of the same principal, and
+/// that of a token that another holder derived from the same root.
+#[test]
+fn a_revocation_that_names_what_a_token_hangs_under_leaves_others_of_the_same_id_alone() {
+    let (anchors, limits) = (anchors(), Limits::default());
+    let (one, two) = (
+        root().with("jti", "\"one\"").signed(&anchor()),
+        root().with("jti", "\"two\"").signed(&anchor()),
+    );
+    let below = |parent: &str, id: &str| {
+        let child = child(parent).with("jti", &format!("\"{id}\"")).signed(&alice());
+        format!("{parent}~{child}")
+    };
+    let (impostor, sibling) = (below(&one, "two"), below(&two, "leaf"));
+    let copied = below(&one, "leaf");
+    let verified = |joined: &str| {
+        let context = VerificationContext {
+            anchors: &anchors,
+            holder_algorithms: &Algorithms::default(),
+            limits: &limits,
+            now: UnixTime(NOW),
+            hot_keys: None,
+        };
+        Chain::parse_joined(joined, &limits).unwrap().verify(&context).unwrap()
+    };
+    let voided = |path: &[&'static str], joined: &str| {
+        let log = Log {
+            delegation: Some(path.to_vec()),
+            ..Log::default()
+        };
+        let verdict = void(&verified(joined), &log, SKEW);
+        let presented = PresentedChain::read(joined, &anchors, &limits).unwrap();
+        assert_eq!(presented.void(&log, SKEW), verdict);
+        verdict.is_err()
+    };
+    assert!(voided(&["one", "two"], &impostor));
+    assert!(!voided(&["one", "two"], &two), "another root");
+    assert!(!voided(&["one", "two"], &sibling), "what hangs under another root");
+    assert!(voided(&["one", "leaf"], &copied));
+    assert!(!voided(&["one", "leaf"], &sibling), "another's token of the same id");
+    // An id alone, as older logs have it, counts wherever it occurs.
+    for joined in [&impostor, &two, &sibling] {
+        assert!(voided(&["two"], joined));
     }
 }
 
@@ -167,7 +237,7 @@ fn disabled_keys_issuers_and_delegations_void_whatever_the_epoch() {
 fn other_keys_and_ids_leave_the_chain_alone() {
     let log = Log {
         key: Some(mallory().public().thumbprint()),
-        delegation: Some("sibling"),
+        delegation: Some(vec!["sibling"]),
         ..Log::default()
     };
     assert_eq!(void(&chain(Some("0"), true), &log, SKEW), Ok(()));
@@ -248,7 +318,7 @@ fn what_is_only_presented_is_void_for_the_same_reasons() {
             let verified = chain(epoch, asserts_subjects);
             for id in verified.tokens().map(|token| token.id().to_owned()) {
                 let log = Log {
-                    delegation: Some(Box::leak(id.into_boxed_str())),
+                    delegation: Some(vec![Box::leak(id.into_boxed_str())]),
                     ..Log::default()
                 };
                 assert_eq!(presented.void(&log, SKEW), void(&verified, &log, SKEW));

@@ -17,7 +17,9 @@ fn what_is_minted_verifies_and_says_what_was_asked_for() {
     for (revocation, subject) in [
         (Revocation::Epoch(0), Some("ada")),
         (Revocation::Epoch((1 << 53) - 1), None),
-        (Revocation::Delegation("019a-1".into()), Some("ada")),
+        (revoked(&[], "019a-1"), Some("ada")),
+        (revoked(&["root"], "019a-1"), Some("ada")),
+        (revoked(&["1", "2", "3", "4", "5", "6", "7", "8"], "019a-1"), None),
         (Revocation::Key(anchor().public().thumbprint()), None),
         (Revocation::IssuedUntil(UnixTime(NOW - 5)), None),
     ] {
@@ -39,6 +41,13 @@ fn what_is_minted_verifies_and_says_what_was_asked_for() {
         assert_eq!(verified.issued_at(), UnixTime(NOW));
         assert_eq!(verified.expires_at(), UnixTime(NOW + 60));
         assert_eq!(verified.signed_by(), anchor().public().thumbprint());
+    }
+}
+
+fn revoked(under: &[&str], id: &str) -> Revocation {
+    Revocation::Delegation {
+        under: under.iter().copied().map(str::to_owned).collect(),
+        id: id.to_owned(),
     }
 }
 
@@ -163,7 +172,19 @@ fn the_claims_are_all_there_and_right() {
     }
     for (member, values) in [
         ("revoke.epoch", &["-1", "1.5", "9007199254740992", "\"7\"", "null"][..]),
-        ("revoke.delegation", &["\"\"", "7", "null"]),
+        (
+            "revoke.delegation",
+            &[
+                "\"\"",
+                "7",
+                "null",
+                "[]",
+                r#"["leaf"]"#,
+                r#"["root",""]"#,
+                r#"["root",7]"#,
+                r#"["1","2","3","4","5","6","7","8","9","leaf"]"#,
+            ],
+        ),
         ("revoke.key", &["\"\"", "\"AAAA\"", "7"]),
         ("revoke.issued_until", &["\"now\"", "1.5", "null"]),
     ] {

@@ -3,6 +3,7 @@
 use std::hash::Hasher as _;
 
 use credence_delegation::Thumbprint;
+use credence_delegation::revocation::DelegationPath;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 /// Names subjects by SipHash-2-4-128 under the VM's secret. Each kind has its own domain, and every part but the last
@@ -27,9 +28,26 @@ impl SubjectHasher {
         finish(self.owned_by(b'p', issuer, subject))
     }
 
+    /// A token that is named by its id alone.
     pub(super) fn delegation(&self, issuer: &str, subject: Option<&str>, id: &str) -> SubjectHash {
         let mut state = self.owned_by(b'd', issuer, subject);
         state.write(id.as_bytes());
+        finish(state)
+    }
+
+    /// A token that is named by its id and by those above it.
+    pub(super) fn delegation_under(
+        &self,
+        issuer: &str,
+        subject: Option<&str>,
+        token: DelegationPath<'_>,
+    ) -> SubjectHash {
+        let mut state = self.owned_by(b'u', issuer, subject);
+        state.write(&(token.under.len() as u64).to_le_bytes());
+        for id in token.under {
+            write_with_length(&mut state, id);
+        }
+        state.write(token.id.as_bytes());
         finish(state)
     }
 

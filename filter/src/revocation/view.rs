@@ -1,11 +1,11 @@
 //! The state of every subject that was ever revoked, as one VM knows it.
 
-use credence_delegation::revocation::{EPOCH_LIMIT, Memory, PrincipalState, RevocationView};
+use credence_delegation::revocation::{DelegationPath, EPOCH_LIMIT, Memory, PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
 use credence_wire::v1::{self, record::Subject};
 
 use super::forgetting::{RevokedAt, Sweep};
-use super::subject_hash::SubjectHasher;
+use super::subject_hash::{SubjectHash, SubjectHasher};
 use super::table::Table;
 
 /// What one VM knows to be revoked.
@@ -78,6 +78,9 @@ pub enum InvalidRecord {
     /// An empty delegation id.
     #[error("a revocation record has an empty delegation id")]
     EmptyDelegationId,
+    /// More tokens above a revoked one than any chain has.
+    #[error("a revocation record names {0} delegations above a revoked one; expected at most {MAX_UNDER}")]
+    TooManyAbove(usize),
     /// An epoch that JSON can not carry exactly.
     #[error("a revocation record has epoch {0}; expected one below 2^53")]
     EpochTooLarge(u64),
@@ -185,10 +188,10 @@ impl RevocationView for View {
         self.subjects.log_floor.map(UnixTime)
     }
 
-    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, id: &str) -> bool {
-        self.subjects
-            .delegations
-            .contains(&self.hasher.delegation(issuer, subject, id))
+    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {
+        let delegations = &self.subjects.delegations;
+        delegations.contains(&self.hasher.delegation(issuer, subject, token.id))
+            || (!token.under.is_empty() && delegations.contains(&self.hasher.delegation_under(issuer, subject, token)))
     }
 
     fn memory(&self) -> Memory {
@@ -297,11 +300,8 @@ impl Subjects {
             }
             Subject::Delegation(delegation) => {
                 let (issuer, subject) = parse_principal(delegation.principal.as_ref())?;
-                if delegation.id.is_empty() {
-                    return Err(InvalidRecord::EmptyDelegationId.into());
-                }
                 let revoked_at = RevokedAt::parse(delegation.revoked_at)?;
-                let hash = hasher.delegation(issuer, subject, &delegation.id);
+                let hash = parse_delegation(hasher, issuer, subject, delegation)?;
                 let known = self.delegations.get(&hash).copied();
                 check_room(room, max_subjects, || known.is_some())?;
                 // Whatever was said before or is said now, what is kept longer is kept.
@@ -344,12 +344,35 @@ fn parse_principal(principal: Option<&v1::Principal>) -> Result<(&str, Option<&s
     Ok((parse_issuer(&principal.issuer)?, principal.subject.as_deref()))
 }
 
+fn parse_delegation(
+    hasher: &SubjectHasher,
+    issuer: &str,
+    subject: Option<&str>,
+    delegation: &v1::RevokedDelegation,
+) -> Result<SubjectHash, InvalidRecord> {
+    let id = delegation.id.as_str();
+    if id.is_empty() || delegation.under.iter().any(String::is_empty) {
+        return Err(InvalidRecord::EmptyDelegationId);
+    }
+    if delegation.under.is_empty() {
+        return Ok(hasher.delegation(issuer, subject, id));
+    }
+    if delegation.under.len() > MAX_UNDER {
+        return Err(InvalidRecord::TooManyAbove(delegation.under.len()));
+    }
+    let under: Vec<_> = delegation.under.iter().map(String::as_str).collect();
+    Ok(hasher.delegation_under(issuer, subject, DelegationPath { under: &under, id }))
+}
+
 fn parse_issuer(issuer: &str) -> Result<&str, InvalidRecord> {
     if issuer.is_empty() {
         return Err(InvalidRecord::EmptyIssuer);
     }
     Ok(issuer)
 }
+
+/// A chain has at most nine tokens (`Limits::delegation_depth`).
+const MAX_UNDER: usize = 8;
 
 /// A principal's state in twelve bytes, in words of four: the epoch is below 2^53, and the rest is enough for the year
 /// 141,000.
@@ -427,7 +450,13 @@ mod tests {
             principal: principal(ISSUER, subject),
             id: id.to_owned(),
             revoked_at: 0,
+            under: Vec::new(),
         }))
+    }
+
+    /// A root's place in its chain.
+    fn alone(id: &str) -> DelegationPath<'_> {
+        DelegationPath { under: &[], id }
     }
 
     fn revoked_key(thumbprint: &str) -> v1::Record {
@@ -518,14 +547,49 @@ mod tests {
     #[test]
     fn a_delegation_id_is_revoked_for_its_own_principal_only() {
         let view = view_of(&[revoked_id(Some("ana"), "d1")]);
-        assert!(view.is_delegation_revoked(ISSUER, Some("ana"), "d1"));
-        assert!(!view.is_delegation_revoked(ISSUER, Some("ana"), "d2"));
-        assert!(!view.is_delegation_revoked(ISSUER, Some("bob"), "d1"));
+        assert!(view.is_delegation_revoked(ISSUER, Some("ana"), alone("d1")));
+        assert!(!view.is_delegation_revoked(ISSUER, Some("ana"), alone("d2")));
+        assert!(!view.is_delegation_revoked(ISSUER, Some("bob"), alone("d1")));
         assert!(
-            !view.is_delegation_revoked(ISSUER, Some("an"), "ad1"),
+            !view.is_delegation_revoked(ISSUER, Some("an"), alone("ad1")),
             "parts do not run into each other"
         );
-        assert!(!view.is_delegation_revoked(ISSUER, None, "d1"));
+        assert!(!view.is_delegation_revoked(ISSUER, None, alone("d1")));
+    }
+
+    #[test]
+    fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhere_else() {
+        let revoked = record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, Some("ana")),
+            id: "leaf".to_owned(),
+            revoked_at: 0,
+            under: ["root", "mid"].map(str::to_owned).to_vec(),
+        }));
+        let view = view_of(&[revoked]);
+        let is_revoked =
+            |subject, under: &[&str], id| view.is_delegation_revoked(ISSUER, subject, DelegationPath { under, id });
+        assert!(is_revoked(Some("ana"), &["root", "mid"], "leaf"));
+        for (under, id) in [
+            (&[][..], "leaf"),
+            (&["root"], "leaf"),
+            (&["mid", "root"], "leaf"),
+            (&["rootm", "id"], "leaf"),
+            (&["other", "mid"], "leaf"),
+            (&["root", "mid", "leaf"], "leaf"),
+            (&["root", "mid"], "other"),
+        ] {
+            assert!(!is_revoked(Some("ana"), under, id), "{under:?} {id}");
+        }
+        assert!(!is_revoked(Some("bob"), &["root", "mid"], "leaf"));
+    }
+
+    #[test]
+    fn a_delegation_that_is_named_by_its_id_alone_is_revoked_wherever_it_stands() {
+        let view = view_of(&[revoked_id(None, "d1")]);
+        for under in [&[][..], &["root"], &["root", "mid"]] {
+            assert!(view.is_delegation_revoked(ISSUER, None, DelegationPath { under, id: "d1" }));
+            assert!(!view.is_delegation_revoked(ISSUER, None, DelegationPath { under, id: "d2" }));
+        }
     }
 
     fn revoked_at(id: &str, revoked_at: i64) -> v1::Record {
@@ -533,6 +597,7 @@ mod tests {
             principal: principal(ISSUER, None),
             id: id.to_owned(),
             revoked_at,
+            under: Vec::new(),
         }))
     }
 
@@ -560,9 +625,9 @@ mod tests {
         };
         view.forget_some(UnixTime(6_301));
         assert_eq!(view.len(), 4);
-        assert!(!view.is_delegation_revoked(ISSUER, None, "old"));
-        assert!(view.is_delegation_revoked(ISSUER, None, "new"));
-        assert!(view.is_delegation_revoked(ISSUER, None, "for good"));
+        assert!(!view.is_delegation_revoked(ISSUER, None, alone("old")));
+        assert!(view.is_delegation_revoked(ISSUER, None, alone("new")));
+        assert!(view.is_delegation_revoked(ISSUER, None, alone("for good")));
         assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_001)));
     }
 
@@ -570,7 +635,7 @@ mod tests {
     fn a_log_that_forgets_nothing_has_nothing_forgotten() {
         let mut view = view_of(&[revoked_at("old", 1)]);
         view.forget_some(UnixTime(i64::MAX));
-        assert!(view.is_delegation_revoked(ISSUER, None, "old"));
+        assert!(view.is_delegation_revoked(ISSUER, None, alone("old")));
         assert_eq!(view.memory(), Memory::default());
     }
 
@@ -670,6 +735,7 @@ mod tests {
             principal: principal(ISSUER, None),
             id: "d1".to_owned(),
             revoked_at: -1,
+            under: Vec::new(),
         }));
         let negative = record(Subject::Principal(v1::PrincipalState {
             principal: principal(ISSUER, None),
@@ -677,7 +743,17 @@ mod tests {
             ..Default::default()
         }));
         let no_issuer = record(Subject::IssuerFloor(v1::IssuerFloor::default()));
+        let under = |under: Vec<String>| {
+            record(Subject::Delegation(v1::RevokedDelegation {
+                principal: principal(ISSUER, None),
+                id: "d1".to_owned(),
+                revoked_at: 0,
+                under,
+            }))
+        };
         let cases = [
+            (under(vec![String::new()]), InvalidRecord::EmptyDelegationId),
+            (under(vec!["r".to_owned(); 9]), InvalidRecord::TooManyAbove(9)),
             (v1::Record::default(), InvalidRecord::NoSubject),
             (no_principal, InvalidRecord::NoPrincipal),
             (no_issuer, InvalidRecord::EmptyIssuer),

@@ -1,7 +1,8 @@
 //! The control plane's side is played message by message here, so that each test can break one thing.
 
-use credence_delegation::revocation::RevocationView;
 use std::time::Duration;
+
+use credence_delegation::revocation::{DelegationPath, RevocationView};
 
 use super::*;
 use crate::revocation::SealedWith;
@@ -165,7 +166,8 @@ impl Scene {
 
     fn is_revoked(&self, number: usize) -> bool {
         let view = self.watch.view().expect("a view");
-        view.is_delegation_revoked("https://id.example.com", None, &format!("d{number}"))
+        let id = &format!("d{number}");
+        view.is_delegation_revoked("https://id.example.com", None, DelegationPath { under: &[], id })
     }
 }
 
@@ -177,6 +179,7 @@ fn record(number: usize) -> v1::Record {
                 issuer: "https://id.example.com".to_owned(),
                 subject: None,
             }),
+            under: Vec::new(),
             id: format!("d{number}"),
             revoked_at: 0,
         })),

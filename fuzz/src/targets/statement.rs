@@ -115,7 +115,15 @@ fn check_against_claims(verified: &VerifiedStatement, claims: &Object<'_>) {
             assert_eq!((*name, value.as_integer()), ("epoch", i64::try_from(*epoch).ok()));
             assert!(*epoch < 1 << 53);
         }
-        Revocation::Delegation(id) => assert_eq!((*name, value.as_str()), ("delegation", Some(id.as_str()))),
+        Revocation::Delegation { under, id } => {
+            let path = value.as_array().unwrap_or(std::slice::from_ref(*value));
+            assert!(*name == "delegation" && path.len() <= 9);
+            assert!(
+                path.iter()
+                    .map(Json::as_str)
+                    .eq(under.iter().chain([id]).map(|id| Some(id.as_str())))
+            );
+        }
         Revocation::Key(key) => assert_eq!((*name, value.as_str()), ("key", Some(key.to_string().as_str()))),
         Revocation::IssuedUntil(until) => {
             assert_eq!((*name, value.as_integer()), ("issued_until", Some(until.0)));
@@ -148,7 +156,7 @@ fn check_authority(verified: &VerifiedStatement) {
             assert!(!one_subject);
         }
         Revocation::IssuedUntil(_) => assert!(!one_subject),
-        Revocation::Epoch(_) | Revocation::Delegation(_) => {}
+        Revocation::Epoch(_) | Revocation::Delegation { .. } => {}
     }
 }
 

@@ -108,7 +108,13 @@ impl Refusal {
         let is_about_anchors = match (&denial.step, &denial.cause) {
             (Step::S3k, Cause::IssuerUnknown) | (Step::S3a, Cause::AlgorithmNotAllowed) => true,
             // The issuer's key that we know is not the one, or `asserts_subjects` makes something of `sub`.
-            (Step::S3b, Cause::KeyUnknown | Cause::SignatureInvalid | Cause::Claim { claim: "sub", .. }) => true,
+            (
+                Step::S3b,
+                Cause::KeyUnknown
+                | Cause::KeyNotNamed { .. }
+                | Cause::SignatureInvalid
+                | Cause::Claim { claim: "sub", .. },
+            ) => true,
             _ => false,
         };
         Self {

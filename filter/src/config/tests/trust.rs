@@ -281,7 +281,9 @@ const NOBODYS: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"yYBm-rE6VHWP5Wqf-hF5c
 #[test]
 fn the_keys_of_one_issuer_are_counted_together() {
     let set = |numbers: std::ops::Range<u8>| {
-        let keys: Vec<_> = numbers.map(|number| key(KeyType::Ed25519, number).to_jwk()).collect();
+        let keys: Vec<_> = numbers
+            .map(|number| with_id(&key(KeyType::Ed25519, number), &number.to_string()))
+            .collect();
         anchor(&format!(r#""jwks":{{"keys":[{}]}}"#, keys.join(",")))
     };
     let most = u8::try_from(MAX_KEYS_PER_ISSUER).unwrap();
@@ -301,6 +303,41 @@ fn the_keys_of_one_issuer_are_counted_together() {
 }
 
 #[test]
+fn keys_that_no_token_could_name_are_refused_where_they_are_too_many_to_be_tried() {
+    for kind in KeyType::ALL {
+        let limit = u8::try_from(kind.most_tried()).unwrap();
+        let algorithms = format!(r#""algorithms":["{}"]"#, kind.algorithm());
+        let singly = |number| anchor(&format!(r#""jwk":{},{algorithms}"#, key(kind, number).to_jwk()));
+        let set = |keys: Vec<String>| anchor(&format!(r#""jwks":{{"keys":[{}]}},{algorithms}"#, keys.join(",")));
+        let named = |number: u8| with_id(&key(kind, number), &number.to_string());
+
+        // As many as are tried, each of an entry of its own; and of another issuer as many again.
+        let few: Vec<_> = (1..=limit).map(singly).collect();
+        let other = few.iter().map(|entry| entry.replace(ISSUER, "https://other.example"));
+        load(&few.iter().cloned().chain(other).collect::<Vec<_>>()).unwrap();
+        let error = load(&(1..=limit + 1).map(singly).collect::<Vec<_>>()).unwrap_err();
+        let [problem] = error.problems() else {
+            panic!("said once, but found\n{error}")
+        };
+        assert_eq!(problem.path, format!("trust_anchors[{limit}].jwk"));
+        assert!(problem.message.contains("without `kid`"), "{problem}");
+
+        // Named, and in one more set: a note, since tokens have to name them.
+        let policy = load(&[set((1..=limit + 1).map(named).collect())]).unwrap();
+        let notes: Vec<_> = policy.notes.iter().map(ToString::to_string).collect();
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("whose header has no `kid` is denied")),
+            "{notes:?}"
+        );
+        let policy = load(&[set((1..=limit).map(named).collect())]).unwrap();
+        let notes: Vec<_> = policy.notes.iter().map(ToString::to_string).collect();
+        assert!(!notes.iter().any(|note| note.contains("no `kid`")), "{notes:?}");
+    }
+}
+
+#[test]
 fn all_keys_are_counted_together_too() {
     let entries: Vec<_> = (0..26u8)
         .map(|issuer| {
@@ -308,7 +345,7 @@ fn all_keys_are_counted_together_too() {
                 .map(|number| {
                     let mut secret = [1; 32];
                     (secret[0], secret[1]) = (issuer, number);
-                    SigningKey::from_seed(&secret).public().to_jwk()
+                    with_id(&SigningKey::from_seed(&secret).public(), &number.to_string())
                 })
                 .collect();
             format!(
