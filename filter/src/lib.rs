@@ -16,7 +16,8 @@
 //! | [`decision`], [`answer`] | what came out, and what the client is told |
 //! | [`grant`], [`identity`] | what an allowed request is granted, and what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
-//! | [`holding`], [`awaiting`] | requests that are held for their bodies, and for the first snapshot |
+//! | [`holding`], [`awaiting`], [`places`] | requests that are held for their bodies, and for the first snapshot, and how many may be |
+//! | [`shares`] | how much of something limited each principal, holder or connection has |
 //! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
 
 #![cfg_attr(
@@ -49,6 +50,7 @@ mod host;
 pub mod identity;
 pub mod metrics;
 pub mod nonce;
+pub mod places;
 #[cfg(target_arch = "wasm32")]
 mod plugin;
 pub mod refused;
@@ -58,6 +60,7 @@ pub mod request;
 pub mod revocation;
 pub mod route;
 pub mod shared_chains;
+pub mod shares;
 pub mod target;
 
 #[cfg(test)]
