@@ -9,15 +9,20 @@ use std::time::{Duration, Instant};
 
 use credence_e2e::audit::{Decision, Kind, Record};
 use credence_e2e::forge::{Claims, Forger};
-use credence_e2e::{Client, Http2, ISSUER, Request, Stack, StackOptions, waiting};
+use credence_e2e::{AUDIENCE, Client, Http2, ISSUER, Request, Stack, StackOptions, waiting};
 
-/// A rule that holds a request until its body has arrived.
+/// Rules that hold a request until its body has arrived.
 const ORDERS: &str = r#"rules:
                               - name: orders
                                 match: {methods: [POST], path: /v1/orders}
                                 tool: orders.create
                                 args: {amount: {body: /amount, type: number}}
                                 proof: none
+                              - name: signed-orders
+                                match: {methods: [POST], path: /v1/signed-orders}
+                                tool: orders.create
+                                args: {amount: {body: /amount, type: number}}
+                                proof: pop
 "#;
 
 const TOOLS: &str = r#"{"catalog.read": {"item": {"constraint_type": "wildcard"}},
@@ -181,7 +186,7 @@ fn assert_all_recorded(subject: &str, records: &[Record]) {
 
 #[test]
 fn a_living_holder_with_ever_new_leaves_costs_a_bystander_nothing() {
-    let stack = stack("{ring_entries: 4096}");
+    let stack = stack("{}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root");
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
     let sent = compare("fresh leaves, alive", &stack, &book(&bystander), |stop| {
@@ -200,7 +205,7 @@ fn a_revoked_holder_with_ever_new_leaves_writes_no_chains_and_few_events() {
     let mallory = Holder::new(&stack, "mallory", "mallory-root");
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
     stack
-        .revoke(&["--issuer", ISSUER, "--subject", "mallory"])
+        .revoke(&["principal", "--issuer", ISSUER, "--subject", "mallory"])
         .unwrap();
     let begin = Instant::now();
     let sent = compare("fresh leaves, revoked", &stack, &book(&bystander), |stop| {
@@ -211,7 +216,10 @@ fn a_revoked_holder_with_ever_new_leaves_writes_no_chains_and_few_events() {
     assert_all_recorded("bob", &records);
     let events = about("mallory", &records).len() as u64;
     assert!(events >= 1, "that it was tried is recorded");
-    assert!(events <= 10 * seconds, "{events} events in {seconds} s of {sent} requests");
+    assert!(
+        events <= 10 * seconds,
+        "{events} events in {seconds} s of {sent} requests"
+    );
     assert_eq!(chains(&records), 1, "the bystander's chain alone");
 }
 
@@ -230,7 +238,10 @@ fn a_holder_whose_requests_are_denied_writes_few_chains_and_events() {
     assert_all_recorded("bob", &records);
     let events = about("mallory", &records).len() as u64;
     assert!(events >= 20, "some are events: {events}");
-    assert!(events <= 4 * 20 * seconds, "{events} events in {seconds} s of {sent} requests");
+    assert!(
+        events <= 4 * 20 * seconds,
+        "{events} events in {seconds} s of {sent} requests"
+    );
     // 64 KiB of chains a second, of 22 KB each.
     let chains = chains(&records) as u64;
     assert!(chains <= 1 + 4 * seconds, "{chains} chains in {seconds} s");
@@ -238,7 +249,7 @@ fn a_holder_whose_requests_are_denied_writes_few_chains_and_events() {
 
 #[test]
 fn a_holder_who_fills_its_part_of_the_ring_sheds_its_own_evidence_alone() {
-    let stack = stack("{ring_entries: 2048}");
+    let stack = stack("{ring_entries: 4096}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root").root;
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
     // Nothing leaves the ring.
@@ -262,7 +273,7 @@ fn a_holder_who_fills_its_part_of_the_ring_sheds_its_own_evidence_alone() {
 
 #[test]
 fn where_what_is_not_recorded_is_denied_the_flood_is_denied_alone() {
-    let stack = stack("{ring_entries: 2048, on_overflow: deny}");
+    let stack = stack("{ring_entries: 4096, on_overflow: deny}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root").root;
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
     stack.control_plane.suspend().unwrap();
@@ -336,4 +347,74 @@ fn one_connection_leaves_places_for_others_whoever_holds_the_delegations_on_it()
         }
         drop(held);
     });
+}
+
+#[test]
+fn bodies_that_never_end_take_half_of_the_memory_for_them_at_most() {
+    let stack = stack("{}\n                            limits: {held_bytes: 4194304, body_bytes: 120000}");
+    let mallory = Holder::new(&stack, "mallory", "mallory-root").root;
+    let bystander = Holder::new(&stack, "bob", "bob-root").root;
+    let mut held = hold(&stack, &order(&mallory), 40, 40);
+    for exchange in &mut held {
+        exchange.send_part(&[b' '; 60_000], false).unwrap();
+        exchange.send_part(&[b' '; 40_000], false).unwrap();
+    }
+    let refused = "wasmcustom.credence_decision.rule.orders.decision.deny.reason.too_many_held";
+    waiting::until("bodies to be refused", || {
+        // 40 of 100,000 bytes; 2 MiB is half of what there is.
+        Ok((stack.envoy.stat(refused)? >= 18).then_some(()))
+    })
+    .unwrap();
+    for _ in 0..20 {
+        let reply = stack.send(&order(&bystander).json(r#"{"amount": 5}"#)).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    drop(held);
+    waiting::until("nothing to be held", || {
+        Ok((stack.envoy.stat("wasmcustom.credence_held")? == 0).then_some(()))
+    })
+    .unwrap();
+    let reply = stack.send(&order(&mallory).json(r#"{"amount": 5}"#)).unwrap();
+    assert_eq!(reply.status, 200, "what was released is there again: {}", reply.text());
+}
+
+#[test]
+fn a_proof_that_is_held_holds_no_second_place() {
+    let stack = stack("{}");
+    stack.wait_until_proofs_count().unwrap();
+    let tool = r#"orders.create={"amount":{"constraint_type":"wildcard"}}"#;
+    let chain = stack.mint("alice", &["--tool", tool]).unwrap();
+    let prove = || {
+        let key = stack.agent.path();
+        let invocation = ["--tool", "orders.create", "--arg-json", "amount=5"];
+        let proof = ["prove", "--chain", &chain, "--key", key, "--audience", AUDIENCE];
+        stack.credence.run(proof.iter().chain(&invocation)).unwrap()
+    };
+    let signed = |proof: &str| {
+        Request::new("POST", "/v1/signed-orders")
+            .delegation(&chain)
+            .proof(proof)
+            .header("content-type", "application/json")
+    };
+    let (proof, another) = (prove(), prove());
+    let client = Http2::connect(stack.envoy.ingress()).unwrap();
+    let mut first = client.open(&signed(&proof)).unwrap();
+    waiting::until("the first to be held", || {
+        Ok((stack.envoy.stat("wasmcustom.credence_held")? == 1).then_some(()))
+    })
+    .unwrap();
+    let second = client.open(&signed(&proof)).unwrap().finish().unwrap();
+    assert_eq!(
+        (second.status, second.reason().as_deref()),
+        (401, Some("proof_replayed"))
+    );
+    // One that was not shown before is held beside the first.
+    let mut third = client.open(&signed(&another)).unwrap();
+    for exchange in [&mut first, &mut third] {
+        exchange.send_part(br#"{"amount": 5}"#, true).unwrap();
+    }
+    for exchange in [first, third] {
+        let reply = exchange.finish().unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
 }

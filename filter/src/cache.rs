@@ -356,7 +356,11 @@ mod tests {
         for is_used_twice in [false, true] {
             let mut cache = cache(64, 1 << 20);
             let flooder = samples::chain_for("mallory");
-            assert_eq!(hits_during_a_flood(&mut cache, &flooder, is_used_twice), 19, "all but the first");
+            assert_eq!(
+                hits_during_a_flood(&mut cache, &flooder, is_used_twice),
+                19,
+                "all but the first"
+            );
             assert_eq!(cache.len(), 64);
         }
     }

@@ -890,13 +890,7 @@ impl<'r> Attempt<'_, 'r> {
 
     /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that whatever
     /// else is derived from that is denied without another signature.
-    fn remember_revoked(
-        &mut self,
-        chain: &VerifiedChain,
-        key: CacheKey,
-        beginnings: &[CacheKey],
-        world: &impl World,
-    ) {
+    fn remember_revoked(&mut self, chain: &VerifiedChain, key: CacheKey, beginnings: &[CacheKey], world: &impl World) {
         let Some((view, revision)) = world.revocations() else {
             return;
         };

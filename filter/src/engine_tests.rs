@@ -1518,7 +1518,10 @@ mod of_a_revoked_holder {
                 decide(&mut engine, &mut world, &read(&leaf_of(&root, "one"))),
                 "revoked_delegation"
             );
-            assert_eq!(decide(&mut engine, &mut world, &read(&leaf_of(&root, "other"))), "allow");
+            assert_eq!(
+                decide(&mut engine, &mut world, &read(&leaf_of(&root, "other"))),
+                "allow"
+            );
         }
     }
 }

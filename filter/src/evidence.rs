@@ -159,13 +159,7 @@ impl Recorder {
     }
 
     /// As what a denial on a verified chain is recorded, if by itself.
-    fn denied(
-        &mut self,
-        chain: &CachedChain,
-        findings: &Findings,
-        reason: Reason,
-        second: i64,
-    ) -> Option<Denied> {
+    fn denied(&mut self, chain: &CachedChain, findings: &Findings, reason: Reason, second: i64) -> Option<Denied> {
         let denied = match reason {
             Reason::AuditFull => return None,
             // Not in the holder's name.
@@ -693,7 +687,6 @@ mod tests {
                 request: serialize(&HEADERS),
             }
         }
-
 
         /// The same holder's, with another leaf.
         fn another_chain(&self, number: u64) -> Rc<CachedChain> {

@@ -192,7 +192,10 @@ mod tests {
     #[test]
     fn one_holder_has_half_of_the_places_and_the_next_ones_still_find_some() {
         let mut places = places();
-        assert_eq!(taken(&mut places, &[claim("mallory", 2, 1), claim("mallory", 2, 2)]), 50);
+        assert_eq!(
+            taken(&mut places, &[claim("mallory", 2, 1), claim("mallory", 2, 2)]),
+            50
+        );
         assert_eq!(taken(&mut places, &[claim("ada", 3, 3)]), 25);
         assert_eq!(taken(&mut places, &[claim("bob", 4, 4)]), 13);
     }
@@ -200,7 +203,9 @@ mod tests {
     #[test]
     fn neither_new_keys_nor_new_connections_get_a_principal_more() {
         let mut places = places();
-        let claims: Vec<_> = (2..60).map(|number| claim("mallory", number, u64::from(number))).collect();
+        let claims: Vec<_> = (2..60)
+            .map(|number| claim("mallory", number, u64::from(number)))
+            .collect();
         assert_eq!(taken(&mut places, &claims), 50);
         assert_eq!(taken(&mut places, &[claim("ada", 3, 3)]), 25);
     }
@@ -240,10 +245,23 @@ mod tests {
     fn bytes_are_shared_out_as_places_are_and_come_back() {
         let mut places = places();
         let (mallory, ada) = (claim("mallory", 2, 1), claim("ada", 3, 2));
-        let mut large = places.take(&Claim { bytes: 1_000, ..mallory }).unwrap();
+        let mut large = places
+            .take(&Claim {
+                bytes: 1_000,
+                ..mallory
+            })
+            .unwrap();
         assert!(places.grow(&mut large, 50_000));
         assert!(!places.grow(&mut large, 90_000), "more than is left free");
-        assert_eq!(places.take(&Claim { bytes: 1_000, ..mallory }).unwrap_err(), NoPlace::Taken);
+        assert_eq!(
+            places
+                .take(&Claim {
+                    bytes: 1_000,
+                    ..mallory
+                })
+                .unwrap_err(),
+            NoPlace::Taken
+        );
         let mut small = places.take(&Claim { bytes: 1_000, ..ada }).unwrap();
         assert!(places.grow(&mut small, 20_000));
         places.release(large);

@@ -184,7 +184,11 @@ mod tests {
             assert_eq!(find(&refused, key("a"), None), None);
         }
         refused.remember(key("b"), &denial(Cause::SignatureInvalid));
-        assert_eq!(refused.find_revoked(key("b"), Some(7)), None, "a chain that begins so may be good");
+        assert_eq!(
+            refused.find_revoked(key("b"), Some(7)),
+            None,
+            "a chain that begins so may be good"
+        );
     }
 
     #[test]

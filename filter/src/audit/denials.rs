@@ -147,7 +147,11 @@ mod tests {
     fn of_what_is_revoked_few_are_recorded_and_no_chain() {
         let mut cap = DenialCap::new(100);
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Revoked, 10), MAX_REVOKED);
-        assert_eq!(admitted(&mut cap, of(1, 2), Denied::Revoked, 10), 0, "whatever its holder");
+        assert_eq!(
+            admitted(&mut cap, of(1, 2), Denied::Revoked, 10),
+            0,
+            "whatever its holder"
+        );
         assert!(!cap.admits_chain(user(1), Denied::Revoked, 1, 10));
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 100, "what is not");
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 use super::{Owner, Ring};
-use crate::shares::ShareKey;
 use crate::clock::{Monotonic, UnixNanos};
+use crate::shares::ShareKey;
 
 /// Events that wait, by the stream of their request.
 #[derive(Debug)]
@@ -61,15 +61,7 @@ impl<K: Ord + Copy> Pending<K> {
     }
 
     /// Keeps the event of a request until it is answered, and room for it in the ring; without room it is shed.
-    pub fn hold(
-        &mut self,
-        stream: K,
-        event: &[u8],
-        owner: Owner,
-        ring: &mut Ring,
-        since: Monotonic,
-        wall: UnixNanos,
-    ) {
+    pub fn hold(&mut self, stream: K, event: &[u8], owner: Owner, ring: &mut Ring, since: Monotonic, wall: UnixNanos) {
         // One request, one event: should a number come back before its stream was seen to end, that event goes first.
         self.complete(stream, 0, ring, wall);
         if ring.reserve(event.len().saturating_add(STATUS_BYTES), owner) {

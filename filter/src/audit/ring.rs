@@ -401,9 +401,8 @@ impl Ring {
 
     fn fits_as_chain(&self, bytes: usize, share: Option<ShareKey>) -> bool {
         let (chains, of_chains) = (self.chains.plus(bytes), self.share(CHAINS_SHARE));
-        let leaves_enough = share.is_none_or(|share| {
-            self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes)
-        });
+        let leaves_enough =
+            share.is_none_or(|share| self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes));
         chains.fits(of_chains)
             && self.used().plus(bytes).fits(self.share(CHAINS_CEILING))
             && leaves_enough
@@ -421,7 +420,11 @@ impl Ring {
     fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
         let mut counts = std::mem::take(&mut self.counts);
         counts.close(is_over, |aggregate| {
-            self.store(ENTRY_AGGREGATE_TAG, &aggregate.encode_to_vec(), Owner::none(Standing::Unverified))
+            self.store(
+                ENTRY_AGGREGATE_TAG,
+                &aggregate.encode_to_vec(),
+                Owner::none(Standing::Unverified),
+            )
         });
         self.counts = counts;
     }
@@ -723,10 +726,7 @@ mod tests {
     fn what_is_stored_reads_back_as_the_contracts_entries() {
         let mut ring = ring(10);
         let event = full_event();
-        assert_eq!(
-            ring.push(&event.encode_to_vec(), VERIFIED, NOW),
-            Pushed::Stored
-        );
+        assert_eq!(ring.push(&event.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
         ring.push(&[], VERIFIED, NOW);
         let expected = [event, v1::Event::default()].map(v1::entry::Entry::Event);
         assert_eq!(waiting(&ring), expected);
@@ -807,10 +807,7 @@ mod tests {
     fn an_oversized_event_is_shed() {
         let mut ring = ring(10);
         let oversized = event(&"x".repeat(MAX_ENTRY_BYTES));
-        assert_eq!(
-            ring.push(&oversized.encode_to_vec(), VERIFIED, NOW),
-            Pushed::Shed
-        );
+        assert_eq!(ring.push(&oversized.encode_to_vec(), VERIFIED, NOW), Pushed::Shed);
     }
 
     #[test]
@@ -832,10 +829,7 @@ mod tests {
         assert!(ring.has_room_for_event(None));
         let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
         while ring.has_room_for_event(None) {
-            assert_eq!(
-                ring.push(&large.encode_to_vec(), VERIFIED, NOW),
-                Pushed::Stored
-            );
+            assert_eq!(ring.push(&large.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
         }
         assert_eq!(ring.len(), 4);
     }
@@ -1018,7 +1012,10 @@ mod tests {
         assert_eq!(stored(owner(3)), 12);
         assert_eq!(stored(owner(1)), 0);
         ring.drop_oldest(40);
-        assert!(ring.has_room_for_event(owner(1).share), "what is on disk has given its room back");
+        assert!(
+            ring.has_room_for_event(owner(1).share),
+            "what is on disk has given its room back"
+        );
     }
 
     #[test]

@@ -434,7 +434,13 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
     };
     let body_bytes = count("limits.body_bytes", limits.body_bytes, 65_536, 0..=1_048_576, problems);
     let held = PlaceLimits {
-        requests: count("limits.held_requests", limits.held_requests, 1_024, 16..=65_536, problems),
+        requests: count(
+            "limits.held_requests",
+            limits.held_requests,
+            1_024,
+            16..=65_536,
+            problems,
+        ),
         bytes: count(
             "limits.held_bytes",
             limits.held_bytes,

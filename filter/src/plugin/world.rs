@@ -50,7 +50,8 @@ impl World for RequestWorld<'_> {
     }
 
     fn can_record(&self, principal: Option<ShareKey>) -> bool {
-        self.must_record_in.is_none_or(|ring| ring.has_room_for_event(principal))
+        self.must_record_in
+            .is_none_or(|ring| ring.has_room_for_event(principal))
     }
 }
 
