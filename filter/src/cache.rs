@@ -2,6 +2,9 @@
 //!
 //! So are beginnings of chains: a new leaf under a known parent costs one signature, not the whole chain.
 //!
+//! What is revoked is not kept: only chains that have passed that check come in here, so that a revoked holder evicts
+//! none.
+//!
 //! A hit stands for signatures only. Freshness, expiry, revocation, audience, tool and arguments are decided on every
 //! request, hit or miss.
 
@@ -15,13 +18,15 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::engine::Agent;
 use crate::grant::Grant;
+use crate::shares::{ShareKey, Sharers, Shares};
 
 /// A bounded cache of verified chains.
 ///
 /// The key is SipHash-2-4 with 128 bits under a secret of this VM: whoever could find two headers with one key, or two
 /// beginnings, could present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
 ///
-/// Eviction is second-chance: a chain used since the hand last passed stays. A hit writes one flag.
+/// Eviction is second-chance: a chain used since the hand last passed stays. A hit writes one flag. A principal that has an
+/// eighth of a full cache evicts its own chains only: its holders can derive ever new leaves, and cost others no hit.
 #[derive(Debug)]
 pub struct ChainCache {
     secret: [u8; 16],
@@ -30,6 +35,9 @@ pub struct ChainCache {
     slots: Vec<Slot>,
     hand: usize,
     bytes: usize,
+    /// Chains of each principal, and their bytes.
+    owned: Shares,
+    owned_bytes: Shares,
     evictions: u64,
 }
 
@@ -51,6 +59,8 @@ pub struct CachedChain {
     pub unrevoked_at: Cell<Option<u64>>,
     /// What it is known by in the evidence ([`VerifiedChain::digest`]).
     pub digest: [u8; 32],
+    /// Whose shares it uses.
+    pub sharers: Sharers,
     /// Whether the control plane has been sent it.
     pub reported: Cell<Reported>,
     /// Whether it was used since the cache's hand last passed.
@@ -71,9 +81,10 @@ pub enum Reported {
 }
 
 impl CachedChain {
-    fn new(chain: VerifiedChain) -> Self {
+    fn new(secret: &[u8; 16], chain: VerifiedChain) -> Self {
         Self {
             digest: chain.digest(),
+            sharers: Sharers::new(secret, chain.principal(), &chain.leaf().holder().thumbprint()),
             chain,
             unrevoked_at: Cell::new(None),
             reported: Cell::new(Reported::Not),
@@ -85,6 +96,11 @@ impl CachedChain {
     /// It is found again: the cache keeps what is used.
     pub fn use_again(&self) {
         self.used.set(true);
+    }
+
+    /// It was found for nothing: the cache need not keep it for that.
+    pub fn is_of_no_use(&self) {
+        self.used.set(false);
     }
 
     /// What `agent` is granted under the rule of this number: what it was the last time, or what `make` says.
@@ -136,6 +152,8 @@ impl ChainCache {
             slots: Vec::new(),
             hand: 0,
             bytes: 0,
+            owned: Shares::new(),
+            owned_bytes: Shares::new(),
             evictions: 0,
         }
     }
@@ -175,29 +193,37 @@ impl ChainCache {
         Some(Rc::clone(&slot.chain))
     }
 
-    /// Keeps a verified chain. One too large for the whole cache is not kept.
-    pub fn insert(&mut self, key: CacheKey, chain: VerifiedChain) -> Rc<CachedChain> {
-        let bytes = [chain.bytes(), Grant::bytes(&chain), OVERHEAD_BYTES]
+    /// A verified chain in the form in which it can be kept, once it is known not to be revoked.
+    pub fn prepare(&self, chain: VerifiedChain) -> Rc<CachedChain> {
+        Rc::new(CachedChain::new(&self.secret, chain))
+    }
+
+    /// Keeps a chain. One too large for the whole cache is not kept.
+    pub fn insert(&mut self, key: CacheKey, chain: &Rc<CachedChain>) {
+        let bytes = [chain.chain.bytes(), Grant::bytes(&chain.chain), OVERHEAD_BYTES]
             .into_iter()
             .fold(0, usize::saturating_add);
-        let chain = Rc::new(CachedChain::new(chain));
         if bytes > self.limits.bytes || self.limits.entries == 0 {
-            return chain;
+            return;
         }
         self.remove(key);
+        let principal = chain.sharers.principal;
         while self.slots.len() >= self.limits.entries || self.bytes.saturating_add(bytes) > self.limits.bytes {
-            if !self.evict_one() {
-                return chain;
+            let has_its_share = self.owned.of(principal) >= self.limits.entries.div_ceil(PRINCIPAL_SHARE)
+                || self.owned_bytes.of(principal) >= self.limits.bytes.div_ceil(PRINCIPAL_SHARE);
+            if !self.evict_one(has_its_share.then_some(principal)) {
+                return;
             }
         }
         self.places.insert(key.0, self.slots.len());
         self.slots.push(Slot {
             key,
-            chain: Rc::clone(&chain),
+            chain: Rc::clone(chain),
             bytes,
         });
         self.bytes = self.bytes.saturating_add(bytes);
-        chain
+        self.owned.add(principal, 1);
+        self.owned_bytes.add(principal, bytes);
     }
 
     /// Forgets a chain.
@@ -227,7 +253,8 @@ impl ChainCache {
         self.evictions
     }
 
-    fn evict_one(&mut self) -> bool {
+    /// Forgets one chain; one of `principal`, if that is given.
+    fn evict_one(&mut self, principal: Option<ShareKey>) -> bool {
         // The second turn finds every flag cleared by the first.
         let turns = self.slots.len().saturating_mul(2);
         for _ in 0..turns {
@@ -237,8 +264,11 @@ impl ChainCache {
             let Some(slot) = self.slots.get(self.hand) else {
                 return false;
             };
-            if !slot.chain.used.replace(false) {
+            let is_eligible = principal.is_none_or(|principal| slot.chain.sharers.principal == principal);
+            if is_eligible && !slot.chain.used.replace(false) {
                 self.remove_at(self.hand);
+                // The newest has taken this place, and its turn comes when all others have had theirs.
+                self.hand = self.hand.saturating_add(1);
                 self.evictions = self.evictions.saturating_add(1);
                 return true;
             }
@@ -254,6 +284,9 @@ impl ChainCache {
         let slot = self.slots.swap_remove(place);
         self.places.remove(&slot.key.0);
         self.bytes = self.bytes.saturating_sub(slot.bytes);
+        let principal = slot.chain.sharers.principal;
+        self.owned.remove(principal, 1);
+        self.owned_bytes.remove(principal, slot.bytes);
         if let Some(moved) = self.slots.get(place) {
             self.places.insert(moved.key.0, place);
         }
@@ -276,8 +309,11 @@ impl Hasher for KeyHasher {
     }
 }
 
+/// A principal with one part in so many of a full cache evicts its own chains only.
+const PRINCIPAL_SHARE: usize = 8;
+
 /// What the cache keeps for a chain besides the chain: its slot, its place, and the allocator's share.
-const OVERHEAD_BYTES: usize = 232;
+const OVERHEAD_BYTES: usize = 240;
 
 #[cfg(test)]
 mod tests {
@@ -290,7 +326,70 @@ mod tests {
 
     fn keep(cache: &mut ChainCache, name: &str, excluded_numbers: usize) {
         let key = cache.key(name.as_bytes());
-        cache.insert(key, samples::chain_excluding(excluded_numbers));
+        let chain = cache.prepare(samples::chain_excluding(excluded_numbers));
+        cache.insert(key, &chain);
+    }
+
+    /// Sends so many one-off chains of one principal through the cache, and asks for another's after every few of them.
+    fn hits_during_a_flood(cache: &mut ChainCache, flooder: &VerifiedChain, is_used_twice: bool) -> usize {
+        let other = cache.prepare(samples::chain_for("bob"));
+        let mut hits = 0;
+        for number in 0..2_000 {
+            let key = cache.key(format!("flood {number}").as_bytes());
+            cache.insert(key, &cache.prepare(flooder.clone()));
+            if is_used_twice {
+                assert!(cache.find(key).is_some());
+            }
+            if number % 100 == 0 {
+                let key = cache.key(b"other");
+                match cache.find(key) {
+                    Some(_) => hits += 1,
+                    None => cache.insert(key, &other),
+                }
+            }
+        }
+        hits
+    }
+
+    #[test]
+    fn ever_new_chains_of_one_principal_cost_another_no_hit() {
+        for is_used_twice in [false, true] {
+            let mut cache = cache(64, 1 << 20);
+            let flooder = samples::chain_for("mallory");
+            assert_eq!(
+                hits_during_a_flood(&mut cache, &flooder, is_used_twice),
+                19,
+                "all but the first"
+            );
+            assert_eq!(cache.len(), 64);
+        }
+    }
+
+    #[test]
+    fn one_principal_alone_has_the_whole_cache() {
+        let mut cache = cache(64, 1 << 20);
+        for number in 0..64 {
+            keep(&mut cache, &number.to_string(), 1);
+        }
+        assert!((0..64).all(|number| has(&cache, &number.to_string())));
+        keep(&mut cache, "more", 1);
+        assert!(has(&cache, "more"));
+        assert_eq!((cache.len(), cache.evictions()), (64, 1));
+    }
+
+    #[test]
+    fn a_principal_with_little_takes_the_room_of_one_with_much() {
+        let mut cache = cache(64, 1 << 20);
+        for number in 0..64 {
+            keep(&mut cache, &number.to_string(), 1);
+        }
+        for number in 0..10 {
+            let key = cache.key(format!("bob {number}").as_bytes());
+            let chain = cache.prepare(samples::chain_for("bob"));
+            cache.insert(key, &chain);
+        }
+        let kept = (0..10).filter(|number| has(&cache, &format!("bob {number}")));
+        assert!(kept.count() >= 8, "an eighth at least");
     }
 
     fn has(cache: &ChainCache, name: &str) -> bool {

@@ -321,6 +321,18 @@ impl Reason {
         }
     }
 
+    /// Whether what was granted is revoked.
+    pub fn is_revocation(self) -> bool {
+        matches!(
+            self,
+            Self::RevokedPrincipal
+                | Self::DisabledPrincipal
+                | Self::RevokedIssuer
+                | Self::RevokedKey
+                | Self::RevokedDelegation
+        )
+    }
+
     /// The reason for a denial of the verification.
     fn of(step: Step, cause: &Cause) -> Self {
         let proof = is_of_proof(step);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use credence_delegation::revocation::{self, RevocationView};
 use credence_delegation::{
     AudiencePolicy, Chain, HotKeys, NoncePolicy, Proof, ProofContext, Thumbprint, UnixTime, VerificationContext,
-    VerifiedProof, VerifiedToken,
+    VerifiedChain, VerifiedProof, VerifiedToken,
 };
 
 use crate::arguments::Arrived;
@@ -25,6 +25,7 @@ use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::{CacheKeys, Freshness, SealedWith};
 use crate::route::{Captures, Unclear};
 use crate::shared_chains::{self, SealContext, SharedChains};
+use crate::shares::{ShareKey, Sharers};
 use crate::target::{self, Host, Target};
 
 /// Decides requests by one configuration.
@@ -62,8 +63,9 @@ pub trait World: SharedStore {
     fn client_uri(&self) -> Option<Vec<u8>>;
     /// The cluster that Envoy sends the request to, if it can tell.
     fn cluster(&self) -> Option<Vec<u8>>;
-    /// Whether the decision can be recorded, or may go unrecorded.
-    fn can_record(&self) -> bool;
+    /// Whether a decision about what this principal granted can be recorded, or may go unrecorded; `None` while it is not
+    /// known whose it is.
+    fn can_record(&self, principal: Option<ShareKey>) -> bool;
 }
 
 /// A decision, and what there is to say about it.
@@ -342,6 +344,20 @@ impl Engine {
     }
 }
 
+impl Held {
+    /// Whose request it is.
+    pub fn sharers(&self) -> Sharers {
+        self.established.chain.sharers
+    }
+
+    /// The key that signed its proof, and the proof's id, if it has one.
+    pub fn proof(&self) -> Option<(Thumbprint, &str)> {
+        let Established { chain, proof, .. } = &self.established;
+        let holder = chain.chain.leaf().holder().thumbprint();
+        proof.as_ref().map(|proof| (holder, proof.id()))
+    }
+}
+
 impl Verdict<'_> {
     /// Whether a proof is what is missing, and has to carry a nonce.
     fn asks_for_nonce(&self) -> bool {
@@ -441,7 +457,7 @@ fn repeat<'p>(
     let rule = policy.routes.get(repeat.rule_index)?;
     let (_, revision) = world.revocations()?;
     let still_stands = goes_where_expected(rule, world)
-        && world.can_record()
+        && world.can_record(Some(chain.sharers.principal))
         && world.freshness() == Freshness::Fresh
         && chain.chain.expires_at() > UnixTime(world.now().second())
         && chain.unrevoked_at.get() == Some(revision);
@@ -541,13 +557,16 @@ impl<'r> Attempt<'_, 'r> {
         if self.request.has_body && !takes_a_body {
             return Err(Reason::BodyUnmapped.into());
         }
-        if !world.can_record() {
+        if !world.can_record(None) {
             return Err(Reason::AuditFull.into());
         }
         self.check_freshness(world)?;
 
         let chain = self.chain(presented, now, world)?;
         self.check_still_valid(&chain, now, world)?;
+        if !world.can_record(Some(chain.sharers.principal)) {
+            return Err(Reason::AuditFull.into());
+        }
         chain.chain.identifies_audience(&AudiencePolicy {
             identifiers: &self.requirement.audience,
             require_chain_audience: false,
@@ -582,7 +601,7 @@ impl<'r> Attempt<'_, 'r> {
         if body.len() > self.policy.limits.body_bytes {
             return Err(Reason::BodyTooLarge.into());
         }
-        if !world.can_record() {
+        if !world.can_record(Some(established.chain.sharers.principal)) {
             return Err(Reason::AuditFull.into());
         }
         self.check_freshness(world)?;
@@ -771,7 +790,7 @@ impl<'r> Attempt<'_, 'r> {
             // What we have not seen while we were fresh, we do not begin to believe now.
             Presented::New { .. } if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
             Presented::New { text, key } => {
-                if let Some(denial) = self.memories.refused.find(key) {
+                if let Some(denial) = self.memories.refused.find(key, revision_of(world)) {
                     self.findings.lookup = Some(Lookup::Refused);
                     return Err(denial);
                 }
@@ -806,6 +825,10 @@ impl<'r> Attempt<'_, 'r> {
         let known = beginnings
             .iter()
             .find_map(|beginning| self.memories.cache.find(*beginning));
+        if let Err(denial) = self.check_beginnings(&beginnings, known.as_deref(), world) {
+            self.findings.lookup = Some(Lookup::Refused);
+            return Err(denial);
+        }
         self.findings.lookup = Some(if known.is_some() {
             Lookup::Beginning
         } else {
@@ -846,29 +869,77 @@ impl<'r> Attempt<'_, 'r> {
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
             return Err(Reason::DelegationTooLarge.into());
         }
+        // What is revoked takes nobody's place, here or among what the workers share.
+        let cached = self.memories.cache.prepare(chain);
+        if let Err(denial) = self.check_still_valid(&cached, now, world) {
+            self.remember_revoked(&cached.chain, key, &beginnings, world);
+            self.findings.chain = Some(cached);
+            return Err(denial);
+        }
+        let (chain, principal) = (&cached.chain, cached.sharers.principal);
         let vouched_tokens = vouched.map_or(0, |(tokens, _)| tokens);
         let is_sealed = vouched_tokens > beginnings.len()
             && vouched.is_some_and(|(_, sealed_with)| sealed_with == SealedWith::Current);
         if keys.is_some() && !is_sealed {
-            self.memories.shared.share(&chain);
+            self.memories.shared.share(chain, principal);
         }
         // The next leaf under the same parent will be a new one too.
         if let (Some(parent_key), Some(parent)) = (beginnings.first(), chain.parent())
             && self.memories.cache.find(*parent_key).is_none()
         {
             if keys.is_some() && vouched_tokens < beginnings.len() {
-                self.memories.shared.share(&parent);
+                self.memories.shared.share(&parent, principal);
             }
-            self.memories.cache.insert(*parent_key, parent);
+            let parent = self.memories.cache.prepare(parent);
+            self.memories.cache.insert(*parent_key, &parent);
         }
-        Ok(self.memories.cache.insert(key, chain))
+        self.memories.cache.insert(key, &cached);
+        Ok(cached)
+    }
+
+    /// Whether what a chain begins with is known to be revoked: then what follows is not worth its signatures.
+    fn check_beginnings(
+        &self,
+        beginnings: &[CacheKey],
+        known: Option<&CachedChain>,
+        world: &impl World,
+    ) -> Result<(), Denial> {
+        let revision = revision_of(world);
+        let refused = &self.memories.refused;
+        match beginnings.iter().find_map(|key| refused.find_revoked(*key, revision)) {
+            Some(denial) => Err(denial),
+            None => known.map_or(Ok(()), |known| self.check_revocation(known, world)),
+        }
+    }
+
+    /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that whatever
+    /// else is derived from that is denied without another signature.
+    fn remember_revoked(&mut self, chain: &VerifiedChain, key: CacheKey, beginnings: &[CacheKey], world: &impl World) {
+        let Some((view, revision)) = world.revocations() else {
+            return;
+        };
+        let skew = self.policy.limits.verification.iat_skew;
+        let Err(mut void) = revocation::void(chain, view, skew) else {
+            return;
+        };
+        let (mut revoked, mut key) = (chain.clone(), key);
+        for parent_key in beginnings {
+            let Some(parent) = revoked.parent() else { break };
+            match revocation::void(&parent, view, skew) {
+                Ok(()) => break,
+                Err(of_parent) => (void, revoked, key) = (of_parent, parent, *parent_key),
+            }
+        }
+        let reason = Denial::from(void).reason;
+        self.memories.refused.remember_revoked(key, reason, revision);
     }
 
     /// Looks the chain's subjects up, unless the view has not changed since they were last found unrevoked.
     fn check_revocation(&self, cached: &CachedChain, world: &impl World) -> Result<(), Denial> {
         let (view, revision) = world.revocations().ok_or(Reason::NotReady)?;
         if cached.unrevoked_at.get() != Some(revision) {
-            revocation::void(&cached.chain, view, self.policy.limits.verification.iat_skew)?;
+            let skew = self.policy.limits.verification.iat_skew;
+            revocation::void(&cached.chain, view, skew).inspect_err(|_| cached.is_of_no_use())?;
             cached.unrevoked_at.set(Some(revision));
         }
         Ok(())
@@ -922,6 +993,11 @@ impl<'r> Attempt<'_, 'r> {
             .into()
         })
     }
+}
+
+/// The revision of the revocation view, if there is one yet.
+fn revision_of(world: &impl World) -> Option<u64> {
+    world.revocations().map(|(_, revision)| revision)
 }
 
 /// Tables of hot keys that one tick works out, at one to two milliseconds each, and once some ten for the base point.

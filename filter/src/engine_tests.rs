@@ -96,7 +96,7 @@ impl World for TestWorld {
     fn cluster(&self) -> Option<Vec<u8>> {
         self.cluster.map(Into::into)
     }
-    fn can_record(&self) -> bool {
+    fn can_record(&self, _: Option<ShareKey>) -> bool {
         self.can_record
     }
 }
@@ -1088,7 +1088,7 @@ fn a_new_leaf_under_a_known_parent_is_verified_onto_it() {
     (world.log.epoch, world.revision) = (9, Some(2));
     assert_eq!(
         looked_up(&mut engine, world, &three),
-        (Some(Lookup::Beginning), "revoked_principal")
+        (Some(Lookup::Refused), "revoked_principal")
     );
 }
 
@@ -1250,7 +1250,7 @@ mod a_chain_that_workers_share {
 
     use super::*;
 
-    fn keys(current: u8, previous: u8) -> CacheKeys {
+    pub(super) fn keys(current: u8, previous: u8) -> CacheKeys {
         CacheKeys::parse(&v1::CacheKeys {
             current: vec![current; 32],
             previous: vec![previous; 32],
@@ -1484,3 +1484,89 @@ mod repeats;
 
 #[path = "engine_route_tests.rs"]
 mod routes;
+mod of_a_revoked_holder {
+    use super::*;
+
+    /// A root that is revoked, and leaves that its holder derives.
+    fn revoked() -> (TestWorld, String) {
+        let mut world = TestWorld::default();
+        world.log.epoch = 1;
+        (world, delegation())
+    }
+
+    fn leaf_of(root: &str, id: &str) -> String {
+        let tools = r#"{"read":{"item":{"constraint_type":"wildcard","optional":true}}}"#;
+        format!("{root}~{}", derived(root, 2, &grant(id, 3, tools)))
+    }
+
+    #[test]
+    fn new_leaves_are_not_remembered() {
+        let (mut world, root) = revoked();
+        world.cache_keys = Some(a_chain_that_workers_share::keys(1, 0));
+        let mut engine = engine(&mut world);
+        for number in 0..5 {
+            let leaf = leaf_of(&root, &number.to_string());
+            assert_eq!(decide(&mut engine, &mut world, &read(&leaf)), "revoked_principal");
+        }
+        assert_eq!(engine.cache().len(), 0);
+        let keys = world.cache_keys.clone();
+        engine.share_chains(UnixTime(NOW), &mut world.store, keys.as_ref());
+        assert_eq!(engine.shared_cache().stored, 0);
+        // A living holder's are.
+        world.log.epoch = 0;
+        world.revision = Some(2);
+        assert_eq!(decide(&mut engine, &mut world, &read(&leaf_of(&root, "a"))), "allow");
+        assert_eq!(engine.cache().len(), 2, "the leaf and its parent");
+        engine.share_chains(UnixTime(NOW), &mut world.store, keys.as_ref());
+        assert_eq!(engine.shared_cache().stored, 2);
+    }
+
+    #[test]
+    fn a_new_leaf_buys_no_signature() {
+        let (mut world, root) = revoked();
+        let mut engine = engine(&mut world);
+        let first = leaf_of(&root, "first");
+        assert_eq!(decide(&mut engine, &mut world, &read(&first)), "revoked_principal");
+        // A leaf whose signature does not verify shows that it was not looked at.
+        let mut forged = leaf_of(&root, "second");
+        forged.truncate(forged.rfind('.').unwrap());
+        forged.push_str(&format!(".{}", "A".repeat(86)));
+        assert_eq!(decide(&mut engine, &mut world, &read(&forged)), "revoked_principal");
+        // Once the log has changed, it is.
+        world.log.epoch = 0;
+        world.revision = Some(2);
+        assert_eq!(decide(&mut engine, &mut world, &read(&forged)), "signature_invalid");
+        assert_eq!(decide(&mut engine, &mut world, &read(&first)), "allow");
+    }
+
+    #[test]
+    fn a_new_leaf_under_a_known_parent_buys_no_signature() {
+        let mut world = TestWorld::default();
+        let mut engine = engine(&mut world);
+        let root = delegation();
+        assert_eq!(decide(&mut engine, &mut world, &read(&leaf_of(&root, "a"))), "allow");
+        (world.log.epoch, world.revision) = (1, Some(2));
+        let mut forged = leaf_of(&root, "b");
+        forged.truncate(forged.rfind('.').unwrap());
+        forged.push_str(&format!(".{}", "A".repeat(86)));
+        assert_eq!(decide(&mut engine, &mut world, &read(&forged)), "revoked_principal");
+    }
+
+    #[test]
+    fn one_revoked_leaf_leaves_its_siblings_alone() {
+        let mut world = TestWorld::default();
+        world.log.delegation = Some("one");
+        let mut engine = engine(&mut world);
+        let root = delegation();
+        for _ in 0..2 {
+            assert_eq!(
+                decide(&mut engine, &mut world, &read(&leaf_of(&root, "one"))),
+                "revoked_delegation"
+            );
+            assert_eq!(
+                decide(&mut engine, &mut world, &read(&leaf_of(&root, "other"))),
+                "allow"
+            );
+        }
+    }
+}

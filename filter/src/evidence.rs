@@ -7,23 +7,30 @@ use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
-use crate::audit::{DenialCap, Standing};
-use crate::cache::CachedChain;
+use crate::audit::{DenialCap, Denied, Owner, Standing};
+use crate::cache::{CachedChain, Reported};
 use crate::clock::UnixNanos;
 use crate::config::{Access, Audit, Mode, RecordedArguments, Rule};
 use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Agent, Findings, Lookup, Verdict};
 use crate::identity::hex;
-use crate::request::Request;
+use crate::request::{Field, Request};
 
 /// How a decision is to be recorded.
 #[derive(Debug, PartialEq)]
 pub enum Record<'e> {
-    /// As an event of its own, encoded: a decision on a verified chain. The standing says who could cause it.
-    Event(&'e [u8], Standing),
+    /// As an event of its own: a decision on a verified chain.
+    Event {
+        /// It, encoded.
+        event: &'e [u8],
+        /// Who could cause it, and whose share of the ring it takes.
+        owner: Owner,
+        /// Whether the control plane is sent the chain too, if it does not have it yet.
+        with_chain: bool,
+    },
     /// As one more of its kind in this second: a request that no delegation was asked of; a denial before any signature
     /// had verified, or of somebody who showed another's chain and could not prove to be its holder; a denial for want of
-    /// room to record it; or one more denial on a chain that has had many. Anybody can cause these, and a flood of them
+    /// room to record it; or one more denial of a holder or principal that has had many. Anybody can cause these, and a flood of them
     /// must not write the ledger full, nor in another's name.
     Count,
 }
@@ -69,16 +76,24 @@ impl Recorder {
         let Access::Delegated(requirement) = &rule.access else {
             return Record::Count;
         };
-        let proven = matches!(verdict.findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)));
-        let standing = match &verdict.decision {
-            Decision::Deny(denial) if !proven && denial.reason.class() == Class::Proof => return Record::Count,
-            Decision::Deny(denial) if denial.reason == Reason::AuditFull => return Record::Count,
-            Decision::Deny(denial) if !self.denials.admits(&chain.digest, denial.reason.code(), began.second()) => {
-                return Record::Count;
-            }
-            // A proof that was good once can be shown as often as anybody likes who has seen it.
-            Decision::Deny(denial) if !proven || denial.reason.class() == Class::Proof => Standing::Unverified,
-            Decision::Deny(_) | Decision::Allow(_) => Standing::Verified,
+        let second = began.second();
+        let (standing, with_chain) = match &verdict.decision {
+            Decision::Allow(_) => (Standing::Verified, true),
+            Decision::Deny(denial) => match self.denied(chain, &verdict.findings, denial.reason, second) {
+                Some(denied) => (
+                    standing(&verdict.findings, denial.reason),
+                    self.sends_chain(chain, denied, request, second),
+                ),
+                None => return Record::Count,
+            },
+        };
+        let owner = Owner {
+            standing,
+            share: Some(match standing {
+                Standing::Verified => chain.sharers.principal,
+                // A client that has copied a chain takes no room from its holder.
+                Standing::Unverified => chain.sharers.principal.in_role(UNVERIFIED_ROLE),
+            }),
         };
         self.event.clear();
         let constant = Constant {
@@ -136,7 +151,35 @@ impl Recorder {
                 .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         );
         put_bytes(event, field::ARGUMENTS, full.unwrap_or_default().as_bytes());
-        Record::Event(event, standing)
+        Record::Event {
+            event,
+            owner,
+            with_chain,
+        }
+    }
+
+    /// As what a denial on a verified chain is recorded, if by itself.
+    fn denied(&mut self, chain: &CachedChain, findings: &Findings, reason: Reason, second: i64) -> Option<Denied> {
+        let denied = match reason {
+            Reason::AuditFull => return None,
+            // Not in the holder's name.
+            _ if !is_proven(findings) && reason.class() == Class::Proof => return None,
+            _ if reason.is_revocation() => Denied::Revoked,
+            _ if is_proven(findings) && reason.class() != Class::Proof => Denied::Proven,
+            _ => Denied::Unproven,
+        };
+        self.denials.admits(chain.sharers, denied, second).then_some(denied)
+    }
+
+    /// Whether a denial that is recorded sends its chain along, if the control plane does not have it.
+    fn sends_chain(&mut self, chain: &CachedChain, denied: Denied, request: &Request<'_>, second: i64) -> bool {
+        let Field::Once(presented) = request.delegation else {
+            return false;
+        };
+        chain.reported.get() != Reported::Sent
+            && self
+                .denials
+                .admits_chain(chain.sharers.principal, denied, presented.len(), second)
     }
 
     /// A chain as it was presented, for the control plane to verify it too: an encoded `v1::PresentedChain`.
@@ -167,6 +210,24 @@ impl Recorder {
         Some(hash)
     }
 }
+
+/// Whether somebody has proven to be the holder.
+fn is_proven(findings: &Findings) -> bool {
+    matches!(findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)))
+}
+
+/// Who could have caused a denial.
+fn standing(findings: &Findings, reason: Reason) -> Standing {
+    // A proof that was good once can be shown as often as anybody likes who has seen it.
+    if is_proven(findings) && reason.class() != Class::Proof {
+        Standing::Verified
+    } else {
+        Standing::Unverified
+    }
+}
+
+/// Tells the share of a principal's chains in other hands from its own.
+const UNVERIFIED_ROLE: u32 = 1;
 
 /// What is the same in every event of one chain, rule, agent and outcome.
 struct Constant<'a> {
@@ -358,6 +419,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
+    use credence_delegation::VerifiedChain;
     use prost::Message as _;
 
     use super::*;
@@ -457,7 +519,7 @@ mod tests {
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
             let mut recorder = recorder(RecordedArguments::None);
             match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
-                Record::Event(_, standing) => standing,
+                Record::Event { owner, .. } => owner.standing,
                 other => panic!("{other:?}"),
             }
         };
@@ -527,9 +589,54 @@ mod tests {
             let mut record = || recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count;
             (0..count).filter(|_| record()).count()
         };
-        assert_eq!(events(Reason::Expired, 3 * DENIALS), DENIALS);
-        assert_eq!(events(Reason::ToolNotGranted, 3), 3);
         assert_eq!(events(Reason::AuditFull, 3), 0);
+        assert_eq!(events(Reason::Expired, 3 * DENIALS), DENIALS);
+        assert_eq!(events(Reason::ToolNotGranted, 3), 0, "whatever the reason");
+    }
+
+    /// A holder derives as many leaves as it likes. Each is another chain.
+    #[test]
+    fn denials_on_ever_new_chains_of_one_holder_are_events_no_oftener_than_on_one() {
+        let scene = Scene::new();
+        let mut recorder = recorder(RecordedArguments::None);
+        let chains = (0..100).map(|number| scene.another_chain(number));
+        let events = chains.filter(|chain| scene.is_event(&mut recorder, chain, Reason::ToolNotGranted));
+        assert_eq!(events.count(), DENIALS);
+    }
+
+    #[test]
+    fn thousands_of_new_chains_a_second_leave_another_principal_its_events() {
+        let scene = Scene::new();
+        let mut recorder = recorder(RecordedArguments::None);
+        for number in 0..10_000 {
+            let chain = scene.another_chain(number);
+            scene.is_event(&mut recorder, &chain, Reason::ToolNotGranted);
+        }
+        let other = scene.chain_for("bob");
+        assert!(scene.is_event(&mut recorder, &other, Reason::ToolNotGranted));
+    }
+
+    #[test]
+    fn what_is_revoked_has_a_share_of_its_own_and_sends_no_chain_along() {
+        let scene = Scene::new();
+        let mut recorder = recorder(RecordedArguments::None);
+        let mut with_chain = |reason: Decision<Rc<Grant>>| {
+            let verdict = scene.verdict(reason);
+            let mut headers = HEADERS.to_vec();
+            headers.push(("delegation", "root~leaf"));
+            let serialized = serialize(&headers);
+            let request = Request::parse(&serialized, &scene.policy.headers, false).unwrap();
+            match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
+                Record::Event { with_chain, .. } => Some(with_chain),
+                Record::Count => None,
+            }
+        };
+        for reason in Reason::ALL.iter().filter(|reason| reason.is_revocation()).take(DENIALS) {
+            assert_eq!(with_chain(Decision::Deny((*reason).into())), Some(false), "{reason}");
+        }
+        assert_eq!(with_chain(Decision::Deny(Reason::RevokedKey.into())), None);
+        assert_eq!(with_chain(Decision::Deny(Reason::ToolNotGranted.into())), Some(true));
+        assert_eq!(with_chain(Decision::Allow(Allowance::Public)), Some(true));
     }
 
     const DENIALS: usize = 5;
@@ -542,6 +649,19 @@ mod tests {
         };
         Recorder::new(&settings, [3; 16])
     }
+
+    fn cached(chain: VerifiedChain) -> Rc<CachedChain> {
+        let limits = CacheLimits { entries: 0, bytes: 0 };
+        ChainCache::new([1; 16], limits).prepare(chain)
+    }
+
+    const HEADERS: [(&str, &str); 5] = [
+        (":method", "POST"),
+        (":authority", "payments.example"),
+        (":path", "/charges/1"),
+        ("x-request-id", "4f5d1b7a"),
+        ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ];
 
     /// A policy, a chain, and a request.
     struct Scene {
@@ -561,23 +681,29 @@ mod tests {
                 samples::ISSUER,
                 samples::key(1).public().to_jwk()
             );
-            let limits = CacheLimits {
-                entries: 1,
-                bytes: usize::MAX,
-            };
-            let mut cache = ChainCache::new([1; 16], limits);
-            let key = cache.key(b"chain");
             Self {
                 policy: Policy::parse(policy.as_bytes()).unwrap(),
-                chain: cache.insert(key, samples::verified_chain()),
-                request: serialize(&[
-                    (":method", "POST"),
-                    (":authority", "payments.example"),
-                    (":path", "/charges/1"),
-                    ("x-request-id", "4f5d1b7a"),
-                    ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
-                ]),
+                chain: cached(samples::verified_chain()),
+                request: serialize(&HEADERS),
             }
+        }
+
+        /// The same holder's, with another leaf.
+        fn another_chain(&self, number: u64) -> Rc<CachedChain> {
+            let mut chain = cached(samples::verified_chain());
+            Rc::get_mut(&mut chain).unwrap().digest[..8].copy_from_slice(&number.to_le_bytes());
+            chain
+        }
+
+        fn chain_for(&self, subject: &str) -> Rc<CachedChain> {
+            cached(samples::chain_for(subject))
+        }
+
+        fn is_event(&self, recorder: &mut Recorder, chain: &Rc<CachedChain>, reason: Reason) -> bool {
+            let mut verdict = self.verdict(Decision::Deny(reason.into()));
+            verdict.findings.chain = Some(Rc::clone(chain));
+            let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
+            recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count
         }
 
         fn verdict(&self, decision: Decision<Rc<Grant>>) -> Verdict<'_> {
@@ -598,7 +724,7 @@ mod tests {
             let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
             let began = UnixNanos::from_nanos(1_800_000_000_000_000_007);
             match recorder.record(verdict, &request, began, decision_ns) {
-                Record::Event(event, _) => v1::Event::decode(event).unwrap(),
+                Record::Event { event, .. } => v1::Event::decode(event).unwrap(),
                 other => panic!("{other:?}"),
             }
         }

@@ -50,6 +50,11 @@ impl<K: Ord + Copy, T> Holding<K, T> {
         self.waiting.insert(stream, waiting);
     }
 
+    /// What a request waits with, if it does.
+    pub fn waiting(&mut self, stream: K) -> Option<&mut T> {
+        self.waiting.get_mut(&stream)
+    }
+
     /// A piece of a request has arrived; `is_enough` if it need not wait for more.
     pub fn piece(&mut self, stream: K, is_enough: bool) -> Piece<T> {
         if self.closed.contains(&stream) {

@@ -17,7 +17,8 @@
 //! | [`decision`], [`answer`] | what came out, and what the client is told |
 //! | [`grant`], [`identity`] | what an allowed request is granted, and what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
-//! | [`holding`], [`awaiting`] | requests that are held for their bodies, and for the first snapshot |
+//! | [`holding`], [`awaiting`], [`places`] | requests that are held for their bodies, and for the first snapshot, and how many may be |
+//! | [`shares`] | how much of something limited each principal, holder or connection has |
 //! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
 
 #![cfg_attr(
@@ -51,6 +52,7 @@ pub mod identity;
 pub mod metrics;
 mod names;
 pub mod nonce;
+pub mod places;
 #[cfg(target_arch = "wasm32")]
 mod plugin;
 pub mod query;
@@ -61,6 +63,7 @@ pub mod request;
 pub mod revocation;
 pub mod route;
 pub mod shared_chains;
+pub mod shares;
 pub mod target;
 pub mod trailers;
 

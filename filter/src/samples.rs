@@ -54,6 +54,18 @@ pub(crate) fn root_by(by: &SigningKey, issuer: &str, grant: Grant) -> String {
     mint::root(&root, by, &Limits::default()).unwrap()
 }
 
+/// A chain of one root, on behalf of `subject`.
+pub(crate) fn chain_for(subject: &str) -> VerifiedChain {
+    let root = RootGrant {
+        grant: grant("root", 2, r#"{"pay":{}}"#),
+        issuer: ISSUER.into(),
+        subject: Some(subject.into()),
+        epoch: Some(0),
+        agent_name: None,
+    };
+    verified(&mint::root(&root, &key(1), &Limits::default()).unwrap())
+}
+
 pub(crate) fn derived(parent: &str, by: u8, grant: &Grant) -> String {
     mint::derive(parent, grant, &key(by), &Limits::default()).unwrap()
 }

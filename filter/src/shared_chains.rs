@@ -29,6 +29,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::replay::SharedStore;
 use crate::revocation::{CacheKeys, SealedWith};
+use crate::shares::{ShareKey, Shares};
 
 /// One configuration's handle on the chains that the process's workers share.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct SharedChains {
     buckets: u32,
     context: SealContext,
     waiting: VecDeque<Verified>,
+    /// How many of them each principal has.
+    owned: Shares,
     /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, since when nobody looked.
     fruitless: u32,
     counters: Counters,
@@ -80,6 +83,7 @@ struct Verified {
     digest: [u8; 32],
     expires_at: UnixTime,
     anchor: Thumbprint,
+    principal: ShareKey,
 }
 
 impl SharedChains {
@@ -91,6 +95,7 @@ impl SharedChains {
             buckets: u32::try_from(entries.div_ceil(ENTRIES_PER_BUCKET)).unwrap_or(u32::MAX),
             context,
             waiting: VecDeque::new(),
+            owned: Shares::new(),
             fruitless: 0,
             counters: Counters::default(),
         }
@@ -156,12 +161,13 @@ impl SharedChains {
         !is_its_turn
     }
 
-    /// Remembers a chain, whose signatures have been verified, for the next [`SharedChains::write_waiting`].
-    pub fn share(&mut self, chain: &VerifiedChain) {
+    /// Remembers a principal's chain, which has been verified and is not revoked, for the next
+    /// [`SharedChains::write_waiting`]. No principal has more places there than are left free.
+    pub fn share(&mut self, chain: &VerifiedChain, principal: ShareKey) {
         if !self.is_on() {
             return;
         }
-        if self.waiting.len() >= MAX_WAITING {
+        if self.waiting.len().saturating_add(self.owned.of(principal)) >= MAX_WAITING {
             self.counters.dropped = self.counters.dropped.saturating_add(1);
             return;
         }
@@ -169,7 +175,9 @@ impl SharedChains {
             digest: chain.digest(),
             expires_at: chain.expires_at(),
             anchor: chain.anchor(),
+            principal,
         });
+        self.owned.add(principal, 1);
     }
 
     /// Writes what waits, at most [`MAX_WRITES`] entries.
@@ -178,6 +186,7 @@ impl SharedChains {
             let Some(verified) = self.waiting.pop_front() else {
                 return;
             };
+            self.owned.remove(verified.principal, 1);
             let count = match self.write(&verified, now, store, keys) {
                 Written::Stored => &mut self.counters.stored,
                 Written::NotNeeded => continue,
@@ -383,7 +392,7 @@ pub const PATIENCE: u32 = 256;
 /// Of so many looks that are hardly worth it one is taken: what a look costs is a sixteenth of what a signature does.
 pub const ONE_IN: u32 = 8;
 
-/// Verified chains that wait to be written.
+/// Verified chains that wait to be written; of one principal, half as many at most.
 pub const MAX_WAITING: usize = 256;
 
 /// Entries that one call writes. Each costs two accesses to what all threads of the process share.

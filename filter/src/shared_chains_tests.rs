@@ -55,9 +55,13 @@ fn chain_of_three() -> String {
     format!("{root}~{child}~{leaf}")
 }
 
+fn principal(number: u64) -> ShareKey {
+    ShareKey::new(number << 1)
+}
+
 /// Has a worker verify a chain and write it down.
 fn share(worker: &mut SharedChains, joined: &str, store: &mut Store, keys: &CacheKeys) {
-    worker.share(&samples::verified(joined));
+    worker.share(&samples::verified(joined), principal(1));
     worker.write_waiting(AT, store, keys);
 }
 
@@ -83,7 +87,7 @@ fn is_found(worker: &mut SharedChains, joined: &str, store: &mut Store) -> bool 
 fn another_worker_finds_what_was_verified_once_it_is_written() {
     let (store, keys, chain) = (&mut Store::default(), &keys(1, None), chain_of_three());
     let mut one = worker();
-    one.share(&samples::verified(&chain));
+    one.share(&samples::verified(&chain), principal(1));
     assert_eq!(
         look(&mut worker(), &chain, AT, store, keys),
         None,
@@ -343,7 +347,7 @@ fn what_has_expired_goes_before_what_is_old() {
     for number in 0..7 {
         share(&mut one, &short_lived(&number.to_string()), store, &keys(1, None));
     }
-    one.share(&samples::verified(&root_named("new")));
+    one.share(&samples::verified(&root_named("new")), principal(1));
     one.write_waiting(UnixTime(NOW + 60), store, &keys(1, None));
     store.overwrite(|_, bucket| assert_eq!(bucket.len(), 2 * Entry::BYTES));
     assert!(is_found(&mut one, &root_named("old"), store) && is_found(&mut one, &root_named("new"), store));
@@ -359,6 +363,7 @@ fn the_keys_in_the_store_are_never_more_than_the_buckets() {
             digest: Sha256::digest(number.to_le_bytes()).into(),
             expires_at: chain.expires_at(),
             anchor: chain.anchor(),
+            principal: principal(1),
         });
         one.write_waiting(AT, store, &keys(1, None));
     }
@@ -386,8 +391,8 @@ fn what_waits_is_bounded_and_written_a_little_at_a_time() {
     let store = &mut Store::default();
     let mut one = worker();
     let chain = samples::verified(&root_named("root"));
-    for _ in 0..MAX_WAITING + 10 {
-        one.share(&chain);
+    for number in 0..MAX_WAITING as u64 + 10 {
+        one.share(&chain, principal(number));
     }
     assert_eq!((one.waiting.len(), one.counters().dropped), (MAX_WAITING, 10));
     one.write_waiting(AT, store, &keys(1, None));
@@ -395,10 +400,28 @@ fn what_waits_is_bounded_and_written_a_little_at_a_time() {
 }
 
 #[test]
+fn chains_of_one_principal_leave_places_for_anothers() {
+    let mut one = worker();
+    let chain = samples::verified(&root_named("root"));
+    let mut waiting = |number| {
+        let before = one.waiting.len();
+        (0..2 * MAX_WAITING).for_each(|_| one.share(&chain, principal(number)));
+        one.waiting.len() - before
+    };
+    assert_eq!((waiting(1), waiting(2)), (MAX_WAITING / 2, MAX_WAITING / 4));
+    let store = &mut Store::default();
+    while !one.waiting.is_empty() {
+        one.write_waiting(AT, store, &keys(1, None));
+    }
+    one.share(&chain, principal(1));
+    assert_eq!(one.waiting.len(), 1, "places that are free again are anybody's");
+}
+
+#[test]
 fn what_has_expired_while_it_waited_is_not_written() {
     let store = &mut Store::default();
     let mut one = worker();
-    one.share(&samples::verified(&root_named("root")));
+    one.share(&samples::verified(&root_named("root")), principal(1));
     one.write_waiting(UnixTime(NOW + 3600), store, &keys(1, None));
     assert_eq!(store.keys(), 0);
 }

@@ -1,46 +1,102 @@
-//! How many denials on one chain are recorded one by one.
+//! Which denials on a verified chain are recorded one by one, and which of these send their chain along.
 //!
-//! Whoever has a chain, and be it revoked, can have requests denied on it as fast as he can send them. Each would be an
-//! event; so many of a kind in one second say all there is to say, and the rest is counted.
+//! A holder can have requests denied as fast as it can send them, each on a leaf that was never seen before. So the bounds
+//! are by principal and by holder key, not by chain: some denials in a second say all there is to say, and the rest is
+//! counted. What one principal has used takes nothing from another's share.
 
-use std::collections::BTreeMap;
+use crate::shares::{ShareKey, Sharers, Shares};
 
-/// Lets through so many denials of one chain and reason in one second.
+/// Lets through so many denials in one second.
 #[derive(Debug)]
 pub struct DenialCap {
     per_second: usize,
     second: i64,
-    /// By the beginning of the chain's digest, and reason: how many in this second.
-    seen: BTreeMap<(u64, &'static str), usize>,
+    /// Denials of this second, by principal and by holder.
+    seen: Shares,
+    /// Bytes of chains that denials of this second have sent along, by principal.
+    chain_bytes: Shares,
 }
 
-/// The most chains and reasons that are told apart in one second; denials of further ones are counted.
-pub const MAX_DENIED: usize = 4096;
+/// What is known of who was denied. Each kind has shares of its own: a client that has copied a chain cannot use up those
+/// of its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// The holder has proven to be the holder.
+    Proven,
+    /// A client that has shown the chain.
+    Unproven,
+    /// Anybody who shows a chain that is revoked.
+    Revoked,
+}
+
+/// Denials that a principal's holders may have recorded together: so many times what one of them may.
+pub const PRINCIPAL_FACTOR: usize = 4;
+
+/// Denials in a second on what one principal has granted and is revoked: by whom it was tried is known after these. They
+/// send no chains along.
+pub const MAX_REVOKED: usize = 10;
+
+/// Bytes of chains in a second that denials on one principal's delegations send along. Chains of allowed requests are always
+/// sent.
+pub const MAX_CHAIN_BYTES_DENIED: usize = 64 * 1024;
 
 impl DenialCap {
-    /// At most so many are recorded of each kind and second.
+    /// At most so many are recorded of each holder in a second.
     pub fn new(per_second: usize) -> Self {
         Self {
             per_second,
             second: 0,
-            seen: BTreeMap::new(),
+            seen: Shares::new(),
+            chain_bytes: Shares::new(),
         }
     }
 
-    /// Whether a denial on the chain of this digest is recorded by itself.
-    pub fn admits(&mut self, chain: &[u8; 32], reason: &'static str, second: i64) -> bool {
+    /// Whether a denial is recorded by itself.
+    pub fn admits(&mut self, of: Sharers, denied: Denied, second: i64) -> bool {
+        self.is_now(second);
+        let (principal, holder) = (of.principal.in_role(denied.role()), of.holder.in_role(denied.role()));
+        let (of_holder, of_principal) = match denied {
+            Denied::Proven | Denied::Unproven => (self.per_second, self.per_second.saturating_mul(PRINCIPAL_FACTOR)),
+            Denied::Revoked => (self.per_second, self.per_second.min(MAX_REVOKED)),
+        };
+        let is_admitted = self.seen.of(principal) < of_principal && self.seen.of(holder) < of_holder;
+        if is_admitted {
+            // Only what is admitted: however many holders a principal has, they use up no more than its share.
+            self.seen.add(principal, 1);
+            self.seen.add(holder, 1);
+        }
+        is_admitted
+    }
+
+    /// Whether a denial that is recorded sends its chain of so many bytes along.
+    pub fn admits_chain(&mut self, principal: ShareKey, denied: Denied, bytes: usize, second: i64) -> bool {
+        self.is_now(second);
+        let key = principal.in_role(denied.role());
+        let is_admitted =
+            denied != Denied::Revoked && self.chain_bytes.of(key).saturating_add(bytes) <= MAX_CHAIN_BYTES_DENIED;
+        if is_admitted {
+            self.chain_bytes.add(key, bytes);
+        }
+        is_admitted
+    }
+
+    fn is_now(&mut self, second: i64) {
         if self.second != second {
             self.second = second;
             self.seen.clear();
+            self.chain_bytes.clear();
         }
-        let (name, _) = chain.split_first_chunk().unwrap_or((&[0; 8], &[]));
-        let key = (u64::from_le_bytes(*name), reason);
-        if self.seen.len() >= MAX_DENIED && !self.seen.contains_key(&key) {
-            return false;
+    }
+}
+
+impl Denied {
+    /// Tells the shares of the kinds apart.
+    fn role(self) -> u32 {
+        match self {
+            Self::Proven => 1,
+            Self::Unproven => 2,
+            Self::Revoked => 3,
         }
-        let seen = self.seen.entry(key).or_insert(0);
-        *seen = seen.saturating_add(1);
-        *seen <= self.per_second
     }
 }
 
@@ -48,30 +104,66 @@ impl DenialCap {
 mod tests {
     use super::*;
 
-    #[test]
-    fn of_one_kind_so_many_are_recorded_in_a_second() {
-        let mut cap = DenialCap::new(2);
-        let mut admitted =
-            |chain: u8, reason, second| (0..5).filter(|_| cap.admits(&[chain; 32], reason, second)).count();
-        assert_eq!(admitted(1, "expired", 10), 2);
-        assert_eq!(admitted(2, "expired", 10), 2, "another chain");
-        assert_eq!(admitted(1, "tool_not_granted", 10), 2, "another reason");
-        assert_eq!(admitted(1, "expired", 10), 0);
-        assert_eq!(admitted(1, "expired", 11), 2, "the next second");
+    fn user(number: u64) -> ShareKey {
+        ShareKey::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
+    }
+
+    fn of(principal: u64, holder: u64) -> Sharers {
+        Sharers {
+            principal: user(principal),
+            holder: user(1_000 + holder),
+        }
+    }
+
+    fn admitted(cap: &mut DenialCap, of: Sharers, denied: Denied, second: i64) -> usize {
+        (0..100).filter(|_| cap.admits(of, denied, second)).count()
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let mut cap = DenialCap::new(1);
-        let chains = (0..2 * MAX_DENIED as u64).map(|number| {
-            let mut digest = [0; 32];
-            digest[..8].copy_from_slice(&number.to_le_bytes());
-            digest
-        });
+    fn of_one_holder_so_many_are_recorded_in_a_second() {
+        let mut cap = DenialCap::new(2);
+        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 2);
+        assert_eq!(admitted(&mut cap, of(1, 2), Denied::Proven, 10), 2, "another holder");
+        assert_eq!(admitted(&mut cap, of(2, 3), Denied::Proven, 10), 2, "another principal");
+        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Unproven, 10), 2, "a copied chain");
+        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 0);
+        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 11), 2, "the next second");
+    }
+
+    #[test]
+    fn of_one_principal_so_many_are_recorded_however_many_holders_it_has() {
+        let mut cap = DenialCap::new(2);
+        let recorded: usize = (0..1_000)
+            .map(|holder| admitted(&mut cap, of(1, holder), Denied::Proven, 10))
+            .sum();
+        assert_eq!(recorded, 2 * PRINCIPAL_FACTOR);
+        for principal in 2..100 {
+            let recorded = admitted(&mut cap, of(principal, 5_000 + principal), Denied::Proven, 10);
+            assert_eq!(recorded, 2, "principal {principal}");
+        }
+    }
+
+    #[test]
+    fn of_what_is_revoked_few_are_recorded_and_no_chain() {
+        let mut cap = DenialCap::new(100);
+        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Revoked, 10), MAX_REVOKED);
         assert_eq!(
-            chains.filter(|chain| cap.admits(chain, "expired", 1)).count(),
-            MAX_DENIED
+            admitted(&mut cap, of(1, 2), Denied::Revoked, 10),
+            0,
+            "whatever its holder"
         );
-        assert_eq!(cap.seen.len(), MAX_DENIED);
+        assert!(!cap.admits_chain(user(1), Denied::Revoked, 1, 10));
+        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 100, "what is not");
+    }
+
+    #[test]
+    fn denials_of_one_principal_send_so_many_bytes_of_chains_along() {
+        let mut cap = DenialCap::new(100);
+        let mut sent = |principal, second| {
+            (0..100)
+                .filter(|_| cap.admits_chain(user(principal), Denied::Proven, 20_000, second))
+                .count()
+        };
+        assert_eq!((sent(1, 10), sent(2, 10), sent(1, 11)), (3, 3, 3));
     }
 }

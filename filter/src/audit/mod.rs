@@ -5,7 +5,7 @@
 //! | `pages` | the ring's bytes, in memory that stays warm |
 //! | `ring` | keeps entries, encoded, until the control plane has them on disk; counts what does not fit |
 //! | `counts` | decisions that are counted by kind and second |
-//! | `denials` | which denials on one chain are counted because there are too many of them |
+//! | `denials` | which denials are recorded one by one, by principal and holder, and which are counted |
 //! | `pending` | events that wait for the answer to their request |
 //! | `reporter` | the stream to the control plane: which entries to send, and which are settled |
 
@@ -17,7 +17,7 @@ pub mod reporter;
 pub mod ring;
 
 pub use counts::Kind;
-pub use denials::DenialCap;
+pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
 pub use reporter::{Action, Counters, Notice, Reporter, Settings, Violation};
-pub use ring::{Limits, MAX_CHAIN_BYTES, Overflow, Pushed, Ring, RingError, Shed, Standing};
+pub use ring::{Limits, MAX_CHAIN_BYTES, Overflow, Owner, Pushed, Ring, RingError, Shed, Standing};

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use super::{Ring, Standing};
+use super::{Owner, Ring};
 use crate::clock::{Monotonic, UnixNanos};
+use crate::shares::ShareKey;
 
 /// Events that wait, by the stream of their request.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub struct Pending<K> {
 #[derive(Debug)]
 struct Waiting {
     event: Vec<u8>,
+    share: Option<ShareKey>,
     since: Monotonic,
 }
 
@@ -59,20 +61,13 @@ impl<K: Ord + Copy> Pending<K> {
     }
 
     /// Keeps the event of a request until it is answered, and room for it in the ring; without room it is shed.
-    pub fn hold(
-        &mut self,
-        stream: K,
-        event: &[u8],
-        standing: Standing,
-        ring: &mut Ring,
-        since: Monotonic,
-        wall: UnixNanos,
-    ) {
+    pub fn hold(&mut self, stream: K, event: &[u8], owner: Owner, ring: &mut Ring, since: Monotonic, wall: UnixNanos) {
         // One request, one event: should a number come back before its stream was seen to end, that event goes first.
         self.complete(stream, 0, ring, wall);
-        if ring.reserve(event.len().saturating_add(STATUS_BYTES), standing) {
+        if ring.reserve(event.len().saturating_add(STATUS_BYTES), owner) {
             let event = event.to_vec();
-            self.waiting.insert(stream, Waiting { event, since });
+            let share = owner.share;
+            self.waiting.insert(stream, Waiting { event, share, since });
         } else {
             ring.shed_event(wall);
         }
@@ -80,13 +75,13 @@ impl<K: Ord + Copy> Pending<K> {
 
     /// The request was answered so, or has ended without an answer: 0. Nothing happens if no event of it waits.
     pub fn complete(&mut self, stream: K, status: u32, ring: &mut Ring, wall: UnixNanos) {
-        if let Some(Waiting { mut event, .. }) = self.waiting.remove(&stream) {
+        if let Some(Waiting { mut event, share, .. }) = self.waiting.remove(&stream) {
             let reserved = event.len().saturating_add(STATUS_BYTES);
             if status != 0 {
                 encode_key(RESPONSE_STATUS, WireType::Varint, &mut event);
                 encode_varint(status.into(), &mut event);
             }
-            ring.push_reserved(&event, reserved, wall);
+            ring.push_reserved(&event, reserved, share, wall);
         }
     }
 
@@ -125,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::audit::ring::{MIN_BYTES, Skip};
-    use crate::audit::{Limits, Overflow};
+    use crate::audit::{Limits, Overflow, Standing};
 
     const WALL: UnixNanos = UnixNanos::from_nanos(1);
 
@@ -147,7 +142,11 @@ mod tests {
             request_id: stream.to_string(),
             ..Default::default()
         };
-        pending.hold(stream, &event.encode_to_vec(), Standing::Verified, ring, at(0), WALL);
+        let owner = Owner {
+            standing: Standing::Verified,
+            share: None,
+        };
+        pending.hold(stream, &event.encode_to_vec(), owner, ring, at(0), WALL);
     }
 
     fn recorded(ring: &Ring) -> Vec<(String, u32)> {

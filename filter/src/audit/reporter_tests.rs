@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::audit::{Kind, Limits, Overflow, Standing};
+use crate::audit::{Kind, Limits, Overflow, Owner, Standing};
 
 const WALL: UnixNanos = UnixNanos::from_nanos(1_000_000_000);
 
@@ -76,7 +76,11 @@ impl Scene {
                 request_id: (*name).to_owned(),
                 ..Default::default()
             };
-            self.ring.push(&event.encode_to_vec(), Standing::Verified, WALL);
+            let owner = Owner {
+                standing: Standing::Verified,
+                share: None,
+            };
+            self.ring.push(&event.encode_to_vec(), owner, WALL);
         }
     }
 

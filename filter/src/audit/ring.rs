@@ -9,12 +9,16 @@ use prost::encoding::encoded_len_varint;
 use super::counts::{Counts, Kind};
 use super::pages::Pages;
 use crate::clock::UnixNanos;
+use crate::shares::{ShareKey, Shares};
 
 /// A bounded queue of audit entries, oldest first.
 ///
 /// Entries are kept in the encoding they travel in, one after the other: a push encodes its event once and allocates
 /// nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
 /// the reporter counts them from the oldest.
+///
+/// No principal has more room here than is left free: when everything waits for the control plane, one principal has half
+/// of the ring at most, two a third each, and the next one still finds some. Each loses its own evidence first.
 ///
 /// The books balance: events stored, plus the counts of aggregates, plus the `shed` and `shed_counts` of gaps, are the
 /// requests that were recorded.
@@ -23,10 +27,14 @@ pub struct Ring {
     limits: Limits,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
     bytes: Pages,
-    /// The length in `bytes` of each entry; with [`CHAIN`] set if it is a chain.
-    lengths: VecDeque<u32>,
+    /// Each entry in `bytes`.
+    stored: VecDeque<Stored>,
+    /// What each principal has of them, and of what is kept for its events.
+    owned: Owned,
     /// What of these are chains.
     chains: Room,
+    /// Bytes that each principal has of these.
+    owned_chains: Shares,
     /// What is kept for events that are yet to be completed.
     reserved: Room,
     counts: Counts,
@@ -53,6 +61,15 @@ pub enum Overflow {
     Shed,
     /// It is denied; whoever decides asks `has_room_for_event` first.
     Deny,
+}
+
+/// Whose an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Whether a signature stands behind it.
+    pub standing: Standing,
+    /// Who loses evidence if there is too much of it. `None` for what the filter writes by itself.
+    pub share: Option<ShareKey>,
 }
 
 /// Whether a signature stands behind an event.
@@ -82,6 +99,21 @@ pub struct Shed {
     pub counts: u64,
     /// Chains.
     pub chains: u64,
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    /// Its length; with [`CHAIN`] set if it is a chain.
+    marked: u32,
+    share: Option<ShareKey>,
+}
+
+/// The parts of the ring that principals have.
+#[derive(Debug, Default)]
+struct Owned {
+    entries: Shares,
+    bytes: Shares,
 }
 
 /// A part of the ring.
@@ -159,15 +191,17 @@ impl Ring {
         if max_bytes < MIN_BYTES {
             return Err(RingError::TooSmall { max_bytes });
         }
-        let mut lengths = VecDeque::new();
+        let mut stored: VecDeque<Stored> = VecDeque::new();
         let bytes = Pages::with_room_for(max_bytes)
-            .and_then(|bytes| lengths.try_reserve_exact(limits.max_entries).map(|()| bytes))
+            .and_then(|bytes| stored.try_reserve_exact(limits.max_entries).map(|()| bytes))
             .map_err(|_| RingError::OutOfMemory { max_bytes })?;
         Ok(Self {
             limits,
             bytes,
-            lengths,
+            stored,
+            owned: Owned::default(),
             chains: Room::default(),
+            owned_chains: Shares::new(),
             reserved: Room::default(),
             counts: Counts::default(),
             gap: None,
@@ -176,8 +210,11 @@ impl Ring {
     }
 
     /// Adds the event of one decision, an encoded `v1::Event`. `now` dates it if it has to be shed.
-    pub fn push(&mut self, event: &[u8], standing: Standing, now: UnixNanos) -> Pushed {
-        if self.store_gap_before(event, standing) && self.store(ENTRY_EVENT_TAG, event, standing) {
+    pub fn push(&mut self, event: &[u8], owner: Owner, now: UnixNanos) -> Pushed {
+        if self.leaves_enough(owner.share, framed(framed(event.len())))
+            && self.store_gap_before(event, owner.standing)
+            && self.store(ENTRY_EVENT_TAG, event, owner)
+        {
             Pushed::Stored
         } else {
             self.shed_event(now);
@@ -185,17 +222,26 @@ impl Ring {
         }
     }
 
-    /// Adds a chain that was presented in so many bytes, an encoded `v1::PresentedChain`: before the first event that
-    /// names it.
+    /// Adds a principal's chain that was presented in so many bytes, an encoded `v1::PresentedChain`: before the first
+    /// event that names it.
     ///
     /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
-    /// their room to them. Nor does one get in that the control plane refuses: it refuses the whole batch, and nothing
+    /// their room to them. In that quarter too no principal has more than is left free. Nor does one get in that the control plane refuses: it refuses the whole batch, and nothing
     /// behind that would ever leave the ring.
-    pub fn push_chain(&mut self, chain: &[u8], presented_bytes: usize, now: UnixNanos) -> Pushed {
+    pub fn push_chain(
+        &mut self,
+        chain: &[u8],
+        presented_bytes: usize,
+        share: Option<ShareKey>,
+        now: UnixNanos,
+    ) -> Pushed {
         let length = framed(framed(chain.len()));
         let is_accepted = presented_bytes <= MAX_CHAIN_BYTES && length <= MAX_CHAIN_ENTRY_BYTES;
-        if is_accepted && self.fits_as_chain(length) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN) {
+        if is_accepted && self.fits_as_chain(length, share) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN, share) {
             self.chains = self.chains.plus(length);
+            if let Some(share) = share {
+                self.owned_chains.add(share, length);
+            }
             return Pushed::Stored;
         }
         self.shed.chains = self.shed.chains.saturating_add(1);
@@ -204,29 +250,44 @@ impl Ring {
         Pushed::Shed
     }
 
-    /// Whether a chain that was presented in so many bytes might be stored now; `false` is certain.
-    pub fn has_room_for_chain(&self, presented_bytes: usize) -> bool {
-        presented_bytes <= MAX_CHAIN_BYTES && self.fits_as_chain(presented_bytes)
+    /// Whether a principal's chain that was presented in so many bytes might be stored now; `false` is certain.
+    pub fn has_room_for_chain(&self, presented_bytes: usize, share: Option<ShareKey>) -> bool {
+        presented_bytes <= MAX_CHAIN_BYTES && self.fits_as_chain(presented_bytes, share)
     }
 
     /// Keeps room for an event that is to be completed later, an encoded `v1::Event` of at most so many bytes: `true` if
     /// there is room, which [`Ring::push_reserved`] then takes.
-    pub fn reserve(&mut self, event_bytes: usize, standing: Standing) -> bool {
+    pub fn reserve(&mut self, event_bytes: usize, owner: Owner) -> bool {
         let length = framed(framed(event_bytes));
         let with_gap = length.saturating_add(MAX_GAP_BYTES);
-        let has_room = length <= MAX_ENTRY_BYTES && self.has_room(with_gap, 2, standing);
+        let has_room = length <= MAX_ENTRY_BYTES
+            && self.has_room(with_gap, 2, owner.standing)
+            && self.leaves_enough(owner.share, length);
         if has_room {
             self.reserved = self.reserved.plus(length);
+            self.owned.add(owner.share, length);
         }
         has_room
     }
 
     /// Adds an event for which room was kept: as much as for `reserved_bytes`, which it does not exceed.
-    pub fn push_reserved(&mut self, event: &[u8], reserved_bytes: usize, now: UnixNanos) -> Pushed {
-        self.reserved = self.reserved.minus(framed(framed(reserved_bytes)));
+    pub fn push_reserved(
+        &mut self,
+        event: &[u8],
+        reserved_bytes: usize,
+        share: Option<ShareKey>,
+        now: UnixNanos,
+    ) -> Pushed {
+        let reserved = framed(framed(reserved_bytes));
+        self.reserved = self.reserved.minus(reserved);
+        self.owned.remove(share, reserved);
+        let owner = Owner {
+            standing: Standing::Verified,
+            share,
+        };
         // An open gap that finds no room waits for the next event: this one has room of its own.
-        self.store_gap_before(event, Standing::Verified);
-        if event.len() <= reserved_bytes && self.store(ENTRY_EVENT_TAG, event, Standing::Verified) {
+        self.store_gap_before(event, owner.standing);
+        if event.len() <= reserved_bytes && self.store(ENTRY_EVENT_TAG, event, owner) {
             Pushed::Stored
         } else {
             self.shed_event(now);
@@ -268,11 +329,11 @@ impl Ring {
         self.counts.is_empty() && self.gap.is_none()
     }
 
-    /// Whether an event of any permitted size, about a verified decision, would be stored now. Under `Overflow::Deny`
-    /// a request without this is denied.
-    pub fn has_room_for_event(&self) -> bool {
+    /// Whether an event of any permitted size, about a verified decision of this principal, would be stored now; of any
+    /// principal that has nothing here yet if it is not known. Under `Overflow::Deny` a request without this is denied.
+    pub fn has_room_for_event(&self, share: Option<ShareKey>) -> bool {
         let with_gap = MAX_ENTRY_BYTES.saturating_add(MAX_GAP_BYTES);
-        self.has_room(with_gap, 2, Standing::Verified)
+        self.has_room(with_gap, 2, Standing::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
     }
 
     /// What happens to a request whose evidence finds no room.
@@ -282,12 +343,12 @@ impl Ring {
 
     /// How many entries wait.
     pub fn len(&self) -> usize {
-        self.lengths.len()
+        self.stored.len()
     }
 
     /// Whether no entry waits; a count or a gap may still be open.
     pub fn is_empty(&self) -> bool {
-        self.lengths.is_empty()
+        self.stored.is_empty()
     }
 
     /// How many bytes wait.
@@ -309,8 +370,8 @@ impl Ring {
     /// How many of the entries after the oldest `skip` fit into both limits, and how many bytes they have.
     pub(super) fn measure(&self, skip: Skip, max_entries: usize, max_bytes: usize) -> Skip {
         let mut found = Skip::default();
-        for length in self.lengths.iter().skip(skip.entries).take(max_entries) {
-            let extended = found.bytes.saturating_add(to_usize(*length & !CHAIN));
+        for stored in self.stored.iter().skip(skip.entries).take(max_entries) {
+            let extended = found.bytes.saturating_add(stored.length());
             if extended > max_bytes {
                 break;
             }
@@ -322,27 +383,48 @@ impl Ring {
 
     /// The oldest `count` entries are on the control plane's disk. Returns how many bytes they had.
     pub(super) fn drop_oldest(&mut self, count: usize) -> usize {
-        let count = count.min(self.lengths.len());
+        let count = count.min(self.stored.len());
         let mut bytes = 0_usize;
-        for marked in self.lengths.drain(..count) {
-            let length = to_usize(marked & !CHAIN);
+        for stored in self.stored.drain(..count) {
+            let length = stored.length();
             bytes = bytes.saturating_add(length);
-            if marked & CHAIN != 0 {
+            self.owned.remove(stored.share, length);
+            if stored.is_chain() {
                 self.chains = self.chains.minus(length);
+                if let Some(share) = stored.share {
+                    self.owned_chains.remove(share, length);
+                }
             }
         }
         self.bytes.drop_oldest(bytes)
     }
 
-    fn fits_as_chain(&self, bytes: usize) -> bool {
-        self.chains.plus(bytes).fits(self.share(CHAINS_SHARE))
+    fn fits_as_chain(&self, bytes: usize, share: Option<ShareKey>) -> bool {
+        let (chains, of_chains) = (self.chains.plus(bytes), self.share(CHAINS_SHARE));
+        let leaves_enough =
+            share.is_none_or(|share| self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes));
+        chains.fits(of_chains)
             && self.used().plus(bytes).fits(self.share(CHAINS_CEILING))
+            && leaves_enough
+            && self.leaves_enough(share, bytes)
+    }
+
+    /// Whether at least as much is left free behind an entry of so many bytes as its principal has already.
+    fn leaves_enough(&self, share: Option<ShareKey>, bytes: usize) -> bool {
+        let Some(share) = share else { return true };
+        let used = self.used().plus(bytes);
+        self.owned.entries.of(share) <= self.limits.max_entries.saturating_sub(used.entries)
+            && self.owned.bytes.of(share) <= self.limits.max_bytes.saturating_sub(used.bytes)
     }
 
     fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
         let mut counts = std::mem::take(&mut self.counts);
         counts.close(is_over, |aggregate| {
-            self.store(ENTRY_AGGREGATE_TAG, &aggregate.encode_to_vec(), Standing::Unverified)
+            self.store(
+                ENTRY_AGGREGATE_TAG,
+                &aggregate.encode_to_vec(),
+                Owner::none(Standing::Unverified),
+            )
         });
         self.counts = counts;
     }
@@ -372,19 +454,21 @@ impl Ring {
     /// True if no gap is open any more.
     fn store_gap(&mut self, standing: Standing) -> bool {
         if let Some(gap) = self.gap.take()
-            && !self.store(ENTRY_GAP_TAG, &gap.encode_to_vec(), standing)
+            && !self.store(ENTRY_GAP_TAG, &gap.encode_to_vec(), Owner::none(standing))
         {
             self.gap = Some(gap);
         }
         self.gap.is_none()
     }
 
-    fn store(&mut self, tag: u8, message: &[u8], standing: Standing) -> bool {
+    fn store(&mut self, tag: u8, message: &[u8], owner: Owner) -> bool {
         let length = framed(framed(message.len()));
-        length <= MAX_ENTRY_BYTES && self.has_room(length, 1, standing) && self.append(tag, message, 0)
+        length <= MAX_ENTRY_BYTES
+            && self.has_room(length, 1, owner.standing)
+            && self.append(tag, message, 0, owner.share)
     }
 
-    fn append(&mut self, tag: u8, message: &[u8], mark: u32) -> bool {
+    fn append(&mut self, tag: u8, message: &[u8], mark: u32, share: Option<ShareKey>) -> bool {
         let entry_length = framed(message.len());
         let Ok(stored_length) = u32::try_from(framed(entry_length)) else {
             return false;
@@ -396,7 +480,12 @@ impl Ring {
         if !self.bytes.append(framing.bytes(), message) {
             return false;
         }
-        self.lengths.push_back(stored_length | mark);
+        let stored = Stored {
+            marked: stored_length | mark,
+            share,
+        };
+        self.owned.add(share, stored.length());
+        self.stored.push_back(stored);
         true
     }
 
@@ -413,7 +502,7 @@ impl Ring {
     /// What is taken, or kept for what is sure to come.
     fn used(&self) -> Room {
         Room {
-            entries: self.lengths.len().saturating_add(self.reserved.entries),
+            entries: self.stored.len().saturating_add(self.reserved.entries),
             bytes: self.bytes.len().saturating_add(self.reserved.bytes),
         }
     }
@@ -424,6 +513,45 @@ impl Ring {
         Room {
             entries: of(self.limits.max_entries),
             bytes: of(self.limits.max_bytes),
+        }
+    }
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// What the filter writes by itself.
+    const fn none(standing: Standing) -> Self {
+        Self { standing, share: None }
+    }
+}
+
+// === impl Stored ===
+
+impl Stored {
+    fn length(self) -> usize {
+        to_usize(self.marked & !CHAIN)
+    }
+
+    fn is_chain(self) -> bool {
+        self.marked & CHAIN != 0
+    }
+}
+
+// === impl Owned ===
+
+impl Owned {
+    fn add(&mut self, share: Option<ShareKey>, bytes: usize) {
+        if let Some(share) = share {
+            self.entries.add(share, 1);
+            self.bytes.add(share, bytes);
+        }
+    }
+
+    fn remove(&mut self, share: Option<ShareKey>, bytes: usize) {
+        if let Some(share) = share {
+            self.entries.remove(share, 1);
+            self.bytes.remove(share, bytes);
         }
     }
 }
@@ -515,6 +643,8 @@ mod tests {
     use super::*;
     use crate::audit::counts::{MAX_OPEN_BY_REASON, MAX_OPEN_BY_RULE};
 
+    const VERIFIED: Owner = Owner::none(Standing::Verified);
+    const UNVERIFIED: Owner = Owner::none(Standing::Unverified);
     const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
 
     fn ring(max_entries: usize) -> Ring {
@@ -596,11 +726,8 @@ mod tests {
     fn what_is_stored_reads_back_as_the_contracts_entries() {
         let mut ring = ring(10);
         let event = full_event();
-        assert_eq!(
-            ring.push(&event.encode_to_vec(), Standing::Verified, NOW),
-            Pushed::Stored
-        );
-        ring.push(&[], Standing::Verified, NOW);
+        assert_eq!(ring.push(&event.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
+        ring.push(&[], VERIFIED, NOW);
         let expected = [event, v1::Event::default()].map(v1::entry::Entry::Event);
         assert_eq!(waiting(&ring), expected);
     }
@@ -611,7 +738,7 @@ mod tests {
         for round in 0..2_000 {
             let names = [format!("{round}-a"), format!("{round}-b{}", "x".repeat(100))];
             for name in &names {
-                assert_eq!(ring.push(&encoded(name), Standing::Verified, NOW), Pushed::Stored);
+                assert_eq!(ring.push(&encoded(name), VERIFIED, NOW), Pushed::Stored);
             }
             assert_eq!(waiting(&ring), names.map(|name| event_entry(&name)));
             ring.drop_oldest(2);
@@ -624,7 +751,7 @@ mod tests {
     fn a_peek_keeps_both_limits_and_passes_over_what_was_sent() {
         let mut ring = ring(10);
         for name in ["a", "b", "c", "d"] {
-            ring.push(&encoded(name), Standing::Verified, NOW);
+            ring.push(&encoded(name), VERIFIED, NOW);
         }
         let (entries, bytes) = peek(&ring, Skip::default(), 1, usize::MAX);
         assert_eq!(entries, 1);
@@ -644,18 +771,18 @@ mod tests {
     fn what_does_not_fit_is_counted_in_a_gap_before_the_next_entry() {
         let mut ring = ring(2);
         for name in ["a", "b"] {
-            ring.push(&encoded(name), Standing::Verified, NOW);
+            ring.push(&encoded(name), VERIFIED, NOW);
         }
         assert_eq!(
-            ring.push(&encoded("c"), Standing::Verified, UnixNanos::from_nanos(10)),
+            ring.push(&encoded("c"), VERIFIED, UnixNanos::from_nanos(10)),
             Pushed::Shed
         );
         assert_eq!(
-            ring.push(&encoded("d"), Standing::Verified, UnixNanos::from_nanos(20)),
+            ring.push(&encoded("d"), VERIFIED, UnixNanos::from_nanos(20)),
             Pushed::Shed
         );
         ring.drop_oldest(2);
-        assert_eq!(ring.push(&encoded("e"), Standing::Verified, NOW), Pushed::Stored);
+        assert_eq!(ring.push(&encoded("e"), VERIFIED, NOW), Pushed::Stored);
         let gap = v1::entry::Entry::Gap(v1::Gap {
             shed: 2,
             first_time_unix_nano: 10,
@@ -669,8 +796,8 @@ mod tests {
     #[test]
     fn a_gap_is_recorded_by_the_next_tick_even_if_no_event_follows() {
         let mut ring = ring(1);
-        ring.push(&encoded("a"), Standing::Verified, NOW);
-        ring.push(&encoded("b"), Standing::Verified, NOW);
+        ring.push(&encoded("a"), VERIFIED, NOW);
+        ring.push(&encoded("b"), VERIFIED, NOW);
         ring.drop_oldest(1);
         ring.on_tick(NOW);
         assert!(matches!(waiting(&ring)[..], [v1::entry::Entry::Gap(_)]));
@@ -680,35 +807,29 @@ mod tests {
     fn an_oversized_event_is_shed() {
         let mut ring = ring(10);
         let oversized = event(&"x".repeat(MAX_ENTRY_BYTES));
-        assert_eq!(
-            ring.push(&oversized.encode_to_vec(), Standing::Verified, NOW),
-            Pushed::Shed
-        );
+        assert_eq!(ring.push(&oversized.encode_to_vec(), VERIFIED, NOW), Pushed::Shed);
     }
 
     #[test]
     fn unverified_entries_can_not_fill_the_share_of_verified_ones() {
         let mut ring = ring(8);
         let stored = (0..8)
-            .filter(|_| ring.push(&encoded("u"), Standing::Unverified, NOW) == Pushed::Stored)
+            .filter(|_| ring.push(&encoded("u"), UNVERIFIED, NOW) == Pushed::Stored)
             .count();
         assert_eq!(stored, 6);
         ring.on_tick(NOW);
         assert_eq!(ring.len(), 6, "nor with the gaps they leave");
         ring.drop_oldest(1);
-        assert_eq!(ring.push(&encoded("v"), Standing::Verified, NOW), Pushed::Stored);
+        assert_eq!(ring.push(&encoded("v"), VERIFIED, NOW), Pushed::Stored);
     }
 
     #[test]
     fn a_ring_that_could_not_store_the_next_event_says_so_before() {
         let mut ring = ring(100);
-        assert!(ring.has_room_for_event());
+        assert!(ring.has_room_for_event(None));
         let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
-        while ring.has_room_for_event() {
-            assert_eq!(
-                ring.push(&large.encode_to_vec(), Standing::Verified, NOW),
-                Pushed::Stored
-            );
+        while ring.has_room_for_event(None) {
+            assert_eq!(ring.push(&large.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
         }
         assert_eq!(ring.len(), 4);
     }
@@ -752,7 +873,7 @@ mod tests {
     #[test]
     fn aggregates_wait_while_there_is_no_room_and_lose_no_count() {
         let mut ring = ring(1);
-        ring.push(&encoded("a"), Standing::Verified, NOW);
+        ring.push(&encoded("a"), VERIFIED, NOW);
         ring.count(&denied("charge", "malformed"), NOW);
         assert!(!ring.close());
         ring.drop_oldest(1);
@@ -767,7 +888,7 @@ mod tests {
         for second in 0..(MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as u64 + 10 {
             let now = UnixNanos::from_nanos(second * 1_000_000_000);
             ring.count(&denied("charge", "malformed"), now);
-            ring.push(&encoded("e"), Standing::Verified, now);
+            ring.push(&encoded("e"), VERIFIED, now);
             requests += 2;
         }
         let mut recorded = 0;
@@ -806,10 +927,10 @@ mod tests {
     fn the_longest_chain_goes_before_the_event_that_names_it() {
         let mut ring = roomy();
         assert_eq!(
-            ring.push_chain(&chain(MAX_CHAIN_BYTES), MAX_CHAIN_BYTES, NOW),
+            ring.push_chain(&chain(MAX_CHAIN_BYTES), MAX_CHAIN_BYTES, None, NOW),
             Pushed::Stored
         );
-        ring.push(&encoded("a"), Standing::Verified, NOW);
+        ring.push(&encoded("a"), VERIFIED, NOW);
         let [v1::entry::Entry::Chain(stored), event] = &waiting(&ring)[..] else {
             panic!("a chain and an event")
         };
@@ -820,10 +941,10 @@ mod tests {
     fn a_chain_that_the_control_plane_refuses_stays_out_and_is_counted_once() {
         let mut ring = roomy();
         let bytes = MAX_CHAIN_BYTES + 1;
-        assert_eq!(ring.push_chain(&chain(bytes), bytes, NOW), Pushed::Shed);
+        assert_eq!(ring.push_chain(&chain(bytes), bytes, None, NOW), Pushed::Shed);
         assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
         assert_eq!(ring.shed().chains, 1);
-        assert!(!ring.has_room_for_chain(bytes), "nobody need try again");
+        assert!(!ring.has_room_for_chain(bytes, None), "nobody need try again");
     }
 
     #[test]
@@ -831,7 +952,7 @@ mod tests {
         let mut ring = roomy();
         let stored = |ring: &mut Ring| {
             (0..10)
-                .filter(|_| ring.push_chain(&chain(50_000), 50_000, NOW) == Pushed::Stored)
+                .filter(|_| ring.push_chain(&chain(50_000), 50_000, None, NOW) == Pushed::Stored)
                 .count()
         };
         assert_eq!(stored(&mut ring), 5, "of 1 MiB, 256 KiB");
@@ -852,23 +973,89 @@ mod tests {
     fn chains_stay_out_of_the_half_of_the_ring_that_fills_last() {
         let mut ring = roomy();
         for _ in 0..500 {
-            ring.push(&encoded("a"), Standing::Verified, NOW);
+            ring.push(&encoded("a"), VERIFIED, NOW);
         }
-        assert_eq!(ring.push_chain(&chain(1_000), 1_000, NOW), Pushed::Shed);
-        assert_eq!(ring.push(&encoded("b"), Standing::Verified, NOW), Pushed::Stored);
+        assert_eq!(ring.push_chain(&chain(1_000), 1_000, None, NOW), Pushed::Shed);
+        assert_eq!(ring.push(&encoded("b"), VERIFIED, NOW), Pushed::Stored);
     }
 
     #[test]
     fn room_that_is_kept_is_there_when_the_ring_is_full() {
         let mut ring = ring(10);
         let event = encoded("later");
-        assert!(ring.reserve(event.len(), Standing::Verified));
-        while ring.push(&encoded("a"), Standing::Verified, NOW) == Pushed::Stored {}
+        assert!(ring.reserve(event.len(), VERIFIED));
+        while ring.push(&encoded("a"), VERIFIED, NOW) == Pushed::Stored {}
         assert_eq!((ring.len(), ring.shed().events), (9, 1));
-        assert!(!ring.reserve(event.len(), Standing::Verified));
+        assert!(!ring.reserve(event.len(), VERIFIED));
         // Even though the gap finds none.
-        assert_eq!(ring.push_reserved(&event, event.len(), NOW), Pushed::Stored);
+        assert_eq!(ring.push_reserved(&event, event.len(), None, NOW), Pushed::Stored);
         assert_eq!(waiting(&ring).last(), Some(&event_entry("later")));
+    }
+
+    fn owner(number: u64) -> Owner {
+        Owner {
+            standing: Standing::Verified,
+            share: Some(ShareKey::new(number << 1)),
+        }
+    }
+
+    #[test]
+    fn a_principal_has_no_more_room_than_is_left_free() {
+        let mut ring = ring(100);
+        let mut stored = |owner| {
+            (0..200)
+                .filter(|_| ring.push(&encoded("a"), owner, NOW) == Pushed::Stored)
+                .count()
+        };
+        assert_eq!(stored(owner(1)), 50);
+        assert_eq!(stored(owner(2)), 25);
+        assert_eq!(stored(owner(3)), 12);
+        assert_eq!(stored(owner(1)), 0);
+        ring.drop_oldest(40);
+        assert!(
+            ring.has_room_for_event(owner(1).share),
+            "what is on disk has given its room back"
+        );
+    }
+
+    #[test]
+    fn a_principal_that_has_used_its_room_is_told_so_and_another_is_not() {
+        let mut ring = ring(100);
+        while ring.has_room_for_event(owner(1).share) {
+            assert_eq!(ring.push(&encoded("a"), owner(1), NOW), Pushed::Stored);
+        }
+        assert!(ring.has_room_for_event(owner(2).share) && ring.has_room_for_event(None));
+        assert_eq!(ring.push(&encoded("b"), owner(2), NOW), Pushed::Stored);
+        assert_eq!(ring.shed().events, 0);
+    }
+
+    #[test]
+    fn room_that_is_kept_is_its_principals() {
+        let mut ring = ring(100);
+        let event = encoded("later");
+        let kept = (0..200).filter(|_| ring.reserve(event.len(), owner(1))).count();
+        assert_eq!(kept, 50);
+        assert_eq!(ring.push(&event, owner(1), NOW), Pushed::Shed);
+        for _ in 0..kept {
+            let pushed = ring.push_reserved(&event, event.len(), owner(1).share, NOW);
+            assert_eq!(pushed, Pushed::Stored);
+        }
+        assert_eq!(ring.push(&event, owner(2), NOW), Pushed::Stored);
+        ring.drop_oldest(usize::MAX);
+        assert_eq!(ring.owned.entries.of(ShareKey::new(2)), 0);
+    }
+
+    #[test]
+    fn chains_of_one_principal_leave_room_for_anothers() {
+        let mut ring = roomy();
+        let mut stored = |owner: Owner| {
+            (0..100)
+                .filter(|_| ring.push_chain(&chain(10_000), 10_000, owner.share, NOW) == Pushed::Stored)
+                .count()
+        };
+        let (one, other) = (stored(owner(1)), stored(owner(2)));
+        assert!((12..=13).contains(&one), "half of the chains' quarter: {one}");
+        assert!(other >= 5, "{other}");
     }
 
     #[test]
@@ -901,7 +1088,7 @@ mod tests {
         let rounds = 2_000_000;
         let start = std::time::Instant::now();
         for _ in 0..rounds {
-            if ring.push(std::hint::black_box(&event), Standing::Verified, NOW) == Pushed::Shed {
+            if ring.push(std::hint::black_box(&event), VERIFIED, NOW) == Pushed::Shed {
                 ring.drop_oldest(usize::MAX);
             }
         }

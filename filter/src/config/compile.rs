@@ -12,6 +12,7 @@ use super::{
     Requirement, Rule, duration, file, matching, trust,
 };
 use crate::identity::Part;
+use crate::places::PlaceLimits;
 use crate::replay::MAX_PROOF_WINDOW;
 use crate::request::{HeaderIndex, HeaderNames, folds_to};
 use crate::route::{PathTemplate, Pattern, Routes, Unusable};
@@ -456,9 +457,26 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
         ..default
     };
     let body_bytes = count("limits.body_bytes", limits.body_bytes, 65_536, 0..=1_048_576, problems);
+    let held = PlaceLimits {
+        requests: count(
+            "limits.held_requests",
+            limits.held_requests,
+            1_024,
+            16..=65_536,
+            problems,
+        ),
+        bytes: count(
+            "limits.held_bytes",
+            limits.held_bytes,
+            64 << 20,
+            (4 << 20)..=(1 << 30),
+            problems,
+        ),
+    };
     Limits {
         proof_bytes,
         body_bytes,
+        held,
         proof_clock_skew,
         cache_entries,
         cache_bytes,

@@ -392,6 +392,12 @@ pub(super) struct Limits {
     /// Of a body that a rule reads; a larger one gets 413.
     #[serde(default, deserialize_with = "present")]
     pub(super) body_bytes: Option<Count>,
+    /// Requests that each worker holds for their bodies.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) held_requests: Option<Count>,
+    /// What they may take in memory: their headers, and what has arrived of their bodies.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) held_bytes: Option<Count>,
     /// Verified chains that each worker remembers; 0 turns the cache off.
     #[serde(default, deserialize_with = "present")]
     pub(super) cache_entries: Option<Count>,
@@ -436,7 +442,8 @@ pub(super) struct Audit {
     /// Whether an event says what the client was answered: it is then recorded when that is known.
     #[serde(default)]
     pub(super) response_status: bool,
-    /// Denials on one delegation for one reason that are recorded one by one in a second; further ones are counted.
+    /// Denials of one holder that are recorded one by one in a second, and of one principal four times as many; further ones
+    /// are counted.
     #[serde(default, deserialize_with = "present")]
     pub(super) denials_per_second: Option<Count>,
 }

@@ -24,6 +24,7 @@ use credence_delegation::{Algorithms, TrustAnchors};
 
 use crate::arguments::ArgumentMapping;
 use crate::identity::{IdentityHeaders, Part};
+use crate::places::PlaceLimits;
 use crate::request::HeaderNames;
 use crate::route::Routes;
 use crate::target::{Tolerated, ToleratedHosts};
@@ -169,6 +170,8 @@ pub struct Limits {
     pub proof_bytes: usize,
     /// Bytes of a body that a rule reads.
     pub body_bytes: usize,
+    /// Requests that are held for their bodies.
+    pub held: PlaceLimits,
     /// Seconds that a holder's clock may be ahead of ours: later proofs are refused, and for so long after the start of
     /// the process every proof is, because it may have been used before. At most the proof window.
     pub proof_clock_skew: u64,
@@ -203,7 +206,7 @@ pub struct Audit {
     pub arguments: RecordedArguments,
     /// Whether events wait for the answer to their request.
     pub response_status: bool,
-    /// Denials of one chain, for one reason, that are events of their own in a second.
+    /// Denials of one holder that are events of their own in a second; of one principal, four times as many.
     pub denials_per_second: usize,
 }
 

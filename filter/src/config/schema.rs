@@ -160,6 +160,8 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ("limits.delegation_bytes", count(1_024, 262_144, 32_768)),
         ("limits.proof_bytes", count(512, 65_536, 8_192)),
         ("limits.body_bytes", count(0, 1 << 20, 65_536)),
+        ("limits.held_requests", count(16, 65_536, 1_024)),
+        ("limits.held_bytes", count(4 << 20, 1 << 30, 64 << 20)),
         ("limits.delegation_depth", count(0, 8, 8)),
         ("limits.cache_entries", count(0, 1_000_000, 4_096)),
         ("limits.refused_entries", count(0, 1_000_000, 4_096)),

@@ -76,6 +76,10 @@ fn what_is_left_out_has_its_documented_default() {
     let limits = Limits {
         proof_bytes: 8_192,
         body_bytes: 65_536,
+        held: PlaceLimits {
+            requests: 1_024,
+            bytes: 64 << 20,
+        },
         proof_clock_skew: 5,
         cache_entries: 4_096,
         cache_bytes: 33_554_432,
@@ -109,7 +113,7 @@ fn every_setting_can_be_set() {
                    "max_token_lifetime": "1h", "headers": {"delegation": "authority", "proof": "authority-proof"},
                    "identity": {"filter_state": ["subject", "id"]},
                    "limits": {"delegation_bytes": 4096, "proof_bytes": 1024, "delegation_depth": 2.0,
-                              "cache_entries": 0.0, "cache_bytes": 1.0e6},
+                              "cache_entries": 0.0, "cache_bytes": 1.0e6, "held_requests": 100, "held_bytes": 8388608},
                    "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "full",
                              "response_status": true, "denials_per_second": 7},
                    "audience""#,
@@ -136,6 +140,11 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.limits.verification.token_bytes, 4_096);
     assert_eq!(policy.limits.verification.token_lifetime, 3_600);
     assert_eq!((policy.limits.cache_entries, policy.limits.cache_bytes), (0, 1_000_000));
+    let held = PlaceLimits {
+        requests: 100,
+        bytes: 8 << 20,
+    };
+    assert_eq!(policy.limits.held, held);
     assert_eq!(policy.audit.on_overflow, Overflow::Deny);
     assert_eq!(policy.audit.arguments, RecordedArguments::Full);
     assert_eq!(
@@ -576,6 +585,18 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
         ),
         (
             r#""default": "deny""#,
+            r#""limits": {"held_requests": 1}"#,
+            "limits.held_requests",
+            "1 is out of range; write 16 to 65536",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""limits": {"held_bytes": 65536}"#,
+            "limits.held_bytes",
+            "65536 is out of range; write 4194304 to 1073741824",
+        ),
+        (
+            r#""default": "deny""#,
             r#""pop_window": "1500ms""#,
             "pop_window",
             "1500ms is not a whole number of seconds",
@@ -776,6 +797,8 @@ fn every_field_is_documented() {
         "delegation_bytes",
         "proof_bytes",
         "delegation_depth",
+        "held_requests",
+        "held_bytes",
         "cache_entries",
         "cache_bytes",
         "refused_entries",

@@ -89,16 +89,13 @@ impl Clerk {
     }
 
     /// What a decision needs of the world.
-    pub(super) fn world<'w>(&self, began: Began, watch: &'w Watch) -> RequestWorld<'w> {
-        let can_record = self.books.as_ref().is_none_or(|books| {
-            let ring = &books.evidence.ring;
-            ring.overflow() == audit::Overflow::Shed || ring.has_room_for_event()
-        });
+    pub(super) fn world<'w>(&'w self, began: Began, watch: &'w Watch) -> RequestWorld<'w> {
+        let ring = self.books.as_ref().map(|books| &books.evidence.ring);
         RequestWorld {
             now: began.wall,
             freshness: watch.freshness(began.monotonic),
             watch,
-            can_record,
+            must_record_in: ring.filter(|ring| ring.overflow() == audit::Overflow::Deny),
         }
     }
 
@@ -374,17 +371,22 @@ impl Books {
     ) {
         let ring = &mut self.evidence.ring;
         match self.recorder.record(verdict, request, began.wall, decision_ns) {
-            Record::Event(event, standing) => {
-                if let Some(chain) = &verdict.findings.chain
+            Record::Event {
+                event,
+                owner,
+                with_chain,
+            } => {
+                if with_chain
+                    && let Some(chain) = &verdict.findings.chain
                     && chain.reported.get() != Reported::Sent
                     && let Field::Once(presented) = request.delegation
                 {
                     report_chain(ring, chain, presented, began.wall);
                 }
                 match &mut self.pending {
-                    Some(pending) => pending.hold(stream, event, standing, ring, began.monotonic, began.wall),
+                    Some(pending) => pending.hold(stream, event, owner, ring, began.monotonic, began.wall),
                     None => {
-                        ring.push(event, standing, began.wall);
+                        ring.push(event, owner, began.wall);
                     }
                 }
             }
@@ -477,10 +479,11 @@ impl From<audit::Action> for Deed {
 /// Puts a chain before the first event that names it. One that finds no room is counted as missing, once, and goes before a
 /// later event.
 fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
-    let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len()) {
+    let share = Some(chain.sharers.principal);
+    let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len(), share) {
         Pushed::Shed
     } else {
-        ring.push_chain(&Recorder::presented(chain, presented), presented.len(), wall)
+        ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall)
     };
     chain.reported.set(match reported {
         Pushed::Stored => Reported::Sent,

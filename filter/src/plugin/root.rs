@@ -19,6 +19,7 @@ use crate::holding::{Holding, Piece};
 use crate::host::calls::{self, BufferType, HostError, LogLevel, MapType};
 use crate::host::{Flow, RootId, StreamId};
 use crate::metrics::{Counter, DecisionCounters, Gauge, Histogram, Level, Metrics};
+use crate::places::{Claim, NoPlace, Place, PlaceLimits, Places};
 use crate::replay::ReplayMemory;
 use crate::request::Request;
 use crate::revocation::{Freshness, Watch};
@@ -28,8 +29,10 @@ pub(super) struct Root {
     engine: Engine,
     /// Requests that wait for their bodies.
     held: Holding<StreamId, Waiting>,
+    held_places: Places,
     /// Requests that wait for the VM's first snapshot.
     unready: Awaiting<StreamId, Unready>,
+    unready_places: Places,
     /// Which of the VM's watches this configuration relies on.
     pub(super) watch: WatchId,
     pub(super) clerk: Clerk,
@@ -43,6 +46,7 @@ pub(super) struct Root {
 /// A request that waits for its body. Nothing of it changes meanwhile: it stands here, and nobody else gets to see it.
 struct Waiting {
     held: Held,
+    place: Place,
     began: Began,
     /// Its headers, as the host handed them over.
     serialized: Vec<u8>,
@@ -51,6 +55,7 @@ struct Waiting {
 /// A request that waits for the VM's first snapshot. Its headers stand here too, and its body waits in Envoy.
 struct Unready {
     rule_index: usize,
+    place: Place,
     began: Began,
     /// Its headers, as the host handed them over.
     serialized: Vec<u8>,
@@ -132,6 +137,8 @@ impl Root {
                 hits: 0,
             },
             snapshot_wait: policy.wait_for_snapshot,
+            held_places: Places::new(calls::random()?, policy.limits.held),
+            unready_places: Places::new(calls::random()?, unready_limits(policy.limits.held)),
             engine: Engine::new(policy, calls::random()?, replay),
             held: Holding::new(),
             unready: Awaiting::new(),
@@ -169,6 +176,12 @@ impl Root {
         metrics: &mut Metrics,
     ) -> Flow {
         let is_too_large = size > self.engine.policy().limits.body_bytes;
+        let Self { held, held_places, .. } = self;
+        if let Some(Waiting { place, serialized, .. }) = held.waiting(stream)
+            && !held_places.grow(place, held_bytes(serialized).saturating_add(size))
+        {
+            return self.turn_away(stream, metrics);
+        }
         self.on_piece(stream, is_complete || is_too_large, watch, metrics)
     }
 
@@ -197,6 +210,36 @@ impl Root {
         let flow = calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))
             .and_then(|body| self.conclude(stream, waiting, &body, watch, metrics))
             .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
+        if flow == Flow::Continue {
+            self.held.release(stream);
+        }
+        flow
+    }
+
+    /// Denies a held request whose body takes more memory than there is for it.
+    fn turn_away(&mut self, stream: StreamId, metrics: &mut Metrics) -> Flow {
+        let Piece::Decides(waiting) = self.held.piece(stream, true) else {
+            return Flow::Pause;
+        };
+        let Waiting {
+            held,
+            place,
+            began,
+            serialized,
+        } = waiting;
+        self.held_places.release(place);
+        let now = match self.clerk.begin() {
+            Ok(now) => now.after(began),
+            Err(error) => return self.clerk.refuse(&error, metrics),
+        };
+        let flow = match Request::parse(&serialized, &self.clerk.headers, true) {
+            Ok(request) => {
+                let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
+                self.clerk.conclude(verdict, &request, stream, now, Ok(()), metrics)
+            }
+            Err(error) => self.clerk.refuse_unread(&error.into(), now, metrics),
+        };
+        // In shadow.
         if flow == Flow::Continue {
             self.held.release(stream);
         }
@@ -255,8 +298,12 @@ impl Root {
         metrics: &mut Metrics,
     ) -> Result<Flow, HostError> {
         let Unready {
-            serialized, has_body, ..
+            serialized,
+            has_body,
+            place,
+            ..
         } = unready;
+        self.unready_places.release(place);
         // The wait was none of the filter's time.
         let began = self.clerk.begin()?;
         let request = match Request::parse(&serialized, &self.clerk.headers, has_body) {
@@ -274,6 +321,7 @@ impl Root {
 
     /// Records a request that went away while it waited for the first snapshot.
     fn give_up_unready(&mut self, stream: StreamId, unready: Unready, metrics: &mut Metrics) {
+        self.unready_places.release(unready.place);
         match Request::parse(&unready.serialized, &self.clerk.headers, unready.has_body) {
             Ok(request) => {
                 let verdict = self.engine.give_up_unready(unready.rule_index);
@@ -288,9 +336,11 @@ impl Root {
     fn give_up(&mut self, stream: StreamId, waiting: Waiting, metrics: &mut Metrics) {
         let Waiting {
             held,
+            place,
             began,
             serialized,
         } = waiting;
+        self.held_places.release(place);
         match Request::parse(&serialized, &self.clerk.headers, true) {
             Ok(request) => {
                 let verdict = self.engine.turn_away(held, Reason::BodyIncomplete);
@@ -316,45 +366,62 @@ impl Root {
         // First, on every path: what only we may say, nobody else has said.
         let stripped = strip(&request);
         let mut world = self.clerk.world(began, watch);
-        let verdict = match self.engine.decide(&request, &mut world) {
-            Outcome::Decided(verdict) => match verdict.rule_index {
-                Some(rule_index)
-                    if !self.snapshot_wait.is_zero()
-                        && Engine::is_unready(&verdict, has_body)
-                        && self.unready.len() < MAX_UNREADY
-                        && self.held.len().saturating_add(self.unready.len()) < MAX_HELD =>
-                {
-                    stripped?;
-                    let unready = Unready {
-                        rule_index,
-                        began,
-                        serialized,
-                        has_body,
-                    };
-                    self.unready
-                        .hold(stream, began.monotonic.plus(self.snapshot_wait), unready);
-                    return Ok(Flow::Hold);
+        match self.engine.decide(&request, &mut world) {
+            Outcome::Decided(verdict) => {
+                let may_wait = !self.snapshot_wait.is_zero() && Engine::is_unready(&verdict, has_body);
+                let rule_index = verdict.rule_index.filter(|_| may_wait);
+                let waiting = rule_index.and_then(|rule_index| {
+                    let place = self.unready_places.take(&claim(&serialized)).ok()?;
+                    Some((rule_index, place))
+                });
+                let Some((rule_index, place)) = waiting else {
+                    let flow = self.clerk.conclude(verdict, &request, stream, began, stripped, metrics);
+                    calls::recycle(serialized);
+                    return Ok(flow);
+                };
+                if let Err(error) = stripped {
+                    self.unready_places.release(place);
+                    return Err(error);
                 }
-                Some(_) | None => verdict,
-            },
+                let unready = Unready {
+                    rule_index,
+                    place,
+                    began,
+                    serialized,
+                    has_body,
+                };
+                self.unready
+                    .hold(stream, began.monotonic.plus(self.snapshot_wait), unready);
+                Ok(Flow::Hold)
+            }
             Outcome::NeedsBody(held) => {
-                if self.held.len().saturating_add(self.unready.len()) >= MAX_HELD {
-                    let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
-                    return Ok(self.clerk.conclude(verdict, &request, stream, began, stripped, metrics));
+                let proof = held.proof();
+                let taken = self.held_places.take(&Claim {
+                    sharers: Some(held.sharers()),
+                    proof: proof.as_ref().map(|(holder, id)| (holder, *id)),
+                    ..claim(&serialized)
+                });
+                let place = match taken {
+                    Ok(place) => place,
+                    Err(no_place) => {
+                        let verdict = self.engine.turn_away(held, reason_of(no_place));
+                        return Ok(self.clerk.conclude(verdict, &request, stream, began, stripped, metrics));
+                    }
+                };
+                if let Err(error) = stripped {
+                    self.held_places.release(place);
+                    return Err(error);
                 }
-                stripped?;
                 let waiting = Waiting {
                     held,
+                    place,
                     began: began.paused(),
                     serialized,
                 };
                 self.held.hold(stream, waiting);
-                return Ok(Flow::AwaitBody);
+                Ok(Flow::AwaitBody)
             }
-        };
-        let flow = self.clerk.conclude(verdict, &request, stream, began, stripped, metrics);
-        calls::recycle(serialized);
-        Ok(flow)
+        }
     }
 
     fn conclude(
@@ -367,9 +434,11 @@ impl Root {
     ) -> Result<Flow, HostError> {
         let Waiting {
             held,
+            place,
             began,
             serialized,
         } = waiting;
+        self.held_places.release(place);
         // The wait was none of the filter's time, but things may have changed in it.
         let now = self.clerk.begin()?.after(began);
         let request = match Request::parse(&serialized, &self.clerk.headers, true) {
@@ -581,11 +650,40 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// How long requests that are held for their bodies keep a replaced configuration.
 const HELD_LIMIT: Duration = Duration::from_secs(30);
 
-/// Requests that one configuration holds at a time, in each VM, for their bodies or for the first snapshot. Each costs its
-/// headers, up to Envoy's own limit of 60 KiB; the body waits in Envoy.
-const MAX_HELD: usize = 1024;
+/// A request that asks for a place, by what is known of each.
+fn claim(serialized: &[u8]) -> Claim<'static> {
+    // A number of eight bytes, the least significant first.
+    let connection = calls::property(&["connection", "id"]).ok().flatten();
+    let connection = connection.and_then(|id| <[u8; 8]>::try_from(id).ok());
+    Claim {
+        connection: connection.map(u64::from_le_bytes),
+        bytes: held_bytes(serialized),
+        ..Claim::default()
+    }
+}
 
-/// Of these, requests that wait for the first snapshot: as many as are settled within four ticks.
+/// What the headers of a held request take: they are here, and in Envoy.
+fn held_bytes(serialized: &[u8]) -> usize {
+    serialized.len().saturating_mul(2)
+}
+
+fn reason_of(no_place: NoPlace) -> Reason {
+    match no_place {
+        NoPlace::Taken => Reason::TooManyHeld,
+        NoPlace::ProofHeld => Reason::ProofReplayed,
+    }
+}
+
+/// Requests that wait for the first snapshot have a quarter as many places beside the others, and no more of them than are
+/// settled within four ticks.
+fn unready_limits(held: PlaceLimits) -> PlaceLimits {
+    PlaceLimits {
+        requests: held.requests.div_ceil(4).min(MAX_UNREADY),
+        bytes: held.bytes.div_ceil(4),
+    }
+}
+
+/// Requests that wait for the first snapshot at most.
 const MAX_UNREADY: usize = 256;
 
 /// Held requests that are settled in one callback. Envoy answers them when it ends, the next from within the end of the one

@@ -2,18 +2,21 @@
 
 use credence_delegation::revocation::RevocationView;
 
+use crate::audit::Ring;
 use crate::clock::UnixNanos;
 use crate::engine::World;
 use crate::host::calls::{self, INSERT_IF_ABSENT, Written};
 use crate::replay::{SharedStore, StoreFailure, Version};
 use crate::revocation::{CacheKeys, Freshness, Watch};
+use crate::shares::ShareKey;
 
 /// The world as it is when a request arrives.
 pub(super) struct RequestWorld<'a> {
     pub(super) now: UnixNanos,
     pub(super) freshness: Freshness,
     pub(super) watch: &'a Watch,
-    pub(super) can_record: bool,
+    /// The ring, if what finds no room there is denied.
+    pub(super) must_record_in: Option<&'a Ring>,
 }
 
 /// Envoy's shared data: one map for all VMs of the process with the same `vm_id`.
@@ -50,8 +53,9 @@ impl World for RequestWorld<'_> {
         calls::property(&["xds", "cluster_name"]).ok()?
     }
 
-    fn can_record(&self) -> bool {
-        self.can_record
+    fn can_record(&self, principal: Option<ShareKey>) -> bool {
+        self.must_record_in
+            .is_none_or(|ring| ring.has_room_for_event(principal))
     }
 }
 

@@ -1,0 +1,287 @@
+//! Places for requests that are held, and the memory that they take: how much there is, and whose it is.
+//!
+//! No user of them, be it a principal, a holder or a connection, has more than is left free. One alone has half of them at
+//! most, two a third each, and the next one still finds some.
+
+use std::collections::BTreeSet;
+use std::hash::Hasher;
+
+use credence_delegation::Thumbprint;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::shares::{ShareKey, Sharers, Shares};
+
+/// The places of one configuration in one VM.
+#[derive(Debug)]
+pub struct Places {
+    secret: [u8; 16],
+    limits: PlaceLimits,
+    requests: usize,
+    bytes: usize,
+    requests_of: Shares,
+    bytes_of: Shares,
+    /// Proofs of the requests that are held: one proof holds one place.
+    proofs: BTreeSet<u64>,
+}
+
+/// How many requests may be held, and how much memory they may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaceLimits {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes of their headers and of what has arrived of their bodies.
+    pub bytes: usize,
+}
+
+/// A request that asks for a place.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Claim<'a> {
+    /// The principal whose delegation it shows, and that delegation's holder.
+    pub sharers: Option<Sharers>,
+    /// Envoy's number of the connection it came by, if Envoy tells.
+    pub connection: Option<u64>,
+    /// The key that signed its proof, and the proof's id.
+    pub proof: Option<(&'a Thumbprint, &'a str)>,
+    /// Bytes of memory that it takes already.
+    pub bytes: usize,
+}
+
+/// One place. It is taken until [`Places::release`].
+#[derive(Debug)]
+#[must_use = "a place that is not released is lost"]
+pub struct Place {
+    users: [Option<ShareKey>; 3],
+    proof: Option<u64>,
+    bytes: usize,
+}
+
+/// Why a request gets no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPlace {
+    /// All are taken, or so many that its users have no right to another.
+    Taken,
+    /// Its proof holds one already.
+    ProofHeld,
+}
+
+impl Places {
+    /// All are free. `secret` is random and stays in this VM.
+    pub fn new(secret: [u8; 16], limits: PlaceLimits) -> Self {
+        Self {
+            secret,
+            limits,
+            requests: 0,
+            bytes: 0,
+            requests_of: Shares::new(),
+            bytes_of: Shares::new(),
+            proofs: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a place.
+    ///
+    /// # Errors
+    /// [`NoPlace`]; the request is to be denied.
+    pub fn take(&mut self, claim: &Claim<'_>) -> Result<Place, NoPlace> {
+        let users = [
+            claim.sharers.map(|sharers| sharers.principal),
+            claim.sharers.map(|sharers| sharers.holder),
+            // Those of whose connection nothing is known share one.
+            Some(self.connection(claim.connection)),
+        ];
+        let requests = self.requests.saturating_add(1);
+        let free = self.limits.requests.checked_sub(requests).ok_or(NoPlace::Taken)?;
+        let leaves_enough = |user: &ShareKey| self.requests_of.of(*user) <= free;
+        if !users.iter().flatten().all(leaves_enough) || !self.has_room(&users, claim.bytes) {
+            return Err(NoPlace::Taken);
+        }
+        let proof = claim.proof.map(|(holder, id)| self.proof(holder, id));
+        if proof.is_some_and(|proof| !self.proofs.insert(proof)) {
+            return Err(NoPlace::ProofHeld);
+        }
+        self.requests = requests;
+        users.iter().flatten().for_each(|user| self.requests_of.add(*user, 1));
+        let mut place = Place { users, proof, bytes: 0 };
+        self.add_bytes(&mut place, claim.bytes);
+        Ok(place)
+    }
+
+    /// A held request takes `bytes` of memory by now. `false` if that is more than it may: then it is to be denied.
+    #[must_use]
+    pub fn grow(&mut self, place: &mut Place, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(place.bytes);
+        let has_room = self.has_room(&place.users, more);
+        if has_room {
+            self.add_bytes(place, more);
+        }
+        has_room
+    }
+
+    /// A request is held no longer.
+    pub fn release(&mut self, place: Place) {
+        let Place { users, proof, bytes } = place;
+        self.requests = self.requests.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        for user in users.into_iter().flatten() {
+            self.requests_of.remove(user, 1);
+            self.bytes_of.remove(user, bytes);
+        }
+        if let Some(proof) = proof {
+            self.proofs.remove(&proof);
+        }
+    }
+
+    fn has_room(&self, users: &[Option<ShareKey>; 3], more: usize) -> bool {
+        let free = self.limits.bytes.checked_sub(self.bytes.saturating_add(more));
+        free.is_some_and(|free| users.iter().flatten().all(|user| self.bytes_of.of(*user) <= free))
+    }
+
+    fn add_bytes(&mut self, place: &mut Place, more: usize) {
+        place.bytes = place.bytes.saturating_add(more);
+        self.bytes = self.bytes.saturating_add(more);
+        for user in place.users.into_iter().flatten() {
+            self.bytes_of.add(user, more);
+        }
+    }
+
+    fn connection(&self, number: Option<u64>) -> ShareKey {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        if let Some(number) = number {
+            hasher.write_u64(number);
+        }
+        ShareKey::new(hasher.finish128().h1)
+    }
+
+    fn proof(&self, holder: &Thumbprint, id: &str) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        hasher.write(holder.as_bytes());
+        hasher.write(id.as_bytes());
+        hasher.finish128().h1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn places() -> Places {
+        let limits = PlaceLimits {
+            requests: 100,
+            bytes: 100_000,
+        };
+        Places::new([7; 16], limits)
+    }
+
+    fn claim(principal: &str, holder: u8, connection: u64) -> Claim<'static> {
+        let chain = samples::chain_for(principal);
+        let thumbprint = samples::key(holder).public().thumbprint();
+        Claim {
+            sharers: Some(Sharers::new(&[1; 16], chain.principal(), &thumbprint)),
+            connection: Some(connection),
+            ..Claim::default()
+        }
+    }
+
+    /// How many places the claims get, if they are made again and again.
+    fn taken(places: &mut Places, claims: &[Claim<'_>]) -> usize {
+        let claims = claims.iter().cycle().take(300);
+        claims.filter_map(|claim| places.take(claim).ok()).count()
+    }
+
+    #[test]
+    fn one_holder_has_half_of_the_places_and_the_next_ones_still_find_some() {
+        let mut places = places();
+        assert_eq!(
+            taken(&mut places, &[claim("mallory", 2, 1), claim("mallory", 2, 2)]),
+            50
+        );
+        assert_eq!(taken(&mut places, &[claim("ada", 3, 3)]), 25);
+        assert_eq!(taken(&mut places, &[claim("bob", 4, 4)]), 13);
+    }
+
+    #[test]
+    fn neither_new_keys_nor_new_connections_get_a_principal_more() {
+        let mut places = places();
+        let claims: Vec<_> = (2..60)
+            .map(|number| claim("mallory", number, u64::from(number)))
+            .collect();
+        assert_eq!(taken(&mut places, &claims), 50);
+        assert_eq!(taken(&mut places, &[claim("ada", 3, 3)]), 25);
+    }
+
+    #[test]
+    fn one_connection_has_half_of_the_places_whoever_it_speaks_for() {
+        let mut places = places();
+        let names: Vec<String> = (0..60).map(|number| format!("agent-{number}")).collect();
+        let claims: Vec<_> = names.iter().map(|name| claim(name, 2, 1)).collect();
+        assert_eq!(taken(&mut places, &claims), 50);
+        assert!(places.take(&claim("agent-1", 2, 2)).is_ok(), "over another connection");
+        // Before anything is verified a connection is all that is known.
+        let unknown = Claim::default();
+        assert!(taken(&mut places, &[unknown]) < 50);
+    }
+
+    #[test]
+    fn a_proof_that_holds_a_place_gets_no_other_until_that_is_released() {
+        let mut places = places();
+        let (holder, other) = (
+            samples::key(2).public().thumbprint(),
+            samples::key(3).public().thumbprint(),
+        );
+        let with = |holder, id| Claim {
+            proof: Some((holder, id)),
+            ..claim("ada", 2, 1)
+        };
+        let place = places.take(&with(&holder, "a")).unwrap();
+        assert_eq!(places.take(&with(&holder, "a")).unwrap_err(), NoPlace::ProofHeld);
+        assert!(places.take(&with(&holder, "b")).is_ok(), "another proof");
+        assert!(places.take(&with(&other, "a")).is_ok(), "another holder's");
+        places.release(place);
+        assert!(places.take(&with(&holder, "a")).is_ok());
+    }
+
+    #[test]
+    fn bytes_are_shared_out_as_places_are_and_come_back() {
+        let mut places = places();
+        let (mallory, ada) = (claim("mallory", 2, 1), claim("ada", 3, 2));
+        let mut large = places
+            .take(&Claim {
+                bytes: 1_000,
+                ..mallory
+            })
+            .unwrap();
+        assert!(places.grow(&mut large, 50_000));
+        assert!(!places.grow(&mut large, 90_000), "more than is left free");
+        assert_eq!(
+            places
+                .take(&Claim {
+                    bytes: 1_000,
+                    ..mallory
+                })
+                .unwrap_err(),
+            NoPlace::Taken
+        );
+        let mut small = places.take(&Claim { bytes: 1_000, ..ada }).unwrap();
+        assert!(places.grow(&mut small, 20_000));
+        places.release(large);
+        places.release(small);
+        assert_eq!((places.requests, places.bytes), (0, 0));
+        assert_eq!(taken(&mut places, &[mallory]), 50);
+    }
+
+    #[test]
+    fn all_places_are_taken_at_last() {
+        let mut places = places();
+        let names: Vec<String> = (0..300).map(|number| format!("agent-{number}")).collect();
+        let claims: Vec<_> = names
+            .iter()
+            .zip(0..)
+            .map(|(name, connection)| claim(name, 2, connection))
+            .collect();
+        let held: Vec<_> = claims.iter().filter_map(|claim| places.take(claim).ok()).collect();
+        // The last ones only for a user that has none.
+        assert_eq!(held.len(), 100);
+        assert_eq!(places.take(&claim("new", 3, 999)).unwrap_err(), NoPlace::Taken);
+    }
+}

@@ -1,0 +1,180 @@
+//! How much of something limited each user of it has.
+//!
+//! A count-min sketch (Cormode and Muthukrishnan, 2005): two rows of counters, and a user has one counter in each, chosen
+//! by a keyed hash. Its size is fixed, so that no number of users fills it up. A user never seems to have less than it
+//! has, and more only if it meets others in both rows: one of a million pairs does, and none can tell which.
+
+use std::hash::Hasher;
+use std::num::NonZeroU32;
+
+use credence_delegation::{Principal, Thumbprint};
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+/// Amounts by user.
+#[derive(Debug)]
+pub struct Shares {
+    /// The rows, one after the other.
+    counters: Vec<u32>,
+}
+
+/// One user: a principal, a holder or a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareKey(NonZeroU32);
+
+/// The users that a delegation stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharers {
+    /// The principal.
+    pub principal: ShareKey,
+    /// The principal and the leaf's holder key.
+    pub holder: ShareKey,
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// Nobody has anything.
+    pub fn new() -> Self {
+        Self {
+            counters: vec![0; SLOTS.saturating_mul(2)],
+        }
+    }
+
+    /// How much a user has, at most.
+    pub fn of(&self, user: ShareKey) -> usize {
+        let amounts = user.slots().map(|slot| self.counters.get(slot).copied().unwrap_or(0));
+        amounts.into_iter().min().map_or(0, |amount| amount as usize)
+    }
+
+    /// The user has so much more.
+    pub fn add(&mut self, user: ShareKey, amount: usize) {
+        self.change(user, amount, u32::saturating_add);
+    }
+
+    /// The user has so much less. It must have been added before.
+    pub fn remove(&mut self, user: ShareKey, amount: usize) {
+        self.change(user, amount, u32::saturating_sub);
+    }
+
+    /// Nobody has anything any more.
+    pub fn clear(&mut self) {
+        self.counters.fill(0);
+    }
+
+    fn change(&mut self, user: ShareKey, amount: usize, change: impl Fn(u32, u32) -> u32) {
+        let amount = u32::try_from(amount).unwrap_or(u32::MAX);
+        for slot in user.slots() {
+            if let Some(counter) = self.counters.get_mut(slot) {
+                *counter = change(*counter, amount);
+            }
+        }
+    }
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl ShareKey ===
+
+impl ShareKey {
+    /// The user with this hash, which must be uniform and keyed with a secret of this VM.
+    pub fn new(hash: u64) -> Self {
+        // The lowest bit only keeps it from being zero.
+        Self(NonZeroU32::MIN | hash as u32)
+    }
+
+    /// The same user in another role, in which it does not use up what it has in the first.
+    #[must_use]
+    pub fn in_role(self, role: u32) -> Self {
+        Self::new(u64::from(self.0.get() ^ role.wrapping_mul(SPREAD)))
+    }
+
+    /// The user's counter in each row.
+    fn slots(self) -> [usize; 2] {
+        let mask = SLOTS.saturating_sub(1);
+        let hash = self.0.get() as usize;
+        [(hash >> 1) & mask, (hash >> (1 + SLOT_BITS)) & mask | SLOTS]
+    }
+}
+
+// === impl Sharers ===
+
+impl Sharers {
+    /// Those of a delegation. `secret` is random and stays in this VM.
+    pub fn new(secret: &[u8; 16], principal: &Principal, holder: &Thumbprint) -> Self {
+        let mut hasher = SipHasher24::new_with_key(secret);
+        // The length first, so that no two principals are the same text.
+        hasher.write_usize(principal.issuer.len());
+        hasher.write(principal.issuer.as_bytes());
+        if let Some(subject) = &principal.subject {
+            hasher.write_u8(1);
+            hasher.write(subject.as_bytes());
+        }
+        let principal = ShareKey::new(hasher.finish128().h1);
+        hasher.write(holder.as_bytes());
+        Self {
+            principal,
+            holder: ShareKey::new(hasher.finish128().h1),
+        }
+    }
+}
+
+/// Counters of a row: a power of two.
+const SLOTS: usize = 1 << SLOT_BITS;
+
+const SLOT_BITS: u32 = 10;
+
+/// 2^32 divided by the golden ratio, odd.
+const SPREAD: u32 = 0x9E37_79B9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn each_user_has_what_it_was_given() {
+        let mut shares = Shares::new();
+        let [one, other] = [11, 5 << 11].map(ShareKey::new);
+        shares.add(one, 5);
+        shares.add(other, 2);
+        shares.add(one, 1);
+        assert_eq!((shares.of(one), shares.of(other)), (6, 2));
+        shares.remove(one, 4);
+        assert_eq!((shares.of(one), shares.of(one.in_role(1))), (2, 0));
+        shares.clear();
+        assert_eq!((shares.of(one), shares.of(other)), (0, 0));
+    }
+
+    #[test]
+    fn a_thousand_users_seldom_seem_to_have_what_others_have() {
+        let mut shares = Shares::new();
+        let users: Vec<ShareKey> = (0..1_000_u64)
+            .map(|user| ShareKey::new(user.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20))
+            .collect();
+        users.iter().for_each(|user| shares.add(*user, 1));
+        assert!(users.iter().all(|user| shares.of(*user) >= 1));
+        let exact = users.iter().filter(|user| shares.of(**user) == 1).count();
+        assert!(exact > 500, "{exact}");
+    }
+
+    #[test]
+    fn principals_and_their_holders_are_told_apart() {
+        let holder = |number| samples::key(number).public().thumbprint();
+        let principal = |subject: Option<&str>| Principal {
+            issuer: "https://id.example".to_owned(),
+            subject: subject.map(str::to_owned),
+        };
+        let of = |subject, number| Sharers::new(&[3; 16], &principal(subject), &holder(number));
+        assert_eq!(of(Some("ada"), 1), of(Some("ada"), 1));
+        assert_eq!(of(Some("ada"), 1).principal, of(Some("ada"), 2).principal);
+        assert_ne!(of(Some("ada"), 1).holder, of(Some("ada"), 2).holder);
+        assert_ne!(of(Some("ada"), 1).principal, of(Some("bob"), 1).principal);
+        assert_ne!(of(None, 1).principal, of(Some(""), 1).principal);
+        let elsewhere = Sharers::new(&[4; 16], &principal(None), &holder(1));
+        assert_ne!(of(None, 1).principal, elsewhere.principal, "another VM");
+    }
+}
