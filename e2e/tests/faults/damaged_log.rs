@@ -86,7 +86,8 @@ fn that_is_cut_off_within_what_was_acknowledged_is_not_served() {
     let mut case = Case::begin();
     let noted = case.data().join("log/head");
     waiting::until("the control plane to note how far the log goes", || {
-        Ok(fs::read_to_string(&noted).ok().filter(|note| note.starts_with("1 ")))
+        let is_of_one = |note: &String| note.lines().last().is_some_and(|line| line.starts_with("1 "));
+        Ok(fs::read_to_string(&noted).ok().filter(is_of_one))
     })
     .unwrap();
     case.stack.control_plane.kill().unwrap();
