@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use common::Workbench;
+use common::{Ran, Workbench};
 
 const SERVE: [&str; 9] = [
     "serve",
@@ -33,7 +33,27 @@ struct Served {
 impl Served {
     fn start(bench: &Workbench) -> Self {
         let arguments = [&SERVE[..], &["--operator-token-file", "token"]].concat();
-        let mut child = bench.command(&arguments).spawn().unwrap();
+        Self::spawn(bench.command(&arguments))
+    }
+
+    /// Under a limit of so many kibibytes that a file may have.
+    fn start_with_file_size_limit(bench: &Workbench, kibibytes: u64) -> Self {
+        let arguments = [&SERVE[..], &["--operator-token-file", "token"]].concat();
+        let program = bench.command(&arguments);
+        let mut limited = Command::new("bash");
+        limited
+            .args(["-c", &format!("ulimit -f {kibibytes} && exec \"$0\" \"$@\"")])
+            .arg(program.get_program())
+            .args(program.get_args())
+            .current_dir(program.get_current_dir().unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self::spawn(limited)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let stderr = child.stderr.take();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut http = String::new();
@@ -50,6 +70,10 @@ impl Served {
     }
 
     fn revoke(&self, bench: &Workbench) {
+        self.try_revoke(bench).succeeded();
+    }
+
+    fn try_revoke(&self, bench: &Workbench) -> Ran {
         let place = [
             "--control-plane",
             &format!("http://{}", self.http),
@@ -57,7 +81,7 @@ impl Served {
             "token",
         ];
         let revoke = ["revoke", "principal", "--issuer", "https://id.example.com"];
-        bench.run(&[&revoke[..], &place].concat()).succeeded();
+        bench.run(&[&revoke[..], &place].concat())
     }
 
     fn status(&self, path: &str) -> String {
@@ -120,6 +144,26 @@ fn a_standard_error_that_nobody_reads_stops_nothing() {
         assert_eq!(served.status("/v1/audit/events"), "401");
     }
     drop(served.stderr.take());
+}
+
+/// Without a handler, the signal that comes with such a write (SIGXFSZ) ends the process without a word.
+#[test]
+fn a_limit_on_file_sizes_is_reported_and_ends_nothing() {
+    let bench = Workbench::new();
+    let mut served = Served::start_with_file_size_limit(&bench, 8);
+    let log = bench.path("data/log/revocations");
+    let mut revoked = 0;
+    while std::fs::metadata(&log).unwrap().len() < 8 * 1024 - 512 {
+        served.revoke(&bench);
+        revoked += 1;
+        assert!(revoked < 200, "the log does not grow");
+    }
+    assert_eq!(served.status("/readyz"), "200");
+    let refused = (0..10).map(|_| served.try_revoke(&bench)).find(|ran| ran.code != 0);
+    refused.unwrap().failed(1, &["File too large", "ulimit -f"]);
+    assert_eq!(served.child.try_wait().unwrap(), None, "it has ended");
+    assert_eq!(served.status("/readyz"), "503");
+    assert_eq!(served.status("/healthz"), "200");
 }
 
 #[test]

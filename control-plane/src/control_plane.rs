@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -24,8 +25,9 @@ use crate::audit::ticket::TicketKey;
 use crate::audit::witness::Witness;
 use crate::audit::writer::{self as ledger_writer, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
-use crate::data_folder::{DataFolder, DataFolderError, FolderLock, LogId, PromiseFile};
+use crate::data_folder::{self, DataFolder, DataFolderError, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
+use crate::folder_lock::FolderLock;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::identity::{Identity, IdentityError};
@@ -35,7 +37,7 @@ use crate::net::BoundedListener;
 use crate::otlp::{CursorFile, FollowedLedger, Follower, OtlpError, Sender};
 use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
-use crate::revocation::clock::{Forgetting, LogClock};
+use crate::revocation::clock::{Forgetting, LogClock, read_clock};
 use crate::revocation::head_keeper::HeadKeeper;
 use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
 use crate::revocation::promise::{Holders, Inherited, Office, Promise};
@@ -149,6 +151,7 @@ impl ControlPlane {
             .as_deref()
             .map(read_operator_token)
             .transpose()?;
+        survive_file_size_limit()?;
         let metrics = Arc::new(Metrics::new());
         note_limits(&config.limits, &metrics);
         let access = Access::new(&config.settings.access, operator);
@@ -208,6 +211,7 @@ impl ControlPlane {
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
+            folder: folder.watch()?,
             inherited: Arc::clone(&inherited),
             forgetting,
             clock_file: folder.clock(),
@@ -224,9 +228,15 @@ impl ControlPlane {
             Ok(ledger) => {
                 let handover = (!config.settings.trust_anchors.is_empty()).then(Arc::<Handover>::default);
                 let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics));
-                let (handle, writer) =
-                    ledger_writer::start(ledger, seen, handover.clone(), Arc::clone(&metrics), &alarm)
-                        .map_err(|error| system("starting the ledger's thread", error))?;
+                let (handle, writer) = ledger_writer::start(
+                    ledger,
+                    folder.watch()?,
+                    seen,
+                    handover.clone(),
+                    Arc::clone(&metrics),
+                    &alarm,
+                )
+                .map_err(|error| system("starting the ledger's thread", error))?;
                 let reverification = handover.map(|handover| Reverification {
                     anchors: trust_anchors,
                     reader: reader.clone(),
@@ -244,7 +254,15 @@ impl ControlPlane {
             Err(damage) => (ledger_writer::damaged(&damage, &metrics), None, None),
         };
 
-        let identity = Identity::open(&folder.identity(), &config.settings, limits, &log, &metrics).await?;
+        let identity = Identity::open(
+            &folder.identity(),
+            &folder.watch()?,
+            &config.settings,
+            limits,
+            &log,
+            &metrics,
+        )
+        .await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
         let office = Office::new();
         let watch = WatchService::new(
@@ -342,6 +360,7 @@ impl ControlPlane {
             chores.spawn(follower.follow());
         }
         chores.spawn(clear_when_kept(Arc::clone(&inherited), promise_file.clone()));
+        chores.spawn(folder.watch()?.keep(alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.
@@ -567,12 +586,7 @@ impl Opened {
         let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         report_torn_tail("revocation log", torn);
-        let forgotten = folder.clock().forgotten()?;
-        let showed = match (folder.clock().read()?, forgotten) {
-            (Some(noted), _) => noted,
-            (None, Some(forgotten)) => forgotten.clock,
-            (None, None) => LogClock::first(unix_seconds(), view.state().last_seen()),
-        };
+        let (showed, forgotten) = read_clock(&folder.clock(), unix_seconds(), view.state().last_seen())?;
         let forgetting = Forgetting {
             clock: LogClock::showing(showed, Instant::now()),
             max_token_lifetime: config.max_token_lifetime.as_secs(),
@@ -725,7 +739,7 @@ async fn take_lock(config: &Config) -> Result<FolderLock, StartError> {
             };
             let said: &dyn Fn(&str) = &say;
             // Whoever wanted it may have gone; then it is free again.
-            let _ = taken.send(FolderLock::take(&path, create, standby.then_some(said)));
+            let _ = taken.send(data_folder::take_lock(&path, create, standby.then_some(said)));
         })
         .map_err(|error| system("starting a thread", error))?;
     tokio::pin!(lock);
@@ -742,6 +756,16 @@ async fn take_lock(config: &Config) -> Result<FolderLock, StartError> {
             _ = reminder.tick() => tracing::info!("still standing by"),
         }
     }
+}
+
+/// By default the signal that comes with a write beyond the limit of file sizes (`ulimit -f`) ends the process without a
+/// word. With a handler, the write fails (`EFBIG`), which is reported as any other.
+fn survive_file_size_limit() -> Result<(), StartError> {
+    let exceeded = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // The handler stays when the stream ends.
+    signal(exceeded)
+        .map(drop)
+        .map_err(|error| system("handling the signal SIGXFSZ", error))
 }
 
 async fn listen(

@@ -22,22 +22,23 @@
 //! otlp/cursor              the index of the next record for the OpenTelemetry collector
 //! ```
 //!
-//! `log/` is built aside and renamed into place, so that it is either whole or not there.
+//! `log/` is built aside and renamed into place, so that it is either whole or not there. Small files begin with a line
+//! that has a checksum ([`small_file`]): what is damaged is refused with the cure, and never read as another value.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
+use crate::folder_lock::{FolderLock, FolderWatch, LOCK};
 use crate::revocation::clock::Forgotten;
 use crate::revocation::promise::{self, Promise};
 use crate::revocation::restored;
 use crate::revocation::storage::{self, Head};
 use credence_storage::durable::{self, PreparedFile};
+use credence_storage::small_file::{self, Contents, SmallFileError};
 use sha2::{Digest as _, Sha256};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
@@ -46,14 +47,7 @@ pub(crate) struct DataFolder {
     log_id: LogId,
     source_key: [u8; 32],
     cache_secret: [u8; 32],
-    _lock: FolderLock,
-}
-
-/// The right to use a data folder; held until it is dropped.
-#[derive(Debug)]
-pub(crate) struct FolderLock {
-    path: PathBuf,
-    _file: File,
+    lock: FolderLock,
 }
 
 /// The name of a log: 128 random bits as 32 lower-case hexadecimal digits.
@@ -125,12 +119,22 @@ pub enum DataFolderError {
         behind: i64,
     },
     /// A file of ours does not hold what we wrote.
-    #[error("{path} is damaged: {found}. Restore the data folder from a backup", path = path.display())]
+    #[error("{path} is damaged: {found}. {cure}", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         found: &'static str,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// A file of ours is not there.
+    #[error("{path} is missing. {cure}", path = path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What to do.
+        cure: &'static str,
     },
     /// The system refused.
     #[error("{path}: {error}", path = path.display())]
@@ -152,7 +156,7 @@ impl DataFolder {
             let path = path.to_owned();
             move |error| DataFolderError::Io { path, error }
         };
-        let path = lock.path.as_path();
+        let path = lock.path();
         let log = path.join(LOG);
         if let Some(options) = init {
             if log.is_dir() {
@@ -171,9 +175,9 @@ impl DataFolder {
             initialise(path, options, now).map_err(at(path))?;
         }
         if !path.join(LEDGER).is_dir() {
-            return Err(DataFolderError::Damaged {
+            return Err(DataFolderError::Missing {
                 path: path.join(LEDGER),
-                found: "the ledger's folder is missing",
+                cure: RESTORE_FOLDER,
             });
         }
         // Folders from before there were identity providers lack it.
@@ -181,14 +185,21 @@ impl DataFolder {
         durable::create_folder(&identity).map_err(at(&identity))?;
         restored::finish(&log)?;
         let log_id = read_log_id(&log)?;
-        let source_key = read_secret(&log, SOURCE_KEY)?;
+        let source_key = read_secret(&log, SOURCE_KEY, RESTORE_SOURCE_KEY)?;
         let cache_secret = read_or_make_cache_secret(&log)?;
+        let revocations = log.join(REVOCATIONS);
+        if !revocations.try_exists().map_err(at(&revocations))? {
+            return Err(DataFolderError::Missing {
+                path: revocations,
+                cure: RESTORE_FOLDER,
+            });
+        }
         Ok(Self {
             path: path.to_owned(),
             log_id,
             source_key,
             cache_secret,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -202,6 +213,14 @@ impl DataFolder {
 
     pub(crate) fn log(&self) -> PathBuf {
         self.path.join(LOG)
+    }
+
+    /// What tells whether this is still the folder that the path leads to.
+    pub(crate) fn watch(&self) -> Result<FolderWatch, DataFolderError> {
+        self.lock.watch().map_err(|error| DataFolderError::Io {
+            path: self.path.clone(),
+            error,
+        })
     }
 
     /// Takes up the name that a declaration has given the log.
@@ -297,32 +316,37 @@ pub(crate) struct ClockFile {
     log: PathBuf,
 }
 
-// === impl FolderLock ===
+/// What a small file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Noted<T> {
+    pub(crate) value: T,
+    /// Whether a checksum covers it. Versions before the checksums wrote it without one.
+    pub(crate) is_checked: bool,
+}
 
-impl FolderLock {
-    /// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock,
-    /// `standby` waits for it to end and is told by whom it is held; without, that is an error.
-    pub(crate) fn take(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> Result<Self, DataFolderError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| DataFolderError::Io { path, error }
-        };
-        if create {
-            durable::create_folder(path).map_err(at(path))?;
-        } else if !path.join(LOG).is_dir() {
-            return Err(match stranger(path).map_err(at(path))? {
-                Some(found) => DataFolderError::NotEmpty {
-                    path: path.to_owned(),
-                    found,
-                },
-                None => DataFolderError::NotInitialised { path: path.to_owned() },
-            });
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            _file: lock(path, standby)?,
-        })
+/// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock, `standby`
+/// waits for it to end and is told by whom it is held; without, that is an error.
+pub(crate) fn take_lock(
+    path: &Path,
+    create: bool,
+    standby: Option<&dyn Fn(&str)>,
+) -> Result<FolderLock, DataFolderError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| DataFolderError::Io { path, error }
+    };
+    if create {
+        durable::create_folder(path).map_err(at(path))?;
+    } else if !path.join(LOG).is_dir() {
+        return Err(match stranger(path).map_err(at(path))? {
+            Some(found) => DataFolderError::NotEmpty {
+                path: path.to_owned(),
+                found,
+            },
+            None => DataFolderError::NotInitialised { path: path.to_owned() },
+        });
     }
+    FolderLock::take(path, standby)
 }
 
 // === impl ClockFile ===
@@ -330,57 +354,46 @@ impl FolderLock {
 impl ClockFile {
     /// Seconds since the Unix epoch. Durable on return.
     pub(crate) fn write(&self, seconds: i64) -> io::Result<()> {
-        durable::write_file(&self.log, CLOCK, format!("{seconds}\n").as_bytes())
+        small_file::write(&self.log, CLOCK, format!("{seconds}\n").as_bytes())
     }
 
     /// What was noted last; nothing in a log that never had a clock.
-    pub(crate) fn read(&self) -> Result<Option<i64>, DataFolderError> {
-        let path = self.log.join(CLOCK);
-        match durable::read_small_file(&path, 64) {
-            Ok(text) => match std::str::from_utf8(&text)
-                .ok()
-                .and_then(|text| text.trim_end().parse().ok())
-            {
-                Some(seconds) => Ok(Some(seconds)),
-                None => Err(DataFolderError::Damaged {
-                    path,
-                    found: "it is not a number of seconds; without the file, the clock begins anew and ids are kept longer",
-                }),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(DataFolderError::Io { path, error }),
-        }
+    pub(crate) fn read(&self) -> Result<Option<Noted<i64>>, DataFolderError> {
+        read_text(&self.log, CLOCK, 64, REMOVE_CLOCK, |text| text.trim_end().parse().ok())
     }
-}
 
-impl ClockFile {
     /// Durable on return.
     pub(crate) fn note_forgotten(&self, forgotten: Forgotten) -> io::Result<()> {
         let text = format!("{} {}\n", forgotten.before, forgotten.clock);
-        durable::write_file(&self.log, FORGOTTEN, text.as_bytes())
+        small_file::write(&self.log, FORGOTTEN, text.as_bytes())
     }
 
     /// What was noted last; nothing in a log that has forgotten nothing.
-    pub(crate) fn forgotten(&self) -> Result<Option<Forgotten>, DataFolderError> {
-        let path = self.log.join(FORGOTTEN);
-        let parse = |text: &[u8]| {
-            let (before, clock) = std::str::from_utf8(text).ok()?.trim_end().split_once(' ')?;
+    pub(crate) fn forgotten(&self) -> Result<Option<Noted<Forgotten>>, DataFolderError> {
+        read_text(&self.log, FORGOTTEN, 64, REMOVE_FORGOTTEN, |text| {
+            let (before, clock) = text.trim_end().split_once(' ')?;
             Some(Forgotten {
                 before: before.parse().ok()?,
                 clock: clock.parse().ok()?,
             })
-        };
-        match durable::read_small_file(&path, 64) {
-            Ok(text) => match parse(&text) {
-                Some(forgotten) => Ok(Some(forgotten)),
-                None => Err(DataFolderError::Damaged {
-                    path,
-                    found: "it is not two numbers of seconds; without the file, a longer --max-token-lifetime than \
-                            before counts at once",
-                }),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(DataFolderError::Io { path, error }),
+        })
+    }
+
+    /// What is said of a clock that cannot be right.
+    pub(crate) fn implausible_clock(&self) -> DataFolderError {
+        DataFolderError::Damaged {
+            path: self.log.join(CLOCK),
+            found: "it is far ahead of the wall clock and of every entry of the log, and has no checksum",
+            cure: REMOVE_CLOCK,
+        }
+    }
+
+    /// What is said of a note that no control plane has written.
+    pub(crate) fn implausible_forgotten(&self) -> DataFolderError {
+        DataFolderError::Damaged {
+            path: self.log.join(FORGOTTEN),
+            found: "its two times do not fit together, or the log's clock does not go as far",
+            cure: REMOVE_FORGOTTEN,
         }
     }
 }
@@ -390,23 +403,13 @@ impl ClockFile {
 impl HeadFile {
     /// The note is durable on return.
     pub(crate) fn write(&self, head: &Head) -> io::Result<()> {
-        durable::write_file(&self.log, HEAD, head.to_string().as_bytes())
+        small_file::write(&self.log, HEAD, head.to_string().as_bytes())
     }
 
     /// What was noted last; nothing in a new log.
     pub(crate) fn read(&self) -> Result<Option<Head>, DataFolderError> {
-        let path = self.log.join(HEAD);
-        match durable::read_small_file(&path, 256) {
-            Ok(text) => match std::str::from_utf8(&text).ok().and_then(Head::parse) {
-                Some(head) => Ok(Some(head)),
-                None => Err(DataFolderError::Damaged {
-                    path,
-                    found: "it is not a number and 64 hexadecimal digits",
-                }),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(DataFolderError::Io { path, error }),
-        }
+        let noted = read_text(&self.log, HEAD, 256, REMOVE_HEAD, Head::parse)?;
+        Ok(noted.map(|noted| noted.value))
     }
 }
 
@@ -422,7 +425,7 @@ impl PromiseFile {
         let longest = promises.iter().map(|promise| promise.lasts).max().unwrap_or_default();
         // An older version, which waits for nobody, finds no number here and keeps the longest promise there is.
         let text = format!("{} {}", longest.as_millis(), name_of(&holders));
-        self.file.write(text.as_bytes())?;
+        self.file.write(&small_file::encode(PROMISE, text.as_bytes()))?;
         self.forget_older()
     }
 
@@ -435,10 +438,12 @@ impl PromiseFile {
     /// The wait is counted from the successor's start, not from the wall clock's idea of when the promise ends: the
     /// stop was earlier than the start whatever any clock says.
     pub(crate) fn read(&self) -> io::Result<Vec<Promise>> {
-        let text = match durable::read_small_file(&self.log.join(PROMISE), 64) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
+        let text = match small_file::read(&self.log, PROMISE, 64) {
+            Ok(Some(Contents::Checked(text) | Contents::Plain(text))) => text,
+            Ok(None) => return Ok(Vec::new()),
+            // No shorter one may be read out of it.
+            Err(SmallFileError::Damaged) => return Ok(vec![Promise::unknown(MAX_DRAIN_PROMISE)]),
+            Err(SmallFileError::Io(error)) => return Err(error),
         };
         let text = String::from_utf8_lossy(&text);
         let (lasts, name) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
@@ -529,62 +534,6 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-fn lock(path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<File, DataFolderError> {
-    let lock_path = path.join(LOCK);
-    let io_error = |error| DataFolderError::Io {
-        path: lock_path.clone(),
-        error,
-    };
-    let mut file = loop {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(io_error)?;
-        match file.try_lock() {
-            Ok(()) => break file,
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(io_error(error)),
-        }
-        let mut holder = String::new();
-        let read = (&file).take(200).read_to_string(&mut holder);
-        let known = read.is_ok() && !holder.trim().is_empty();
-        let holder = if known { holder.trim() } else { "it left no note" };
-        let Some(waiting) = standby else {
-            return Err(DataFolderError::Locked {
-                path: path.to_owned(),
-                holder: holder.to_owned(),
-            });
-        };
-        waiting(holder);
-        file.lock().map_err(io_error)?;
-        // Whoever held it may have taken the folder away and put another in its place meanwhile.
-        if is_same_file(&file, &lock_path) {
-            break file;
-        }
-    };
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let note = format!(
-        "process {} on {}\n",
-        std::process::id(),
-        Some(host.trim()).filter(|h| !h.is_empty()).unwrap_or("this machine")
-    );
-    file.set_len(0).map_err(io_error)?;
-    file.rewind().map_err(io_error)?;
-    file.write_all(note.as_bytes()).map_err(io_error)?;
-    Ok(file)
-}
-
-fn is_same_file(file: &File, path: &Path) -> bool {
-    match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(one), Ok(two)) => (one.dev(), one.ino()) == (two.dev(), two.ino()),
-        _ => false,
-    }
-}
-
 fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
     let aside = path.join(LOG_ASIDE);
     if aside.exists() {
@@ -593,9 +542,9 @@ fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
     durable::create_folder(&path.join(LEDGER))?;
     durable::create_folder(&aside)?;
     let log_id = LogId::random()?;
-    durable::write_file(&aside, SOURCE_KEY, &random_secret()?)?;
-    durable::write_file(&aside, CACHE_SECRET, &random_secret()?)?;
-    durable::write_file(&aside, ID, format!("{log_id}\n").as_bytes())?;
+    small_file::write(&aside, SOURCE_KEY, &random_secret()?)?;
+    small_file::write(&aside, CACHE_SECRET, &random_secret()?)?;
+    write_log_id(&aside, &log_id)?;
     storage::create(&aside.join(REVOCATIONS), &log_id, options.floor.then_some(now))?;
     durable::sync_folder(&aside)?;
     std::fs::rename(&aside, path.join(LOG))?;
@@ -604,18 +553,76 @@ fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
     Ok(())
 }
 
-fn read_log_id(log: &Path) -> Result<LogId, DataFolderError> {
-    let path = log.join(ID);
-    let damaged = || DataFolderError::Damaged {
-        path: path.clone(),
-        found: "it is not 32 hexadecimal digits",
+/// Reads a small file of text, and says what to do where that cannot be.
+fn read_text<T>(
+    folder: &Path,
+    name: &str,
+    limit: u64,
+    cure: &'static str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<Noted<T>>, DataFolderError> {
+    read_bytes(folder, name, limit, cure, |bytes| {
+        std::str::from_utf8(bytes).ok().and_then(&parse)
+    })
+}
+
+fn read_bytes<T>(
+    folder: &Path,
+    name: &str,
+    limit: u64,
+    cure: &'static str,
+    parse: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<Noted<T>>, DataFolderError> {
+    let path = || folder.join(name);
+    let damaged = |found| DataFolderError::Damaged {
+        path: path(),
+        found,
+        cure,
     };
-    let text = durable::read_small_file(&path, 64).map_err(|error| DataFolderError::Io {
-        path: path.clone(),
-        error,
-    })?;
-    let text = std::str::from_utf8(&text).map_err(|_| damaged())?;
-    LogId::parse(text.trim_end_matches('\n')).ok_or_else(damaged)
+    let contents = match small_file::read(folder, name, limit) {
+        Ok(Some(contents)) => contents,
+        Ok(None) => return Ok(None),
+        Err(SmallFileError::Damaged) => return Err(damaged("its first line does not match its contents")),
+        Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(damaged("it is larger than any that was ever written"));
+        }
+        Err(SmallFileError::Io(error)) => return Err(DataFolderError::Io { path: path(), error }),
+    };
+    let (bytes, is_checked) = contents.into_parts();
+    let value = parse(&bytes).ok_or_else(|| damaged("it is not what a control plane writes there"))?;
+    Ok(Some(Noted { value, is_checked }))
+}
+
+/// As [`read_bytes`], of a file that has to be there, and that is given a checksum if it has none yet.
+fn read_and_keep<T>(
+    folder: &Path,
+    name: &str,
+    cure: &'static str,
+    parse: impl Fn(&[u8]) -> Option<T>,
+    encode: impl Fn(&T) -> Vec<u8>,
+) -> Result<T, DataFolderError> {
+    let missing = || DataFolderError::Missing {
+        path: folder.join(name),
+        cure,
+    };
+    let noted = read_bytes(folder, name, 64, cure, parse)?.ok_or_else(missing)?;
+    if !noted.is_checked {
+        small_file::write(folder, name, &encode(&noted.value)).map_err(|error| DataFolderError::Io {
+            path: folder.join(name),
+            error,
+        })?;
+    }
+    Ok(noted.value)
+}
+
+fn read_log_id(log: &Path) -> Result<LogId, DataFolderError> {
+    let parse = |bytes: &[u8]| LogId::parse(std::str::from_utf8(bytes).ok()?.trim_end_matches('\n'));
+    read_and_keep(log, ID, RESTORE_ID, parse, |log_id| format!("{log_id}\n").into_bytes())
+}
+
+/// Durable on return.
+pub(crate) fn write_log_id(log: &Path, log_id: &LogId) -> io::Result<()> {
+    small_file::write(log, ID, format!("{log_id}\n").as_bytes())
 }
 
 fn random_secret() -> io::Result<[u8; 32]> {
@@ -629,26 +636,37 @@ fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
     let path = log.join(CACHE_SECRET);
     match path.try_exists() {
         Ok(true) => Ok(()),
-        Ok(false) => random_secret().and_then(|secret| durable::write_file(log, CACHE_SECRET, &secret)),
+        Ok(false) => random_secret().and_then(|secret| small_file::write(log, CACHE_SECRET, &secret)),
         Err(error) => Err(error),
     }
     .map_err(|error| DataFolderError::Io { path, error })?;
-    read_secret(log, CACHE_SECRET)
+    read_secret(log, CACHE_SECRET, REMOVE_CACHE_SECRET)
 }
 
-fn read_secret(log: &Path, name: &str) -> Result<[u8; 32], DataFolderError> {
-    let path = log.join(name);
-    let bytes = durable::read_small_file(&path, 64).map_err(|error| DataFolderError::Io {
-        path: path.clone(),
-        error,
-    })?;
-    bytes.try_into().map_err(|_| DataFolderError::Damaged {
-        path,
-        found: "it is not 32 bytes long",
-    })
+fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], DataFolderError> {
+    read_and_keep(
+        log,
+        name,
+        cure,
+        |bytes| bytes.try_into().ok(),
+        |secret: &[u8; 32]| secret.to_vec(),
+    )
 }
 
-const LOCK: &str = "lock";
+const RESTORE_FOLDER: &str = "Restore the data folder from a backup, and start once with --restored \
+                              (docs/revocation.md#backups)";
+const RESTORE_ID: &str = "Restore this file from a backup of this folder, or write the log_id that the filters are \
+                          configured with to it, as one line: the log is checked against it";
+const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
+                                  then audit sources that are open cannot go on, and begin anew";
+const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains anew";
+const REMOVE_CLOCK: &str = "While no control plane runs, set the wall clock right and remove this file: the log's clock \
+                            begins anew, and ids of revoked delegations are kept longer. Do not edit it: a clock that is \
+                            ahead has revoked ids forgotten";
+const REMOVE_FORGOTTEN: &str = "Restore this file from a backup of this folder, or remove it and keep \
+                                --max-token-lifetime as it was: without it, a longer one counts at once";
+const REMOVE_HEAD: &str = "Restore this file from a backup of this folder, or remove it: then a write that a crash \
+                           interrupted cannot be told from damage at the very end of the log";
 const LOG: &str = "log";
 const LOG_ASIDE: &str = "log.initialising";
 const ID: &str = "id";
@@ -680,7 +698,7 @@ mod tests {
     const INIT: Option<InitOptions> = Some(InitOptions { floor: true });
 
     fn open(folder: &Path, init: Option<InitOptions>) -> Result<DataFolder, DataFolderError> {
-        DataFolder::open(FolderLock::take(folder, init.is_some(), None)?, init, 1_000)
+        DataFolder::open(take_lock(folder, init.is_some(), None)?, init, 1_000)
     }
 
     #[test]
@@ -797,13 +815,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_ledger_is_damage() {
+    fn a_missing_ledger_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         drop(open(folder.path(), INIT).unwrap());
         std::fs::remove_dir(folder.path().join(LEDGER)).unwrap();
         assert!(matches!(
             open(folder.path(), None),
-            Err(DataFolderError::Damaged { .. })
+            Err(DataFolderError::Missing { .. })
         ));
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::config::{InitOptions, Limits};
-use crate::data_folder::{DataFolder, FolderLock};
+use crate::data_folder::{DataFolder, take_lock};
 use crate::revocation::log::unix_seconds;
 use crate::revocation::provenance::Provenance;
 use crate::revocation::state::{EpochStep, Now, Plan, Room, State};
@@ -43,7 +43,7 @@ fn fill(
 ) -> Result<u64, String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
     let now = unix_seconds();
-    let lock = FolderLock::take(data_folder, true, None).map_err(|error| words(&error))?;
+    let lock = take_lock(data_folder, true, None).map_err(|error| words(&error))?;
     let folder = DataFolder::open(lock, Some(InitOptions { floor: false }), now).map_err(|error| words(&error))?;
     let bounds = HistoryBounds { entries: 1, bytes: 1 };
     let mut view = View::new(folder.log_id(), bounds);

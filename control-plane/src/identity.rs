@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::Limits;
+use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 use crate::revocation::log::RevocationLog;
 use crate::scim::provisioning::Provisioning;
@@ -57,6 +58,7 @@ impl Identity {
     /// `folder` is the data folder's `identity`, and locked with it.
     pub(crate) async fn open(
         folder: &Path,
+        watch: &FolderWatch,
         settings: &Settings,
         limits: &Limits,
         log: &RevocationLog,
@@ -69,8 +71,9 @@ impl Identity {
         };
         if !settings.scim.is_empty() {
             let (max_users, max_user_bytes) = (limits.scim_users, limits.scim_user_bytes);
+            let watch = watch.clone();
             let store = opened(folder.join(USERS), move |path| {
-                Store::open(path, max_users, max_user_bytes)
+                Store::open(path, watch.clone(), max_users, max_user_bytes)
             })
             .await?;
             // Half of what a request may take: an answer that says so is better than none.
@@ -85,7 +88,8 @@ impl Identity {
         }
         if !settings.security_events.is_empty() {
             let limit = limits.security_event_ids;
-            let seen = opened(folder.join(EVENTS), move |path| Seen::open(path, limit)).await?;
+            let watch = watch.clone();
+            let seen = opened(folder.join(EVENTS), move |path| Seen::open(path, watch.clone(), limit)).await?;
             let mut sources = Vec::new();
             for transmitter in &settings.security_events {
                 let source = KeySource::open(&transmitter.name, &transmitter.jwks, Arc::clone(metrics))

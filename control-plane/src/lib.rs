@@ -8,8 +8,10 @@ mod audit;
 mod config;
 mod control_plane;
 mod data_folder;
+mod database;
 mod descriptors;
 mod fill;
+mod folder_lock;
 mod grpc;
 mod http;
 mod identity;
@@ -40,6 +42,7 @@ pub use data_folder::{DataFolderError, LogId};
 pub use descriptors::DescriptorError;
 #[doc(hidden)]
 pub use fill::{fill_log, fill_log_to_the_brim};
+pub use folder_lock::FolderLost;
 pub use identity::IdentityError;
 pub use identity_settings::{
     EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,

@@ -2,18 +2,27 @@
 
 use tokio::sync::watch;
 
+use crate::folder_lock::FolderLost;
+
 /// Raised by whichever part ends first. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Alarm(watch::Sender<Option<Failure>>);
 
-/// A part of the control plane that ended although nobody had asked it to. Only a restart mends that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{part} ended unexpectedly (the log says why); without it the control plane can not do its work. Start it again: \
-     everything that was acknowledged is in force"
-)]
-pub struct Failure {
-    part: &'static str,
+/// Why the process has to end. Only a restart helps.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A part of the control plane ended that was not told to.
+    #[error(
+        "{part} ended unexpectedly (the log says why); without it the control plane can not do its work. Start it again: \
+         everything that was acknowledged is in force"
+    )]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
+    /// What is written to the data folder may be lost.
+    #[error(transparent)]
+    FolderLost(FolderLost),
 }
 
 /// Raises the alarm when it is dropped, by a panic too, unless its part said that it ends as planned.
@@ -39,11 +48,20 @@ impl Alarm {
         }
     }
 
+    /// The first failure is the one that is told.
+    pub(crate) fn raise(&self, failure: Failure) {
+        self.0.send_if_modified(|raised| {
+            let first = raised.is_none();
+            raised.get_or_insert(failure);
+            first
+        });
+    }
+
     /// Resolves once the alarm was raised.
     pub(crate) async fn raised(&self) -> Failure {
         let mut raised = self.0.subscribe();
         loop {
-            if let Some(failure) = *raised.borrow_and_update() {
+            if let Some(failure) = raised.borrow_and_update().clone() {
                 return failure;
             }
             if raised.changed().await.is_err() {
@@ -64,18 +82,14 @@ impl Guard {
 
     /// What to say if the part has ended unplanned.
     pub(crate) fn failure(&self) -> Option<Failure> {
-        (!self.planned).then_some(Failure { part: self.part })
+        (!self.planned).then_some(Failure::Ended { part: self.part })
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(failure) = self.failure() {
-            self.alarm.0.send_if_modified(|raised| {
-                let first = raised.is_none();
-                raised.get_or_insert(failure);
-                first
-            });
+            self.alarm.raise(failure);
         }
     }
 }
@@ -93,7 +107,7 @@ mod tests {
             panic!("on purpose");
         });
         assert!(ended.join().is_err());
-        assert_eq!(alarm.raised().await, Failure { part: "the part" });
+        assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
     }
 
     #[tokio::test]
@@ -104,6 +118,6 @@ mod tests {
         drop(planned);
         drop(alarm.guard("first"));
         drop(alarm.guard("second"));
-        assert_eq!(alarm.raised().await.part, "first");
+        assert_eq!(alarm.raised().await, Failure::Ended { part: "first" });
     }
 }

@@ -107,7 +107,10 @@ pub enum FrameError {
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     /// The file is as it was before; a later append may succeed (somebody freed disk space).
-    #[error("writing {path} failed: {error}. Free disk space or mend the volume; writing will be tried again", path = path.display())]
+    #[error(
+        "writing {path} failed: {error}. Free disk space, raise a limit on file sizes (ulimit -f), or mend the volume; \
+         writing will be tried again", path = path.display()
+    )]
     WriteFailed {
         /// The file.
         path: PathBuf,

@@ -210,6 +210,7 @@ mod tests {
     use super::*;
     use crate::audit::seen::Seen;
     use crate::audit::writer::{self, LedgerWriter};
+    use crate::folder_lock::FolderWatch;
     use crate::lifecycle::Lifecycle;
     use crate::metrics::Metrics;
     use crate::supervision::Alarm;
@@ -235,7 +236,15 @@ mod tests {
             };
             let (ledger, _) = Ledger::open(folder, options).unwrap();
             let seen = Arc::new(Seen::new(1, 1));
-            let (ledger, writer) = writer::start(ledger, seen, None, Arc::new(Metrics::new()), &Alarm::new()).unwrap();
+            let (ledger, writer) = writer::start(
+                ledger,
+                FolderWatch::of_nothing(),
+                seen,
+                None,
+                Arc::new(Metrics::new()),
+                &Alarm::new(),
+            )
+            .unwrap();
             let lifecycle = Lifecycle::new();
             Self {
                 intake: Intake {

@@ -21,9 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use super::handover::{Appended, Handover};
 use super::ingest::BoundedBatch;
 use super::seen::{Seen, Sightings};
+use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 use crate::revocation::subject::PrincipalName;
-use crate::supervision::{Alarm, Guard};
+use crate::supervision::{Alarm, Failure, Guard};
 
 /// The ledger as the streams see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -152,6 +153,7 @@ pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
 /// Starts the writer thread over an opened ledger. What it appends is handed over to whoever verifies it again.
 pub(crate) fn start(
     ledger: Ledger,
+    folder: FolderWatch,
     seen: Arc<Seen>,
     handover: Option<Arc<Handover>>,
     metrics: Arc<Metrics>,
@@ -176,6 +178,8 @@ pub(crate) fn start(
     };
     let mut writing = Writing {
         ledger,
+        folder,
+        alarm: alarm.clone(),
         generations: HashMap::new(),
         seen,
         handover,
@@ -335,6 +339,8 @@ impl Drop for Ending {
 #[derive(Debug)]
 struct Writing {
     ledger: Ledger,
+    folder: FolderWatch,
+    alarm: Alarm,
     /// How many streams each source has had since the start, if any; reports of an earlier one are refused.
     generations: HashMap<SourceName, u64>,
     seen: Arc<Seen>,
@@ -418,16 +424,24 @@ impl Writing {
                 handover.has_returned(source, anchors_digest);
             }
         }
-        if !group.items.is_empty() {
-            let begun = Instant::now();
-            let appended = self.append(group.items);
-            self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
-            if let Err(error) = appended {
-                for (answer, _) in group.answers {
-                    let _ = answer.send(Err(error.again()));
-                }
-                return;
+        let is_new = !group.items.is_empty();
+        let stored = match is_new {
+            true => {
+                let begun = Instant::now();
+                let appended = self.append(group.items);
+                self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
+                appended
             }
+            // What is stored already is acknowledged once more.
+            false => self.check_folder(),
+        };
+        if let Err(error) = stored {
+            for (answer, _) in group.answers {
+                let _ = answer.send(Err(error.again()));
+            }
+            return;
+        }
+        if is_new {
             self.seen.note(group.sightings);
             self.metrics.ledger_entries.inc_by(group.entries);
             self.metrics.ledger_batches.inc_by(group.batches);
@@ -511,12 +525,23 @@ impl Writing {
         note_size(&self.ledger, &self.metrics);
         match done {
             Ok(done) => {
+                self.check_folder()?;
                 self.metrics.ledger_writable.set(1);
                 *lock(&self.shared.fault) = None;
                 Ok(done)
             }
             Err(error) => Err(self.refuse(error)),
         }
+    }
+
+    /// Nothing may be acknowledged that the next start may not find.
+    fn check_folder(&self) -> Result<(), ReportError> {
+        self.folder.check().map_err(|lost| {
+            *lock(&self.shared.fault) = Some(lost.to_string());
+            self.metrics.ledger_writable.set(0);
+            self.alarm.raise(Failure::FolderLost(lost));
+            ReportError::Died
+        })
     }
 
     fn refuse(&self, error: LedgerAppendError) -> ReportError {
@@ -771,6 +796,7 @@ mod tests {
         let reader = ledger.reader();
         let (handle, writer) = start(
             ledger,
+            FolderWatch::of_nothing(),
             Arc::new(Seen::new(1, 1)),
             None,
             Arc::new(Metrics::new()),

@@ -17,7 +17,8 @@
 //! and `seq` are absent where there is none, as are `operation`, `source`, `by` and `reason` where they were not
 //! recorded. `live_delegations` are those under which a request was allowed and reported since the last raise, and that
 //! have neither expired nor been revoked by an id; so many of each principal as `seen_delegations` says, the most recently
-//! seen first. A principal of whom the log never heard is at epoch 0 with no history: a fact, and no error.
+//! seen first. `history_complete_from` is there only where older entries are missing, because the index of histories had to
+//! be made anew: the first of the log's numbers that it has. A principal of whom the log never heard is at epoch 0 with no history: a fact, and no error.
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use super::problem::Problem;
 use super::{Api, Begun};
 use crate::access::Caller;
 use crate::audit::seen::SeenDelegation;
-use crate::revocation::history::{HistoryEntry, HistoryError};
+use crate::revocation::history::{History, HistoryEntry, HistoryError};
 use crate::revocation::log::unix_seconds;
 use crate::revocation::state::PrincipalState;
 use crate::revocation::subject::{PrincipalName, Source};
@@ -132,6 +133,8 @@ pub(crate) struct PrincipalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
     history: Vec<HistoryBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_complete_from: Option<u64>,
     live_delegations: Vec<LiveBody>,
 }
 
@@ -164,7 +167,7 @@ struct HistoryBody {
 // === impl PrincipalBody ===
 
 impl PrincipalBody {
-    fn of(name: &PrincipalName, state: PrincipalState, history: Vec<HistoryEntry>, live: Vec<SeenDelegation>) -> Self {
+    fn of(name: &PrincipalName, state: PrincipalState, history: History, live: Vec<SeenDelegation>) -> Self {
         let disabled_by = Source::ALL
             .into_iter()
             .filter(|source| state.disabled_by & source.disabler() != 0)
@@ -178,7 +181,8 @@ impl PrincipalBody {
             disabled_by: disabled_by.collect(),
             raised_at: Some(state.raised_at).filter(|time| *time != 0),
             seq: Some(state.seq).filter(|seq| *seq != 0),
-            history: history.into_iter().map(HistoryBody::from).collect(),
+            history: history.entries.into_iter().map(HistoryBody::from).collect(),
+            history_complete_from: history.complete_from,
             live_delegations: live.into_iter().map(LiveBody::from).collect(),
         }
     }

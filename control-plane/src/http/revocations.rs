@@ -224,7 +224,7 @@ impl From<RevokeError> for Problem {
             RevokeError::Stopping | RevokeError::Unknown | RevokeError::Busy => {
                 unavailable(detail).retry_after(RETRY_SOON)
             }
-            RevokeError::Storage(_) | RevokeError::Random(_) => unavailable(detail),
+            RevokeError::Storage(_) | RevokeError::FolderLost(_) | RevokeError::Random(_) => unavailable(detail),
             RevokeError::Plan(PlanError::FloorInFuture { .. }) => bad_request(detail),
             RevokeError::Plan(
                 PlanError::NothingToEnable | PlanError::EpochExhausted | PlanError::OtherEpoch { .. },

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_storage::durable;
+use credence_storage::small_file::{self, Contents, SmallFileError};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message as _;
@@ -305,22 +306,24 @@ impl CursorFile {
             path: path.clone(),
             error,
         };
-        match durable::read_small_file(&path, 64) {
-            Ok(text) => std::str::from_utf8(&text)
+        let unreadable = || {
+            failed(io::Error::other(
+                "it is not the index of a record; write the index to go on with, or remove it to send everything",
+            ))
+        };
+        match small_file::read(&self.folder, CURSOR, 64) {
+            Ok(Some(Contents::Checked(text) | Contents::Plain(text))) => std::str::from_utf8(&text)
                 .ok()
                 .and_then(|text| text.trim().parse().ok())
-                .ok_or_else(|| {
-                    failed(io::Error::other(
-                        "it is not the index of a record; write the index to go on with, or remove it to send everything",
-                    ))
-                }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(failed(error)),
+                .ok_or_else(unreadable),
+            Ok(None) => Ok(0),
+            Err(SmallFileError::Damaged) => Err(unreadable()),
+            Err(SmallFileError::Io(error)) => Err(failed(error)),
         }
     }
 
     fn write(&self, next: u64) -> io::Result<()> {
-        durable::write_file(&self.folder, CURSOR, format!("{next}\n").as_bytes())
+        small_file::write(&self.folder, CURSOR, format!("{next}\n").as_bytes())
     }
 }
 

@@ -20,6 +20,9 @@
 
 use std::time::Instant;
 
+use crate::config::MAX_TOKEN_LIFETIME;
+use crate::data_folder::{ClockFile, DataFolderError};
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogClock {
@@ -45,6 +48,38 @@ pub(crate) struct Forgotten {
     pub(crate) before: i64,
     /// What the log's clock showed then.
     pub(crate) clock: i64,
+}
+
+/// What the clock begins with and what is noted as forgotten, as far as both can be true. `last_seen` is the latest time
+/// in the log.
+///
+/// A clock that is ahead has ids forgotten whose tokens still live, so a damaged file is refused. What an older version
+/// wrote has no checksum: it is believed if it is no further ahead than [`PLAUSIBLY_AHEAD`] of both the wall clock and
+/// the log.
+pub(crate) fn read_clock(
+    file: &ClockFile,
+    wall: i64,
+    last_seen: Option<i64>,
+) -> Result<(i64, Option<Forgotten>), DataFolderError> {
+    let forgotten = file.forgotten()?;
+    let clock = file.read()?;
+    let latest = wall.max(last_seen.unwrap_or(wall)).saturating_add(PLAUSIBLY_AHEAD);
+    if clock.is_some_and(|clock| !clock.is_checked && clock.value > latest) {
+        return Err(file.implausible_clock());
+    }
+    let shows = match (clock, forgotten) {
+        (Some(clock), _) => clock.value,
+        (None, Some(forgotten)) => forgotten.value.clock,
+        (None, None) => LogClock::first(wall, last_seen),
+    };
+    if let Some(forgotten) = forgotten {
+        let is_behind_clock = forgotten.value.clock <= shows.saturating_add(NOTED_EARLIER);
+        let is_plausible = forgotten.is_checked || forgotten.value.clock <= latest;
+        if !forgotten.value.fits_together() || !is_behind_clock || !is_plausible {
+            return Err(file.implausible_forgotten());
+        }
+    }
+    Ok((shows, forgotten.map(|forgotten| forgotten.value)))
 }
 
 // === impl LogClock ===
@@ -109,6 +144,12 @@ impl Forgotten {
     pub(crate) fn covers(&self, revoked_at: i64) -> bool {
         revoked_at != 0 && revoked_at < self.before
     }
+
+    /// Whether some lifetime that can be configured leads from one time to the other.
+    fn fits_together(&self) -> bool {
+        let lifetime = self.clock.saturating_sub(self.before).saturating_sub(CLOCK_ALLOWANCE);
+        u64::try_from(lifetime).is_ok_and(|lifetime| lifetime <= MAX_TOKEN_LIFETIME.as_secs())
+    }
 }
 
 fn seconds(lifetime: u64) -> i64 {
@@ -118,6 +159,11 @@ fn seconds(lifetime: u64) -> i64 {
 /// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime, in
 /// seconds.
 const CLOCK_ALLOWANCE: i64 = 300;
+/// How far a clock without a checksum may be ahead of the wall clock and of every entry, in seconds: as far as the clocks
+/// of two machines may be apart on which an older version has run.
+const PLAUSIBLY_AHEAD: i64 = 3_600;
+/// What is forgotten is noted up to a minute before the clock is noted once more, in seconds.
+const NOTED_EARLIER: i64 = 300;
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
-use redb::{Database, DatabaseError, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
 use tokio::sync::watch;
 
 use super::groups::{Extent, Groups};
@@ -23,6 +23,7 @@ use super::storage::{Head, StoredGroup};
 use super::subject::PrincipalName;
 use super::trail::Standing;
 use crate::data_folder::LogId;
+use crate::database;
 use crate::metrics::Metrics;
 use credence_storage::frames::FrameError;
 
@@ -41,6 +42,15 @@ pub(crate) struct HistoryEntry {
     pub(crate) source: Option<&'static str>,
     pub(crate) requester: Option<String>,
     pub(crate) reason: Option<String>,
+}
+
+/// What is known of what was done to a principal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct History {
+    /// Newest first.
+    pub(crate) entries: Vec<HistoryEntry>,
+    /// What was recorded before this number is missing: the index was made anew when the log no longer had it.
+    pub(crate) complete_from: Option<u64>,
 }
 
 /// Why a history can not be read.
@@ -89,12 +99,7 @@ impl Histories {
     }
 
     /// The last entries of a principal, newest first, everything up to the record `head` included.
-    pub(crate) async fn of(
-        &self,
-        name: &PrincipalName,
-        head: u64,
-        limit: usize,
-    ) -> Result<Vec<HistoryEntry>, HistoryError> {
+    pub(crate) async fn of(&self, name: &PrincipalName, head: u64, limit: usize) -> Result<History, HistoryError> {
         let mut indexed = self.indexed.subscribe();
         let caught_up = indexed.wait_for(|indexed| indexed.is_some_and(|indexed| indexed >= head));
         match tokio::time::timeout(PATIENCE, caught_up).await {
@@ -130,24 +135,28 @@ impl Histories {
     }
 }
 
-fn read(database: &Database, key: &[u8], limit: usize) -> Result<Vec<HistoryEntry>, redb::Error> {
+fn read(database: &Database, key: &[u8], limit: usize) -> Result<History, redb::Error> {
     let transaction = database.begin_read()?;
-    let table = match transaction.open_table(HISTORIES) {
-        // Nothing has been filed yet.
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        opened => opened?,
+    let table = transaction.open_table(HISTORIES)?;
+    let row = match table.get(key)? {
+        Some(row) => row_of(row.value())?,
+        None => Row::default(),
     };
-    let Some(row) = table.get(key)? else {
-        return Ok(Vec::new());
-    };
-    let row = Row::decode(row.value()).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
-    Ok(row
-        .entries
-        .into_iter()
-        .rev()
-        .take(limit)
-        .map(HistoryEntry::from)
-        .collect())
+    let complete_from = filed_up_to(database)?.map_or(0, |filed| filed.complete_from);
+    Ok(History {
+        entries: row
+            .entries
+            .into_iter()
+            .rev()
+            .take(limit)
+            .map(HistoryEntry::from)
+            .collect(),
+        complete_from: Some(complete_from).filter(|seq| *seq != 0),
+    })
+}
+
+fn row_of(bytes: &[u8]) -> Result<Row, redb::Error> {
+    Row::decode(bytes).map_err(|error| redb::Error::Corrupted(error.to_string()))
 }
 
 // === impl Indexing ===
@@ -189,6 +198,7 @@ impl Indexing {
     fn keep(&self, standing: &impl Fn(u64, &[u8]) -> Standing, pause: &mut Duration) -> Result<(), IndexError> {
         let (database, mut indexed) = self.open(standing)?;
         let database = Arc::new(database);
+        self.note_gap(&database, indexed)?;
         self.histories.set(Some(Arc::clone(&database)));
         self.histories.durable.send_replace(indexed);
         let mut extent = self.groups.extent();
@@ -235,6 +245,39 @@ impl Indexing {
         }
     }
 
+    /// Where the log begins behind what is filed, notes from where on the histories are complete: it is said with each.
+    fn note_gap(&self, database: &Database, indexed: u64) -> Result<(), IndexError> {
+        let extent = self.groups.extent();
+        let first = match extent.from < extent.end {
+            true => extent
+                .file
+                .group(extent.from, extent.end)?
+                .0
+                .records
+                .first()
+                .map(|(seq, ..)| *seq),
+            false => None,
+        };
+        let complete_from = first.unwrap_or(extent.head + 1);
+        if complete_from <= indexed + 1 {
+            return Ok(());
+        }
+        let transaction = database.begin_write().map_err(redb::Error::from)?;
+        let before = filed_up_to(database)?;
+        {
+            let mut table = transaction.open_table(FILED).map_err(redb::Error::from)?;
+            let filed = Filed {
+                log_id: self.log_id.to_string(),
+                complete_from,
+                ..before.unwrap_or_default()
+            };
+            let filed = filed.encode_to_vec();
+            table.insert((), filed.as_slice()).map_err(redb::Error::from)?;
+        }
+        database::commit(database, transaction)?;
+        Ok(())
+    }
+
     /// What there is to read now, and from where.
     fn follow(&self, generation: u64, offset: &mut u64, patience: Duration) -> Extent {
         let extent = self.groups.wait(generation, *offset, patience);
@@ -257,6 +300,8 @@ impl Indexing {
             {
                 Ok((database, filed.seq))
             }
+            // A gap may have been noted before anything was filed.
+            Ok((database, Some(filed))) if filed.log_id == self.log_id.as_str() && filed.seq == 0 => Ok((database, 0)),
             Ok((database, None)) => Ok((database, 0)),
             Ok((database, Some(_))) => {
                 drop(database);
@@ -271,8 +316,7 @@ impl Indexing {
     }
 
     fn open_file(&self) -> Result<Database, IndexError> {
-        let opened = Database::builder().set_cache_size(CACHE_BYTES).create(&self.path);
-        Ok(opened.map_err(|error: DatabaseError| redb::Error::from(error))?)
+        Ok(database::open(&self.path, CACHE_BYTES, prepare)?)
     }
 
     fn begin_anew(&self, why: &str) -> Result<(Database, u64), IndexError> {
@@ -307,7 +351,7 @@ impl Indexing {
             let mut entries = batch.entries.into_iter().peekable();
             while let Some((key, entry)) = entries.next() {
                 let mut row = match table.get(key.as_slice())? {
-                    Some(row) => Row::decode(row.value()).unwrap_or_default(),
+                    Some(row) => row_of(row.value())?,
                     None => Row::default(),
                 };
                 row.entries.push(entry);
@@ -320,10 +364,12 @@ impl Indexing {
                 table.insert(key.as_slice(), row.encode_to_vec().as_slice())?;
             }
             let mut table = transaction.open_table(FILED)?;
+            let before = table.get(())?.map(|filed| filed_of(filed.value())).transpose()?;
             let filed = Filed {
                 log_id: self.log_id.to_string(),
                 seq: last,
                 digest: digest.to_vec(),
+                complete_from: before.map_or(0, |before| before.complete_from),
             };
             table.insert((), filed.encode_to_vec().as_slice())?;
         }
@@ -347,10 +393,11 @@ pub(crate) fn adopt(path: &Path, old: &LogId, new: &LogId, head: &Head) -> Resul
     if !path.exists() {
         return Ok(());
     }
-    let database = Database::builder().set_cache_size(CACHE_BYTES).open(path)?;
-    if filed_up_to(&database)?.is_none_or(|filed| filed.log_id != old.as_str()) {
-        return Ok(());
-    }
+    let database = database::open(path, CACHE_BYTES, prepare)?;
+    let before = match filed_up_to(&database)? {
+        Some(filed) if filed.log_id == old.as_str() => filed,
+        _ => return Ok(()),
+    };
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
     {
@@ -358,6 +405,7 @@ pub(crate) fn adopt(path: &Path, old: &LogId, new: &LogId, head: &Head) -> Resul
             log_id: new.to_string(),
             seq: head.seq,
             digest: head.digest.as_bytes().to_vec(),
+            complete_from: before.complete_from,
         };
         let mut table = transaction.open_table(FILED)?;
         table.insert((), filed.encode_to_vec().as_slice())?;
@@ -368,15 +416,21 @@ pub(crate) fn adopt(path: &Path, old: &LogId, new: &LogId, head: &Head) -> Resul
 
 fn filed_up_to(database: &Database) -> Result<Option<Filed>, redb::Error> {
     let transaction = database.begin_read()?;
-    let table = match transaction.open_table(FILED) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        opened => opened?,
-    };
+    let table = transaction.open_table(FILED)?;
     let Some(filed) = table.get(())? else {
         return Ok(None);
     };
-    let filed = Filed::decode(filed.value()).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
-    Ok(Some(filed))
+    Ok(Some(filed_of(filed.value())?))
+}
+
+fn filed_of(bytes: &[u8]) -> Result<Filed, redb::Error> {
+    Filed::decode(bytes).map_err(|error| redb::Error::Corrupted(error.to_string()))
+}
+
+fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.open_table(HISTORIES)?;
+    transaction.open_table(FILED)?;
+    Ok(())
 }
 
 /// What is filed with one transaction.
@@ -479,6 +533,9 @@ struct Filed {
     seq: u64,
     #[prost(bytes = "vec", tag = "3")]
     digest: Vec<u8>,
+    /// From which record on the histories are complete; 0 if nothing is missing.
+    #[prost(uint64, tag = "4")]
+    complete_from: u64,
 }
 
 impl From<StoredEntry> for HistoryEntry {

@@ -19,7 +19,7 @@ use super::clock::{Forgetting, Forgotten};
 use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
-use super::history::{Histories, HistoryEntry, HistoryError, Indexing};
+use super::history::{Histories, History, HistoryError, Indexing};
 use super::promise::{Inherited, Quiet};
 use super::provenance::Provenance;
 use super::snapshot::Snapshot;
@@ -31,8 +31,9 @@ use super::table::Table;
 use super::upkeep::{Upkeep, UpkeepWork};
 use super::view::{FellBehind, ForeignPosition, Start, View};
 use crate::data_folder::{ClockFile, LogId};
+use crate::folder_lock::{FolderLost, FolderWatch};
 use crate::metrics::{Metrics, Revocation};
-use crate::supervision::{Alarm, Guard};
+use crate::supervision::{Alarm, Failure, Guard};
 use credence_storage::frames::{AppendError, FrameError};
 
 /// The log as the services see it. Cheap to clone.
@@ -76,6 +77,8 @@ pub(crate) enum RevokeError {
          restart, so send it again then. {0}"
     )]
     Storage(Arc<AppendError>),
+    #[error("the revocation is not acknowledged. {0}")]
+    FolderLost(FolderLost),
     #[error("no randomness for the new epoch: {0}")]
     Random(getrandom::Error),
     #[error(transparent)]
@@ -87,6 +90,8 @@ pub(crate) enum RevokeError {
 pub(crate) struct WriterOptions {
     pub(crate) log_id: LogId,
     pub(crate) max_subjects: usize,
+    /// Nothing is acknowledged once this is another folder.
+    pub(crate) folder: FolderWatch,
     /// Nothing is acknowledged before these promises are kept.
     pub(crate) inherited: Arc<Inherited>,
     pub(crate) forgetting: Forgetting,
@@ -204,6 +209,8 @@ pub(crate) fn start(
         groups: Arc::clone(&groups),
         metrics: Arc::clone(&metrics),
         max_subjects: options.max_subjects,
+        folder: options.folder,
+        alarm: alarm.clone(),
         inherited: options.inherited,
         compact_above: options.compact_above,
         compaction: Compaction::Idle { not_before: began },
@@ -368,7 +375,7 @@ impl RevocationLog {
     }
 
     /// What was done to a principal, newest first.
-    pub(crate) async fn history(&self, name: &PrincipalName, limit: usize) -> Result<Vec<HistoryEntry>, HistoryError> {
+    pub(crate) async fn history(&self, name: &PrincipalName, limit: usize) -> Result<History, HistoryError> {
         self.shared.histories.of(name, self.head(), limit).await
     }
 
@@ -447,7 +454,7 @@ impl Drop for Ending {
     }
 }
 
-/// The writer can not go on: its own plan was refused.
+/// The writer can not go on: its own plan was refused, or its folder is lost.
 #[derive(Debug)]
 struct Bewildered;
 
@@ -459,6 +466,8 @@ struct Writing {
     groups: Arc<Groups>,
     metrics: Arc<Metrics>,
     max_subjects: usize,
+    folder: FolderWatch,
+    alarm: Alarm,
     inherited: Arc<Inherited>,
     compact_above: u64,
     compaction: Compaction,
@@ -534,6 +543,10 @@ impl Writing {
     }
 
     fn perform(&mut self, group: Group) -> Result<(), Bewildered> {
+        // What is in force already is acknowledged without being written.
+        if let Err(lost) = self.folder.check() {
+            return Err(self.lose_folder(&lost, group.0));
+        }
         let mut records = Vec::new();
         let mut provenance = Vec::new();
         let mut waiting = Vec::new();
@@ -561,6 +574,10 @@ impl Writing {
         let begun = Instant::now();
         let appended = self.storage.append(&records, &provenance);
         self.metrics.log_sync_seconds.observe(begun.elapsed().as_secs_f64());
+        if let (Ok(()), Err(lost)) = (&appended, self.folder.check()) {
+            let waiting = waiting.into_iter().map(|(order, answer, _)| (order, answer));
+            return Err(self.lose_folder(&lost, waiting));
+        }
         match appended {
             Ok(()) => match self.publish(records) {
                 Ok(before) => {
@@ -597,6 +614,22 @@ impl Writing {
             }
         }
         Ok(())
+    }
+
+    /// Acknowledges nothing, and has the process end: only the operator knows which folder is the right one.
+    fn lose_folder(
+        &self,
+        lost: &FolderLost,
+        waiting: impl IntoIterator<Item = (Order, oneshot::Sender<Result<Receipt, RevokeError>>)>,
+    ) -> Bewildered {
+        *lock(&self.shared.fault) = Some(lost.to_string());
+        self.metrics.log_writable.set(0);
+        tracing::error!(%lost, "a revocation was NOT acknowledged");
+        self.alarm.raise(Failure::FolderLost(lost.clone()));
+        for (order, answer) in waiting {
+            self.answer(&order, answer, Err(RevokeError::FolderLost(lost.clone())));
+        }
+        Bewildered
     }
 
     fn plan(&self, order: &Order, planned: usize) -> Result<Plan, RevokeError> {

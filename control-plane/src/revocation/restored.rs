@@ -7,7 +7,6 @@
 //! All or nothing: a file is made aside that holds the state under the new name, and the floor; the note that says so is
 //! the moment from which the log has that name. Whatever a crash leaves to be done after it, the next start does.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,9 +20,10 @@ use super::storage::{Compacted, Cut, Head, Storage, remove_leftover};
 use super::trail::Trail;
 use super::view::{HistoryBounds, View};
 use crate::control_plane::StartError;
-use crate::data_folder::{DataFolder, DataFolderError, LogId};
+use crate::data_folder::{DataFolder, DataFolderError, LogId, write_log_id};
 use crate::metrics::Metrics;
 use credence_storage::durable;
+use credence_storage::small_file::{self, Contents, SmallFileError};
 
 /// Gives the log in `folder`, which is called `named`, another name and a floor of `now` (seconds since the Unix epoch).
 /// Of each principal's history so many entries are `kept`.
@@ -56,7 +56,8 @@ fn prepare(folder: &DataFolder, named: &str, now: i64, kept: usize) -> Result<i6
     let noted = folder.head().read()?;
     let (storage, _) =
         Storage::open(&folder.revocations(), &old, noted.as_ref(), &mut view).map_err(|error| refused(&error))?;
-    let seen = folder.clock().read()?.max(view.state().last_seen()).unwrap_or(now);
+    let shown = folder.clock().read()?.map(|noted| noted.value);
+    let seen = shown.max(view.state().last_seen()).unwrap_or(now);
     let behind = seen.saturating_sub(now);
     if behind > MAX_BEHIND {
         return Err(StartError::DataFolder(DataFolderError::ClockBehind {
@@ -93,7 +94,7 @@ fn prepare(folder: &DataFolder, named: &str, now: i64, kept: usize) -> Result<i6
         new,
         head: Head { seq, digest },
     };
-    durable::write_file(&log, NOTE, note.text().as_bytes()).map_err(system)?;
+    small_file::write(&log, NOTE, note.text().as_bytes()).map_err(system)?;
     Ok(floor)
 }
 
@@ -104,17 +105,18 @@ pub(crate) fn finish(log: &Path) -> Result<(), DataFolderError> {
         path: path.clone(),
         error,
     };
-    let text = match durable::read_small_file(&path, 512) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return remove_leftover(&log.join(RESTORED_LOG)).map_err(at);
+    let note = match small_file::read(log, NOTE, 512) {
+        Ok(Some(Contents::Checked(text) | Contents::Plain(text))) => {
+            std::str::from_utf8(&text).ok().and_then(Note::parse)
         }
-        Err(error) => return Err(at(error)),
+        Ok(None) => return remove_leftover(&log.join(RESTORED_LOG)).map_err(at),
+        Err(SmallFileError::Damaged) => None,
+        Err(SmallFileError::Io(error)) => return Err(at(error)),
     };
-    let note = std::str::from_utf8(&text).ok().and_then(Note::parse);
     let note = note.ok_or_else(|| DataFolderError::Damaged {
         path: path.clone(),
         found: "it does not say which log was declared restored",
+        cure: "Restore the data folder from the same backup once more, and start again with --restored",
     })?;
     let made = log.join(RESTORED_LOG);
     if made.try_exists().map_err(at)? {
@@ -126,7 +128,7 @@ pub(crate) fn finish(log: &Path) -> Result<(), DataFolderError> {
     if let Err(error) = adopt(&log.join("history.redb"), &note.old, &note.new, &note.head) {
         tracing::warn!(%error, "the index of histories could not be taken over, and is made anew from the log");
     }
-    durable::write_file(log, "id", format!("{}\n", note.new).as_bytes()).map_err(at)?;
+    write_log_id(log, &note.new).map_err(at)?;
     std::fs::remove_file(&path).map_err(at)?;
     durable::sync_folder(log).map_err(at)
 }
@@ -187,7 +189,7 @@ const RESTORED_LOG: &str = "revocations.restored";
 mod tests {
     use super::*;
     use crate::config::InitOptions;
-    use crate::data_folder::FolderLock;
+    use crate::data_folder::take_lock;
     use crate::fill::fill_log;
 
     const NOW: i64 = 4_000_000_000;
@@ -197,7 +199,7 @@ mod tests {
 
     fn open(folder: &Path) -> DataFolder {
         let init = (!folder.join("log").exists()).then_some(InitOptions { floor: false });
-        let lock = FolderLock::take(folder, init.is_some(), None).unwrap();
+        let lock = take_lock(folder, init.is_some(), None).unwrap();
         DataFolder::open(lock, init, NOW).unwrap()
     }
 

@@ -498,7 +498,7 @@ impl From<StoreError> for ScimError {
             StoreError::Taken { .. } => Self::uniqueness(detail),
             StoreError::TooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             StoreError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
-            StoreError::Database(_) | StoreError::Damaged { .. } => {
+            StoreError::Database(_) | StoreError::Damaged { .. } | StoreError::FolderLost(_) => {
                 tracing::error!(%error, "a SCIM request failed");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

@@ -6,14 +6,17 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
 
 use super::user::User;
+use crate::database;
+use crate::folder_lock::{FolderLost, FolderWatch};
 
 /// All users of all realms.
 #[derive(Debug)]
 pub(crate) struct Store {
     database: Database,
+    folder: FolderWatch,
     max_users: u64,
     max_user_bytes: usize,
 }
@@ -31,6 +34,9 @@ pub(crate) enum StoreError {
     TooLarge { found: usize, limit: usize },
     #[error("the realm has a user with that {what} already")]
     Taken { what: &'static str },
+    /// It may have changed in a folder that the next start does not find.
+    #[error(transparent)]
+    FolderLost(#[from] FolderLost),
 }
 
 /// How a user can be found, besides his id.
@@ -46,22 +52,16 @@ pub(crate) enum Key<'a> {
 // === impl Store ===
 
 impl Store {
-    /// Opens the file, or makes it.
-    pub(crate) fn open(path: &Path, max_users: u64, max_user_bytes: usize) -> Result<Self, StoreError> {
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create(path)
-            .map_err(failed)?;
-        let transaction = database.begin_write().map_err(failed)?;
-        // So that readers find all of them.
-        transaction.open_table(USERS).map_err(failed)?;
-        transaction.open_table(USER_NAMES).map_err(failed)?;
-        transaction.open_table(EXTERNAL_IDS).map_err(failed)?;
-        transaction.open_table(SUBJECTS).map_err(failed)?;
-        transaction.open_table(COUNTS).map_err(failed)?;
-        transaction.commit().map_err(failed)?;
+    /// Opens the file, or makes it, in the folder that is watched.
+    pub(crate) fn open(
+        path: &Path,
+        folder: FolderWatch,
+        max_users: u64,
+        max_user_bytes: usize,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
-            database,
+            database: database::open(path, CACHE_BYTES, prepare).map_err(failed)?,
+            folder,
             max_users,
             max_user_bytes,
         })
@@ -230,9 +230,18 @@ impl Store {
             };
             counts.insert(realm, count).map_err(failed)?;
         }
-        transaction.commit().map_err(failed)?;
-        Ok(())
+        database::commit(&self.database, transaction).map_err(failed)?;
+        Ok(self.folder.check()?)
     }
+}
+
+fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.open_table(USERS)?;
+    transaction.open_table(USER_NAMES)?;
+    transaction.open_table(EXTERNAL_IDS)?;
+    transaction.open_table(SUBJECTS)?;
+    transaction.open_table(COUNTS)?;
+    Ok(())
 }
 
 fn encode(user: &User) -> Vec<u8> {
@@ -274,7 +283,7 @@ mod tests {
     }
 
     fn open(folder: &Path, max_users: u64) -> Store {
-        Store::open(&folder.join("users"), max_users, 1024).unwrap()
+        Store::open(&folder.join("users"), FolderWatch::of_nothing(), max_users, 1024).unwrap()
     }
 
     #[test]

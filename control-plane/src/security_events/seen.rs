@@ -5,14 +5,19 @@
 
 use std::path::Path;
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition};
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, WriteTransaction,
+};
 
+use crate::database;
+use crate::folder_lock::FolderWatch;
 use crate::scim::store::StoreError;
 
 /// What has been carried out.
 #[derive(Debug)]
 pub(crate) struct Seen {
     database: Database,
+    folder: FolderWatch,
     limit: u64,
 }
 
@@ -33,18 +38,13 @@ pub(crate) struct Memory {
 // === impl Seen ===
 
 impl Seen {
-    /// Opens the file, or makes it.
-    pub(crate) fn open(path: &Path, limit: u64) -> Result<Self, StoreError> {
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create(path)
-            .map_err(failed)?;
-        let transaction = database.begin_write().map_err(failed)?;
-        transaction.open_table(IDS).map_err(failed)?;
-        transaction.open_table(DISABLES).map_err(failed)?;
-        transaction.open_table(ENDS).map_err(failed)?;
-        transaction.commit().map_err(failed)?;
-        Ok(Self { database, limit })
+    /// Opens the file, or makes it, in the folder that is watched.
+    pub(crate) fn open(path: &Path, folder: FolderWatch, limit: u64) -> Result<Self, StoreError> {
+        Ok(Self {
+            database: database::open(path, CACHE_BYTES, prepare).map_err(failed)?,
+            folder,
+            limit,
+        })
     }
 
     /// The digest of the transmitter's token of that id, if it was carried out.
@@ -101,8 +101,8 @@ impl Seen {
                     .map_err(failed)?;
             }
         }
-        transaction.commit().map_err(failed)?;
-        Ok(())
+        database::commit(&self.database, transaction).map_err(failed)?;
+        Ok(self.folder.check()?)
     }
 
     /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that nobody waits long.
@@ -141,6 +141,13 @@ impl Seen {
     }
 }
 
+fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.open_table(IDS)?;
+    transaction.open_table(DISABLES)?;
+    transaction.open_table(ENDS)?;
+    Ok(())
+}
+
 fn failed(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Database(Box::new(error.into()))
 }
@@ -160,6 +167,10 @@ const CACHE_BYTES: usize = 8 << 20;
 mod tests {
     use super::*;
 
+    fn open(path: &Path, limit: u64) -> Seen {
+        Seen::open(path, FolderWatch::of_nothing(), limit).unwrap()
+    }
+
     fn memory(id: &str, issued_at: i64, disabled: &[&str]) -> Memory {
         Memory {
             transmitter: "t".to_owned(),
@@ -175,8 +186,8 @@ mod tests {
     fn a_token_is_remembered_until_its_end_over_restarts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events");
-        Seen::open(&path, 9).unwrap().remember(&memory("a", 1000, &[])).unwrap();
-        let seen = Seen::open(&path, 9).unwrap();
+        open(&path, 9).remember(&memory("a", 1000, &[])).unwrap();
+        let seen = open(&path, 9);
         seen.forget(1100).unwrap();
         assert_eq!(seen.digest("t", "a").unwrap(), Some([7; 32]));
         assert_eq!(seen.digest("u", "a").unwrap(), None);
@@ -187,7 +198,7 @@ mod tests {
     #[test]
     fn the_latest_disable_counts_whatever_the_order() {
         let folder = tempfile::tempdir().unwrap();
-        let seen = Seen::open(&folder.path().join("events"), 9).unwrap();
+        let seen = open(&folder.path().join("events"), 9);
         seen.remember(&memory("b", 1050, &["alice"])).unwrap();
         seen.remember(&memory("a", 1000, &["alice"])).unwrap();
         assert_eq!(seen.disabled_at("t", "alice").unwrap(), Some(1050));
@@ -203,7 +214,7 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_and_no_more() {
         let folder = tempfile::tempdir().unwrap();
-        let seen = Seen::open(&folder.path().join("events"), 1).unwrap();
+        let seen = open(&folder.path().join("events"), 1);
         assert!(seen.has_room().unwrap());
         seen.remember(&memory("a", 1000, &[])).unwrap();
         assert!(!seen.has_room().unwrap());

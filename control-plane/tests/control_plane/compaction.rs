@@ -135,13 +135,12 @@ async fn a_delegation_is_forgotten_once_no_token_can_carry_it_any_more() {
     server.revoke(delegation("old")).await;
     drop(server);
     // As if a control plane had run for as long as a token may live, and some more.
-    let clock = place.path("log/clock");
-    let shows: i64 = std::fs::read_to_string(&clock).unwrap().trim().parse().unwrap();
-    std::fs::write(&clock, format!("{}\n", shows + 60)).unwrap();
+    let shows = place.clock();
+    place.set_clock(shows + 60);
     let server = place.start_with(short).await;
     assert_eq!(metric(&server, "credence_revocation_log_subjects").await, 2.0);
     drop(server);
-    std::fs::write(&clock, format!("{}\n", shows + 60 + 300 + 5)).unwrap();
+    place.set_clock(shows + 60 + 300 + 5);
     let server = place.start_with(short).await;
     assert_eq!(metric(&server, "credence_revocation_log_subjects").await, 1.0);
     assert_eq!(
@@ -173,14 +172,13 @@ async fn a_longer_lifetime_counts_once_no_token_can_carry_what_was_forgotten_und
     assert!((60..120).contains(&at_first), "{at_first}");
     drop(server);
     // As if a control plane had run for an hour, and then for two.
-    let clock = place.path("log/clock");
-    let shows: i64 = std::fs::read_to_string(&clock).unwrap().trim().parse().unwrap();
-    std::fs::write(&clock, format!("{}\n", shows + 3_600)).unwrap();
+    let shows = place.clock();
+    place.set_clock(shows + 3_600);
     let server = place.start_with(living(7_200)).await;
     let later = told(&server).await;
     assert!((3_660..3_780).contains(&later), "{later}");
     drop(server);
-    std::fs::write(&clock, format!("{}\n", shows + 7_200)).unwrap();
+    place.set_clock(shows + 7_200);
     assert_eq!(told(&place.start_with(living(7_200)).await).await, 7_200);
 }
 

@@ -1,9 +1,11 @@
 //! A control plane in a folder of its own, and clients that speak to it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use credence_control_plane::{Config, ControlPlane, InitOptions, MAX_CACHE_KEY_ROTATION, Running, StartError};
+use credence_storage::small_file;
 use credence_wire::v1;
 use credence_wire::v1::audit_service_client::AuditServiceClient;
 use credence_wire::v1::report_request::Message as ReportMessage;
@@ -23,7 +25,7 @@ pub(crate) const ISSUER: &str = "https://id.example.com";
 
 /// A data folder with a token file beside it.
 pub(crate) struct Place {
-    folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
 }
 
 impl Place {
@@ -33,7 +35,9 @@ impl Place {
         let token = folder.path().join("token");
         std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
         std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
-        Self { folder }
+        Self {
+            folder: Arc::new(folder),
+        }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -52,6 +56,25 @@ impl Place {
         config
     }
 
+    /// What the log's clock shows.
+    pub(crate) fn clock(&self) -> i64 {
+        let (text, _) = small_file::read(&self.path("log"), "clock", 64)
+            .unwrap()
+            .unwrap()
+            .into_parts();
+        String::from_utf8(text).unwrap().trim().parse().unwrap()
+    }
+
+    /// As if a control plane had left the log's clock there.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        small_file::write(&self.path("log"), "clock", format!("{seconds}\n").as_bytes()).unwrap();
+    }
+
+    /// Starts what has not announced that it is ready.
+    pub(crate) async fn start_unannounced(&self) -> Server {
+        self.serving(ControlPlane::start(self.config()).await.unwrap())
+    }
+
     pub(crate) async fn start(&self) -> Server {
         self.start_with(|_| {}).await
     }
@@ -65,13 +88,22 @@ impl Place {
         change(&mut config);
         let running = ControlPlane::start(config).await?;
         running.announce_ready();
-        Ok(Server { running })
+        Ok(self.serving(running))
+    }
+
+    fn serving(&self, running: Running) -> Server {
+        Server {
+            running,
+            _folder: Arc::clone(&self.folder),
+        }
     }
 }
 
 /// A running control plane. Dropping it is a crash.
 pub(crate) struct Server {
     pub(crate) running: Running,
+    /// A control plane whose folder is removed acknowledges nothing.
+    _folder: Arc<tempfile::TempDir>,
 }
 
 /// An HTTP answer.
@@ -172,6 +204,14 @@ impl Server {
             request = request.header("authorization", *value);
         }
         send(request.body(String::new()).unwrap()).await
+    }
+
+    /// What the log says about a principal of [`ISSUER`], history included.
+    pub(crate) async fn history_of(&self, subject: &str) -> Value {
+        let path = format!("/v1/principals?issuer={ISSUER}&subject={subject}");
+        let answer = self.get(&path, &[&format!("Bearer {TOKEN}")]).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
     }
 
     /// Everything in the ledger that meets the conditions, newest first.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use credence_control_plane::ControlPlane;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
+use super::harness::{ISSUER, Place, TOKEN, delegation, raise};
 
 const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
 
@@ -170,8 +169,7 @@ async fn a_body_beyond_the_limit_is_refused() {
 #[tokio::test]
 async fn it_is_ready_only_once_it_has_been_announced() {
     let place = Place::new();
-    let running = ControlPlane::start(place.config()).await.unwrap();
-    let server = Server { running };
+    let server = place.start_unannounced().await;
     let early = server.get("/readyz", &[]).await;
     assert_eq!(early.status, 503);
     assert!(early.text.contains("starting"), "{}", early.text);

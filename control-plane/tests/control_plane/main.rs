@@ -5,6 +5,7 @@
 mod access;
 mod audit;
 mod audit_stream;
+mod bit_flips;
 mod cache_keys;
 mod certificates;
 mod compaction;

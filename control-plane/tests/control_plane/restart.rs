@@ -70,7 +70,7 @@ async fn a_flipped_bit_in_the_last_acknowledged_revocation_is_not_taken_for_an_i
     server.revoke(raise("alice")).await;
     server.running.shutdown().await;
     let note = std::fs::read_to_string(place.path("log/head")).unwrap();
-    assert!(note.starts_with("1 "), "{note}");
+    assert!(note.lines().nth(1).unwrap().starts_with("1 "), "{note}");
     edit(&place, |bytes| *bytes.last_mut().unwrap() ^= 1);
     let Err(error) = place.try_start(|_| {}).await else {
         panic!("a damaged log was served")
@@ -463,13 +463,155 @@ async fn a_raise_is_dated_no_earlier_than_the_logs_clock_though_the_wall_clock_i
     let place = Place::new();
     drop(place.start().await);
     // To a log whose clock shows an hour more, the wall clock is an hour slow.
-    let clock = place.path("log/clock");
-    let shows: i64 = std::fs::read_to_string(&clock).unwrap().trim().parse().unwrap();
-    std::fs::write(&clock, format!("{}\n", shows + 3_600)).unwrap();
+    let shows = place.clock();
+    place.set_clock(shows + 3_600);
     let server = place.start().await;
     server.revoke(raise("alice")).await;
     let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
     let alice = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
     let raised_at = alice["raised_at"].as_i64().unwrap();
     assert!((shows + 3_600..shows + 3_720).contains(&raised_at), "{raised_at}");
+}
+
+/// A folder in which a delegation was revoked, after a planned stop.
+async fn folder_with_a_revoked_delegation() -> Place {
+    let place = Place::new();
+    let server = place.start().await;
+    server.revoke(delegation("stolen")).await;
+    server.running.shutdown().await;
+    place
+}
+
+async fn refusal_of(place: &Place) -> String {
+    match place.try_start(|_| {}).await {
+        Ok(_) => panic!("the folder was served"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Flips the lowest bits of the last line's first byte, so that a number stays a number.
+fn change_a_digit(place: &Place, file: &str) {
+    let path = place.path(file);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let before_last_line = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n');
+    bytes[before_last_line.map_or(0, |at| at + 1)] ^= 0b1000;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_logs_clock_is_refused_and_forgets_nothing() {
+    let place = folder_with_a_revoked_delegation().await;
+    let whole = std::fs::read(place.path("log/clock")).unwrap();
+    // A digit becomes another one: 1 becomes 9.
+    change_a_digit(&place, "log/clock");
+    let refused = refusal_of(&place).await;
+    assert!(refused.contains("log/clock is damaged"), "{refused}");
+    assert!(refused.contains("remove"), "no cure: {refused}");
+
+    std::fs::write(place.path("log/clock"), whole).unwrap();
+    let server = place.start().await;
+    assert_eq!(server.watch_from_snapshot().await.2.len(), 1);
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_what_is_noted_as_forgotten_is_refused() {
+    let place = folder_with_a_revoked_delegation().await;
+    change_a_digit(&place, "log/forgotten");
+    let refused = refusal_of(&place).await;
+    assert!(refused.contains("log/forgotten is damaged"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_plain_clock_of_an_older_version_is_believed_only_if_it_is_plausible() {
+    let place = folder_with_a_revoked_delegation().await;
+    let wall = unix_seconds();
+    for implausible in [wall + 9 * 365 * 86_400, wall + 3_700] {
+        std::fs::write(place.path("log/clock"), format!("{implausible}\n")).unwrap();
+        let refused = refusal_of(&place).await;
+        assert!(refused.contains("log/clock is damaged"), "{refused}");
+    }
+    std::fs::write(place.path("log/clock"), format!("{wall}\n")).unwrap();
+    let server = place.start().await;
+    assert_eq!(server.watch_from_snapshot().await.2.len(), 1);
+    let clock = std::fs::read_to_string(place.path("log/clock")).unwrap();
+    assert!(clock.starts_with("credence-file 1 clock "), "{clock}");
+}
+
+#[tokio::test]
+async fn removing_the_lock_of_a_running_folder_lets_no_second_control_plane_in() {
+    let place = Place::new();
+    let first = place.start().await;
+    std::fs::remove_file(place.path("lock")).unwrap();
+    let Err(error) = place.try_start(|_| {}).await else {
+        panic!("two control planes share a folder")
+    };
+    assert!(
+        matches!(error, StartError::DataFolder(DataFolderError::Locked { .. })),
+        "{error}"
+    );
+    // Without its lock, an older version could come in: the first one ends.
+    let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
+    assert!(failure.unwrap().to_string().contains("lock"), "it does not say why");
+    assert_ne!(first.try_revoke(raise("alice")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends() {
+    let place = Place::new();
+    let first = place.start().await;
+    first.revoke(raise("alice")).await;
+    let aside = place.path("").with_file_name("aside");
+    std::fs::rename(place.path(""), &aside).unwrap();
+    let second = place.start().await;
+    let refused = first.try_revoke(raise("bob")).await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(refused.text.contains("another folder"), "{}", refused.text);
+    // What is in force already is not acknowledged either.
+    assert_eq!(first.try_revoke(raise("alice")).await.status, 503);
+    let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
+    assert!(
+        failure.unwrap().to_string().contains("another folder"),
+        "it does not say why"
+    );
+    assert_eq!(first.get("/readyz", &[]).await.status, 503);
+    // The second is not disturbed.
+    second.revoke(raise("carol")).await;
+}
+
+#[tokio::test]
+async fn a_missing_file_is_named_with_what_to_do() {
+    for file in ["log/id", "log/audit-source-key", "log/revocations"] {
+        let place = folder_with_a_revoked_delegation().await;
+        std::fs::remove_file(place.path(file)).unwrap();
+        let refused = refusal_of(&place).await;
+        assert!(refused.contains(&format!("{file} is missing")), "{refused}");
+        assert!(refused.contains("estore"), "no cure: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn every_file_of_the_folder_is_its_owners_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = folder_with_a_revoked_delegation().await;
+    // As an older version left it.
+    let history = place.path("log/history.redb");
+    std::fs::set_permissions(&history, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let server = place.start().await;
+    server.history_of("alice").await;
+    let mut folders = vec![place.path("")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+            match path.is_dir() {
+                true => folders.push(path),
+                false => assert_eq!(mode, 0o600, "{}", path.display()),
+            }
+        }
+    }
+}
+
+fn unix_seconds() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap().as_secs() as i64
 }

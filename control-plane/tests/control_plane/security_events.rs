@@ -20,21 +20,21 @@ use serde_json::{Value, json};
 use super::harness::{ISSUER, Place, Server, TOKEN};
 use super::provider::{PROVISIONER, Reply, TRANSMITTER, principal, realm, request, settings, updated};
 
-const SESSION_REVOKED: &str = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
+pub(crate) const SESSION_REVOKED: &str = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
 const ACCOUNT_DISABLED: &str = "https://schemas.openid.net/secevent/risc/event-type/account-disabled";
 const ACCOUNT_ENABLED: &str = "https://schemas.openid.net/secevent/risc/event-type/account-enabled";
 /// The bit of `disabled_by` that is the security events'.
 const SECURITY_EVENT: u32 = 8;
 
 /// A transmitter with a key of each kind.
-struct Signer {
+pub(crate) struct Signer {
     ed25519: Ed25519KeyPair,
     p256: EcdsaKeyPair,
     rsa: &'static RsaKeyPair,
 }
 
 impl Signer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let random = SystemRandom::new();
         let ed25519 = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
         let p256 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
@@ -82,7 +82,7 @@ impl Signer {
         format!("{input}.{}", base64(signature))
     }
 
-    fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         self.sign(&header("EdDSA", "ed"), &claims.to_string())
     }
 }
@@ -114,7 +114,7 @@ fn now() -> i64 {
 }
 
 /// The claims of a token about alice.
-fn claims(id: &str, event: &str) -> Value {
+pub(crate) fn claims(id: &str, event: &str) -> Value {
     json!({
         "iss": "https://okta.example.com", "aud": ["https://credence.example.com"], "jti": id, "iat": now(),
         "sub_id": {"format": "iss_sub", "iss": "https://okta.example.com", "sub": "alice"},
@@ -122,7 +122,7 @@ fn claims(id: &str, event: &str) -> Value {
     })
 }
 
-fn transmitter(place: &Place, rest: Value) -> Value {
+pub(crate) fn transmitter(place: &Place, rest: Value) -> Value {
     let mut transmitter = json!({
         "name": "okta", "credentials": ["okta"], "issuer": "https://okta.example.com",
         "audience": "https://credence.example.com", "principal_issuer": ISSUER,
@@ -143,7 +143,7 @@ async fn start(place: &Place, signer: &Signer, rest: Value) -> Server {
         .await
 }
 
-fn publish(place: &Place, signer: &Signer) {
+pub(crate) fn publish(place: &Place, signer: &Signer) {
     std::fs::write(beside(place, "jwks.json"), signer.jwks().to_string()).unwrap();
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn beside(place: &Place, name: &str) -> PathBuf {
     place.path("x").parent().unwrap().with_file_name(name)
 }
 
-async fn push(server: &Server, token: &str) -> Reply {
+pub(crate) async fn push(server: &Server, token: &str) -> Reply {
     let authorization = format!("Bearer {TRANSMITTER}");
     let headers = [
         ("authorization", authorization.as_str()),
@@ -485,17 +485,14 @@ async fn while_no_more_can_be_remembered_none_is_taken() {
             config.limits.security_event_ids = 1;
         })
         .await;
-    push(&server, &signer.token(&claims("a", SESSION_REVOKED)))
-        .await
-        .expect(202);
+    let first = signer.token(&claims("a", SESSION_REVOKED));
+    push(&server, &first).await.expect(202);
     let full = push(&server, &signer.token(&claims("b", SESSION_REVOKED)))
         .await
         .expect(503);
     assert!(!full.header("retry-after").is_empty());
     // What is remembered is still known.
-    push(&server, &signer.token(&claims("a", SESSION_REVOKED)))
-        .await
-        .expect(202);
+    push(&server, &first).await.expect(202);
 }
 
 #[tokio::test]

@@ -9,9 +9,10 @@ use credence_e2e::assertions::assert_denied;
 use credence_e2e::configuration::{Replacement, Watching};
 use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::envoy::WORKERS;
+use credence_e2e::grants::READ;
 use credence_e2e::late_allows::{Load, PROMPT};
 use credence_e2e::operator::Operator;
-use credence_e2e::{Stack, StackOptions, waiting};
+use credence_e2e::{Request, Stack, StackOptions, waiting};
 
 use super::{MAX_STALENESS, copy_folder, load_of, request_for};
 
@@ -86,7 +87,8 @@ fn that_is_cut_off_within_what_was_acknowledged_is_not_served() {
     let mut case = Case::begin();
     let noted = case.data().join("log/head");
     waiting::until("the control plane to note how far the log goes", || {
-        Ok(fs::read_to_string(&noted).ok().filter(|note| note.starts_with("1 ")))
+        let is_of_one = |note: &String| note.lines().last().is_some_and(|line| line.starts_with("1 "));
+        Ok(fs::read_to_string(&noted).ok().filter(is_of_one))
     })
     .unwrap();
     case.stack.control_plane.kill().unwrap();
@@ -96,6 +98,40 @@ fn that_is_cut_off_within_what_was_acknowledged_is_not_served() {
     case.assert_refused("it ends before the last entry that was acknowledged");
     fs::write(&log, &whole).unwrap();
     case.stack.control_plane.restart().unwrap();
+    case.assert_cured();
+}
+
+/// A digit of the log's clock becomes another: years seem to have passed, after which every revoked id would be
+/// forgotten.
+#[test]
+fn whose_clock_has_a_flipped_bit_forgets_no_revoked_id() {
+    let mut case = Case::begin();
+    let chain = case.stack.mint("carol", &["--tool", READ]).unwrap();
+    let request = Request::get("/v1/catalog/book").delegation(&chain);
+    assert_eq!(case.stack.send(&request).unwrap().status, 200);
+    case.stack.revoke(&["delegation", "--chain", &chain]).unwrap();
+    waiting::until("the revoked id to be denied", || {
+        let reply = case.stack.send(&request)?;
+        Ok((reply.status == 401).then_some(()))
+    })
+    .unwrap();
+    case.stack.control_plane.stop().unwrap();
+
+    let clock = case.data().join("log/clock");
+    let whole = fs::read(&clock).unwrap();
+    let mut flipped = whole.clone();
+    let before = flipped[..flipped.len() - 1].iter().rposition(|byte| *byte == b'\n');
+    let digits = before.map_or(0, |line_end| line_end + 1);
+    // 1 becomes 9.
+    flipped[digits] ^= 0b1000;
+    fs::write(&clock, flipped).unwrap();
+    case.assert_refused("log/clock is damaged");
+    assert_ne!(case.stack.send(&request).unwrap().status, 200);
+
+    fs::write(&clock, whole).unwrap();
+    case.stack.control_plane.restart().unwrap();
+    case.load.until_allowed("alice").unwrap();
+    assert_denied(&case.stack.send(&request).unwrap(), 401, "revoked_delegation");
     case.assert_cured();
 }
 

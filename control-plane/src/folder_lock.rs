@@ -1,0 +1,313 @@
+//! One process at a time writes to a data folder, and only to the folder that it has locked.
+//!
+//! The folder itself is locked, so that removing a file in it does not let a second process in. The file `lock` is
+//! locked too: versions from before look at nothing else, and a file system without locks on folders (NFS) has only
+//! that. A lock says nothing about a path, though: a folder that was moved away stays locked, and what is written to it
+//! is lost to the next start. Therefore [`FolderWatch`] is asked before each acknowledgement.
+
+use std::fmt;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::data_folder::DataFolderError;
+use crate::supervision::{Alarm, Failure};
+
+/// The right to use a data folder; held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    path: PathBuf,
+    folder: File,
+    file: File,
+}
+
+/// Whether the path still leads to the folder that was locked. Cheap to clone, and holds no lock.
+#[derive(Debug, Clone)]
+pub(crate) struct FolderWatch {
+    path: Arc<Path>,
+    folder: Inode,
+    file: Inode,
+}
+
+/// The path leads to another folder than the one that was locked, or its lock is gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{path}: {found} while this control plane was using it. What it has written since may be lost, so it acknowledges \
+     nothing more, and ends. Put the folder that it used back in its place, then start it again", path = path.display()
+)]
+pub struct FolderLost {
+    path: Arc<Path>,
+    found: Found,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    NoFolder,
+    OtherFolder,
+    NoLock,
+    OtherLock,
+    /// The system said this instead.
+    Unknown(String),
+}
+
+/// A file's device and number: no other file has both for as long as one of them is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inode(u64, u64);
+
+// === impl FolderLock ===
+
+impl FolderLock {
+    /// Locks a folder. Where another process holds the lock, `standby` waits for it to end and is told by whom it is
+    /// held; without, that is an error.
+    pub(crate) fn take(path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<Self, DataFolderError> {
+        let io_error = |error| DataFolderError::Io {
+            path: path.join(LOCK),
+            error,
+        };
+        loop {
+            let folder = File::open(path).map_err(io_error)?;
+            if let Err(error) = acquire(&folder, path, standby) {
+                match error {
+                    DataFolderError::Io { error, .. } if has_no_folder_locks(&error) => {}
+                    error => return Err(error),
+                }
+            }
+            let file = open_lock_file(path).map_err(io_error)?;
+            acquire(&file, path, standby)?;
+            let mut lock = Self {
+                path: path.to_owned(),
+                folder,
+                file,
+            };
+            // The one that held it may have taken the folder away and put another in its place meanwhile.
+            if lock.watch().map_err(io_error)?.check().is_ok() {
+                lock.leave_note().map_err(io_error)?;
+                return Ok(lock);
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What tells whether the path still leads to what is locked.
+    pub(crate) fn watch(&self) -> io::Result<FolderWatch> {
+        Ok(FolderWatch {
+            path: self.path.as_path().into(),
+            folder: Inode::of(&self.folder.metadata()?),
+            file: Inode::of(&self.file.metadata()?),
+        })
+    }
+
+    /// Says who holds the lock, for the one who finds it held.
+    fn leave_note(&mut self) -> io::Result<()> {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let note = format!(
+            "process {} on {}\n",
+            std::process::id(),
+            Some(host.trim()).filter(|h| !h.is_empty()).unwrap_or("this machine")
+        );
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(note.as_bytes())
+    }
+}
+
+// === impl FolderWatch ===
+
+impl FolderWatch {
+    /// To be asked after something became durable and before it is acknowledged: two calls of `stat`.
+    pub(crate) fn check(&self) -> Result<(), FolderLost> {
+        self.compare(&self.path, self.folder, Found::NoFolder, Found::OtherFolder)?;
+        self.compare(&self.path.join(LOCK), self.file, Found::NoLock, Found::OtherLock)
+    }
+
+    /// Of a folder that is always there, for tests of what is in it.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Self {
+        static FOLDER: std::sync::LazyLock<(tempfile::TempDir, FolderLock)> = std::sync::LazyLock::new(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let lock = FolderLock::take(folder.path(), None).unwrap();
+            (folder, lock)
+        });
+        FOLDER.1.watch().unwrap()
+    }
+
+    fn compare(&self, path: &Path, expected: Inode, none: Found, other: Found) -> Result<(), FolderLost> {
+        let found = match std::fs::metadata(path) {
+            Ok(metadata) if Inode::of(&metadata) == expected => return Ok(()),
+            Ok(_) => other,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => none,
+            Err(error) => Found::Unknown(error.to_string()),
+        };
+        Err(FolderLost {
+            path: Arc::clone(&self.path),
+            found,
+        })
+    }
+
+    /// Looks every second, and raises the alarm once the folder is lost: a control plane that is asked for nothing has
+    /// to end too.
+    pub(crate) async fn keep(self, alarm: Alarm) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let watch = self.clone();
+            // A file system that hangs must not hold up the runtime.
+            if let Ok(Err(lost)) = tokio::task::spawn_blocking(move || watch.check()).await {
+                alarm.raise(Failure::FolderLost(lost));
+                return;
+            }
+        }
+    }
+}
+
+// === impl Found ===
+
+impl fmt::Display for Found {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFolder => formatter.write_str("the folder was removed"),
+            Self::OtherFolder => formatter.write_str("another folder was put in its place"),
+            Self::NoLock => formatter.write_str("its file `lock` was removed"),
+            Self::OtherLock => formatter.write_str("another file `lock` was put in its place"),
+            Self::Unknown(error) => write!(formatter, "it could not be looked at ({error})"),
+        }
+    }
+}
+
+// === impl Inode ===
+
+impl Inode {
+    fn of(metadata: &Metadata) -> Self {
+        Self(metadata.dev(), metadata.ino())
+    }
+}
+
+fn acquire(file: &File, path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<(), DataFolderError> {
+    let io_error = |error| DataFolderError::Io {
+        path: path.join(LOCK),
+        error,
+    };
+    match file.try_lock() {
+        Ok(()) => return Ok(()),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(io_error(error)),
+    }
+    let holder = holder_of(path);
+    match standby {
+        None => Err(DataFolderError::Locked {
+            path: path.to_owned(),
+            holder,
+        }),
+        Some(waiting) => {
+            waiting(&holder);
+            file.lock().map_err(io_error)
+        }
+    }
+}
+
+/// What the holder of the lock wrote about itself.
+fn holder_of(path: &Path) -> String {
+    let mut note = String::new();
+    let read = File::open(path.join(LOCK)).and_then(|file| file.take(200).read_to_string(&mut note));
+    match read {
+        Ok(_) if !note.trim().is_empty() => note.trim().to_owned(),
+        _ => "it left no note".to_owned(),
+    }
+}
+
+/// NFS locks a file that is open for writing, which no folder is: `EBADF`. Others know no such locks at all.
+fn has_no_folder_locks(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(
+        code,
+        Some(rustix::io::Errno::BADF | rustix::io::Errno::NOTSUP | rustix::io::Errno::NOLCK | rustix::io::Errno::INVAL)
+    )
+}
+
+fn open_lock_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path.join(LOCK))
+}
+
+pub(crate) const LOCK: &str = "lock";
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_locked_with_and_without_its_lock_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = FolderLock::take(folder.path(), None).unwrap();
+        for remove in [false, true] {
+            if remove {
+                std::fs::remove_file(folder.path().join(LOCK)).unwrap();
+            }
+            let second = FolderLock::take(folder.path(), None);
+            assert!(matches!(second, Err(DataFolderError::Locked { .. })), "{second:?}");
+        }
+        drop(held);
+        FolderLock::take(folder.path(), None).unwrap();
+    }
+
+    #[test]
+    fn an_older_version_that_holds_the_lock_file_is_respected() {
+        let folder = tempfile::tempdir().unwrap();
+        let older = open_lock_file(folder.path()).unwrap();
+        older.try_lock().unwrap();
+        let refused = FolderLock::take(folder.path(), None);
+        assert!(matches!(refused, Err(DataFolderError::Locked { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn whatever_takes_the_place_of_the_folder_or_its_lock_is_noticed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("data");
+        let fresh = || {
+            std::fs::create_dir(&path).unwrap();
+            let lock = FolderLock::take(&path, None).unwrap();
+            let watch = lock.watch().unwrap();
+            watch.check().unwrap();
+            (lock, watch)
+        };
+        let copy_of_lock = || {
+            std::fs::copy(path.join(LOCK), path.join("copy")).unwrap();
+            std::fs::rename(path.join("copy"), path.join(LOCK)).unwrap();
+        };
+        let cases: [(&dyn Fn(), &str); 4] = [
+            (&|| std::fs::remove_file(path.join(LOCK)).unwrap(), "`lock` was removed"),
+            (&copy_of_lock, "another file `lock`"),
+            (
+                &|| std::fs::rename(&path, place.path().join("aside")).unwrap(),
+                "the folder was removed",
+            ),
+            (
+                &|| {
+                    std::fs::rename(&path, place.path().join("away")).unwrap();
+                    std::fs::create_dir(&path).unwrap();
+                },
+                "another folder",
+            ),
+        ];
+        for (meddle, words) in cases {
+            let (_lock, watch) = fresh();
+            meddle();
+            let lost = watch.check().unwrap_err().to_string();
+            assert!(lost.contains(words), "{lost}");
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
+}
