@@ -48,7 +48,9 @@ impl Ledger {
         if found.is_empty() && !paths.keys().exists() {
             DataKeys::create(&paths.keys())?;
         }
-        let keys = DataKeys::open(&paths.keys(), options.bounds.keys)?;
+        let keys = DataKeys::open(&paths.keys(), options.bounds.keys, |name| {
+            found.iter().any(|first| seals_with(&paths.segment(*first), name))
+        })?;
         let origin = options.origin.clone();
         let secret = read_or_create(&paths.0, "index-key", 32, || {
             let mut secret = vec![0; 32];
@@ -350,6 +352,20 @@ impl Replay {
             Some(Note::Mismatch(_)) | None => {}
         }
     }
+}
+
+/// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
+/// an end that a crash has cut short.
+fn seals_with(segment: &Path, name: u32) -> bool {
+    let mut found = false;
+    let scanned = FrameReader::open(segment, FrameKind::SealedLedger).and_then(|reader| {
+        reader.scan(|frame| {
+            let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
+            found |= group.leaves().any(|(_, leaf)| key_name(leaf) == Some(name));
+            Ok(())
+        })
+    });
+    found || scanned.is_err()
 }
 
 /// Opens a segment that is full, and makes its index again if need be.
