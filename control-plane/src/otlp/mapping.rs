@@ -66,6 +66,11 @@ pub(crate) fn log_record(record: LedgerRecord) -> LogRecord {
         RecordBody::Source(change) => source(change, &mut attributes),
         RecordBody::Note(note) => noted(note, &mut attributes),
         RecordBody::Erased => Said::new("credence.erased", SeverityNumber::Info, "erased"),
+        RecordBody::Unreadable => Said::new(
+            "credence.unreadable",
+            SeverityNumber::Error,
+            "the ledger's disk does not have this record as it was written",
+        ),
     };
     if said.time_unix_nano == 0 {
         said.time_unix_nano = record.received_unix_nano;

@@ -8,6 +8,7 @@ mod audit_stream;
 mod cache_keys;
 mod certificates;
 mod compaction;
+mod damaged_ledger;
 mod erasures;
 mod harness;
 mod http;

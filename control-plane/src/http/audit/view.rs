@@ -53,6 +53,8 @@ enum KindView {
     Note(NoteView),
     /// About a principal whose evidence was erased.
     Erased,
+    /// The disk does not have it any more as it was written.
+    Unreadable,
     /// Written by a newer version.
     Unknown,
 }
@@ -147,6 +149,7 @@ impl From<LedgerRecord> for RecordView {
             RecordBody::Source(change) => (None, KindView::Source(change.into())),
             RecordBody::Note(note) => (None, KindView::Note(note.into())),
             RecordBody::Erased => (None, KindView::Erased),
+            RecordBody::Unreadable => (None, KindView::Unreadable),
         };
         Self {
             index: record.index,
