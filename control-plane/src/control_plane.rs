@@ -666,6 +666,7 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
     };
     let (mut ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
     ledger.leave_free(limits.ledger_reserve_bytes);
+    ledger.share_out(limits.ledger_principal_share);
     report_torn_tail("ledger", opened.torn);
     if let Some(target) = opened.unsealed {
         tracing::warn!(

@@ -52,6 +52,7 @@ pub(crate) struct Metrics {
     pub(crate) ledger_published_time: Gauge,
     pub(crate) ledger_publish_failures: Counter,
     pub(crate) ledger_unreadable: Gauge,
+    pub(crate) ledger_counted: Counter,
     pub(crate) ledger_witness_requests: Family<WitnessRequest, Counter>,
     pub(crate) ledger_witnessed: Family<WitnessName, Gauge>,
     pub(crate) chains_verified: Family<ChainVerified, Counter>,
@@ -223,6 +224,7 @@ impl Metrics {
             ledger_published_time: Gauge::default(),
             ledger_publish_failures: Counter::default(),
             ledger_unreadable: Gauge::default(),
+            ledger_counted: Counter::default(),
             ledger_witness_requests: Family::default(),
             ledger_witnessed: Family::default(),
             chains_verified: Family::default(),
@@ -461,6 +463,11 @@ impl Metrics {
             "unreadable_records",
             "Records that were asked for and cannot be read as they were written",
             self.ledger_unreadable.clone(),
+        );
+        ledger.register(
+            "counted_entries",
+            "Entries that were counted, since their principals hold more than their share of the ledger",
+            self.ledger_counted.clone(),
         );
         ledger.register(
             "witness_requests",

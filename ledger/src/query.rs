@@ -196,6 +196,10 @@ pub fn terms<'a>(record: &'a LedgerRecord, digest: &'a mut [u8; 32]) -> ((u64, u
                 keys.push(IndexKey::Trace(&event.trace_id));
             }
             Some(Kind::Aggregate(aggregate)) => {
+                if let Some(principal) = &aggregate.principal {
+                    keys.push(IndexKey::Issuer(&principal.issuer));
+                    keys.push(IndexKey::Subject(principal.subject.as_deref().unwrap_or_default()));
+                }
                 keys.push(IndexKey::Decision(decision_of(aggregate).into()));
                 keys.push(IndexKey::Reason(&aggregate.reason));
                 keys.push(IndexKey::Rule(&aggregate.rule));
@@ -447,7 +451,8 @@ fn principal_of(body: &RecordBody) -> Option<&v1::Principal> {
     match entry.entry.as_ref()? {
         Kind::Event(event) => event.principal.as_ref(),
         Kind::Chain(chain) => chain.principal.as_ref(),
-        Kind::Aggregate(_) | Kind::Gap(_) => None,
+        Kind::Aggregate(aggregate) => aggregate.principal.as_ref(),
+        Kind::Gap(_) => None,
     }
 }
 

@@ -180,6 +180,7 @@ fn count(aggregate: v1::Aggregate, attributes: &mut Attributes) -> Said {
     attributes.text("credence.mode", mode_name(aggregate.mode()));
     attributes.text("credence.rule", &aggregate.rule);
     attributes.number("credence.count", aggregate.count);
+    attributes.principal(aggregate.principal);
     let severity = match decision {
         v1::Decision::Deny => SeverityNumber::Warn,
         v1::Decision::Allow | v1::Decision::Unspecified => SeverityNumber::Info,
@@ -442,6 +443,7 @@ mod tests {
                 SeverityNumber::Info,
             ),
             (RecordBody::Erased, "credence.erased", SeverityNumber::Info),
+            (RecordBody::Unreadable, "credence.unreadable", SeverityNumber::Error),
         ] {
             let record = mapped(body);
             assert_eq!(

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use credence_control_plane::Config;
+
 use super::harness::{Place, Server, TOKEN, events, raise};
 
 #[tokio::test]
@@ -27,8 +29,8 @@ async fn a_page_marks_a_record_that_cannot_be_read_and_has_all_the_others() {
     assert_eq!((one.status, one.json()["kind"].as_str()), (200, Some("unreadable")));
     server.wait_for("credence_ledger_unreadable_records 1").await;
     // What is served for others to check is as it was, or not served.
-    let bundle = server.get("/ledger/tile/entries/000.p/4", &[]).await;
-    assert_eq!((bundle.status, bundle.cache_control), (500, None));
+    let (status, caching, _) = raw(&server, "/ledger/tile/entries/000.p/4").await;
+    assert_eq!((status, caching.as_str()), (500, "no-store"));
 }
 
 #[tokio::test]
@@ -36,20 +38,74 @@ async fn a_hash_that_a_disk_has_changed_is_not_served() {
     let place = Place::new();
     let server = place.start().await;
     record(&server, &["a", "b", "c", "d"]).await;
-    let tile = || server.get("/ledger/tile/0/000.p/4", &[]);
-    let whole = tile().await;
-    assert_eq!(whole.status, 200);
-    assert!(whole.cache_control.unwrap().contains("immutable"));
+    let tile = || raw(&server, "/ledger/tile/0/000.p/4");
+    let (status, caching, whole) = tile().await;
+    assert_eq!((status, whole.len()), (200, 128));
+    assert!(caching.contains("immutable"), "{caching}");
     flip(&place.path("ledger/hashes/0"), 2 * 32 + 7);
-    let damaged = tile().await;
-    assert_eq!((damaged.status, damaged.cache_control), (500, None), "{}", damaged.text);
+    let (status, caching, _) = tile().await;
+    assert_eq!((status, caching.as_str()), (500, "no-store"));
     for index in 0..4 {
-        let proof = server.get(&format!("/ledger/proof/{index}"), &[]).await;
-        assert_eq!(proof.status, 500, "{index}: {}", proof.text);
+        let (status, ..) = raw(&server, &format!("/ledger/proof/{index}")).await;
+        assert_eq!(status, 500, "{index}");
     }
     flip(&place.path("ledger/hashes/0"), 2 * 32 + 7);
-    assert_eq!(tile().await.status, 200);
-    assert_eq!(server.get("/ledger/proof/2", &[]).await.status, 200);
+    assert_eq!(tile().await.2, whole);
+    assert_eq!(raw(&server, "/ledger/proof/2").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_folder_that_was_taken_back_signs_nothing_below_the_published_note_until_it_is_declared_restored() {
+    let (place, outside) = (Place::new(), tempfile::tempdir().unwrap());
+    let note = outside.path().join("published");
+    let remembering = |config: &mut Config| config.settings.ledger.published_note = Some(note.clone());
+    let server = place.start_with(remembering).await;
+    record(&server, &["a", "b"]).await;
+    let log_id = server.log_id();
+    server.running.shutdown().await;
+    let backup = tempfile::tempdir().unwrap();
+    copy(&place.path(""), backup.path());
+    let server = place.start_with(remembering).await;
+    record(&server, &["c"]).await;
+    server.running.shutdown().await;
+    let published = std::fs::read_to_string(&note).unwrap();
+    std::fs::remove_dir_all(place.path("")).unwrap();
+    copy(backup.path(), &place.path(""));
+
+    let server = place.start_with(remembering).await;
+    let ready = server.get("/readyz", &[]).await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.text.contains("--restored"), "{}", ready.text);
+    assert_eq!(server.get("/ledger/checkpoint", &[]).await.status, 503);
+    assert_eq!(std::fs::read_to_string(&note).unwrap(), published);
+    server.revoke(raise("alice")).await;
+    server.running.shutdown().await;
+
+    let server = place
+        .start_with(|config| {
+            remembering(config);
+            config.restored = Some(log_id);
+        })
+        .await;
+    record(&server, &["d"]).await;
+    let restored = std::fs::read_to_string(&note).unwrap();
+    assert_ne!(
+        restored.lines().next(),
+        published.lines().next(),
+        "under another origin"
+    );
+    assert_eq!(server.get("/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_published_note_in_the_data_folder_is_refused() {
+    let place = Place::new();
+    let server = place
+        .start_with(|config| config.settings.ledger.published_note = Some(config.data_folder.join("published")))
+        .await;
+    let ready = server.get("/readyz", &[]).await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.text.contains("ledger.published_note"), "{}", ready.text);
 }
 
 #[tokio::test]
@@ -102,14 +158,26 @@ async fn kinds(server: &Server, conditions: &str) -> Vec<String> {
         .collect()
 }
 
+/// Status, `cache-control` and body of an answer.
+async fn raw(server: &Server, path: &str) -> (u16, String, Vec<u8>) {
+    let url = server.url(path);
+    let asking = tokio::task::spawn_blocking(move || {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let mut response = agent.get(url).call().unwrap();
+        let caching = response
+            .headers()
+            .get("cache-control")
+            .map(|value| value.to_str().unwrap().to_owned());
+        let body = response.body_mut().read_to_vec().unwrap();
+        (response.status().as_u16(), caching.unwrap_or_default(), body)
+    });
+    asking.await.unwrap()
+}
+
 /// Flips a bit of the record of this index, where it lies.
 async fn damage_record(server: &Server, place: &Place, index: usize) {
     let leaf = {
-        let agent: ureq::Agent = ureq::Agent::config_builder().build().into();
-        let url = server.url(&format!("/ledger/tile/entries/000.p/{}", index + 1));
-        let bundle =
-            tokio::task::spawn_blocking(move || agent.get(url).call().unwrap().body_mut().read_to_vec().unwrap());
-        let bundle = bundle.await.unwrap();
+        let (_, _, bundle) = raw(server, &format!("/ledger/tile/entries/000.p/{}", index + 1)).await;
         let mut leaves = Vec::new();
         let mut rest = bundle.as_slice();
         while let Some((length, behind)) = rest.split_first_chunk::<2>() {
@@ -123,6 +191,20 @@ async fn damage_record(server: &Server, place: &Place, index: usize) {
     let segment = std::fs::read(&path).unwrap();
     let at = segment.windows(leaf.len()).position(|window| window == leaf).unwrap();
     flip(&path, at + leaf.len() - 1);
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &target),
+            false => {
+                std::fs::copy(&path, &target).unwrap();
+            }
+        }
+    }
 }
 
 fn flip(path: &Path, byte: usize) {

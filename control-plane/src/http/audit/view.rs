@@ -32,6 +32,9 @@ enum KindView {
         decision: &'static str,
         mode: &'static str,
         count: u64,
+        /// Whose decisions they are, if the ledger counted them because the principal holds more than its share.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        principal: Option<PrincipalView>,
     },
     Gap {
         shed: u64,
@@ -182,6 +185,7 @@ impl KindView {
                 rule: aggregate.rule,
                 reason: aggregate.reason,
                 count: aggregate.count,
+                principal: aggregate.principal.map(PrincipalView::from),
             },
             Some(EntryKind::Gap(gap)) => Self::Gap {
                 shed: gap.shed,
