@@ -117,6 +117,12 @@ pub(crate) struct Serve {
         value_parser = clap::value_parser!(u64).range(65_536..=3 << 30))]
     ledger_segment_bytes: u64,
 
+    /// How many hundredths of --ledger-retention-bytes, or else of --ledger-bytes, may be about one principal: 1 to 100. While
+    /// the ledger is more than half full, what a principal brings beyond that is counted and not recorded one by one.
+    #[arg(long, value_name = "PERCENT", default_value_t = Limits::default().ledger_principal_share,
+        value_parser = clap::value_parser!(u8).range(1..=100))]
+    ledger_principal_share: u8,
+
     /// How many data keys the ledger may have: one for each principal that there is evidence of.
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().ledger_keys)]
     ledger_keys: u32,
@@ -190,6 +196,7 @@ impl Serve {
         config.limits.ledger_bytes = self.ledger_bytes;
         config.limits.ledger_reserve_bytes = self.ledger_reserve;
         config.limits.ledger_segment_bytes = self.ledger_segment_bytes;
+        config.limits.ledger_principal_share = self.ledger_principal_share;
         config.limits.ledger_keys = self.ledger_keys;
         let retention = self.ledger_retention.as_ref();
         config.limits.ledger_retention = retention.map(|span| Duration::from_secs(span.seconds));

@@ -99,6 +99,9 @@ pub struct Limits {
     /// Bytes that the ledger leaves free on its file system, so that what shares it (revocations do) finds room; a sixteenth of
     /// the file system, if that is less. Beyond, evidence is refused as when the ledger is full.
     pub ledger_reserve_bytes: u64,
+    /// Hundredths of what the ledger may hold that may be about one principal, 1 to 100. While the ledger is more than half
+    /// full, what a principal brings beyond that is counted.
+    pub ledger_principal_share: u8,
     /// Bytes after which the ledger begins a new segment file. At most 3 GiB.
     pub ledger_segment_bytes: u64,
     /// Data keys that entries are sealed with: one for each principal that there is evidence of, erased ones included.
@@ -212,6 +215,10 @@ impl Config {
         if let Some(retention) = limits.ledger_retention.filter(|retention| *retention < MIN_RETENTION) {
             return refuse("ledger_retention", format!("{retention:?}"), "at least 60 seconds");
         }
+        if !(1..=100).contains(&limits.ledger_principal_share) {
+            let found = limits.ledger_principal_share.to_string();
+            return refuse("ledger_principal_share", found, "1 to 100");
+        }
         if limits.ledger_segment_bytes > MAX_SEGMENT_BYTES {
             let found = limits.ledger_segment_bytes.to_string();
             return refuse("ledger_segment_bytes", found, "at most 3 GiB");
@@ -295,6 +302,7 @@ impl Default for Limits {
             source_grace: Duration::from_secs(60),
             ledger_bytes: 64 << 30,
             ledger_reserve_bytes: 256 << 20,
+            ledger_principal_share: 25,
             ledger_segment_bytes: 256 << 20,
             ledger_keys: 1_000_000,
             ledger_retention: None,

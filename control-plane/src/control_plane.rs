@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -206,6 +207,9 @@ impl ControlPlane {
         };
         let publisher = Arc::new(publisher);
         let witnesses = witnesses(&config.settings, &metrics)?;
+        if !witnesses.is_empty() {
+            publisher.await_witness();
+        }
         let awaited = awaited.iter().map(SourceName::to_string);
         let sources = Arc::new(Sources::new(limits.max_sources, awaited, Instant::now()));
         let options = WriterOptions {
@@ -655,7 +659,10 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
         origin: origin.as_ref(),
         log_id: folder.log_id().as_str(),
     };
-    let identity = LedgerIdentity::open(&folder.ledger(), &naming).map_err(|error| error.to_string())?;
+    let mut identity = LedgerIdentity::open(&folder.ledger(), &naming).map_err(|error| error.to_string())?;
+    if let Some(note) = &settings.ledger.published_note {
+        identity.remember_in(outside_of(folder.path(), note)?);
+    }
     let published = identity.published().map_err(|error| error.to_string())?;
     tracing::info!(key = %identity.verifier_key(), "the ledger's checkpoints are signed with this key");
     let options = LedgerOptions {
@@ -673,6 +680,7 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
     };
     let (mut ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
     ledger.leave_free(limits.ledger_reserve_bytes);
+    ledger.share_out(limits.ledger_principal_share);
     report_torn_tail("ledger", opened.torn);
     if let Some(target) = opened.unsealed {
         tracing::warn!(
@@ -688,6 +696,24 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
         );
     }
     Ok((ledger, identity))
+}
+
+/// The file that remembers the latest checkpoint, if it does not lie in the data folder, with which it would be restored.
+fn outside_of(data: &Path, note: &Path) -> Result<PathBuf, String> {
+    let settled = |path: &Path| {
+        path.canonicalize()
+            .map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let parent = note.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = settled(parent.unwrap_or(Path::new(".")))
+        .map_err(|error| format!("ledger.published_note: its folder: {error}. Create the folder"))?;
+    if parent.starts_with(settled(data)?) {
+        return Err(format!(
+            "ledger.published_note: {} lies in the data folder, and would be restored with it. Name a file elsewhere",
+            note.display()
+        ));
+    }
+    Ok(parent.join(note.file_name().unwrap_or_default()))
 }
 
 /// Notes what principals' agents were seen to use, from the newest records.

@@ -51,6 +51,8 @@ pub(crate) struct Metrics {
     pub(crate) ledger_published: Gauge,
     pub(crate) ledger_published_time: Gauge,
     pub(crate) ledger_publish_failures: Counter,
+    pub(crate) ledger_unreadable: Gauge,
+    pub(crate) ledger_counted: Counter,
     pub(crate) ledger_witness_requests: Family<WitnessRequest, Counter>,
     pub(crate) ledger_witnessed: Family<WitnessName, Gauge>,
     pub(crate) chains_verified: Family<ChainVerified, Counter>,
@@ -221,6 +223,8 @@ impl Metrics {
             ledger_published: Gauge::default(),
             ledger_published_time: Gauge::default(),
             ledger_publish_failures: Counter::default(),
+            ledger_unreadable: Gauge::default(),
+            ledger_counted: Counter::default(),
             ledger_witness_requests: Family::default(),
             ledger_witnessed: Family::default(),
             chains_verified: Family::default(),
@@ -454,6 +458,16 @@ impl Metrics {
             "publish_failures",
             "Checkpoints that could not be signed or written",
             self.ledger_publish_failures.clone(),
+        );
+        ledger.register(
+            "unreadable_records",
+            "Records that were asked for and cannot be read as they were written",
+            self.ledger_unreadable.clone(),
+        );
+        ledger.register(
+            "counted_entries",
+            "Entries that were counted, since their principals hold more than their share of the ledger",
+            self.ledger_counted.clone(),
         );
         ledger.register(
             "witness_requests",

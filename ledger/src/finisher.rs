@@ -283,7 +283,7 @@ mod tests {
         if !keys.exists() {
             crate::keys::DataKeys::create(&keys).unwrap();
         }
-        let mut keys = crate::keys::DataKeys::open(&keys, 10).unwrap();
+        let mut keys = crate::keys::DataKeys::open(&keys, 10, |_| false).unwrap();
         let mut leaf = Vec::new();
         let mut sealer = Sealer::new("log.example").unwrap();
         sealer

@@ -40,6 +40,20 @@ pub(crate) struct Beginning {
     /// Every source that was known, those that were known for longer first.
     #[prost(message, repeated, tag = "3")]
     pub(crate) sources: Vec<SourceMark>,
+    /// How much of the segment before is about its largest principals.
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) shares: Vec<KeyShare>,
+}
+
+/// How much of a segment is about a principal.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct KeyShare {
+    /// The name of the principal's key.
+    #[prost(uint32, tag = "1")]
+    pub(crate) key: u32,
+    /// Of its leaves.
+    #[prost(uint64, tag = "2")]
+    pub(crate) bytes: u64,
 }
 
 /// What a source is after the group.

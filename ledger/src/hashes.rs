@@ -60,6 +60,8 @@ pub enum HashError {
 // === impl HashFiles ===
 
 impl HashFiles {
+    /// Opens the files, and makes those that are not there. Their names are durable on return: of the hashes of pruned
+    /// leaves there is no other copy.
     pub(crate) fn open(folder: &Path) -> Result<Self, HashError> {
         let open = |level: u32| {
             let path = folder.join(level.to_string());
@@ -73,8 +75,13 @@ impl HashFiles {
                 .open(&path);
             file.map_err(|error| HashError::Io { path, error })
         };
+        let levels = (0..LEVELS).map(open).collect::<Result<_, _>>()?;
+        credence_storage::durable::sync_folder(folder).map_err(|error| HashError::Io {
+            path: folder.to_owned(),
+            error,
+        })?;
         Ok(Self {
-            levels: (0..LEVELS).map(open).collect::<Result<_, _>>()?,
+            levels,
             folder: folder.to_owned(),
         })
     }

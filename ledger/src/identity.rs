@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 use credence_storage::durable;
 
-use crate::checkpoint::{CheckpointError, SignedCheckpoint};
+use crate::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
 use crate::note::{KeyName, NoteSigner, VerifierKey};
+use crate::tree::empty_root;
 
 /// The ledger's origin and key.
 pub struct LedgerIdentity {
@@ -20,6 +21,10 @@ pub struct LedgerIdentity {
     /// The tree's origins, the first one first, each with the log beside which the tree had it.
     origins: Vec<Origin>,
     signer: NoteSigner,
+    /// Whether origin and key were made by this opening: nothing can have been published under them.
+    is_new: bool,
+    /// A file outside of the folder that has the latest checkpoint too: it is not restored with the folder.
+    published_note: Option<PathBuf>,
 }
 
 /// What the identity is made from.
@@ -49,6 +54,26 @@ pub enum IdentityError {
     /// The checkpoint that was published is not the ledger's.
     #[error("{path} is damaged: {error}. Restore the data folder from a backup", path = path.display())]
     Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: CheckpointError,
+    },
+    /// There always is one: an empty one before the origin is there.
+    #[error(
+        "{path} is gone, so that it is not known what was published. Restore it from a backup; or, if the folder is from one, \
+         start with --restored, and the tree goes on under another origin", path = path.display()
+    )]
+    CheckpointGone {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What remembers the latest checkpoint outside of the folder says something else.
+    #[error(
+        "{path} (ledger.published_note) holds no checkpoint of this ledger: {error}. Name the file that this ledger wrote; or \
+         remove it, if you are certain that the data folder was not taken back to an earlier state", path = path.display()
+    )]
+    Note {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -89,12 +114,28 @@ impl LedgerIdentity {
         if is_restored || is_renamed {
             return Self::take(folder, origins, naming);
         }
+        let path = folder.join(CHECKPOINT);
+        if read_if_there(&path, MAX_CHECKPOINT_LEN)?.is_none() {
+            return Err(IdentityError::CheckpointGone { path });
+        }
         let signer = NoteSigner::new(current.name.clone(), &read_key(&folder.join(KEY))?);
         Ok(Self {
             folder: folder.to_owned(),
             origins,
             signer,
+            is_new: false,
+            published_note: None,
         })
+    }
+
+    /// Has this file remember the latest checkpoint too. It lies where a restored backup of the folder does not take it back.
+    pub fn remember_in(&mut self, published_note: PathBuf) {
+        self.published_note = Some(published_note);
+    }
+
+    /// Whether nothing can have been published under the origin before this opening.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// The first line of every checkpoint.
@@ -120,6 +161,13 @@ impl LedgerIdentity {
 
     /// The latest checkpoint that anybody was shown under this origin.
     pub fn published(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
+        let checkpoint = self.last_signed()?;
+        Ok(checkpoint.filter(|checkpoint| checkpoint.checkpoint().size > 0))
+    }
+
+    /// The latest checkpoint that was signed under this origin; the first one is of the empty tree, with which every
+    /// other one begins.
+    pub fn last_signed(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
         let path = self.folder.join(CHECKPOINT);
         let Some(note) = read_if_there(&path, MAX_CHECKPOINT_LEN)? else {
             return Ok(None);
@@ -130,9 +178,46 @@ impl LedgerIdentity {
         }
     }
 
-    /// Writes down a checkpoint. Durable on return: from then on anybody may be shown it.
+    /// The latest checkpoint of this origin that the file outside of the folder remembers, if there is such a file. One of
+    /// an origin that the tree had before says nothing about this one.
+    pub fn remembered(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
+        let Some(path) = self.published_note.clone() else {
+            return Ok(None);
+        };
+        let Some(note) = read_if_there(&path, MAX_CHECKPOINT_LEN)? else {
+            return Ok(None);
+        };
+        let former = self.origins.split_last().map_or(&[][..], |(_, former)| former);
+        let is_of = |origin: &Origin| note.starts_with(format!("{}\n", origin.name).as_bytes());
+        match SignedCheckpoint::open(&note, &self.verifier_key()) {
+            Ok(checkpoint) => Ok(Some(checkpoint)),
+            Err(_) if former.iter().any(is_of) => Ok(None),
+            Err(error) => Err(IdentityError::Note { path, error }),
+        }
+    }
+
+    /// Writes down a checkpoint, in the folder and where it is remembered outside of it. Durable on return: from then on
+    /// anybody may be shown it.
     pub fn publish(&self, checkpoint: &SignedCheckpoint) -> io::Result<()> {
-        durable::write_file(&self.folder, CHECKPOINT, checkpoint.note().as_bytes())
+        durable::write_file(&self.folder, CHECKPOINT, checkpoint.note().as_bytes())?;
+        self.remember(checkpoint)
+    }
+
+    /// Writes it down where it is remembered outside of the folder, if there is such a place.
+    pub fn remember(&self, checkpoint: &SignedCheckpoint) -> io::Result<()> {
+        let Some(path) = &self.published_note else {
+            return Ok(());
+        };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("ledger.published_note: {} names no file", path.display()),
+            ));
+        };
+        durable::write_file(folder, name, checkpoint.note().as_bytes()).map_err(|error| {
+            let text = format!("ledger.published_note: {}: {error}", path.display());
+            io::Error::new(error.kind(), text)
+        })
     }
 
     /// The last step, which makes it count, is the origin: a crash before leaves the old one, and all is done again.
@@ -150,6 +235,16 @@ impl LedgerIdentity {
         durable::write_file(folder, KEY, &seed).map_err(at(KEY))?;
         let name = naming.unused(&origins)?;
         let signer = NoteSigner::new(name.clone(), &seed);
+        // Before the origin: from then on, a checkpoint that is not there is one that was lost.
+        let empty = Checkpoint {
+            origin: name.clone(),
+            size: 0,
+            root: empty_root(),
+        };
+        let empty = empty
+            .sign(&signer)
+            .map_err(|error| at(CHECKPOINT)(io::Error::other(error)))?;
+        durable::write_file(folder, CHECKPOINT, empty.note().as_bytes()).map_err(at(CHECKPOINT))?;
         origins.push(Origin {
             name,
             log_id: naming.log_id.to_owned(),
@@ -160,6 +255,8 @@ impl LedgerIdentity {
             folder: folder.to_owned(),
             origins,
             signer,
+            is_new: true,
+            published_note: None,
         })
     }
 }
@@ -198,7 +295,11 @@ impl IdentityError {
     /// The file that it is about.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Damaged { path, .. } | Self::Checkpoint { path, .. } | Self::Io { path, .. } => path,
+            Self::Damaged { path, .. }
+            | Self::Checkpoint { path, .. }
+            | Self::CheckpointGone { path }
+            | Self::Note { path, .. }
+            | Self::Io { path, .. } => path,
         }
     }
 }
@@ -298,8 +399,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::checkpoint::Checkpoint;
-    use crate::tree::empty_root;
+    use crate::tree::leaf_hash;
 
     fn open(folder: &Path, origin: Option<&str>, log_id: &str) -> LedgerIdentity {
         let origin = origin.map(|origin| origin.parse().unwrap());
@@ -313,8 +413,8 @@ mod tests {
     fn publish(identity: &LedgerIdentity) -> SignedCheckpoint {
         let checkpoint = Checkpoint {
             origin: identity.origin().clone(),
-            size: 0,
-            root: empty_root(),
+            size: 1,
+            root: leaf_hash(b"one"),
         };
         let signed = checkpoint.sign(identity.signer()).unwrap();
         identity.publish(&signed).unwrap();

@@ -137,8 +137,9 @@ impl DataKeys {
         durable::write_file(folder, name, &slot[..]).map_err(io_error)
     }
 
-    /// Reads the file. A slot at its end that a crash has cut short was never used.
-    pub(crate) fn open(path: &Path, limit: u32) -> Result<Self, KeyError> {
+    /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
+    /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
+    pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, KeyError> {
         let file = Arc::new(KeyFile::open(path)?);
         let damaged = |slot, found| KeyError::Damaged {
             path: path.to_owned(),
@@ -162,7 +163,7 @@ impl DataKeys {
             broken: false,
             file,
         };
-        // A slot that can not be read was never used if no other follows it: slots are written in their order.
+        // Slots are written in their order, and synced before anything is sealed with them: only the last one can be torn.
         let mut unreadable = None;
         let mut source = io::BufReader::with_capacity(READ_AHEAD, &this.file.file);
         let mut slot = Zeroizing::new([0; SLOT_BYTES]);
@@ -200,6 +201,12 @@ impl DataKeys {
                 return Err(damaged(unreadable, "the checksum does not match"));
             }
             this.slots.push(read);
+        }
+        if let Some(unreadable) = unreadable.filter(|unreadable| is_used(*unreadable)) {
+            return Err(damaged(
+                unreadable,
+                "the checksum does not match, and records that are held were sealed with its key",
+            ));
         }
         // Those with low numbers first, so that the file stays dense.
         this.free.reverse();
@@ -696,7 +703,7 @@ mod tests {
 
     impl Scratch {
         fn open(&self) -> DataKeys {
-            DataKeys::open(&self.path, 100).unwrap()
+            DataKeys::open(&self.path, 100, |_| false).unwrap()
         }
 
         fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) {
@@ -832,7 +839,7 @@ mod tests {
     #[test]
     fn the_number_of_keys_is_bounded() {
         let scratch = scratch();
-        let mut keys = DataKeys::open(&scratch.path, 2).unwrap();
+        let mut keys = DataKeys::open(&scratch.path, 2, |_| false).unwrap();
         name(&mut keys, "a", 0);
         let refused = keys.name_for(Some(principal("b")), 0).unwrap_err();
         assert!(refused.to_string().contains("--ledger-keys"), "{refused}");
@@ -877,6 +884,21 @@ mod tests {
     }
 
     #[test]
+    fn a_last_slot_that_cannot_be_read_is_free_only_if_no_record_was_sealed_with_its_key() {
+        let scratch = scratch();
+        name(&mut scratch.open(), "a", 0);
+        for byte in 0..LAST_USE_AT {
+            scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
+            let before = std::fs::read(&scratch.path).unwrap();
+            let error = DataKeys::open(&scratch.path, 100, |name| name == 1).unwrap_err();
+            assert!(error.to_string().contains("slot 1"), "byte {byte}: {error}");
+            assert_eq!(std::fs::read(&scratch.path).unwrap(), before);
+            let mut keys = DataKeys::open(&scratch.path, 100, |name| name != 1).unwrap();
+            assert_eq!(name(&mut keys, "b", 0), 1, "byte {byte}");
+        }
+    }
+
+    #[test]
     fn a_key_that_is_followed_by_another_and_can_not_be_read_is_damage() {
         let scratch = scratch();
         let mut keys = scratch.open();
@@ -884,7 +906,7 @@ mod tests {
         name(&mut keys, "b", 0);
         for byte in 0..LAST_USE_AT {
             scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
-            let error = DataKeys::open(&scratch.path, 100).unwrap_err();
+            let error = DataKeys::open(&scratch.path, 100, |_| false).unwrap_err();
             assert!(error.to_string().contains("slot 1"), "byte {byte}: {error}");
             scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
         }

@@ -11,7 +11,7 @@ use prost::bytes::Bytes;
 
 use crate::chains::{KnownChains, expires_at};
 use crate::finisher::{ErasedRows, Finisher};
-use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, SourceMark};
+use crate::group::{Beginning, Group, GroupHead, KeyShare, LEAF_LENGTH_BYTES, SourceMark};
 use crate::hashes::{HashError, HashFiles, HashWriter};
 use crate::index::{IndexBuilder, IndexError, IndexSecret, KeyHasher, MAX_PLACES};
 use crate::keys::{DataKeys, KeyError, UNIT};
@@ -23,6 +23,7 @@ use crate::reserve::{Reserve, Room};
 use crate::rows::Row;
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment, SegmentIndex};
+use crate::shares::{Counted, Shares};
 use crate::sources::{KnownSources, SourceState};
 use crate::tree::{Frontier, Hash, leaf_hash};
 use crate::view::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
@@ -48,6 +49,9 @@ pub struct Ledger {
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
     pub(crate) reserve: Reserve,
+    pub(crate) shares: Shares,
+    /// Entries that were counted instead of recorded, since the start.
+    pub(crate) counted: u64,
 }
 
 /// How a ledger is kept.
@@ -315,6 +319,17 @@ impl Ledger {
         self.reserve = Reserve::with(bytes, self.options.retention);
     }
 
+    /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `shares`). 100: it may.
+    pub fn share_out(&mut self, percent: u8) {
+        let LedgerOptions { bounds, retention, .. } = &self.options;
+        self.shares.share_out(percent, bounds.total, *retention);
+    }
+
+    /// Entries that were counted instead of recorded, since the start, because their principals hold more than their share.
+    pub fn counted(&self) -> u64 {
+        self.counted
+    }
+
     /// What is free on its file system, and what of that it leaves to others; nothing where the system does not say.
     pub fn room(&self) -> Option<Room> {
         self.reserve.room(&self.paths.0)
@@ -499,11 +514,24 @@ impl Ledger {
                 first_sequence,
             } => {
                 let fresh = BatchView::of(batch).entries().skip(*skip);
+                let mut counted = Counted::default();
                 for (sequence, entry) in (*first_sequence..).zip(fresh) {
+                    // What is counted becomes durable with the mark that says so.
+                    if !counted.is_empty() && self.is_due(piece) {
+                        self.add_counted(*source, &mut counted, piece)?;
+                    }
                     self.make_room(piece)?;
-                    self.add_entry(Some(*source), sequence, EntryView::parse(entry?)?, piece)?;
+                    let entry = EntryView::parse(entry?)?;
+                    match entry
+                        .principal()
+                        .filter(|principal| self.is_counted(*principal, &entry))
+                    {
+                        Some(principal) => counted.add(sequence, principal, &entry),
+                        None => self.add_entry(Some(*source), sequence, entry, piece)?,
+                    }
                     piece.mark(*source, sequence);
                 }
+                self.add_counted(*source, &mut counted, piece)?;
             }
             NewItem::Chain(entry) => {
                 self.make_room(piece)?;
@@ -528,13 +556,49 @@ impl Ledger {
 
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
     fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
-        let next = self.frontier.size() + u64::from(piece.head.entries);
-        if next.is_multiple_of(UNIT) && self.segment_is_full(piece, next) {
+        if self.begins_segment(piece) {
             self.write(piece)?;
             self.begin_segment()?;
-        } else if piece.bundle.len() >= PIECE_BYTES || piece.leaves.len() >= PIECE_RECORDS {
+        } else if self.is_due(piece) {
             self.write(piece)?;
         }
+        Ok(())
+    }
+
+    fn begins_segment(&self, piece: &Piece) -> bool {
+        let next = self.frontier.size() + u64::from(piece.head.entries);
+        next.is_multiple_of(UNIT) && self.segment_is_full(piece, next)
+    }
+
+    /// Whether the piece is written before the next record is added.
+    fn is_due(&self, piece: &Piece) -> bool {
+        let is_enough = piece.bundle.len() >= PIECE_BYTES || piece.leaves.len() >= PIECE_RECORDS;
+        is_enough || self.begins_segment(piece)
+    }
+
+    /// Whether the entry is only counted: its principal holds more than its share.
+    fn is_counted(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>) -> bool {
+        // One that has no key holds nothing.
+        let Some(key) = self.keys.known_name(principal) else {
+            return false;
+        };
+        let bytes = (entry.encoded.len() + RECORD_OVERHEAD + SEAL_OVERHEAD) as u64;
+        let held = self.evidence_bytes();
+        self.shares.counts(key, bytes, held, now())
+    }
+
+    /// Adds what stands in the place of the entries that were counted.
+    fn add_counted(
+        &mut self,
+        source: SourceName,
+        counted: &mut Counted,
+        piece: &mut Piece,
+    ) -> Result<(), LedgerAppendError> {
+        let (entries, counts) = counted.take();
+        for (sequence, entry) in counts {
+            self.add_entry(Some(source), sequence, EntryView::parse(&entry)?, piece)?;
+        }
+        piece.counted += entries;
         Ok(())
     }
 
@@ -649,6 +713,8 @@ impl Ledger {
             let indexed = keys.iter().filter(|key| key.is_indexed());
             piece.rows.extend(indexed.map(|key| self.hasher.hash(key)));
             piece.leaves.push(NewLeaf {
+                key: name,
+                bytes: (LEAF_LENGTH_BYTES + length) as u32,
                 begin: begin as u32,
                 hash,
                 span,
@@ -687,7 +753,9 @@ impl Ledger {
                 }
             }
         });
+        self.counted += piece.counted;
         for leaf in &piece.leaves {
+            self.shares.add(leaf.key, u64::from(leaf.bytes));
             self.frontier
                 .push(leaf.hash, &mut |level, hash| self.hashes.push(level, hash));
         }
@@ -717,7 +785,9 @@ impl Ledger {
         if let SegmentIndex::Growing(full) = &*self.segment.index() {
             index = index.with_room_of(full);
         }
-        let (file, segment) = create_segment(&self.paths, self.beginning(), index)?;
+        let largest = self.shares.largest();
+        let (file, segment) = create_segment(&self.paths, self.beginning(largest.clone()), index)?;
+        self.shares.segment_is_full(self.segment.first(), largest);
         let full = std::mem::replace(&mut self.segment, segment);
         self.current = file;
         self.shared.begin(Arc::clone(&self.segment));
@@ -726,11 +796,12 @@ impl Ledger {
         Ok(())
     }
 
-    fn beginning(&self) -> Beginning {
+    fn beginning(&self, shares: Vec<KeyShare>) -> Beginning {
         Beginning {
             root: self.frontier.root().0.to_vec(),
             first_held: self.shared.first(),
             sources: self.sources.marks(),
+            shares,
         }
     }
 
@@ -786,6 +857,7 @@ impl Ledger {
         }
         credence_storage::durable::sync_folder(&self.paths.segments()).map_err(LedgerAppendError::NewSegment)?;
         let keys = self.keys.destroy_unused(first)?;
+        self.shares.forget_before(first);
         self.settle_bytes();
         Ok((removed.len(), keys))
     }
@@ -846,9 +918,15 @@ pub(crate) struct Piece {
     rows: Vec<u64>,
     /// Chains that are not in the ledger yet, their records' indexes and keys.
     chains: Vec<([u8; 32], u64, u32)>,
+    /// Entries that are counted in it.
+    counted: u64,
 }
 
 struct NewLeaf {
+    /// What it is sealed with.
+    key: u32,
+    /// Of the leaf and its length.
+    bytes: u32,
     /// In the bundle.
     begin: u32,
     hash: Hash,
@@ -871,6 +949,7 @@ impl Piece {
         self.leaves.clear();
         self.rows.clear();
         self.chains.clear();
+        self.counted = 0;
     }
 
     /// The source has come this far.

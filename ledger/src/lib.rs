@@ -9,6 +9,7 @@
 //! | `keys`, `seal` | the principals' keys, and leaves that are sealed with them |
 //! | `hashes` | the tree's hashes on disk |
 //! | `chains`, `sources` | what the one who appends knows of chains and sources |
+//! | `shares` | how much is held of each principal, and what of it is only counted |
 //! | `finisher`, `rows` | writing the index |
 //! | `leaf` | what is sealed in a leaf, and the record that it is read back as |
 //! | `index` | where in a segment what is asked for can be found |
@@ -52,6 +53,7 @@ mod reserve;
 mod rows;
 mod seal;
 pub mod segment;
+mod shares;
 pub mod sources;
 pub mod tiles;
 pub mod tlog_proof;

@@ -1,7 +1,7 @@
 //! Proofs about the tree: that a leaf is in it, and that it only grew (RFC 6962, section 2.1; their verification as
 //! in RFC 9162, section 2.1).
 
-use crate::tree::{Hash, Hashes, node_hash, range_root};
+use crate::tree::{Frontier, Hash, Hashes, node_hash, range_root};
 
 /// Why a proof can not be made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -96,6 +96,76 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, root: &Hash, proof: 
     }
     climb.end()?;
     expect_root(found, root)
+}
+
+/// Checks hashes as they were read from a disk: the tree of `size` leaves has this root if the complete subtrees
+/// `first`, `first + 1`, … of 256^level leaves have these hashes. The other hashes that it takes are read from `hashes`.
+pub fn check_hashes<H: Hashes>(
+    (level, first, read): (u8, u64, &[Hash]),
+    (size, root): (u64, &Hash),
+    hashes: &H,
+) -> Result<(), CheckHashesError<H::Error>> {
+    let row = Row {
+        height: 8 * u32::from(level),
+        first,
+        hashes: read,
+    };
+    let number = first.saturating_add(read.len() as u64);
+    let complete = size.checked_shr(row.height).unwrap_or(0);
+    if number > complete {
+        return Err(CheckHashesError::Proof(ProofError::NoSuchLeaf {
+            index: number.saturating_sub(1),
+            size: complete,
+        }));
+    }
+    if read.is_empty() {
+        return Ok(());
+    }
+    let found = row.root_with(0, size, hashes).map_err(CheckHashesError::Hashes)?;
+    expect_root(found, root).map_err(CheckHashesError::Proof)
+}
+
+/// Why hashes are not known to be the tree's.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckHashesError<E> {
+    /// They, or others that lie between them and the root, are not.
+    #[error("a hash on disk is not what it was: {0}")]
+    Proof(ProofError),
+    /// One of the others cannot be read.
+    #[error(transparent)]
+    Hashes(E),
+}
+
+/// Hashes of complete subtrees that lie side by side.
+struct Row<'a> {
+    /// Of each subtree.
+    height: u32,
+    /// The number of the first one.
+    first: u64,
+    hashes: &'a [Hash],
+}
+
+impl Row<'_> {
+    /// The root over the leaves `first..end`, which is a node of the tree.
+    fn root_with<H: Hashes>(&self, first: u64, end: u64, hashes: &H) -> Result<Hash, H::Error> {
+        let begins = self.first << self.height;
+        let ends = (self.first + self.hashes.len() as u64) << self.height;
+        if end <= begins || first >= ends {
+            return range_root(first, end, hashes);
+        }
+        if begins <= first && end <= ends {
+            let place = |leaf: u64| ((leaf - begins) >> self.height) as usize;
+            let mut subtrees = Frontier::new();
+            for hash in self.hashes.get(place(first)..place(end)).unwrap_or_default() {
+                subtrees.push(*hash, &mut |_, _| {});
+            }
+            return Ok(subtrees.root());
+        }
+        let middle = first + largest_power_of_two_below(end - first);
+        let left = self.root_with(first, middle, hashes)?;
+        let right = self.root_with(middle, end, hashes)?;
+        Ok(node_hash(&left, &right))
+    }
 }
 
 /// Proves that the tree of the first `old` leaves is where the tree of the first `new` leaves began. Nothing needs to
@@ -245,6 +315,7 @@ fn largest_power_of_two_below(count: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::root_of;
     use crate::tree::tests::{InMemory, naive_root, reference_leaves, some_leaves};
 
     /// PATH of RFC 6962, section 2.1.1, word for word.
@@ -394,6 +465,34 @@ mod tests {
         let root = naive_root(&leaves);
         assert!(verify_consistency((41, &root), (40, &root), &[]).is_err());
         assert!(verify_consistency((0, &root), (40, &root), &[]).is_err());
+    }
+
+    #[test]
+    fn hashes_as_they_were_written_pass_and_no_others() {
+        let leaves = some_leaves(70_000);
+        let tree = InMemory::of(&leaves);
+        for size in [1, 255, 256, 257, 600, 65_536, 66_000, 70_000] {
+            let root = root_of(size, &tree).unwrap();
+            for (level, first, count) in [
+                (0, 0, 256),
+                (0, 256, 88),
+                (0, 65_536, 200),
+                (0, 1, 1),
+                (1, 0, 256),
+                (1, 0, 3),
+                (2, 0, 1),
+            ] {
+                let mut read = tree.read(level, first, count).unwrap();
+                let is_there = first + count as u64 <= size >> (8 * level);
+                let check = |read: &[Hash]| check_hashes((level, first, read), (size, &root), &tree);
+                assert_eq!(check(&read).is_ok(), is_there, "{size}: {level}/{first}+{count}");
+                for place in [0, count / 2, count - 1] {
+                    read[place].0[31] ^= 1;
+                    assert!(check(&read).is_err(), "{size}: {level}/{first}+{count} at {place}");
+                    read[place].0[31] ^= 1;
+                }
+            }
+        }
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub enum RecordKind {
     Note = 5,
     Erased = 6,
     Unknown = 7,
+    Unreadable = 8,
 }
 
 /// Part of the answer.
@@ -195,6 +196,10 @@ pub fn terms<'a>(record: &'a LedgerRecord, digest: &'a mut [u8; 32]) -> ((u64, u
                 keys.push(IndexKey::Trace(&event.trace_id));
             }
             Some(Kind::Aggregate(aggregate)) => {
+                if let Some(principal) = &aggregate.principal {
+                    keys.push(IndexKey::Issuer(&principal.issuer));
+                    keys.push(IndexKey::Subject(principal.subject.as_deref().unwrap_or_default()));
+                }
                 keys.push(IndexKey::Decision(decision_of(aggregate).into()));
                 keys.push(IndexKey::Reason(&aggregate.reason));
                 keys.push(IndexKey::Rule(&aggregate.rule));
@@ -446,7 +451,8 @@ fn principal_of(body: &RecordBody) -> Option<&v1::Principal> {
     match entry.entry.as_ref()? {
         Kind::Event(event) => event.principal.as_ref(),
         Kind::Chain(chain) => chain.principal.as_ref(),
-        Kind::Aggregate(_) | Kind::Gap(_) => None,
+        Kind::Aggregate(aggregate) => aggregate.principal.as_ref(),
+        Kind::Gap(_) => None,
     }
 }
 
@@ -466,6 +472,7 @@ impl RecordKind {
             RecordBody::Source(_) => Self::Source,
             RecordBody::Note(_) => Self::Note,
             RecordBody::Erased => Self::Erased,
+            RecordBody::Unreadable => Self::Unreadable,
         }
     }
 }
@@ -475,10 +482,10 @@ impl RecordKind {
 impl Filter {
     /// What the index can be asked for, the narrowest first.
     fn keys(&self) -> Vec<IndexKey<'_>> {
-        // An erased record was indexed by what it was, and as nothing else.
+        // A record that is erased or cannot be read was indexed by what it was, and as nothing else.
         let kind = self
             .kind
-            .filter(|kind| !matches!(kind, RecordKind::Decision | RecordKind::Erased));
+            .filter(|kind| !matches!(kind, RecordKind::Decision | RecordKind::Erased | RecordKind::Unreadable));
         let decision = self.decision.map(i32::from);
         [
             self.trace_id.as_deref().map(IndexKey::Trace),
@@ -501,6 +508,10 @@ impl Filter {
 
     fn admits(&self, record: &LedgerRecord) -> bool {
         let kind = RecordKind::of(&record.body);
+        // What cannot be read may be what is asked for: it is shown as what it is, and never left out without a word.
+        if kind == RecordKind::Unreadable {
+            return true;
+        }
         let kind_fits = match self.kind {
             Some(wanted) => kind == wanted,
             None => kind != RecordKind::Chain || self.chain_digest.is_some(),
@@ -514,7 +525,7 @@ impl Filter {
         let subject = principal.and_then(|principal| principal.subject.as_deref());
         let entry = match body {
             RecordBody::Entry { entry, .. } => entry.entry.as_ref(),
-            RecordBody::Source(_) | RecordBody::Note(_) | RecordBody::Erased => None,
+            RecordBody::Source(_) | RecordBody::Note(_) | RecordBody::Erased | RecordBody::Unreadable => None,
         };
         let event = match entry {
             Some(Kind::Event(event)) => Some(event),

@@ -1,13 +1,14 @@
 //! Reads what is durable, beside the one who appends.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::hashes::{HashError, HashFiles, HashesAt};
 use crate::keys::KeyFile;
 use crate::leaf::StoredRecord;
-use crate::record::LedgerRecord;
+use crate::record::{LedgerRecord, RecordBody};
 use crate::seal::{OpenError, OpenedLeaf, Opener};
 use crate::segment::{LeafRun, Segment, SegmentError};
 use crate::tree::{Hash, Hashes, leaf_hash, root_of};
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     first: AtomicU64,
     size: AtomicU64,
     listeners: Mutex<Vec<Listener>>,
+    /// The indexes of records that were found not to be readable, at most [`MAX_UNREADABLE`] of them.
+    unreadable: Mutex<HashSet<u64>>,
 }
 
 type Listener = Box<dyn Fn(u64) + Send + Sync>;
@@ -117,34 +120,47 @@ impl LedgerReader {
     pub fn record(&self, index: u64) -> Result<LedgerRecord, ReadError> {
         let mut records = self.records(index..index + 1)?;
         let size = self.size();
-        records.pop().ok_or(ReadError::NotThere { index, size })
+        match records.pop() {
+            Some(record) if record.body == RecordBody::Unreadable => Err(OpenError::Damaged { index }.into()),
+            Some(record) => Ok(record),
+            None => Err(ReadError::NotThere { index, size }),
+        }
     }
 
-    /// The records of these indexes, in order. What is asked for is held in memory: ask for no more than a page.
+    /// How many records were found that cannot be read, as far as they were asked for; of the first
+    /// [`MAX_UNREADABLE`] each counts once.
+    pub fn unreadable(&self) -> usize {
+        self.0.as_ref().map_or(0, |shared| shared.unreadable().len())
+    }
+
+    /// The records of these indexes, in order; [`RecordBody::Unreadable`] stands for each that cannot be read. What is
+    /// asked for is held in memory: ask for no more than a page.
     pub fn records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
         let shared = self.shared()?;
         let mut opener = shared.opener();
         let mut records = Vec::new();
-        self.runs(range, |first, run| {
+        self.runs(range, |segment, first, run| {
             for (index, leaf) in (first..).zip(&run.leaves) {
                 let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
-                records.push(opener.record(index, leaf)?);
+                records.push(shared.record(&mut opener, segment, index, leaf)?);
             }
             Ok(())
         })?;
         Ok(records)
     }
 
-    /// As [`LedgerReader::records`], with each entry as its source encoded it. What was erased has no body.
+    /// As [`LedgerReader::records`], with each entry as its source encoded it. What was erased, or cannot be read, has no
+    /// body.
     pub fn stored(&self, range: Range<u64>) -> Result<Vec<StoredRecord>, ReadError> {
-        let mut opener = self.shared()?.opener();
+        let shared = self.shared()?;
+        let mut opener = shared.opener();
         let mut records = Vec::new();
-        self.runs(range, |first, run| {
+        self.runs(range, |segment, first, run| {
             for (index, leaf) in (first..).zip(&run.leaves) {
                 let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
-                records.push(match opener.open(index, leaf)? {
-                    OpenedLeaf::Record(record) => record,
-                    OpenedLeaf::Erased => StoredRecord::default(),
+                records.push(match shared.open(&mut opener, segment, index, leaf)? {
+                    Some(OpenedLeaf::Record(record)) => record,
+                    Some(OpenedLeaf::Erased) | None => StoredRecord::default(),
                 });
             }
             Ok(())
@@ -155,14 +171,15 @@ impl LedgerReader {
     /// The records of these places of a segment, in the order in which they are asked for. Leaves that lie side by side
     /// are best read with [`LedgerReader::records`].
     pub fn records_at(&self, segment: &Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
-        let mut opener = self.shared()?.opener();
+        let shared = self.shared()?;
+        let mut opener = shared.opener();
         let mut records = Vec::with_capacity(places.len());
         for place in places {
             let index = segment.first() + u64::from(*place);
             let read = segment.read(*place..place + 1).map_err(ReadError::from);
             let record = read.and_then(|run| {
                 let leaf = run.leaves.first().and_then(|leaf| run.bundle.get(leaf.clone()));
-                Ok(opener.record(index, leaf.unwrap_or_default())?)
+                shared.record(&mut opener, segment, index, leaf.unwrap_or_default())
             });
             records.push(record.map_err(|error| self.or_pruned(segment, index, error))?);
         }
@@ -191,7 +208,7 @@ impl LedgerReader {
     /// what a disk has changed is never given out.
     pub fn bundle(&self, first: u64, count: u64) -> Result<Vec<u8>, ReadError> {
         let mut bundle = Vec::new();
-        self.runs(first..first.saturating_add(count), |first, run| {
+        self.runs(first..first.saturating_add(count), |_, first, run| {
             let hashes = self.read(0, first, run.leaves.len())?;
             for ((index, leaf), hash) in (first..).zip(&run.leaves).zip(hashes) {
                 if leaf_hash(run.bundle.get(leaf.clone()).unwrap_or_default()) != hash {
@@ -213,7 +230,7 @@ impl LedgerReader {
     fn runs(
         &self,
         range: Range<u64>,
-        mut visit: impl FnMut(u64, LeafRun) -> Result<(), ReadError>,
+        mut visit: impl FnMut(&Segment, u64, LeafRun) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
         let shared = self.shared()?;
         let (first, size) = (self.first(), self.size());
@@ -241,7 +258,7 @@ impl LedgerReader {
             }
             let place = |index: u64| (index - segment.first()) as u32;
             let read = segment.read(place(next)..place(end)).map_err(ReadError::from);
-            read.and_then(|run| visit(next, run))
+            read.and_then(|run| visit(segment, next, run))
                 .map_err(|error| self.or_pruned(segment, next, error))?;
             next = end;
         }
@@ -288,7 +305,62 @@ impl Shared {
             first: AtomicU64::new(0),
             size: AtomicU64::new(0),
             listeners: Mutex::default(),
+            unreadable: Mutex::default(),
         }
+    }
+
+    /// Opens the leaf of this index. One that cannot be read is noted, and is nothing; but for one whose segment was
+    /// pruned meanwhile, with its key.
+    fn open(
+        &self,
+        opener: &mut Opener,
+        segment: &Segment,
+        index: u64,
+        leaf: &[u8],
+    ) -> Result<Option<OpenedLeaf>, ReadError> {
+        let opened = opener.open(index, leaf);
+        self.or_unreadable(opened, segment, index)
+    }
+
+    /// As [`Shared::open`], as a record.
+    fn record(
+        &self,
+        opener: &mut Opener,
+        segment: &Segment,
+        index: u64,
+        leaf: &[u8],
+    ) -> Result<LedgerRecord, ReadError> {
+        let opened = opener.record(index, leaf);
+        let record = self.or_unreadable(opened, segment, index)?;
+        Ok(record.unwrap_or_else(|| LedgerRecord {
+            index,
+            received_unix_nano: 0,
+            source: String::new(),
+            body: RecordBody::Unreadable,
+        }))
+    }
+
+    fn or_unreadable<T>(
+        &self,
+        opened: Result<T, OpenError>,
+        segment: &Segment,
+        index: u64,
+    ) -> Result<Option<T>, ReadError> {
+        match opened {
+            Ok(opened) => Ok(Some(opened)),
+            Err(OpenError::Damaged { .. } | OpenError::Unknown { .. }) if !segment.is_removed() => {
+                let mut unreadable = self.unreadable();
+                if unreadable.len() < MAX_UNREADABLE {
+                    unreadable.insert(index);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn opener(&self) -> Opener {
@@ -340,5 +412,7 @@ impl std::fmt::Debug for Shared {
 
 /// Records that [`LedgerReader::block_before`] reads at most.
 pub const BLOCK: u64 = 1024;
+/// Records that cannot be read, of which each is known.
+pub const MAX_UNREADABLE: usize = 4096;
 /// Leaves that are read at once.
 const MAX_RUN: u64 = 256;

@@ -35,6 +35,8 @@ pub enum RecordBody {
     Note(StoredNote),
     /// It was about a principal whose evidence has been erased: the key that it was sealed with is gone.
     Erased,
+    /// The disk does not have it any more as it was written, or a newer version wrote it.
+    Unreadable,
 }
 
 /// A source began, went or came back.

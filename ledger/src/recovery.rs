@@ -12,7 +12,7 @@ use credence_storage::frames::{Frame, FrameError, FrameFile, FrameKind, FrameRea
 
 use crate::chains::KnownChains;
 use crate::finisher::{ErasedRows, Finisher, MAX_UNFINISHED, finish};
-use crate::group::{Beginning, Group, GroupHead};
+use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
 use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
 use crate::keys::DataKeys;
@@ -24,6 +24,7 @@ use crate::reserve::Reserve;
 use crate::rows::Row;
 use crate::seal::{OpenedLeaf, Opener, Sealer, key_name};
 use crate::segment::{Paths, Segment, SegmentIndex, parse_segment_name};
+use crate::shares::Shares;
 use crate::sources::KnownSources;
 use crate::tree::{Frontier, Hash, Hashes as _, leaf_hash};
 use crate::view::{EntryKind, EntryView};
@@ -48,7 +49,9 @@ impl Ledger {
         if found.is_empty() && !paths.keys().exists() {
             DataKeys::create(&paths.keys())?;
         }
-        let keys = DataKeys::open(&paths.keys(), options.bounds.keys)?;
+        let keys = DataKeys::open(&paths.keys(), options.bounds.keys, |name| {
+            found.iter().any(|first| seals_with(&paths.segment(*first), name))
+        })?;
         let origin = options.origin.clone();
         let secret = read_or_create(&paths.0, "index-key", 32, || {
             let mut secret = vec![0; 32];
@@ -77,10 +80,16 @@ impl Ledger {
             return Self::begin(paths, options, keys, &origin, secret, shared).map(|ledger| (ledger, opened));
         };
         let mut expected = None;
+        let mut shares = Shares::default();
         let mut unfinished = Vec::new();
         for (at, first) in found.iter().enumerate() {
             let next = found.get(at + 1).copied().unwrap_or(last);
             let (segment, made) = open_full(&paths, *first, next, &secret, &shared)?;
+            let behind = first_frame(&paths.segment(next), next)?;
+            shares.remember(
+                *first,
+                behind.beginning.map(|beginning| beginning.shares).unwrap_or_default(),
+            );
             let segment = Arc::new(segment);
             // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
             match finish(&segment) {
@@ -105,6 +114,7 @@ impl Ledger {
             segment: Arc::clone(&segment),
             sources: KnownSources::default(),
             chains: KnownChains::default(),
+            shares,
             published: options.published.filter(|(size, _)| *size > frontier.size()),
             frontier,
             hashes,
@@ -163,6 +173,8 @@ impl Ledger {
             piece: Piece::default(),
             settled_bytes: 0,
             reserve: Reserve::default(),
+            shares: replay.shares,
+            counted: 0,
         };
         ledger.settle_bytes();
         // What a note announced, and a crash kept from being done.
@@ -241,6 +253,8 @@ impl Ledger {
             piece: Piece::default(),
             settled_bytes: 0,
             reserve: Reserve::default(),
+            shares: Shares::default(),
+            counted: 0,
         })
     }
 }
@@ -252,6 +266,7 @@ struct Replay {
     segment: Arc<Segment>,
     sources: KnownSources,
     chains: KnownChains,
+    shares: Shares,
     frontier: Frontier,
     hashes: HashWriter,
     /// What is yet to be come upon.
@@ -290,6 +305,7 @@ impl Replay {
         let index = self.frontier.size();
         if let Some(name) = key_name(leaf) {
             self.keys.was_used(name, self.segment.first())?;
+            self.shares.add(name, (LEAF_LENGTH_BYTES + leaf.len()) as u64);
         }
         // A leaf that does not open is for who asks for it to complain about: the tree shows whether it is as it was.
         let opened = self.opener.open(index, leaf);
@@ -350,6 +366,20 @@ impl Replay {
             Some(Note::Mismatch(_)) | None => {}
         }
     }
+}
+
+/// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
+/// an end that a crash has cut short.
+fn seals_with(segment: &Path, name: u32) -> bool {
+    let mut found = false;
+    let scanned = FrameReader::open(segment, FrameKind::SealedLedger).and_then(|reader| {
+        reader.scan(|frame| {
+            let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
+            found |= group.leaves().any(|(_, leaf)| key_name(leaf) == Some(name));
+            Ok(())
+        })
+    });
+    found || scanned.is_err()
 }
 
 /// Opens a segment that is full, and makes its index again if need be.

@@ -55,6 +55,7 @@ impl Row<'_> {
                         Ok(v1::Decision::Unspecified) => v1::Decision::Deny.into(),
                         _ => aggregate.decision,
                     };
+                    keys.push_principal(aggregate.principal);
                     keys.push(IndexKey::Decision(decision));
                     keys.push(IndexKey::Reason(aggregate.reason));
                     keys.push(IndexKey::Rule(aggregate.rule));

@@ -218,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         DataKeys::create(&path).unwrap();
-        let mut keys = DataKeys::open(&path, 10).unwrap();
+        let mut keys = DataKeys::open(&path, 10, |_| false).unwrap();
         let record = StoredRecord {
             received_unix_nano: 9,
             ..Default::default()

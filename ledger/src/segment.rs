@@ -1,5 +1,6 @@
 //! One segment: a file of leaves, and where in it each of them is.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -164,40 +165,40 @@ impl Segment {
         change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads.
+    /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads. A leaf that
+    /// cannot be read is empty, which none ever is that was written.
     pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, SegmentError> {
         let offsets = self.offsets(places)?;
         let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
             return Ok(LeafRun::default());
         };
-        let io_error = |error| SegmentError::Io {
+        let file = File::open(&self.path).map_err(|error| SegmentError::Io {
             path: self.path.clone(),
             error,
-        };
-        let mismatch = || SegmentError::Mismatch {
-            path: self.path.clone(),
-        };
-        let file = File::open(&self.path).map_err(io_error)?;
-        let mut length = [0; LEAF_LENGTH_BYTES];
-        file.read_exact_at(&mut length, u64::from(last)).map_err(io_error)?;
-        let end = last as usize + LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(length));
-        let span = end
-            .checked_sub(first as usize)
+        })?;
+        // A length that a disk has changed, or a part of it that cannot be read, is no reason to be without the others.
+        let together = read_leaf(&file, last)
+            .and_then(|leaf| (last as usize + leaf.len()).checked_sub(first as usize))
             .filter(|span| *span <= MAX_SPAN)
-            .ok_or_else(mismatch)?;
-        let mut bytes = vec![0; span];
-        file.read_exact_at(&mut bytes, u64::from(first)).map_err(io_error)?;
+            .and_then(|span| {
+                let mut bytes = vec![0; span];
+                file.read_exact_at(&mut bytes, u64::from(first)).ok()?;
+                Some(bytes)
+            });
         let mut run = LeafRun::default();
         for offset in offsets {
-            let rest = offset.checked_sub(first).and_then(|at| bytes.get(at as usize..));
-            let leaf = rest.and_then(|rest| {
-                let length = rest.first_chunk::<LEAF_LENGTH_BYTES>()?;
-                rest.get(..LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(*length)))
-            });
-            let leaf = leaf.ok_or_else(mismatch)?;
-            let begin = run.bundle.len() + LEAF_LENGTH_BYTES;
-            run.bundle.extend_from_slice(leaf);
-            run.leaves.push(begin..run.bundle.len());
+            let leaf = match &together {
+                Some(bytes) => {
+                    let rest = offset.checked_sub(first).and_then(|at| bytes.get(at as usize..));
+                    rest.and_then(first_leaf).map(Cow::Borrowed)
+                }
+                None => read_leaf(&file, offset).map(Cow::Owned),
+            };
+            let leaf = leaf.unwrap_or_default();
+            let begin = run.bundle.len();
+            run.bundle.extend_from_slice(&leaf);
+            run.leaves
+                .push((begin + LEAF_LENGTH_BYTES).min(run.bundle.len())..run.bundle.len());
         }
         Ok(run)
     }
@@ -230,6 +231,21 @@ impl Segment {
         }
         Ok(offsets)
     }
+}
+
+/// The leaf at this offset, behind its length; nothing if it cannot be read.
+fn read_leaf(file: &File, offset: u32) -> Option<Vec<u8>> {
+    let mut length = [0; LEAF_LENGTH_BYTES];
+    file.read_exact_at(&mut length, u64::from(offset)).ok()?;
+    let mut leaf = vec![0; LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(length))];
+    file.read_exact_at(&mut leaf, u64::from(offset)).ok()?;
+    Some(leaf)
+}
+
+/// The leaf that the bytes begin with, behind its length.
+fn first_leaf(bytes: &[u8]) -> Option<&[u8]> {
+    let length = bytes.first_chunk::<LEAF_LENGTH_BYTES>()?;
+    bytes.get(..LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(*length)))
 }
 
 /// Where the ledger's files are.

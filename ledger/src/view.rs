@@ -82,6 +82,7 @@ pub struct AggregateView<'a> {
     pub count: u64,
     pub decision: i32,
     pub mode: i32,
+    pub principal: Option<PrincipalView<'a>>,
 }
 
 /// `credence.v1.Gap`.
@@ -210,7 +211,8 @@ impl<'a> EntryView<'a> {
         match &self.kind {
             EntryKind::Event(event) => event.principal,
             EntryKind::Chain(chain) => chain.principal,
-            EntryKind::Aggregate(_) | EntryKind::Gap(_) => None,
+            EntryKind::Aggregate(aggregate) => aggregate.principal,
+            EntryKind::Gap(_) => None,
         }
     }
 
@@ -325,6 +327,7 @@ impl<'a> AggregateView<'a> {
                 4 => aggregate.count = value.varint()?,
                 5 => aggregate.decision = value.varint()? as i32,
                 6 => aggregate.mode = value.varint()? as i32,
+                7 => aggregate.principal.get_or_insert_default().merge(value.bytes()?)?,
                 _ => {}
             }
         }
@@ -577,6 +580,10 @@ mod tests {
                 count: aggregate.count,
                 decision: aggregate.decision,
                 mode: aggregate.mode,
+                principal: aggregate.principal.map(|principal| v1::Principal {
+                    issuer: principal.issuer.to_owned(),
+                    subject: principal.subject.map(str::to_owned),
+                }),
             }),
             EntryKind::Gap(gap) => Kind::Gap(v1::Gap {
                 shed: gap.shed,
@@ -681,6 +688,10 @@ mod tests {
                     count,
                     decision,
                     mode: decision,
+                    principal: (count % 2 == 1).then(|| v1::Principal {
+                        issuer: "https://id".to_owned(),
+                        subject: (second % 2 == 1).then(|| "alice".to_owned()),
+                    }),
                 })
             ),
             gaps.prop_map(|[shed, first, last, shed_counts, shed_chains]| Kind::Gap(v1::Gap {

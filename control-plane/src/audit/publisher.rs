@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::cosignature::WitnessKey;
-use credence_ledger::identity::LedgerIdentity;
+use credence_ledger::identity::{IdentityError, LedgerIdentity};
 use credence_ledger::note::{NoteError, VerifierKey};
 use credence_ledger::published::{ContinuationError, LogTree, check_continuation};
 use credence_ledger::tree::root_of;
@@ -31,6 +32,8 @@ pub(crate) struct Publisher<T> {
     recent: Mutex<Recent>,
     /// Why nothing more is signed, if so.
     fault: Mutex<Option<String>>,
+    /// Set while nothing is signed because no witness has said yet what it has cosigned.
+    awaits_witness: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
@@ -57,14 +60,7 @@ where
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
     /// signed any more and nobody is shown anything.
     pub(crate) fn open(identity: LedgerIdentity, tree: T, metrics: Arc<Metrics>) -> Self {
-        let published = match identity.published() {
-            Ok(Some(published)) => check_continuation(published.checkpoint(), tree.size(), &tree)
-                .map(|_| Some(published))
-                .map_err(|error| error.to_string()),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error.to_string()),
-        };
-        let (published, fault) = match published {
+        let (published, fault) = match last_published(&identity, &tree) {
             Ok(published) => (published, None),
             Err(fault) => (None, Some(fault)),
         };
@@ -93,8 +89,31 @@ where
             writing: Mutex::default(),
             recent: Mutex::default(),
             fault: Mutex::new(None),
+            awaits_witness: AtomicBool::new(false),
             metrics,
         }
+    }
+
+    /// Signs nothing until a witness has said that it has not seen a later checkpoint: the folder may have been taken back
+    /// to an earlier state. Of an origin that is new there is none.
+    pub(crate) fn await_witness(&self) {
+        self.awaits_witness.store(self.is_to_be_confirmed(), Ordering::Release);
+    }
+
+    /// Whether a later checkpoint than those that are here may have been published.
+    pub(crate) fn is_to_be_confirmed(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| !identity.is_new())
+    }
+
+    /// A witness has seen nothing that is not here.
+    pub(crate) fn confirm(&self) {
+        self.awaits_witness.store(false, Ordering::Release);
+    }
+
+    /// The latest checkpoint that was signed, which may be of the empty tree.
+    pub(crate) fn last_signed(&self) -> Option<Arc<SignedCheckpoint>> {
+        self.latest()
+            .or_else(|| Some(Arc::new(self.identity.as_ref()?.last_signed().ok()??)))
     }
 
     /// Publishes every second, for as long as it is polled.
@@ -123,6 +142,9 @@ where
         let Some(identity) = self.identity.as_ref().filter(|_| self.fault().is_none()) else {
             return;
         };
+        if self.awaits_witness.load(Ordering::Acquire) {
+            return;
+        }
         let _writing = self.writing();
         let size = self.tree.size();
         let latest = self.latest();
@@ -245,7 +267,8 @@ where
         self.latest.send_replace(Some(checkpoint));
     }
 
-    fn give_up(&self, fault: String) {
+    /// Signs and shows nothing any more.
+    pub(crate) fn give_up(&self, fault: String) {
         tracing::error!(
             fault,
             "the ledger is damaged: no checkpoint is signed or shown any more"
@@ -264,6 +287,30 @@ where
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The latest checkpoint that was published, of which the tree is a continuation: as the folder has it, and as it is
+/// remembered outside of the folder, whichever is later.
+fn last_published<T>(identity: &LedgerIdentity, tree: &T) -> Result<Option<SignedCheckpoint>, String>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let text = |error: IdentityError| error.to_string();
+    let mut published = identity.published().map_err(text)?;
+    let mut remembered = identity.remembered().map_err(text)?;
+    for checkpoint in published.iter().chain(&remembered) {
+        check_continuation(checkpoint.checkpoint(), tree.size(), tree).map_err(|error| error.to_string())?;
+    }
+    let size = |signed: &Option<SignedCheckpoint>| signed.as_ref().map(|signed| signed.checkpoint().size);
+    if size(&remembered) > size(&published) {
+        std::mem::swap(&mut published, &mut remembered);
+    } else if size(&remembered) < size(&published)
+        && let Some(published) = &published
+    {
+        identity.remember(published).map_err(|error| error.to_string())?;
+    }
+    Ok(published.filter(|published| published.checkpoint().size > 0))
 }
 
 impl<T> fmt::Debug for Publisher<T> {
@@ -361,6 +408,80 @@ mod tests {
             assert_eq!(size(&next), None);
             assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), before);
         }
+    }
+
+    #[test]
+    fn nothing_is_signed_below_what_is_remembered_outside_of_the_folder() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let note = outside.path().join("published");
+        let open = |tree| {
+            let mut identity = identity(folder.path());
+            identity.remember_in(note.clone());
+            Publisher::open(identity, tree, Arc::new(Metrics::new()))
+        };
+        let first = open(MemoryTree::of(0..600));
+        first.publish_blocking();
+        let backup = std::fs::read(folder.path().join("checkpoint")).unwrap();
+        first.tree().grow(600..700);
+        first.publish_blocking();
+        assert_eq!(std::fs::read(&note).unwrap(), first.latest().unwrap().note().as_bytes());
+        // An earlier state, which has grown on in another way.
+        for taken_back in [MemoryTree::of(0..600), MemoryTree::of(0..699), other_from(600)] {
+            std::fs::write(folder.path().join("checkpoint"), &backup).unwrap();
+            let next = open(taken_back);
+            assert!(next.fault().unwrap().contains("--restored"));
+            next.publish_blocking();
+            assert_eq!(size(&next), None);
+            assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), backup);
+        }
+        // Only the note in the folder is old: every leaf is there.
+        let whole = open(MemoryTree::of(0..800));
+        assert_eq!(size(&whole), Some(700));
+        whole.publish_blocking();
+        assert_eq!((size(&whole), whole.fault()), (Some(800), None));
+        std::fs::write(&note, "no note").unwrap();
+        assert!(
+            open(MemoryTree::of(0..800))
+                .fault()
+                .unwrap()
+                .contains("ledger.published_note")
+        );
+        // A file that was not there before is made.
+        std::fs::remove_file(&note).unwrap();
+        assert_eq!(open(MemoryTree::of(0..800)).fault(), None);
+        assert_eq!(
+            std::fs::read(&note).unwrap(),
+            std::fs::read(folder.path().join("checkpoint")).unwrap()
+        );
+    }
+
+    /// A tree of 800 leaves that goes another way from this one on.
+    fn other_from(index: u64) -> MemoryTree {
+        let tree = MemoryTree::of(0..index);
+        tree.grow(10_000..10_800 - index);
+        tree
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_gone_is_no_reason_to_begin_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        publisher(folder.path(), MemoryTree::of(0..700)).publish_blocking();
+        std::fs::remove_file(folder.path().join("checkpoint")).unwrap();
+        let naming = Naming {
+            origin: None,
+            log_id: "ab12",
+        };
+        let gone = LedgerIdentity::open(folder.path(), &naming).unwrap_err();
+        assert!(gone.to_string().contains("--restored"), "{gone}");
+        // Declared restored, the tree goes on under another origin.
+        let restored = Naming {
+            log_id: "cd34",
+            ..naming
+        };
+        let identity = LedgerIdentity::open(folder.path(), &restored).unwrap();
+        let next = Publisher::open(identity, MemoryTree::of(0..650), Arc::new(Metrics::new()));
+        next.publish_blocking();
+        assert_eq!((size(&next), next.fault()), (Some(650), None));
     }
 
     #[test]

@@ -57,6 +57,11 @@ enum WitnessError {
          --restored"
     )]
     Ahead { seen: u64, size: u64 },
+    #[error(
+        "it has cosigned another ledger of {size} entries under this origin: this one was changed, or went another way since \
+         it was taken back to an earlier state. If it was restored from a backup, start with --restored"
+    )]
+    OtherTree { size: u64 },
     #[error("the ledger's tree can not be read: {0}")]
     Tree(String),
 }
@@ -97,6 +102,10 @@ impl Witness {
         T: LogTree + Send + Sync + 'static,
         T::Error: fmt::Display,
     {
+        let Some(confirmed) = self.confirm(&publisher).await else {
+            return;
+        };
+        self = confirmed;
         let mut latest = publisher.follow();
         let mut cosigned = None;
         let mut wait = MIN_WAIT;
@@ -136,6 +145,75 @@ impl Witness {
                     wait = (wait * 2).min(MAX_WAIT);
                 }
             }
+        }
+    }
+
+    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. None if it has
+    /// cosigned what this ledger does not have: then nothing is signed any more.
+    async fn confirm<T>(mut self, publisher: &Arc<Publisher<T>>) -> Option<Self>
+    where
+        T: LogTree + Send + Sync + 'static,
+        T::Error: fmt::Display,
+    {
+        let mut wait = MIN_WAIT;
+        while publisher.is_to_be_confirmed() {
+            let Some(checkpoint) = publisher.last_signed() else {
+                break;
+            };
+            let asking = tokio::task::spawn_blocking(move || {
+                let outcome = self.ask_what_it_has_seen(&checkpoint);
+                (self, outcome)
+            });
+            // Its panic has been reported.
+            let (this, outcome) = asking.await.ok()?;
+            self = this;
+            match outcome {
+                Ok(()) => break,
+                Err(error @ (WitnessError::Ahead { .. } | WitnessError::OtherTree { .. })) => {
+                    publisher.give_up(format!("the witness {}: {error}", self.key.name()));
+                    self.count(&Err(error));
+                    return None;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        witness = %self.key.name(),
+                        %error,
+                        retry_s = wait.as_secs(),
+                        "a witness did not say what it has cosigned; until one does, no checkpoint is signed"
+                    );
+                    self.count(&Err(error));
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(MAX_WAIT);
+                }
+            }
+        }
+        publisher.confirm();
+        Some(self)
+    }
+
+    /// Shows it the last checkpoint that was signed as if it had cosigned just that: it says so, or what else it has seen.
+    fn ask_what_it_has_seen(&mut self, checkpoint: &SignedCheckpoint) -> Result<(), WitnessError> {
+        let size = checkpoint.checkpoint().size;
+        let other_tree = Err(WitnessError::OtherTree { size });
+        match self.post(&format!("old {size}\n\n{}", checkpoint.note())) {
+            Ok(Answer::Cosigned(answer)) => {
+                self.key
+                    .add_to(&mut checkpoint.clone(), &answer)
+                    .map_err(WitnessError::False)?;
+                self.seen = size;
+                Ok(())
+            }
+            Ok(Answer::Seen(seen)) if seen > size => Err(WitnessError::Ahead { seen, size }),
+            Ok(Answer::Seen(seen)) if seen == size && size > 0 => other_tree,
+            Ok(Answer::Seen(seen)) => {
+                self.seen = seen;
+                Ok(())
+            }
+            Err(WitnessError::Refused { status: 422, .. }) if size > 0 => other_tree,
+            // It does not know the origin, or nothing of it: had it seen more than nothing, it would have said so.
+            Err(WitnessError::Refused { status: 404, .. }) => Ok(()),
+            Err(WitnessError::Refused { status: 400..=499, .. }) if size == 0 => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -222,7 +300,7 @@ impl Witness {
             Err(WitnessError::Unreachable(_) | WitnessError::Tree(_)) => "unreachable",
             Err(WitnessError::Refused { .. }) => "refused",
             Err(WitnessError::False(_)) => "false",
-            Err(WitnessError::Ahead { .. }) => "ahead",
+            Err(WitnessError::Ahead { .. } | WitnessError::OtherTree { .. }) => "ahead",
         };
         self.metrics
             .ledger_witness_requests
@@ -385,6 +463,25 @@ mod tests {
             }
         }
 
+        /// The same ledger as the next start finds it, with a tree of these leaves.
+        fn restarted(self, tree: MemoryTree) -> Self {
+            let naming = Naming {
+                origin: None,
+                log_id: "ab12",
+            };
+            let identity = LedgerIdentity::open(self._folder.path(), &naming).unwrap();
+            let publisher = Publisher::open(identity, tree, Arc::clone(&self.metrics));
+            publisher.await_witness();
+            Self {
+                publisher: Arc::new(publisher),
+                ..self
+            }
+        }
+
+        fn size(&self) -> Option<u64> {
+            self.publisher.latest().map(|latest| latest.checkpoint().size)
+        }
+
         fn witness(&self, real: &RealWitness, address: SocketAddr) -> Witness {
             let settings = WitnessSettings {
                 url: format!("http://{address}/w/"),
@@ -445,6 +542,58 @@ mod tests {
             assert_eq!(on_disk, checkpoint.note().as_bytes());
         }
         assert!(real.refused.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn after_a_start_nothing_is_signed_until_a_witness_says_that_it_has_seen_no_more() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        bench.grow(0..0).await;
+        *real.seen.lock().unwrap() = (300, bench.publisher.latest().unwrap().checkpoint().root);
+        let bench = bench.restarted(MemoryTree::of(0..310));
+        // It does not answer yet.
+        let (listener, address) = listen().await;
+        drop(listener);
+        let following = tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
+        bench.grow(0..0).await;
+        assert_eq!(bench.size(), Some(300), "what was published is shown, and no more");
+        let listener = TcpListener::bind(address).await.unwrap();
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        while bench.size() != Some(310) {
+            bench.grow(0..0).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bench.shown(310, 2).await;
+        assert_eq!(bench.publisher.fault(), None);
+        following.abort();
+    }
+
+    #[tokio::test]
+    async fn a_witness_that_has_seen_more_or_something_else_stops_the_signing_for_good() {
+        let ahead = MemoryTree::of(0..320);
+        let other = MemoryTree::of(1..301);
+        for seen in [ahead, other] {
+            let bench = Bench::new();
+            let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+            bench.grow(0..0).await;
+            let size = seen.size();
+            *real.seen.lock().unwrap() = (size, credence_ledger::tree::root_of(size, &seen).unwrap());
+            // Taken back to an earlier state, it has grown on in another way.
+            let tree = MemoryTree::of(0..300);
+            tree.grow(900..950);
+            let bench = bench.restarted(tree);
+            let (listener, address) = listen().await;
+            tokio::spawn(serve(Arc::clone(&real), listener));
+            bench.grow(0..0).await;
+            bench.witness(&real, address).follow(Arc::clone(&bench.publisher)).await;
+            bench.grow(0..0).await;
+            let fault = bench.publisher.fault().unwrap();
+            assert!(
+                fault.contains("witness.example/w1") && fault.contains("--restored"),
+                "{fault}"
+            );
+            assert_eq!((bench.size(), bench.outcomes("ahead")), (None, 1));
+        }
     }
 
     #[tokio::test]

@@ -465,7 +465,9 @@ impl Writing {
 
     fn append(&mut self, items: Vec<NewItem>) -> Result<(), ReportError> {
         let first = self.ledger.reader().size();
+        let counted = self.ledger.counted();
         let appended = self.ledger.append(&items);
+        self.metrics.ledger_counted.inc_by(self.ledger.counted() - counted);
         self.settle(appended)?;
         if let Some(handover) = &self.handover {
             let end = self.ledger.reader().size();

@@ -20,11 +20,12 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use credence_ledger::checkpoint::SignedCheckpoint;
-use credence_ledger::proof::inclusion;
+use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
+use credence_ledger::proof::{check_hashes, inclusion, verify_inclusion};
 use credence_ledger::published::LogTree;
 use credence_ledger::tiles::{Tile, TileContent};
 use credence_ledger::tlog_proof::TlogProof;
+use credence_ledger::tree::leaf_hash;
 
 use super::problem::Problem;
 use super::{Api, Begun};
@@ -104,8 +105,9 @@ where
     T: LogTree,
     T::Error: fmt::Display,
 {
-    let size = latest(publisher)?.checkpoint().size;
-    if !tile.is_in(size) {
+    let latest = latest(publisher)?;
+    let Checkpoint { size, root, .. } = latest.checkpoint();
+    if !tile.is_in(*size) {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             format!("the latest checkpoint is of {size} entries and does not cover this tile"),
@@ -116,6 +118,8 @@ where
     match tile.content {
         TileContent::Hashes { level } => {
             let hashes = tree.read(level, tile.first(), count).map_err(unreadable)?;
+            // Caches keep it for a year: what a disk has changed is not given out.
+            check_hashes((level, tile.first(), &hashes), (*size, root), tree).map_err(unreadable)?;
             Ok(hashes.iter().flat_map(|hash| hash.0).collect())
         }
         TileContent::Entries => bundle(tree, tile.first(), count),
@@ -144,8 +148,11 @@ where
     let tree = publisher.tree();
     let bundle = bundle(tree, index, 1)?;
     let inclusion = inclusion(index, size, tree).map_err(unreadable)?;
+    let leaf = bundle.get(2..).unwrap_or_default();
+    let root = &checkpoint.checkpoint().root;
+    verify_inclusion(&leaf_hash(leaf), index, size, root, &inclusion).map_err(unreadable)?;
     Ok(TlogProof {
-        extra: Some(bundle.get(2..).unwrap_or_default().to_vec()),
+        extra: Some(leaf.to_vec()),
         index,
         inclusion,
         checkpoint: checkpoint.note().to_owned(),
@@ -234,7 +241,6 @@ const PARTIAL_AGE_S: u32 = 3_600;
 #[cfg(test)]
 mod tests {
     use credence_ledger::identity::{LedgerIdentity, Naming};
-    use credence_ledger::tree::leaf_hash;
 
     use super::*;
     use crate::audit::memory_tree::MemoryTree;
@@ -298,6 +304,18 @@ mod tests {
         assert!(tile(&publisher, "0/000").is_ok());
         let refused = prove(&publisher, 511).unwrap_err().into_response();
         assert_eq!(refused.status(), StatusCode::GONE);
+    }
+
+    #[tokio::test]
+    async fn hashes_that_are_not_those_of_the_checkpoint_are_not_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = published(folder.path(), 600).await;
+        publisher.tree().damage();
+        for path in ["0/000", "0/000.p/1", "1/000.p/2"] {
+            assert_eq!(tile(&publisher, path), Err(StatusCode::INTERNAL_SERVER_ERROR), "{path}");
+        }
+        let refused = prove(&publisher, 1).unwrap_err().into_response();
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 
     #[tokio::test]

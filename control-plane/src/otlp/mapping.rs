@@ -66,6 +66,11 @@ pub(crate) fn log_record(record: LedgerRecord) -> LogRecord {
         RecordBody::Source(change) => source(change, &mut attributes),
         RecordBody::Note(note) => noted(note, &mut attributes),
         RecordBody::Erased => Said::new("credence.erased", SeverityNumber::Info, "erased"),
+        RecordBody::Unreadable => Said::new(
+            "credence.unreadable",
+            SeverityNumber::Error,
+            "the ledger's disk does not have this record as it was written",
+        ),
     };
     if said.time_unix_nano == 0 {
         said.time_unix_nano = record.received_unix_nano;
@@ -175,6 +180,7 @@ fn count(aggregate: v1::Aggregate, attributes: &mut Attributes) -> Said {
     attributes.text("credence.mode", mode_name(aggregate.mode()));
     attributes.text("credence.rule", &aggregate.rule);
     attributes.number("credence.count", aggregate.count);
+    attributes.principal(aggregate.principal);
     let severity = match decision {
         v1::Decision::Deny => SeverityNumber::Warn,
         v1::Decision::Allow | v1::Decision::Unspecified => SeverityNumber::Info,
@@ -437,6 +443,7 @@ mod tests {
                 SeverityNumber::Info,
             ),
             (RecordBody::Erased, "credence.erased", SeverityNumber::Info),
+            (RecordBody::Unreadable, "credence.unreadable", SeverityNumber::Error),
         ] {
             let record = mapped(body);
             assert_eq!(

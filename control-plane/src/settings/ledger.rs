@@ -21,6 +21,10 @@ pub struct LedgerSettings {
     pub origin: Option<String>,
     /// Who may read the tiles below `/ledger`.
     pub tiles: TileAccess,
+    /// A file outside of the data folder that remembers the latest published checkpoint. Where it says more than the data
+    /// folder holds, the folder was taken back to an earlier state, and no checkpoint is signed. Absent: only witnesses tell.
+    #[serde(deserialize_with = "present")]
+    pub published_note: Option<PathBuf>,
     /// Who is asked to cosign checkpoints (C2SP tlog-witness).
     #[schemars(extend("maxItems" = MAX_WITNESSES))]
     pub witnesses: Vec<WitnessSettings>,

@@ -243,3 +243,57 @@ fn an_index_that_can_not_be_made_again_yet_is_no_reason_to_be_without_a_ledger()
     assert!(index.exists());
     assert_eq!(found(&open(folder.path())), 1800);
 }
+
+#[test]
+fn a_key_that_a_flipped_bit_has_damaged_is_no_torn_write_wherever_its_records_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 10);
+    // The last slot, of which the last segment has no record.
+    fill(&mut ledger, "last", 10);
+    fill(&mut ledger, "a", 1100);
+    let size = ledger.reader().size();
+    drop(ledger);
+    assert!(segment_files(folder.path()).len() > 2);
+    let keys = folder.path().join("keys");
+    edit(&keys, |bytes| bytes[2 * 64 + 25] ^= 1);
+    let damaged = std::fs::read(&keys).unwrap();
+    let error = try_open(folder.path(), options()).unwrap_err();
+    assert!(error.to_string().contains("slot 2"), "{error}");
+    assert_eq!(std::fs::read(&keys).unwrap(), damaged);
+    // What no record refers to is a write that a crash interrupted: the slot is used again.
+    edit(&keys, |bytes| {
+        bytes[2 * 64 + 25] ^= 1;
+        bytes.extend_from_slice(&[7; 64]);
+    });
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "new", 1);
+    assert_eq!(ledger.reader().size(), size + 1);
+    drop(ledger);
+    assert_eq!(subjects(&open(folder.path()).reader()).last().unwrap(), "new");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_does_not_hide_those_around_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 600);
+    let reader = ledger.reader();
+    let leaf = reader.leaf(100).unwrap();
+    let first = &segment_files(folder.path())[0];
+    let bytes = std::fs::read(first).unwrap();
+    let at = bytes.windows(leaf.len()).position(|window| window == leaf).unwrap();
+    // Its length, its version, the name of its key, its ciphertext and its tag.
+    for byte in [at - 2, at - 1, at, at + 8, at + 20, at + leaf.len() - 1] {
+        edit(first, |bytes| bytes[byte] ^= 0x41);
+        let subjects = subjects(&reader);
+        assert_eq!(subjects.len(), 600, "{byte}");
+        assert_eq!(subjects.iter().filter(|subject| *subject == "a").count(), 599, "{byte}");
+        assert_eq!(subjects[100], "unreadable", "{byte}");
+        assert!(reader.record(100).is_err() && reader.leaf(100).is_err(), "{byte}");
+        assert!(reader.record(99).is_ok() && reader.leaf(101).is_ok(), "{byte}");
+        edit(first, |bytes| bytes[byte] ^= 0x41);
+    }
+    assert_eq!(reader.unreadable(), 1);
+    assert!(!subjects(&reader).contains(&"unreadable".to_owned()));
+}

@@ -4,6 +4,7 @@ mod crash;
 mod erasure;
 mod killed;
 mod pruning;
+mod shares;
 mod sources;
 mod support;
 mod verify;

@@ -108,6 +108,7 @@ pub(crate) fn subjects(reader: &LedgerReader) -> Vec<String> {
         RecordBody::Source(_) => "source".to_owned(),
         RecordBody::Note(_) => "note".to_owned(),
         RecordBody::Erased => "erased".to_owned(),
+        RecordBody::Unreadable => "unreadable".to_owned(),
     };
     records.iter().map(|record| text(&record.body)).collect()
 }

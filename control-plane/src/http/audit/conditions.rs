@@ -90,6 +90,7 @@ pub(super) fn kind_name(kind: RecordKind) -> &'static str {
         RecordKind::Note => "note",
         RecordKind::Erased => "erased",
         RecordKind::Unknown => "unknown",
+        RecordKind::Unreadable => "unreadable",
     }
 }
 
@@ -134,7 +135,7 @@ fn instant(name: &str, value: &str) -> Result<u64, Problem> {
     Ok(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
-const KINDS: [RecordKind; 8] = [
+const KINDS: [RecordKind; 9] = [
     RecordKind::Decision,
     RecordKind::Aggregate,
     RecordKind::Gap,
@@ -143,6 +144,7 @@ const KINDS: [RecordKind; 8] = [
     RecordKind::Note,
     RecordKind::Erased,
     RecordKind::Unknown,
+    RecordKind::Unreadable,
 ];
 const DIGEST_BYTES: usize = 32;
 

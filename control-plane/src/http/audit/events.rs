@@ -108,10 +108,16 @@ pub(super) async fn reading<T: Send + 'static>(
     };
     let _place = api.query_places.acquire().await.map_err(|error| failed(&error))?;
     let reader = api.reader.clone();
-    tokio::task::spawn_blocking(move || read(&reader))
-        .await
-        .map_err(|error| failed(&error))?
-        .map_err(|error| failed(&error))
+    let answer = tokio::task::spawn_blocking(move || read(&reader)).await;
+    let unreadable = i64::try_from(api.reader.unreadable()).unwrap_or(i64::MAX);
+    if api.metrics.ledger_unreadable.set(unreadable) < unreadable {
+        tracing::error!(
+            unreadable,
+            "records of the ledger cannot be read: check the disk, and restore the segments from a backup; `credence audit \
+             verify --data` names them"
+        );
+    }
+    answer.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
 }
 
 /// One that could not be opened has no records to show, and is not empty for that: nobody knows what it holds.

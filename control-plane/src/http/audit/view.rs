@@ -32,6 +32,9 @@ enum KindView {
         decision: &'static str,
         mode: &'static str,
         count: u64,
+        /// Whose decisions they are, if the ledger counted them because the principal holds more than its share.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        principal: Option<PrincipalView>,
     },
     Gap {
         shed: u64,
@@ -53,6 +56,8 @@ enum KindView {
     Note(NoteView),
     /// About a principal whose evidence was erased.
     Erased,
+    /// The disk does not have it any more as it was written.
+    Unreadable,
     /// Written by a newer version.
     Unknown,
 }
@@ -147,6 +152,7 @@ impl From<LedgerRecord> for RecordView {
             RecordBody::Source(change) => (None, KindView::Source(change.into())),
             RecordBody::Note(note) => (None, KindView::Note(note.into())),
             RecordBody::Erased => (None, KindView::Erased),
+            RecordBody::Unreadable => (None, KindView::Unreadable),
         };
         Self {
             index: record.index,
@@ -179,6 +185,7 @@ impl KindView {
                 rule: aggregate.rule,
                 reason: aggregate.reason,
                 count: aggregate.count,
+                principal: aggregate.principal.map(PrincipalView::from),
             },
             Some(EntryKind::Gap(gap)) => Self::Gap {
                 shed: gap.shed,

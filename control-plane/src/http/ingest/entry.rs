@@ -284,6 +284,7 @@ impl From<Aggregate> for v1::Aggregate {
             rule: aggregate.rule,
             reason: aggregate.reason.0,
             count: aggregate.count.0,
+            principal: None,
             decision: decision.into(),
             mode: v1::Mode::from(aggregate.mode).into(),
         }

@@ -1,0 +1,316 @@
+//! Power cuts: what was acknowledged is there after each, in the revocation log and in the ledger.
+//!
+//! The system calls of a real control plane under load are recorded with `strace`: its first start, a crash, the recovery
+//! from it, a compaction of the log, an erasure, a planned stop, and the retention at work. From them come the states in
+//! which a power cut may leave the disk ([`disk`]). Each is opened by the control plane as any start does, and judged by
+//! what its clients had been told until then ([`judge`]).
+//!
+//! `CREDENCE_SEED` repeats a run over one recording, as far as two recordings are alike.
+
+#![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
+
+mod disk;
+#[path = "../control_plane/harness.rs"]
+#[expect(dead_code, reason = "the other tests need more of it")]
+mod harness;
+mod judge;
+mod load;
+mod recording;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use disk::{Disk, Operation, Random, Survival};
+use judge::Told;
+use load::Phase;
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_by_a_power_cut() {
+    survive(120, 16);
+}
+
+#[test]
+#[ignore = "takes minutes: thousands of states"]
+fn nothing_that_was_acknowledged_is_lost_by_thousands_of_power_cuts() {
+    survive(4_000, 600);
+}
+
+/// Each of these syncs keeps something that was acknowledged: left out of the record, it must be missed.
+#[test]
+fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
+    let mut random = seeded();
+    let recorded = Recording::make();
+    for (name, is_it) in SYNCS {
+        let disk = recorded.disk.without_syncs(is_it);
+        let cuts = recorded.after_marks();
+        let mut tried = 0;
+        // The last ones first: most was acknowledged by then.
+        let lost = cuts
+            .iter()
+            .rev()
+            .step_by(7)
+            .chain(cuts.iter().rev())
+            .take(60)
+            .any(|cut| {
+                tried += 1;
+                let survival = if tried % 2 == 1 {
+                    Survival::Nothing
+                } else {
+                    Survival::Blocks(4096)
+                };
+                judged(&disk, *cut, survival, &mut random).is_err()
+            });
+        assert!(lost, "{name} is not missed in {tried} states");
+        eprintln!("without the sync of {name}: found after {tried} states");
+    }
+    // With all of them, nothing is.
+    for cut in recorded.after_marks().iter().rev().step_by(40) {
+        let judged = judged(&recorded.disk, *cut, Survival::Nothing, &mut random);
+        assert_eq!(judged, Ok(()), "{}", describe(&recorded.disk, *cut));
+    }
+}
+
+/// Run again under `strace`, in a folder that it is told.
+#[test]
+fn serves_where_it_is_told_to() {
+    if let (Some(folder), Ok(phase)) = (std::env::var_os(load::FOLDER), std::env::var(load::PHASE)) {
+        load::serve(Path::new(&folder), Phase::named(&phase));
+    }
+}
+
+/// Parts of the data folder whose syncs are left out, one after the other.
+const SYNCS: [(&str, fn(&str) -> bool); 4] = [
+    ("the revocation log", |path| path == "log/revocations"),
+    ("the ledger's segments", |path| path.starts_with("ledger/segments/")),
+    ("the ledger's keys", |path| path == "ledger/keys"),
+    ("the folder of the segments", |path| path == "ledger/segments"),
+];
+
+fn survive(states: usize, of_recovery: usize) {
+    let mut random = seeded();
+    let recorded = Recording::make();
+    let begun = Instant::now();
+    let cuts = recorded.cuts(states, &mut random);
+    try_all(&recorded.disk, cuts, &random);
+    // The recovery from a power cut may itself be cut short.
+    let mut recovered = 0;
+    while recovered < of_recovery {
+        let cut = recorded.within_writes(&mut random);
+        let again = recorded.recovery_from(cut, &mut random);
+        let states = (of_recovery - recovered).min(24);
+        let cuts = again.cuts(states, &mut random);
+        try_all(&again.disk, cuts, &random);
+        recovered += states;
+    }
+    eprintln!("{} states judged in {:?}", states + recovered, begun.elapsed());
+}
+
+/// Judges every state; as many at a time as there are processors.
+fn try_all(disk: &Disk, cuts: Vec<(usize, Survival)>, random: &Random) {
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((cut, survival)) = cuts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut random = Random(random.0 ^ *cut as u64);
+                    if let Err(found) = judged(disk, *cut, *survival, &mut random) {
+                        failures
+                            .lock()
+                            .unwrap()
+                            .push(format!("{} {survival:?}: {found}", describe(disk, *cut)));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(
+        failures.is_empty(),
+        "{} of {}: {:#?}",
+        failures.len(),
+        cuts.len(),
+        &failures[..failures.len().min(12)]
+    );
+}
+
+fn judged(disk: &Disk, cut: usize, survival: Survival, random: &mut Random) -> Result<(), String> {
+    let place = scratch();
+    disk.cut(cut, survival, random, &load::data(place.path()));
+    let told = Told::of(disk.marks(cut));
+    let go_on = random.below(4) == 0;
+    let judged = judge::judge(place.path(), &told, go_on);
+    if judged.is_err()
+        && let Some(kept) = std::env::var_os("CREDENCE_KEEP_STATES")
+    {
+        let _ = std::fs::rename(
+            place.keep(),
+            PathBuf::from(kept).join(format!("{cut}-{}", random.next())),
+        );
+    }
+    judged
+}
+
+/// What was recorded, and what its clients were told.
+struct Recording {
+    disk: Disk,
+    /// The number of the first operation after which there is a log that was acknowledged.
+    begins: usize,
+}
+
+// === impl Recording ===
+
+impl Recording {
+    /// Everything from the first start on.
+    fn make() -> Self {
+        let place = scratch();
+        std::fs::create_dir(load::data(place.path())).unwrap();
+        let mut disk = Disk::of(&load::data(place.path()));
+        for phase in Phase::ALL {
+            record(place.path(), phase, &mut disk);
+        }
+        let begins = 1 + disk
+            .operations
+            .iter()
+            .position(|operation| matches!(operation, Operation::Mark(text) if text == load::STARTED))
+            .unwrap();
+        eprintln!(
+            "{} operations, {} marks",
+            disk.operations.len(),
+            disk.marks(usize::MAX).count()
+        );
+        Self { disk, begins }
+    }
+
+    /// The start after a power cut at this place, recorded in turn.
+    fn recovery_from(&self, cut: usize, random: &mut Random) -> Self {
+        let place = scratch();
+        let data = load::data(place.path());
+        self.disk.cut(cut, Survival::Blocks(512), random, &data);
+        let mut disk = Disk::of(&data);
+        for mark in self.disk.marks(cut) {
+            disk.push(Operation::Mark(mark.to_owned()));
+        }
+        let begins = disk.operations.len();
+        record(place.path(), Phase::Recovery, &mut disk);
+        Self { disk, begins }
+    }
+
+    /// So many places at which the power is cut, and what is left of the rest.
+    fn cuts(&self, count: usize, random: &mut Random) -> Vec<(usize, Survival)> {
+        let marks = self.after_marks();
+        let all = self.disk.operations.len();
+        let cuts = (0..count).map(|number| {
+            let cut = match number % 2 {
+                0 if !marks.is_empty() => marks[random.below(marks.len() as u64) as usize],
+                _ => self.begins + random.below((all - self.begins + 1) as u64) as usize,
+            };
+            let survival = match random.below(8) {
+                0 | 1 => Survival::Nothing,
+                2 => Survival::Everything,
+                3 | 4 => Survival::Blocks(512),
+                _ => Survival::Blocks(4096),
+            };
+            (cut, survival)
+        });
+        cuts.collect()
+    }
+
+    /// Just behind what a client was told.
+    fn after_marks(&self) -> Vec<usize> {
+        let operations = self.disk.operations.iter().enumerate().skip(self.begins);
+        let marks = operations.filter(|(_, operation)| matches!(operation, Operation::Mark(_)));
+        marks.map(|(number, _)| number + 1).collect()
+    }
+
+    /// Just behind a write to a segment or to the log, before it is synced.
+    fn within_writes(&self, random: &mut Random) -> usize {
+        let operations = self.disk.operations.iter().enumerate().skip(self.begins);
+        let writes: Vec<usize> = operations
+            .filter_map(|(number, operation)| match operation {
+                Operation::Write { node, .. } => {
+                    let path = self.disk.path(*node);
+                    (path.starts_with("ledger/segments/") || path.starts_with("log/revocations")).then_some(number + 1)
+                }
+                _ => None,
+            })
+            .collect();
+        writes[random.below(writes.len() as u64) as usize]
+    }
+}
+
+/// Runs a phase under `strace`, and appends its operations.
+fn record(place: &Path, phase: Phase, disk: &mut Disk) {
+    let (trace, marks) = (place.join("trace"), load::marks(place));
+    let output = Command::new("strace")
+        .args([
+            "-f",
+            "-qq",
+            "-xx",
+            "-s",
+            "67108864",
+            "--seccomp-bpf",
+            "-e",
+            "signal=none",
+            "-e",
+        ])
+        .arg(format!("trace={}", recording::CALLS))
+        .arg("-o")
+        .arg(&trace)
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "serves_where_it_is_told_to",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(load::FOLDER, place)
+        .env(load::PHASE, phase.name())
+        .output()
+        .expect("strace is installed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let ended = std::fs::read_to_string(&marks).unwrap_or_default();
+    assert!(ended.lines().last() == Some(load::DONE), "{}: {said}", phase.name());
+    std::fs::remove_file(&marks).unwrap();
+    recording::read(&std::fs::read_to_string(&trace).unwrap(), &marks, disk);
+}
+
+fn describe(disk: &Disk, cut: usize) -> String {
+    let before = disk
+        .operations
+        .get(cut.saturating_sub(1))
+        .map(|operation| match operation {
+            Operation::Write { node, position, data } => {
+                format!("write {} {position}+{}", disk.path(*node), data.len())
+            }
+            Operation::Resize { node, length } => format!("resize {} {length}", disk.path(*node)),
+            Operation::Names { node, gone, made } => format!("names {:?}: {gone:?} {made:?}", disk.path(*node)),
+            Operation::Sync { node, .. } => format!("sync {:?}", disk.path(*node)),
+            Operation::Mark(text) => format!("mark {text}"),
+        });
+    format!(
+        "cut {cut} of {} after {}",
+        disk.operations.len(),
+        before.unwrap_or_default()
+    )
+}
+
+/// In memory where there is such a place: what is judged is what is written, not how fast.
+fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => tempfile::tempdir_in(memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}
+
+fn seeded() -> Random {
+    let seed = std::env::var("CREDENCE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(20);
+    eprintln!("CREDENCE_SEED={seed}");
+    Random(seed)
+}

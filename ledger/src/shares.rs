@@ -1,0 +1,356 @@
+//! How much of what is held is about each principal, so that none pushes out what is held of the others.
+//!
+//! While the ledger is short of space, a principal that holds more than its share is recorded in full only at the rate of
+//! one share in each period of retention. What it brings beyond that becomes counts.
+//!
+//! Principals are known by the names of their keys. Of a segment that is full, those with at least a 256th of it are
+//! remembered, in the first frame of the next one: 256 at most, and what is missed of a principal is less than a 256th of
+//! what is held.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use credence_wire::v1;
+use prost::Message as _;
+
+use crate::group::KeyShare;
+use crate::ledger::Retention;
+use crate::view::{EntryKind, EntryView, PrincipalView};
+
+/// What is held of each principal.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// Of each full segment, the oldest first: the index that it begins with, and the largest principals.
+    full: VecDeque<(u64, Vec<KeyShare>)>,
+    /// The sums of these.
+    of_full: HashMap<u32, u64>,
+    /// Bytes of the segment that is being appended to.
+    growing: HashMap<u32, u64>,
+    /// What principals that hold more than their share may still bring: few, as shares are not small.
+    allowances: HashMap<u32, Allowance>,
+    /// None if a principal may hold everything.
+    rule: Option<Rule>,
+}
+
+/// Which share a principal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rule {
+    /// Bytes of evidence that the ledger may hold.
+    space: u64,
+    /// Bytes of these that one principal may hold.
+    share: u64,
+    /// In which a principal beyond its share may bring another one.
+    period: Duration,
+}
+
+/// What a principal that holds more than its share may still bring.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    bytes: u64,
+    /// When it was last added to, nanoseconds since the Unix epoch.
+    at: u64,
+}
+
+/// What one report brings of principals beyond their share, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    counts: HashMap<CountKey, Count>,
+    chains: HashMap<OwnedPrincipal, Count>,
+    /// Of all of them.
+    entries: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct CountKey {
+    principal: OwnedPrincipal,
+    second: i64,
+    rule: String,
+    reason: String,
+    decision: i32,
+    mode: i32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct OwnedPrincipal {
+    issuer: String,
+    subject: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Count {
+    count: u64,
+    last_sequence: u64,
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// From now on no principal may hold more than so many hundredths of what the ledger may hold.
+    pub(crate) fn share_out(&mut self, percent: u8, total: u64, retention: Retention) {
+        let space = retention.bytes.map_or(total, |bytes| bytes.min(total));
+        self.rule = (percent < 100).then(|| Rule {
+            space,
+            share: space / 100 * u64::from(percent),
+            period: retention.age.unwrap_or(PERIOD),
+        });
+    }
+
+    /// Whether so many `bytes` of the principal with this key are only counted, where `held` bytes of evidence are there.
+    pub(crate) fn counts(&mut self, key: u32, bytes: u64, held: u64, now: u64) -> bool {
+        let Some(rule) = self.rule.filter(|rule| held >= rule.space / 2) else {
+            return false;
+        };
+        if self.of(key).saturating_add(bytes) <= rule.share {
+            self.allowances.remove(&key);
+            return false;
+        }
+        let full = rule.burst();
+        let allowance = self.allowances.entry(key).or_insert(Allowance { bytes: full, at: now });
+        allowance.refill(rule, now);
+        if allowance.bytes < bytes {
+            return true;
+        }
+        allowance.bytes -= bytes;
+        false
+    }
+
+    /// Bytes of the principal with this key.
+    pub(crate) fn of(&self, key: u32) -> u64 {
+        let of = |sums: &HashMap<u32, u64>| sums.get(&key).copied().unwrap_or(0);
+        of(&self.of_full) + of(&self.growing)
+    }
+
+    /// A leaf of so many bytes was appended.
+    pub(crate) fn add(&mut self, key: u32, bytes: u64) {
+        if key != 0 {
+            *self.growing.entry(key).or_default() += bytes;
+        }
+    }
+
+    /// What the next segment has to remember of the one that is being appended to.
+    pub(crate) fn largest(&self) -> Vec<KeyShare> {
+        let least = self.growing.values().sum::<u64>() / LARGEST;
+        let largest = self.growing.iter().filter(|(_, bytes)| **bytes > least);
+        let largest = largest.map(|(key, bytes)| KeyShare {
+            key: *key,
+            bytes: *bytes,
+        });
+        largest.collect()
+    }
+
+    /// The segment that begins with this index is full, and the next one remembers this of it.
+    pub(crate) fn segment_is_full(&mut self, first: u64, largest: Vec<KeyShare>) {
+        self.growing.clear();
+        self.remember(first, largest);
+    }
+
+    /// What the segment behind the one that begins with this index remembers of it.
+    pub(crate) fn remember(&mut self, first: u64, shares: Vec<KeyShare>) {
+        for share in &shares {
+            *self.of_full.entry(share.key).or_default() += share.bytes;
+        }
+        self.full.push_back((first, shares));
+    }
+
+    /// The segments below this index were removed.
+    pub(crate) fn forget_before(&mut self, first: u64) {
+        while let Some((_, shares)) = self.full.pop_front_if(|(begins, _)| *begins < first) {
+            for share in shares {
+                if let Some(sum) = self.of_full.get_mut(&share.key) {
+                    *sum = sum.saturating_sub(share.bytes);
+                    if *sum == 0 {
+                        self.of_full.remove(&share.key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    /// What a principal may bring at once: what it may bring in a hundredth of the period.
+    fn burst(self) -> u64 {
+        self.share / 100
+    }
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    fn refill(&mut self, rule: Rule, now: u64) {
+        let passed = u128::from(now.saturating_sub(self.at));
+        let more = passed * u128::from(rule.share) / rule.period.as_nanos().max(1);
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
+        // What is less than a byte is added later.
+        if more > 0 {
+            self.bytes = self.bytes.saturating_add(more).min(rule.burst());
+            self.at = now;
+        }
+    }
+}
+
+// === impl Counted ===
+
+impl Counted {
+    /// Counts an entry that is about a principal.
+    pub(crate) fn add(&mut self, sequence: u64, principal: PrincipalView<'_>, entry: &EntryView<'_>) {
+        let principal = OwnedPrincipal {
+            issuer: principal.issuer.to_owned(),
+            subject: principal.subject.map(str::to_owned),
+        };
+        let (count, more) = match &entry.kind {
+            EntryKind::Event(event) => {
+                let key = CountKey {
+                    principal,
+                    second: (event.time_unix_nano / NANOS) as i64,
+                    rule: event.rule.to_owned(),
+                    reason: event.reason.to_owned(),
+                    decision: event.decision,
+                    mode: event.mode,
+                };
+                (self.counts.entry(key).or_default(), 1)
+            }
+            EntryKind::Aggregate(aggregate) => {
+                let key = CountKey {
+                    principal,
+                    second: aggregate.second,
+                    rule: aggregate.rule.to_owned(),
+                    reason: aggregate.reason.to_owned(),
+                    decision: aggregate.decision,
+                    mode: aggregate.mode,
+                };
+                (self.counts.entry(key).or_default(), aggregate.count)
+            }
+            EntryKind::Chain(_) | EntryKind::Gap(_) => (self.chains.entry(principal).or_default(), 1),
+        };
+        count.count = count.count.saturating_add(more);
+        count.last_sequence = sequence;
+        self.entries += 1;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// How many entries were counted, and what stands in their place: each with the sequence number of the last of them.
+    pub(crate) fn take(&mut self) -> (u64, Vec<(u64, Vec<u8>)>) {
+        let counts = self.counts.drain().map(|(key, count)| {
+            let aggregate = v1::Aggregate {
+                second: key.second,
+                rule: key.rule,
+                reason: key.reason,
+                count: count.count,
+                decision: key.decision,
+                mode: key.mode,
+                principal: Some(key.principal.into()),
+            };
+            (count.last_sequence, v1::entry::Entry::Aggregate(aggregate))
+        });
+        // A chain that is not stored is one that was shed: the events that name it cannot be verified again.
+        let chains = self.chains.drain().map(|(_, count)| {
+            let gap = v1::Gap {
+                shed_chains: count.count,
+                ..Default::default()
+            };
+            (count.last_sequence, v1::entry::Entry::Gap(gap))
+        });
+        let mut entries: Vec<_> = counts.chain(chains).collect();
+        entries.sort_by_key(|(sequence, _)| *sequence);
+        let encode = |entry| v1::Entry { entry: Some(entry) }.encode_to_vec();
+        let entries = entries.into_iter().map(|(sequence, entry)| (sequence, encode(entry)));
+        (std::mem::take(&mut self.entries), entries.collect())
+    }
+}
+
+impl From<OwnedPrincipal> for v1::Principal {
+    fn from(principal: OwnedPrincipal) -> Self {
+        Self {
+            issuer: principal.issuer,
+            subject: principal.subject,
+        }
+    }
+}
+
+/// Of a segment, principals with at least this part of it are remembered.
+const LARGEST: u64 = 256;
+/// Where no age is configured.
+const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const NANOS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 60 * 60 * NANOS;
+
+    /// Of 10,000 bytes in ten days, a quarter for each principal.
+    fn shares() -> Shares {
+        let mut shares = Shares::default();
+        let retention = Retention {
+            age: Some(Duration::from_nanos(10 * DAY)),
+            bytes: Some(10_000),
+        };
+        shares.share_out(25, 1 << 40, retention);
+        shares
+    }
+
+    #[test]
+    fn a_principal_beyond_its_share_is_counted_while_the_ledger_is_short_of_space() {
+        let mut shares = shares();
+        shares.add(1, 2_500);
+        shares.add(2, 2_400);
+        // Nobody else needs the space yet.
+        assert!(!shares.counts(1, 1_000, 4_999, 0));
+        assert!(shares.counts(1, 100, 5_000, 0));
+        assert!(!shares.counts(2, 100, 5_000, 0));
+        assert!(shares.counts(2, 101, 5_000, 0));
+    }
+
+    #[test]
+    fn beyond_it_there_is_another_share_in_each_period() {
+        let mut shares = shares();
+        shares.add(1, 2_500);
+        // A hundredth at once.
+        assert!(!shares.counts(1, 25, 9_000, DAY));
+        assert!(shares.counts(1, 25, 9_000, DAY));
+        // An hour is a 240th of the period.
+        let mut brought = 0;
+        for hour in 1..=240 {
+            while !shares.counts(1, 1, 9_000, DAY + hour * DAY / 24) {
+                brought += 1;
+            }
+        }
+        assert!((2_300..=2_500).contains(&brought), "{brought}");
+    }
+
+    #[test]
+    fn what_is_removed_counts_no_more_and_what_is_remembered_is_the_same_after_a_start() {
+        let mut shares = shares();
+        for segment in 0..4 {
+            shares.add(1, 1_000);
+            shares.add(2, 3);
+            let largest = shares.largest();
+            assert_eq!(largest, [KeyShare { key: 1, bytes: 1_000 }]);
+            shares.segment_is_full(segment * 256, largest);
+        }
+        assert_eq!(shares.of(1), 4_000);
+        shares.forget_before(512);
+        assert_eq!(shares.of(1), 2_000);
+        let mut again = self::shares();
+        again.remember(512, vec![KeyShare { key: 1, bytes: 1_000 }]);
+        again.remember(768, vec![KeyShare { key: 1, bytes: 1_000 }]);
+        assert_eq!(again.of(1), 2_000);
+        shares.forget_before(1 << 40);
+        assert!(shares.of_full.is_empty());
+    }
+
+    #[test]
+    fn without_a_rule_a_principal_may_hold_everything() {
+        let mut shares = shares();
+        shares.share_out(100, 10_000, Retention::default());
+        shares.add(1, 9_000);
+        assert!(!shares.counts(1, 1_000, 9_999, 0));
+    }
+}
