@@ -27,6 +27,9 @@ pub struct Config {
     /// Where the filters' gRPC streams arrive. Port 0 takes a free one. The peers are not authenticated: let only
     /// the mesh reach it.
     pub grpc_address: SocketAddr,
+    /// Where health probes are answered, `/healthz` and `/readyz` in plain HTTP, apart from all other clients; nowhere if
+    /// absent. The HTTP API answers them too.
+    pub probe_address: Option<SocketAddr>,
     /// The file with the bearer token of an operator who may do everything: at least 32 visible ASCII characters and nothing else but a final
     /// newline; not accessible to others than its owner and group.
     pub operator_token_file: Option<PathBuf>,
@@ -118,9 +121,9 @@ pub struct Limits {
     /// Security event tokens that are remembered, so that none counts twice; while there are as many, further ones get
     /// 503.
     pub security_event_ids: u64,
-    /// TCP connections at a time on each of the two listeners; further ones wait in the kernel's backlog. One
-    /// client address may have half of them, and half of the TLS handshakes under way; its further ones are closed. Fewer where
-    /// the limit on open files does not leave room for them.
+    /// TCP connections at a time on each of the two listeners. For a further one the oldest is closed over which nothing
+    /// came yet that was let through; where there is none, further ones wait in the kernel's backlog. Fewer where the limit
+    /// on open files does not leave room for them.
     pub max_connections: usize,
     /// Bytes of an HTTP request's body; more gets 413. What comes of a body after the answer is dropped, up to 4 MiB
     /// within `request_timeout`; then the connection is closed.
@@ -129,15 +132,23 @@ pub struct Limits {
     pub max_status_body: usize,
     /// The same of a batch of evidence, as JSON.
     pub max_evidence_body: usize,
+    /// Bodies of HTTP requests that are being read or carried out, in bytes, of all requests with a credential together; a
+    /// further one gets 503.
+    pub body_bytes: usize,
+    /// HTTP requests with a credential, and statements, that are being carried out; a further one gets 503.
+    pub max_calls: usize,
     /// How long an HTTP request may take: 408 if it did not arrive whole in time, 504 once it was being carried out.
     pub request_timeout: Duration,
     /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. As long may the first bytes of a
-    /// connection take; then it is closed. Half-dead connections are found
-    /// by HTTP/2 pings twice as far apart.
+    /// connection take, and over HTTP the first request's head; then it is closed. Half-dead connections are found by HTTP/2
+    /// pings twice as far apart.
     pub hello_timeout: Duration,
     /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED; over HTTP,
     /// before its connection is closed.
     pub send_timeout: Duration,
+    /// How long a watch stream may give no sign of life (a ping or a pull) before it is ended with DEADLINE_EXCEEDED, and
+    /// how long a peer's kernel may leave what was sent without an acknowledgement before its connection is closed.
+    pub silence_timeout: Duration,
 }
 
 /// A configuration that no control plane can be started with.
@@ -184,6 +195,7 @@ impl Config {
             restored: None,
             http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
+            probe_address: None,
             operator_token_file,
             settings: Settings::default(),
             drain_promise: Duration::from_secs(10),
@@ -264,6 +276,8 @@ impl Config {
             ("max_request_body", limits.max_request_body),
             ("max_status_body", limits.max_status_body),
             ("max_evidence_body", limits.max_evidence_body),
+            ("body_bytes", limits.body_bytes),
+            ("max_calls", limits.max_calls),
         ];
         match positive
             .iter()
@@ -314,9 +328,12 @@ impl Default for Limits {
             max_request_body: 64 << 10,
             max_status_body: 1 << 20,
             max_evidence_body: 4 << 20,
+            body_bytes: 256 << 20,
+            max_calls: 4_096,
             request_timeout: Duration::from_secs(30),
             hello_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(10),
+            silence_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::audit::ticket::TicketKey;
 use crate::audit::witness::Witness;
 use crate::audit::writer::{self as ledger_writer, LedgerWriter};
 use crate::config::{Config, ConfigError, Limits};
+use crate::connections::Connections;
 use crate::data_folder::{self, DataFolder, DataFolderError, LogId, PromiseFile};
 use crate::descriptors::{self, DescriptorError};
 use crate::folder_lock::FolderLock;
@@ -41,6 +42,7 @@ use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock, read_clock};
 use crate::revocation::head_keeper::HeadKeeper;
 use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
+use crate::revocation::position::PositionKey;
 use crate::revocation::promise::{Holders, Inherited, Office, Promise};
 use crate::revocation::restored;
 use crate::revocation::server::WatchServer;
@@ -48,9 +50,11 @@ use crate::revocation::service::{WatchOptions, WatchService};
 use crate::revocation::storage::{Storage, remove_leftover};
 use crate::revocation::view::{HistoryBounds, View};
 use crate::settings::{Settings, anchors};
+use crate::shares::{Bounds, Places, SharedLimit};
 use crate::supervision::{Alarm, Failure, Guard};
 use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
+use crate::turns::Turns;
 use credence_ledger::identity::{LedgerIdentity, Naming};
 use credence_ledger::view::EntryView;
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
@@ -67,6 +71,7 @@ pub struct ControlPlane;
 pub struct Running {
     http_address: SocketAddr,
     grpc_address: SocketAddr,
+    probe_address: Option<SocketAddr>,
     log_id: LogId,
     lifecycle: Lifecycle,
     drain_promise: Duration,
@@ -161,10 +166,23 @@ impl ControlPlane {
         let connections = descriptors::share(config.limits.max_connections)?;
         // Before the addresses: whoever waits for a predecessor to end must not hold them.
         let lock = take_lock(&config).await?;
-        let http_listener = listen(config.http_address, "HTTP", connections.http).await?;
-        let grpc_listener = listen(config.grpc_address, "gRPC", connections.grpc).await?;
+        let shares = &config.settings.limits;
+        let port = |limit, places| Connections::new(limit, Bounds::new(places, shares), &metrics.shares);
+        let silence = config.limits.silence_timeout;
+        let of_http = port(SharedLimit::HttpConnections, connections.http);
+        let http_listener = listen(config.http_address, "HTTP", of_http, silence).await?;
+        let of_grpc = port(SharedLimit::GrpcConnections, connections.grpc);
+        let grpc_listener = listen(config.grpc_address, "gRPC", of_grpc, silence).await?;
         let http_address = address_of(&http_listener)?;
         let grpc_address = address_of(&grpc_listener)?;
+        let probe_listener = match config.probe_address {
+            Some(address) => {
+                let of_probes = port(SharedLimit::ProbeConnections, PROBE_CONNECTIONS);
+                Some(listen(address, "probes", of_probes, silence).await?)
+            }
+            None => None,
+        };
+        let probe_address = probe_listener.as_ref().map(address_of).transpose()?;
 
         let opening = tokio::task::spawn_blocking({
             let config = config.clone();
@@ -211,7 +229,15 @@ impl ControlPlane {
             publisher.await_witness();
         }
         let awaited = awaited.iter().map(SourceName::to_string);
-        let sources = Arc::new(Sources::new(limits.max_sources, awaited, Instant::now()));
+        let shares = &config.settings.limits;
+        let places = |limit, places| Places::new(limit, Bounds::new(places, shares), &metrics.shares);
+        let source_places = places(SharedLimit::AuditSources, limits.max_sources);
+        let watch_places = places(SharedLimit::WatchStreams, limits.max_subscribers);
+        let stream_places = places(SharedLimit::EventStreams, limits.max_http_subscribers);
+        let audit_stream_places = places(SharedLimit::EvidenceStreams, limits.max_audit_subscribers);
+        let bodies = places(SharedLimit::RequestBodies, limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES));
+        let calls = places(SharedLimit::Calls, limits.max_calls);
+        let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
@@ -274,11 +300,12 @@ impl ControlPlane {
             cache_keys.clone(),
             Arc::clone(&inherited),
             office.clone(),
+            watch_places,
             watch_options(limits),
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
-        let budget = Budget::new(limits.ingest_bytes);
+        let budget = Budget::new(limits.ingest_bytes, shares.credential_share_percent);
         let tickets = TicketKey::new(folder.source_key());
         let intake = Intake {
             ledger: ledger.clone(),
@@ -335,9 +362,11 @@ impl ControlPlane {
             status: config.settings.status.clone(),
             rates: Rates::new(&config.settings.limits, Instant::now()),
             signature_places: Semaphore::new(http::SIGNATURE_PLACES),
-            stream_places: Arc::new(Semaphore::new(limits.max_http_subscribers)),
-            audit_stream_places: Arc::new(Semaphore::new(limits.max_audit_subscribers)),
-            query_places: Semaphore::new(http::MAX_QUERIES),
+            stream_places,
+            audit_stream_places,
+            bodies,
+            calls,
+            query_turns: Turns::new(http::MAX_QUERIES, shares.credential_share_percent),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
         });
@@ -348,6 +377,13 @@ impl ControlPlane {
             tls::connections(listener, tls.of(port), limits.hello_timeout, failures)
         };
         let http_incoming = incoming(http_listener, Port::Http);
+        if let Some(listener) = probe_listener {
+            let failures = HandshakeFailures::new(Port::Http, metrics.tls.clone());
+            let incoming = tls::connections(listener, None, limits.hello_timeout, failures);
+            let router = http::probe_router(Arc::clone(&api));
+            let serving = http::serve(incoming, router, limits.clone(), lifecycle.watch());
+            servers.spawn(guarded(alarm.guard("the probes' server"), lifecycle.watch(), serving));
+        }
         let serving = http::serve(http_incoming, http::router(api), limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
@@ -380,10 +416,11 @@ impl ControlPlane {
         }
 
         let log_id = folder.log_id().clone();
-        tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, "the control plane is serving");
+        tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, probes = ?probe_address, "the control plane is serving");
         Ok(Running {
             http_address,
             grpc_address,
+            probe_address,
             log_id,
             lifecycle,
             drain_promise: config.drain_promise,
@@ -421,6 +458,11 @@ impl Running {
     /// Where the filters' gRPC streams arrive.
     pub fn grpc_address(&self) -> SocketAddr {
         self.grpc_address
+    }
+
+    /// Where health probes are answered, if they have a port of their own.
+    pub fn probe_address(&self) -> Option<SocketAddr> {
+        self.probe_address
     }
 
     /// The log's name, which filters pin.
@@ -585,7 +627,8 @@ impl Opened {
         };
         remove_leftover(&folder.compacting())
             .map_err(|error| system("removing what an interrupted compaction left", error))?;
-        let mut view = View::new(folder.log_id(), bounds);
+        let key = PositionKey::new(folder.source_key(), folder.log_id());
+        let mut view = View::new(folder.log_id(), bounds).proving(key);
         let noted = folder.head().read()?;
         let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
@@ -797,9 +840,10 @@ fn survive_file_size_limit() -> Result<(), StartError> {
 async fn listen(
     address: SocketAddr,
     what: &'static str,
-    max_connections: usize,
+    connections: Connections,
+    silence: Duration,
 ) -> Result<BoundedListener, StartError> {
-    BoundedListener::bind(address, max_connections)
+    BoundedListener::bind(address, connections, silence)
         .await
         .map_err(|error| StartError::Listen { address, what, error })
 }
@@ -828,8 +872,8 @@ fn report_torn_tail(file: &'static str, torn: Option<TornTail>) {
 
 fn watch_options(limits: &Limits) -> WatchOptions {
     WatchOptions {
-        max_subscribers: limits.max_subscribers,
         hello_timeout: limits.hello_timeout,
+        silence_timeout: limits.silence_timeout,
         send_timeout: limits.send_timeout,
     }
 }
@@ -851,6 +895,8 @@ const REMINDER: Duration = Duration::from_secs(60);
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 /// How often evidence is looked at that is older than the retention.
 const RETENTION_TICK: Duration = Duration::from_secs(60);
+/// Connections of the port for probes. They come out of the file descriptors that are kept free of other connections.
+const PROBE_CONNECTIONS: usize = 16;
 /// Records that are read at the start, to know again which delegations are in use.
 const SEEN_AGAIN: u64 = 200_000;
 const SEEN_AT_ONCE: u64 = 4096;

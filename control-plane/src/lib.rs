@@ -6,6 +6,7 @@
 mod access;
 mod audit;
 mod config;
+mod connections;
 mod control_plane;
 mod data_folder;
 mod database;
@@ -32,6 +33,7 @@ mod supervision;
 mod text;
 mod throttle;
 mod tls;
+mod turns;
 
 pub use access::OperatorTokenError;
 pub use config::{

@@ -8,6 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::audit::reverification::comparison::DifferenceKind;
+use crate::shares::ShareMetrics;
 use crate::tls::TlsMetrics;
 
 /// Every metric, and the registry that `/metrics` encodes.
@@ -28,7 +29,7 @@ pub(crate) struct Metrics {
     pub(crate) log_compaction_seconds: Histogram,
     pub(crate) log_compaction_pause_seconds: Histogram,
     pub(crate) log_forgotten: Counter,
-    pub(crate) foreign_positions: Counter,
+    foreign_positions: Family<ForeignPosition, Counter>,
     pub(crate) log_clock_lag_seconds: Gauge,
     pub(crate) history_indexed_seq: Gauge,
     pub(crate) history_bytes: Gauge,
@@ -64,6 +65,7 @@ pub(crate) struct Metrics {
     pub(crate) report_ended: Family<Outcome, Counter>,
     pub(crate) http_requests: Family<HttpRequest, Counter>,
     pub(crate) grpc_refusals: Family<Outcome, Counter>,
+    pub(crate) shares: ShareMetrics,
     pub(crate) tls: TlsMetrics,
     pub(crate) rate_limited: Family<RateLimited, Counter>,
     pub(crate) http_subscribers: Gauge,
@@ -112,6 +114,13 @@ pub(crate) struct Revocation {
     pub(crate) source: &'static str,
     /// `changed`, `unchanged` or `refused`.
     pub(crate) outcome: &'static str,
+}
+
+/// A position that a client knows and the log does not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ForeignPosition {
+    /// `proven` if the client proved that this log gave it out, else `claimed`.
+    evidence: &'static str,
 }
 
 /// A realm of SCIM users, by its configured name.
@@ -200,7 +209,7 @@ impl Metrics {
             log_compaction_seconds: work_histogram(),
             log_compaction_pause_seconds: sync_histogram(),
             log_forgotten: Counter::default(),
-            foreign_positions: Counter::default(),
+            foreign_positions: Family::default(),
             log_clock_lag_seconds: Gauge::default(),
             history_indexed_seq: Gauge::default(),
             history_bytes: Gauge::default(),
@@ -236,6 +245,7 @@ impl Metrics {
             report_ended: Family::default(),
             http_requests: Family::default(),
             grpc_refusals: Family::default(),
+            shares: ShareMetrics::default(),
             tls: TlsMetrics::default(),
             rate_limited: Family::default(),
             http_subscribers: Gauge::default(),
@@ -252,21 +262,35 @@ impl Metrics {
             otlp_waiting: Gauge::default(),
         };
         metrics.register();
-        metrics.count_no_mismatch();
+        metrics.show_from_the_start();
         metrics
     }
 
     /// A counter that appears with the first of its kind hides it from whoever asks for the increase: these have to be seen
     /// with the first.
-    fn count_no_mismatch(&self) {
+    fn show_from_the_start(&self) {
         for kind in DifferenceKind::ALL.map(DifferenceKind::name) {
             self.mismatches.get_or_create(&Mismatched { kind }).inc_by(0);
         }
+        for proven in [true, false] {
+            self.foreign_position(proven).inc_by(0);
+        }
+    }
+
+    /// Counts a client that knows a position which the log does not.
+    pub(crate) fn note_foreign_position(&self, proven: bool) {
+        self.foreign_position(proven).inc();
+    }
+
+    fn foreign_position(&self, proven: bool) -> impl std::ops::Deref<Target = Counter> {
+        let evidence = if proven { "proven" } else { "claimed" };
+        self.foreign_positions.get_or_create(&ForeignPosition { evidence })
     }
 
     fn register(&mut self) {
         let registry = &mut self.registry;
         self.tls.register(registry);
+        self.shares.register(registry);
         registry.register(
             "grpc_refusals",
             "Streams refused or ended for want of a credential, by gRPC status",
@@ -331,7 +355,8 @@ impl Metrics {
         );
         log.register(
             "foreign_positions",
-            "Watch streams refused because the client knows this log by another history, or a longer one",
+            "Streams refused because the client knows this log by another history, or a longer one, by whether it can prove that \
+             this log gave it out",
             self.foreign_positions.clone(),
         );
         log.register(
@@ -642,6 +667,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::shares::SharedLimit;
 
     /// With something to count for each that has labels, for without they are not shown.
     fn shown() -> String {
@@ -696,6 +722,7 @@ mod tests {
         metrics.allows_checked.get_or_create(&AllowChecked { outcome }).inc();
         metrics.mismatches.get_or_create(&Mismatched { kind: "tool" }).inc();
         metrics.tls.count_one_of_each();
+        metrics.shares.announce(SharedLimit::Calls, 1);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &metrics.registry).unwrap();
         text

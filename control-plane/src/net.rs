@@ -3,31 +3,28 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use crate::shares::{Share, Shares};
-use crate::throttle::Throttle;
+use crate::connections::{Connection, Connections, Evicted};
+use crate::shares::Network;
 use crate::tls::{Cut, Peer};
 
-/// A listener with at most so many connections; further ones wait in the kernel's backlog.
+/// A listener with a bound on its connections.
 #[derive(Debug)]
 pub(crate) struct BoundedListener {
     listener: TcpListener,
-    places: Arc<Semaphore>,
-    shares: Shares,
-    max_connections: usize,
-    turned_away: Throttle,
+    connections: Connections,
+    /// How long what was sent may stay without an acknowledgement.
+    unacknowledged: Duration,
 }
 
 /// A connection that holds its place until it is dropped.
@@ -37,8 +34,9 @@ pub(crate) struct BoundedStream {
     peer: Peer,
     greeting: Option<Greeting>,
     cut: Option<Cut>,
-    _place: OwnedSemaphorePermit,
-    _share: Share,
+    /// Absent once the connection is proven.
+    evicted: Option<Evicted>,
+    connection: Connection,
 }
 
 #[derive(Debug)]
@@ -57,56 +55,46 @@ struct Greeting {
 // === impl BoundedListener ===
 
 impl BoundedListener {
-    pub(crate) async fn bind(address: SocketAddr, max_connections: usize) -> io::Result<Self> {
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        connections: Connections,
+        unacknowledged: Duration,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self {
             listener,
-            places: Arc::new(Semaphore::new(max_connections)),
-            shares: Shares::half_of(max_connections),
-            turned_away: Throttle::default(),
-            max_connections,
+            connections,
+            unacknowledged,
         })
-    }
-
-    pub(crate) fn max_connections(&self) -> usize {
-        self.max_connections
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The next connection; those of a client that has half of the places already are closed. Errors of single connections are skipped; when the process is out of file descriptors,
-    /// it waits for some to be closed.
+    /// The next connection that finds a place; the others are closed. Errors of single connections are skipped; when the
+    /// process is out of file descriptors, it waits for some to be closed.
     pub(crate) async fn accept(&self) -> BoundedStream {
         loop {
-            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
-                // The semaphore is never closed.
-                std::future::pending::<()>().await;
-                continue;
-            };
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let Some(share) = self.shares.take(Some(address.ip())) else {
-                        if let Some(closed) = self.turned_away.count(Instant::now()) {
-                            tracing::warn!(
-                                closed,
-                                last = %address,
-                                "connections were closed since the last such line, because one address has half of the \
-                                 port's connections already; find out what it is at"
-                            );
-                        }
+                    let Some((connection, evicted)) = self.connections.admit(Network::of(address.ip())).await else {
                         continue;
                     };
                     // Only a delay is at stake.
                     let _ = stream.set_nodelay(true);
+                    // So that a client which is gone without a word does not keep its place until the kernel gives up.
+                    let unacknowledged = u32::try_from(self.unacknowledged.as_millis()).unwrap_or(u32::MAX);
+                    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged) {
+                        tracing::debug!(%error, "a connection has no TCP_USER_TIMEOUT");
+                    }
                     return BoundedStream {
-                        peer: Peer::unknown(stream.peer_addr().ok()),
+                        peer: Peer::unknown(stream.peer_addr().ok()).over(connection.proof()),
                         transport: Transport::Plain(stream),
                         greeting: None,
                         cut: None,
-                        _place: place,
-                        _share: share,
+                        evicted: Some(evicted),
+                        connection,
                     };
                 }
                 Err(error) => {
@@ -140,12 +128,22 @@ impl BoundedStream {
         let chain = stream.get_ref().1.peer_certificates();
         let chain = chain.map(|chain| chain.iter().cloned().map(CertificateDer::into_owned).collect());
         let (peer, cut) = known(self.peer.address, chain);
+        let peer = peer.over(self.connection.proof());
         Ok(Self {
             transport: Transport::Tls(Box::new(stream)),
             peer,
             cut,
             ..self
         })
+    }
+
+    /// Says when the connection has to make room for another one, until it is [`put_back`](Self::put_back).
+    pub(crate) fn take_eviction(&mut self) -> Option<Evicted> {
+        self.evicted.take()
+    }
+
+    pub(crate) fn put_back(&mut self, evicted: Option<Evicted>) {
+        self.evicted = evicted;
     }
 
     /// Ends the connection with an error unless its first `bytes` arrive within `limit`.
@@ -188,6 +186,18 @@ impl AsyncRead for BoundedStream {
                 io::ErrorKind::ConnectionAborted,
                 "the peer's certificate no longer counts",
             )));
+        }
+        if let Some(evicted) = &mut self.evicted
+            && read.is_pending()
+            && let Poll::Ready(outcome) = Pin::new(evicted).poll(context)
+        {
+            self.evicted = None;
+            if outcome.is_err() {
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    "the connection made room for another one",
+                )));
+            }
         }
         if let Some(greeting) = &mut self.greeting {
             greeting.missing = greeting.missing.saturating_sub(buffer.filled().len() - before);

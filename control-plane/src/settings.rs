@@ -202,7 +202,9 @@ impl Settings {
     /// What is no mistake, but may not be what was meant.
     #[must_use]
     pub fn notes(&self) -> Vec<Remark> {
-        trust::notes(&self.trust_anchors)
+        let mut notes = trust::notes(&self.trust_anchors);
+        notes.extend(self.access.notes());
+        notes
     }
 
     /// Checks what the types alone do not rule out.
@@ -230,8 +232,8 @@ impl Settings {
             return Err(SettingsError::at(
                 "access",
                 "no filter could follow revocations: the gRPC port asks for credentials, as client_ca in tls.grpc and \
-                 access.certificates have it do, and none with the role filter can be shown there. Add an entry with \
-                 that role to access.certificates, with client_ca in tls.grpc, or to access.tokens; or say access.grpc: \
+                 access.certificates have it do, and none with the role filter and without issuers can be shown there. \
+                 Add such an entry to access.certificates, with client_ca in tls.grpc, or to access.tokens; or say access.grpc: \
                  open, if only the mesh can reach the port",
             ));
         }
@@ -249,9 +251,14 @@ impl Settings {
     }
 
     fn lets_filters_in(&self) -> bool {
-        let good = |roles: &[Role]| roles.iter().any(|role| matches!(role, Role::Filter | Role::Admin));
-        self.access.tokens.iter().any(|token| good(&token.roles))
-            || self.tls.grpc_asks_for_certificates() && self.access.certificates.iter().any(|entry| good(&entry.roles))
+        // One that is bound to issuers may report, but not follow: a filter follows the whole log.
+        let good = |roles: &[Role], issuers: &Option<Vec<String>>| {
+            issuers.is_none() && roles.iter().any(|role| matches!(role, Role::Filter | Role::Admin))
+        };
+        let certificates = &self.access.certificates;
+        self.access.tokens.iter().any(|token| good(&token.roles, &token.issuers))
+            || self.tls.grpc_asks_for_certificates()
+                && certificates.iter().any(|entry| good(&entry.roles, &entry.issuers))
     }
 }
 
@@ -273,6 +280,24 @@ impl TlsSettings {
 // === impl AccessSettings ===
 
 impl AccessSettings {
+    /// Credentials for filters that no filter can follow with.
+    fn notes(&self) -> Vec<Remark> {
+        let tokens = self.tokens.iter().map(|token| (&token.roles, &token.issuers)).enumerate();
+        let tokens = tokens.map(|(index, parts)| (format!("access.tokens[{index}].issuers"), parts));
+        let certificates = self.certificates.iter().map(|entry| (&entry.roles, &entry.issuers)).enumerate();
+        let certificates = certificates.map(|(index, parts)| (format!("access.certificates[{index}].issuers"), parts));
+        tokens
+            .chain(certificates)
+            .filter(|(_, (roles, issuers))| roles.contains(&Role::Filter) && issuers.is_some())
+            .map(|(path, _)| Remark {
+                path,
+                message: "a filter follows the whole log, which a credential that is bound to issuers may not: on the gRPC \
+                          port this one can only report. Leave issuers out for filters"
+                    .to_owned(),
+            })
+            .collect()
+    }
+
     fn check(&self) -> Result<(), SettingsError> {
         let tokens = self
             .tokens

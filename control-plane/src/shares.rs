@@ -1,65 +1,316 @@
-//! What one client may hold of what belongs to all: a stranger who opens as many connections as there are places, and
-//! says nothing on them, must not keep everybody else out.
+//! What one client may hold of what all clients share.
+//!
+//! Each limit that clients share has a share for one credential and one for one address, so that no single client can take
+//! all of it. The shares are percentages of the limit (`limits.credential_share_percent` and
+//! `limits.address_share_percent`), and never less than one place.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-/// How much each client holds. Cheap to clone; all clones are one.
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::settings::RateSettings;
+use crate::throttle::Throttle;
+
+/// The places of one limit, and who holds how many. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub(crate) struct Shares {
-    limit: usize,
-    held: Arc<Mutex<HashMap<Network, usize>>>,
-}
+pub(crate) struct Places(Arc<Pool>);
 
-/// One of what a client holds, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    network: Network,
-    held: Arc<Mutex<HashMap<Network, usize>>>,
+struct Pool {
+    limit: SharedLimit,
+    bounds: Bounds,
+    held: Mutex<Held>,
+    metrics: ShareMetrics,
+    refusals: Throttle,
 }
 
-/// One client's addresses: an IPv4 address or an IPv6 network of 64 bits, of which anybody has a whole one.
+/// What clients share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedLimit {
+    WatchStreams,
+    AuditSources,
+    EventStreams,
+    EvidenceStreams,
+    HttpConnections,
+    GrpcConnections,
+    ProbeConnections,
+    /// In KiB.
+    RequestBodies,
+    Calls,
+}
+
+/// How many places there are, and how many of them one client may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) all: usize,
+    pub(crate) credential: usize,
+    pub(crate) address: usize,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    by_credential: HashMap<String, usize>,
+    by_network: HashMap<Network, usize>,
+}
+
+/// Who holds a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    /// Absent where no credential is asked for.
+    pub(crate) credential: Option<String>,
+    /// Absent where it is not known.
+    pub(crate) network: Option<Network>,
+}
+
+/// Some places, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pool: Places,
+    holder: Holder,
+    places: usize,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// All of them are held.
+    All,
+    /// The credential holds its share.
+    Credential,
+    /// The address holds its share.
+    Address,
+}
+
+/// One client's addresses: an IPv4 address, or an IPv6 network of 64 bits, since one client usually has a whole one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Network(IpAddr);
 
-// === impl Shares ===
+/// How full each shared limit is, and who was refused for it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShareMetrics {
+    held: Family<LimitLabel, Gauge>,
+    size: Family<LimitLabel, Gauge>,
+    refused: Family<RefusalLabel, Counter>,
+}
 
-impl Shares {
-    /// At most half of `places`, and at least one, are any one client's: many filters may come from one address.
-    pub(crate) fn half_of(places: usize) -> Self {
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    limit: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabel {
+    limit: &'static str,
+    /// `all`, `credential` or `address`.
+    by: &'static str,
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    pub(crate) fn new(all: usize, settings: &RateSettings) -> Self {
+        let share = |percent: u8| (all * usize::from(percent) / 100).max(1);
         Self {
-            limit: places.div_ceil(2).max(1),
-            held: Arc::default(),
+            all,
+            credential: share(settings.credential_share_percent),
+            address: share(settings.address_share_percent),
         }
-    }
-
-    /// Nothing if the client holds as much as it may.
-    pub(crate) fn take(&self, address: Option<IpAddr>) -> Option<Share> {
-        let network = Network::of(address);
-        let mut held = lock(&self.held);
-        let count = held.entry(network).or_default();
-        if *count >= self.limit {
-            return None;
-        }
-        *count += 1;
-        Some(Share {
-            network,
-            held: Arc::clone(&self.held),
-        })
     }
 }
 
-// === impl Share ===
+// === impl Places ===
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut held = lock(&self.held);
-        if let Some(count) = held.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&self.network);
+impl Places {
+    pub(crate) fn new(limit: SharedLimit, bounds: Bounds, metrics: &ShareMetrics) -> Self {
+        metrics.announce(limit, bounds.all);
+        Self(Arc::new(Pool {
+            limit,
+            bounds,
+            held: Mutex::default(),
+            metrics: metrics.clone(),
+            refusals: Throttle::default(),
+        }))
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.0.bounds
+    }
+
+    /// A place.
+    pub(crate) fn take(&self, holder: &Holder) -> Result<Place, Full> {
+        self.take_many(holder, 1)
+    }
+
+    /// So many places. What is larger than a share takes all of the share.
+    pub(crate) fn take_many(&self, holder: &Holder, places: usize) -> Result<Place, Full> {
+        let bounds = self.0.bounds;
+        let places = places.min(bounds.credential).min(bounds.address);
+        let taken = self.lock().take(holder, places, bounds);
+        match taken {
+            Ok(()) => Ok(self.place(holder, places)),
+            Err(full) => {
+                self.0.metrics.refuse(self.0.limit, full, holder, &self.0.refusals);
+                Err(full)
             }
+        }
+    }
+
+    /// A place beyond every share, for what the control plane knows from an earlier run.
+    pub(crate) fn take_regardless(&self, holder: &Holder) -> Place {
+        let everything = Bounds {
+            all: usize::MAX,
+            credential: usize::MAX,
+            address: usize::MAX,
+        };
+        // Nothing is refused under these bounds.
+        let _ = self.lock().take(holder, 1, everything);
+        self.place(holder, 1)
+    }
+
+    fn place(&self, holder: &Holder, places: usize) -> Place {
+        self.0.metrics.change(self.0.limit, count(places));
+        Place {
+            pool: self.clone(),
+            holder: holder.clone(),
+            places,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Who holds it counts, and cannot panic.
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.pool.lock().give_back(&self.holder, self.places);
+        self.pool.0.metrics.change(self.pool.0.limit, -count(self.places));
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn take(&mut self, holder: &Holder, places: usize, bounds: Bounds) -> Result<(), Full> {
+        let fits = |held: usize, bound: usize| held.saturating_add(places) <= bound;
+        let held = |count: Option<&usize>| count.copied().unwrap_or_default();
+        if let Some(network) = &holder.network
+            && !fits(held(self.by_network.get(network)), bounds.address)
+        {
+            return Err(Full::Address);
+        }
+        if let Some(credential) = &holder.credential
+            && !fits(held(self.by_credential.get(credential)), bounds.credential)
+        {
+            return Err(Full::Credential);
+        }
+        if !fits(self.all, bounds.all) {
+            return Err(Full::All);
+        }
+        self.all += places;
+        if let Some(network) = holder.network {
+            *self.by_network.entry(network).or_default() += places;
+        }
+        if let Some(credential) = &holder.credential {
+            *self.by_credential.entry(credential.clone()).or_default() += places;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, holder: &Holder, places: usize) {
+        self.all -= places;
+        if let Some(network) = &holder.network {
+            give_back(&mut self.by_network, network, places);
+        }
+        if let Some(credential) = &holder.credential {
+            give_back(&mut self.by_credential, credential, places);
+        }
+    }
+}
+
+/// Who holds nothing takes no memory.
+fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, holder: &K, places: usize) {
+    if let Some(count) = held.get_mut(holder) {
+        *count -= places;
+        if *count == 0 {
+            held.remove(holder);
+        }
+    }
+}
+
+// === impl SharedLimit ===
+
+impl SharedLimit {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::WatchStreams => "watch_streams",
+            Self::AuditSources => "audit_sources",
+            Self::EventStreams => "event_streams",
+            Self::EvidenceStreams => "evidence_streams",
+            Self::HttpConnections => "http_connections",
+            Self::GrpcConnections => "grpc_connections",
+            Self::ProbeConnections => "probe_connections",
+            Self::RequestBodies => "request_bodies",
+            Self::Calls => "calls",
+        }
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    pub(crate) fn new(credential: Option<&str>, address: Option<IpAddr>) -> Self {
+        Self {
+            credential: credential.map(str::to_owned),
+            network: address.map(Network::of),
+        }
+    }
+
+    /// One without a credential, where most have one: all strangers together have one credential's share, so that there is
+    /// room for the others.
+    pub(crate) fn stranger(address: Option<IpAddr>) -> Self {
+        // No credential has this name.
+        Self::new(Some(""), address)
+    }
+}
+
+// === impl Full ===
+
+impl Full {
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Credential => "credential",
+            Self::Address => "address",
+        }
+    }
+
+    /// Whose share is used up, and what can be done.
+    pub(crate) fn describe(self, what: &str, bounds: Bounds) -> String {
+        match self {
+            Self::All => format!(
+                "all {} {what} of this control plane are in use; try again later",
+                bounds.all
+            ),
+            Self::Credential => format!(
+                "this credential holds its share of the {what}, {} of {}; close some, or raise \
+                 limits.credential_share_percent",
+                bounds.credential, bounds.all
+            ),
+            Self::Address => format!(
+                "this address holds its share of the {what}, {} of {}; close some, or raise limits.address_share_percent",
+                bounds.address, bounds.all
+            ),
         }
     }
 }
@@ -67,52 +318,141 @@ impl Drop for Share {
 // === impl Network ===
 
 impl Network {
-    pub(crate) fn of(address: Option<IpAddr>) -> Self {
-        match address.map(|address| address.to_canonical()) {
-            Some(IpAddr::V6(address)) => {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => {
                 let [a, b, c, d, ..] = address.segments();
                 Self(IpAddr::from([a, b, c, d, 0, 0, 0, 0]))
             }
-            Some(other) => Self(other),
-            None => Self(IpAddr::from([0; 4])),
+            other => Self(other),
         }
     }
 }
 
-fn lock(held: &Mutex<HashMap<Network, usize>>) -> MutexGuard<'_, HashMap<Network, usize>> {
-    // Whoever holds it counts by one, and can not panic.
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+// === impl ShareMetrics ===
+
+impl ShareMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let shared = registry.sub_registry_with_prefix("shared_limit");
+        shared.register(
+            "held",
+            "What is held of each limit that clients share",
+            self.held.clone(),
+        );
+        shared.register("size", "Each limit that clients share", self.size.clone());
+        shared.register(
+            "refused",
+            "Attempts to hold more, by limit and by whose share was used up: of all, of a credential, of an address",
+            self.refused.clone(),
+        );
+    }
+
+    /// Counters that appear with the first refusal would hide it from `increase()`.
+    pub(crate) fn announce(&self, limit: SharedLimit, size: usize) {
+        let label = LimitLabel { limit: limit.name() };
+        self.held.get_or_create(&label).inc_by(0);
+        self.size.get_or_create(&label).set(count(size));
+        for full in [Full::All, Full::Credential, Full::Address] {
+            self.refused.get_or_create(&refusal(limit, full)).inc_by(0);
+        }
+    }
+
+    pub(crate) fn change(&self, limit: SharedLimit, by: i64) {
+        self.held.get_or_create(&LimitLabel { limit: limit.name() }).inc_by(by);
+    }
+
+    /// Counts a refusal, and names the client in the log, at most once a second.
+    pub(crate) fn refuse(&self, limit: SharedLimit, full: Full, holder: &Holder, throttle: &Throttle) {
+        self.refused.get_or_create(&refusal(limit, full)).inc();
+        if let Some(refused) = throttle.count(Instant::now()) {
+            tracing::warn!(
+                limit = limit.name(),
+                by = full.name(),
+                refused,
+                last_credential = holder.credential,
+                last_address = ?holder.network.map(|network| network.0),
+                "a client was refused because a share of what clients share is used up; find out what it is doing, or \
+                 raise the share (limits.credential_share_percent, limits.address_share_percent)"
+            );
+        }
+    }
+}
+
+fn refusal(limit: SharedLimit, full: Full) -> RefusalLabel {
+    RefusalLabel {
+        limit: limit.name(),
+        by: full.name(),
+    }
+}
+
+fn count(places: usize) -> i64 {
+    i64::try_from(places).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Option<IpAddr> {
-        Some(text.parse().unwrap())
+    /// Eight places; four of one credential, two of one address.
+    fn places() -> Places {
+        let bounds = Bounds::new(8, &RateSettings::default());
+        Places::new(SharedLimit::Calls, bounds, &ShareMetrics::default())
+    }
+
+    fn holder(credential: &str, address: &str) -> Holder {
+        Holder::new(Some(credential), Some(address.parse().unwrap()))
     }
 
     #[test]
-    fn a_client_holds_half_and_gets_back_what_it_gives_up() {
-        let shares = Shares::half_of(4);
-        let first = shares.take(address("192.0.2.1")).unwrap();
-        let _second = shares.take(address("192.0.2.1")).unwrap();
-        assert!(shares.take(address("::ffff:192.0.2.1")).is_none());
-        let _other = shares.take(address("192.0.2.2")).unwrap();
+    fn a_client_holds_its_share_and_gets_back_what_it_gives_up() {
+        let places = places();
+        let first = places.take(&holder("a", "192.0.2.1")).unwrap();
+        let _second = places.take(&holder("a", "192.0.2.1")).unwrap();
+        assert_eq!(
+            places.take(&holder("a", "::ffff:192.0.2.1")).unwrap_err(),
+            Full::Address
+        );
+        let _other = places.take(&holder("a", "192.0.2.2")).unwrap();
         drop(first);
-        assert!(shares.take(address("192.0.2.1")).is_some());
+        places.take(&holder("a", "192.0.2.1")).unwrap();
+    }
+
+    #[test]
+    fn one_credential_has_its_share_however_many_addresses_it_comes_from() {
+        let places = places();
+        let held: Vec<_> = (1..=9)
+            .filter_map(|last| places.take(&holder("a", &format!("192.0.2.{last}"))).ok())
+            .collect();
+        assert_eq!(held.len(), 4);
+        places.take(&holder("b", "192.0.2.1")).unwrap();
+    }
+
+    #[test]
+    fn there_is_never_less_than_one_place_for_a_client() {
+        let bounds = Bounds::new(1, &RateSettings::default());
+        assert_eq!((bounds.credential, bounds.address), (1, 1));
+    }
+
+    #[test]
+    fn what_is_larger_than_a_share_takes_all_of_the_share() {
+        let places = places();
+        let large = places.take_many(&holder("a", "192.0.2.1"), 100).unwrap();
+        assert_eq!(places.take(&holder("a", "192.0.2.1")).unwrap_err(), Full::Address);
+        drop(large);
+        assert_eq!(places.lock().all, 0);
     }
 
     #[test]
     fn who_holds_nothing_takes_no_memory() {
-        let shares = Shares::half_of(4);
-        drop(shares.take(address("192.0.2.1")));
-        assert!(lock(&shares.held).is_empty());
+        let places = places();
+        drop(places.take(&holder("a", "192.0.2.1")).unwrap());
+        let held = places.lock();
+        assert!(held.by_network.is_empty() && held.by_credential.is_empty());
     }
 
     #[test]
     fn a_whole_ipv6_network_is_one_client() {
-        let network = |text| Network::of(address(text));
+        let network = |text: &str| Network::of(text.parse().unwrap());
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:2"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
         assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));

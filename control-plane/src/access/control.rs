@@ -60,8 +60,12 @@ impl AccessControl {
             .authorize_digest(shown.token, certificate, permission, now)
     }
 
-    /// The same on the gRPC port, where it may be that nobody has to show anything: then nobody in particular asks. A
-    /// token that is shown has to be good for it all the same.
+    /// The same on the gRPC port. Where it is open, a caller without a token is let in, as nobody in particular; a token
+    /// that is shown has to be good for it all the same.
+    ///
+    /// A caller that is bound to issuers may not watch there. Each update carries the digest of the whole history, which
+    /// filters check, so that none can be left out; and a filter that was not told of some revocations would allow what is
+    /// revoked.
     pub(crate) fn authorize_grpc(
         &self,
         shown: &Credentials,
@@ -75,6 +79,9 @@ impl AccessControl {
             .authorize_digest(shown.token, certificate, permission, now);
         match authorized {
             Err(_) if in_force.grpc == GrpcAccess::Open && shown.token.is_none() => Ok(None),
+            Ok(caller) if permission == Permission::Watch && !caller.covers_everything() => Err(Refusal::PartOfLog {
+                name: caller.name.clone(),
+            }),
             authorized => authorized.map(Some),
         }
     }

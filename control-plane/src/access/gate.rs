@@ -86,18 +86,24 @@ impl<S> Gate<S> {
             }
             status
         })?;
+        let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
+        let name = PeerName::of(certificate, caller.as_deref());
+        peer.prove(name.as_ref().map(|name| name.0.as_str())).map_err(|why| {
+            let status = Status::resource_exhausted(why);
+            count(&self.metrics, &status);
+            status
+        })?;
         let extensions = request.extensions_mut();
         // What tonic itself looks for.
         extensions.insert(TcpConnectInfo {
             local_addr: None,
             remote_addr: peer.address,
         });
-        let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
-        if let Some(name) = PeerName::of(certificate, caller.as_deref()) {
+        if let Some(name) = name {
             extensions.insert(name);
         }
-        if let Some(caller) = caller {
-            extensions.insert(caller);
+        if let Some(caller) = &caller {
+            extensions.insert(Arc::clone(caller));
         }
         Ok(Supervision {
             access: self.access.clone(),
@@ -105,6 +111,7 @@ impl<S> Gate<S> {
             metrics: Arc::clone(&self.metrics),
             peer,
             shown,
+            caller,
         })
     }
 }
@@ -146,6 +153,8 @@ struct Supervision {
     metrics: Arc<Metrics>,
     peer: Peer,
     shown: Credentials,
+    /// Who opened it, if a credential was shown.
+    caller: Option<Arc<Caller>>,
 }
 
 // === impl Supervision ===
@@ -156,6 +165,7 @@ impl Supervision {
         let mut changes = self.access.changes();
         loop {
             let authorized = self.access.authorize_grpc(&self.shown, self.permission, unix_seconds());
+            let authorized = authorized.and_then(|caller| self.check_issuers(caller.as_deref()));
             if let Err(refusal) = authorized {
                 let status = status(self.permission, &refusal);
                 count(&self.metrics, &status);
@@ -178,6 +188,20 @@ impl Supervision {
     }
 }
 
+impl Supervision {
+    /// What a stream was opened for is what it goes on with, as over HTTP.
+    fn check_issuers(&self, caller: Option<&Caller>) -> Result<(), Refusal> {
+        match (&self.caller, caller) {
+            (Some(before), Some(now)) if !now.covers_as_much_as(before) => Err(Refusal::OtherIssuers {
+                name: now.name.clone(),
+            }),
+            // On an open port a credential may come to count, or stop counting, while the stream goes on without it: it
+            // could have been opened without.
+            _ => Ok(()),
+        }
+    }
+}
+
 fn count(metrics: &Metrics, status: &Status) {
     let code = code_name(status.code());
     metrics.grpc_refusals.get_or_create(&Outcome { code }).inc();
@@ -186,7 +210,10 @@ fn count(metrics: &Metrics, status: &Status) {
 fn status(permission: Permission, refusal: &Refusal) -> Status {
     let code = match (permission, refusal) {
         // A filter that reports takes UNAUTHENTICATED to mean that its source is unknown, and would begin another.
-        (Permission::Report, _) | (_, Refusal::Forbidden { .. }) => Code::PermissionDenied,
+        (Permission::Report, _)
+        | (_, Refusal::Forbidden { .. } | Refusal::PartOfLog { .. } | Refusal::OtherIssuers { .. }) => {
+            Code::PermissionDenied
+        }
         (_, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
     };
     Status::new(code, refusal.to_string())

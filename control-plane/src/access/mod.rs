@@ -79,6 +79,13 @@ pub(crate) enum Refusal {
     Expired { name: String },
     #[error("the credential {name:?} lacks the permission for this; it takes one of the roles {roles}")]
     Forbidden { name: String, roles: String },
+    #[error(
+        "the credential {name:?} is bound to issuers (access: issuers), and a filter follows the whole log: give filters a \
+         credential without issuers; this one may follow what concerns its issuers at GET /v1/revocations/stream"
+    )]
+    PartOfLog { name: String },
+    #[error("the issuers that the credential {name:?} is bound to have changed (access: issuers); connect again")]
+    OtherIssuers { name: String },
 }
 
 // === impl Access ===
@@ -219,6 +226,12 @@ impl Caller {
     /// The issuers that the caller is bound to; nothing if it is to none.
     pub(crate) fn issuers(&self) -> Option<&[String]> {
         self.issuers.as_deref()
+    }
+
+    /// Whether the caller may say something of a principal of this issuer; without an issuer, of a principal that is not
+    /// known.
+    pub(crate) fn may_report(&self, issuer: Option<&str>) -> bool {
+        issuer.map_or_else(|| self.covers_everything(), |issuer| self.covers(issuer))
     }
 
     /// Whether the caller may do what concerns no issuer, or every one.

@@ -3,11 +3,12 @@
 //! Decoding multiplies: an entry of two bytes becomes a structure of several hundred. So a batch arrives as bytes, is read
 //! once where it lies, and goes to the ledger as the bytes that it came as.
 
-use credence_ledger::view::{BatchView, EntryError, EntryView};
+use credence_ledger::view::{BatchView, EntryError, EntryKind, EntryView};
 use credence_wire::v1;
 use prost::bytes::Bytes;
 
 use super::seen::{SeenOfLate, Sightings};
+use crate::access::Caller;
 
 /// `credence.v1.ReportRequest` with the batch left encoded: on the wire a message and bytes are the same.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -51,6 +52,11 @@ pub(crate) enum IngestError {
     TooLarge { entries: usize, bytes: usize },
     #[error("entry {index} of the batch (from 1) {reason}")]
     Entry { index: usize, reason: &'static str },
+    #[error(
+        "entry {index} of the batch (from 1): the credential {name:?} is bound to issuers (access: issuers), and reports \
+         decisions about their principals only; nothing of the batch was stored"
+    )]
+    OtherIssuer { index: usize, name: String },
     #[error("the batch can not be decoded")]
     Malformed(#[from] Malformed),
 }
@@ -65,11 +71,17 @@ pub(crate) struct Malformed;
 impl BoundedBatch {
     #[cfg(test)]
     pub(crate) fn check(encoded: Bytes, bounds: BatchBounds) -> Result<Self, IngestError> {
-        Self::check_seen(encoded, bounds, &mut SeenOfLate::default())
+        Self::check_seen(encoded, bounds, None, &mut SeenOfLate::default())
     }
 
-    /// `seen` is what the same client's batches said of late: what they said again need not be noted again.
-    pub(crate) fn check_seen(encoded: Bytes, bounds: BatchBounds, seen: &mut SeenOfLate) -> Result<Self, IngestError> {
+    /// `reporter` is whose batch it is, if a credential was asked for. `seen` is what the same client's batches said of late:
+    /// what they said again need not be noted again.
+    pub(crate) fn check_seen(
+        encoded: Bytes,
+        bounds: BatchBounds,
+        reporter: Option<&Caller>,
+        seen: &mut SeenOfLate,
+    ) -> Result<Self, IngestError> {
         let too_large = || IngestError::TooLarge {
             entries: bounds.entries,
             bytes: bounds.bytes,
@@ -87,7 +99,10 @@ impl BoundedBatch {
                 return Err(too_large());
             }
             match EntryView::parse(entry.map_err(|_| Malformed)?) {
-                Ok(entry) => sightings.add(&entry, seen),
+                Ok(entry) => {
+                    check_scope(&entry, entries, reporter)?;
+                    sightings.add(&entry, seen);
+                }
                 Err(EntryError::Malformed) => return Err(Malformed.into()),
                 Err(EntryError::Refused(reason)) => return Err(IngestError::Entry { index: entries, reason }),
             }
@@ -121,6 +136,24 @@ impl BoundedBatch {
 
     pub(crate) fn into_encoded(self) -> Bytes {
         self.encoded
+    }
+}
+
+/// A credential that is bound to issuers says nothing of others' principals. Counts and gaps are about no principal.
+fn check_scope(entry: &EntryView<'_>, index: usize, reporter: Option<&Caller>) -> Result<(), IngestError> {
+    let Some(reporter) = reporter else {
+        return Ok(());
+    };
+    let may = match &entry.kind {
+        EntryKind::Event(_) | EntryKind::Chain(_) => reporter.may_report(entry.principal().map(|of| of.issuer)),
+        EntryKind::Aggregate(_) | EntryKind::Gap(_) => true,
+    };
+    match may {
+        true => Ok(()),
+        false => Err(IngestError::OtherIssuer {
+            index,
+            name: reporter.name.clone(),
+        }),
     }
 }
 

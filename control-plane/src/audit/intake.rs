@@ -13,11 +13,12 @@ use prost::bytes::Bytes;
 use super::budget::Budget;
 use super::ingest::{BatchBounds, BoundedBatch, IngestError};
 use super::seen::SeenOfLate;
-use super::sources::{Place, Sources, TooManySources};
+use super::sources::{Reserved, Sources, TooManySources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
-use crate::access::PeerName;
+use crate::access::{Caller, PeerName};
 use crate::lifecycle::{Phase, PhaseWatch};
+use crate::shares::Holder;
 use crate::text::shorten;
 
 /// Takes evidence in for sources without a stream.
@@ -34,6 +35,15 @@ pub(crate) struct Intake {
     pub(crate) phase: PhaseWatch,
 }
 
+/// Who reports.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    pub(crate) peer: PeerName,
+    /// Absent only in tests.
+    pub(crate) caller: Option<Arc<Caller>>,
+    pub(crate) address: Option<IpAddr>,
+}
+
 /// What a source has to show with every request, beside its credential: `<source>.<secret in base64url>`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct TicketText(pub(crate) String);
@@ -43,8 +53,8 @@ pub(crate) struct TicketText(pub(crate) String);
 pub(crate) enum NotTaken {
     #[error("there is no such source of this credential; begin one with POST /v1/audit/sources")]
     NoSuchSource,
-    #[error("there are as many audit sources as this control plane takes; try again when some have ended")]
-    TooManySources,
+    #[error("{0}")]
+    TooManySources(TooManySources),
     #[error("too much evidence is on its way to the disk already; nothing was stored, send it again")]
     NoRoom,
     #[error(transparent)]
@@ -61,37 +71,41 @@ impl Intake {
         &self,
         node: String,
         plugin: String,
-        peer: &PeerName,
-        address: Option<IpAddr>,
+        reporter: &Reporter,
     ) -> Result<(TicketText, Receipt), NotTaken> {
         self.check_phase()?;
-        let place = Sources::reserve(&self.sources, None, Instant::now())?;
-        let address = address.map_or_else(|| "address unknown".to_owned(), |address| address.to_string());
+        let place = self.sources.reserve(None, &reporter.holder(), Instant::now())?;
+        let address = reporter.address.map_or_else(|| "address unknown".to_owned(), |address| address.to_string());
         let report = Report::Open {
             node: shorten(node),
             plugin: shorten(plugin),
             anchors_digest: Vec::new(),
-            peer: format!("{} ({address}, HTTP)", shorten(peer.0.clone())),
+            peer: format!("{} ({address}, HTTP)", shorten(reporter.peer.0.clone())),
         };
         let receipt = self.attach(place, report).await?;
-        let ticket = self.tickets.ticket(&receipt.source, Some(&peer.0));
+        let ticket = self.tickets.ticket(&receipt.source, Some(&reporter.peer.0));
         Ok((TicketText::of(&ticket), receipt))
     }
 
     /// How far the source is known. Asking is a sign of life.
-    pub(crate) async fn position(&self, ticket: &TicketText, peer: &PeerName) -> Result<Receipt, NotTaken> {
-        let source = self.source(ticket, peer)?;
-        self.resume(&source).await
+    pub(crate) async fn position(&self, ticket: &TicketText, reporter: &Reporter) -> Result<Receipt, NotTaken> {
+        let source = self.source(ticket, reporter)?;
+        self.resume(&source, reporter).await
     }
 
     /// Stores a batch, an encoded [`v1::Batch`].
-    pub(crate) async fn store(&self, ticket: &TicketText, peer: &PeerName, batch: Bytes) -> Result<Receipt, NotTaken> {
-        let source = self.source(ticket, peer)?;
-        let batch = BoundedBatch::check_seen(batch, self.bounds, &mut SeenOfLate::default())?;
-        let room = tokio::time::timeout(self.patience, self.budget.take(batch.cost()))
+    pub(crate) async fn store(&self, ticket: &TicketText, reporter: &Reporter, batch: Bytes) -> Result<Receipt, NotTaken> {
+        let source = self.source(ticket, reporter)?;
+        let batch = BoundedBatch::check_seen(
+            batch,
+            self.bounds,
+            reporter.caller.as_deref(),
+            &mut SeenOfLate::default(),
+        )?;
+        let room = tokio::time::timeout(self.patience, self.budget.take(&reporter.holder(), batch.cost()))
             .await
-            .map_err(|_| NotTaken::NoRoom)??;
-        let generation = self.present(&source).await?;
+            .map_err(|_| NotTaken::NoRoom)?;
+        let generation = self.present(&source, reporter).await?;
         let report = Report::Store {
             source: source.clone(),
             generation,
@@ -100,14 +114,14 @@ impl Intake {
         };
         let receipt = self.ledger.perform(report).await?;
         // What took long to store was no silence of the source's. If it has ended meanwhile, that is that.
-        drop(Sources::reserve(&self.sources, Some(&source), Instant::now()));
+        drop(self.sources.reserve(Some(&source), &reporter.holder(), Instant::now()));
         Ok(receipt)
     }
 
     /// Ends the source: nothing is outstanding.
-    pub(crate) async fn close(&self, ticket: &TicketText, peer: &PeerName) -> Result<(), NotTaken> {
-        let source = self.source(ticket, peer)?;
-        let generation = self.present(&source).await?;
+    pub(crate) async fn close(&self, ticket: &TicketText, reporter: &Reporter) -> Result<(), NotTaken> {
+        let source = self.source(ticket, reporter)?;
+        let generation = self.present(&source, reporter).await?;
         let report = Report::Close {
             source: source.clone(),
             generation,
@@ -118,23 +132,23 @@ impl Intake {
     }
 
     /// The source that the ticket names, if it was given to this peer.
-    fn source(&self, ticket: &TicketText, peer: &PeerName) -> Result<String, NotTaken> {
+    fn source(&self, ticket: &TicketText, reporter: &Reporter) -> Result<String, NotTaken> {
         self.check_phase()?;
-        let ticket = ticket.parse().filter(|ticket| self.tickets.is_of(ticket, &peer.0));
+        let ticket = ticket.parse().filter(|ticket| self.tickets.is_of(ticket, &reporter.peer.0));
         ticket.map(|ticket| ticket.source).ok_or(NotTaken::NoSuchSource)
     }
 
     /// The source's generation, after it was resumed if it had been given up or another run knew it.
-    async fn present(&self, source: &str) -> Result<u64, NotTaken> {
-        let _place = Sources::reserve(&self.sources, Some(source), Instant::now())?;
+    async fn present(&self, source: &str, reporter: &Reporter) -> Result<u64, NotTaken> {
+        let _place = self.sources.reserve(Some(source), &reporter.holder(), Instant::now())?;
         match self.sources.generation(source) {
             Some(generation) => Ok(generation),
-            None => Ok(self.resume(source).await?.generation),
+            None => Ok(self.resume(source, reporter).await?.generation),
         }
     }
 
-    async fn resume(&self, source: &str) -> Result<Receipt, NotTaken> {
-        let place = Sources::reserve(&self.sources, Some(source), Instant::now())?;
+    async fn resume(&self, source: &str, reporter: &Reporter) -> Result<Receipt, NotTaken> {
+        let place = self.sources.reserve(Some(source), &reporter.holder(), Instant::now())?;
         let report = Report::Resume {
             source: source.to_owned(),
             anchors_digest: Vec::new(),
@@ -144,7 +158,7 @@ impl Intake {
 
     /// Has the ledger name a source, or take it back, and notes that it is there. Both or neither: the request may be given
     /// up in between, and the ledger would then know a generation that nobody reports under.
-    async fn attach(&self, place: Place, report: Report) -> Result<Receipt, NotTaken> {
+    async fn attach(&self, place: Reserved, report: Report) -> Result<Receipt, NotTaken> {
         let answered = self.ledger.submit(report).await?;
         let sources = Arc::clone(&self.sources);
         let attached = tokio::spawn(async move {
@@ -160,6 +174,14 @@ impl Intake {
             Phase::Running => Ok(()),
             _ => Err(ReportError::Stopping.into()),
         }
+    }
+}
+
+// === impl Reporter ===
+
+impl Reporter {
+    fn holder(&self) -> Holder {
+        Holder::new(Some(&self.peer.0), self.address)
     }
 }
 
@@ -183,8 +205,8 @@ impl TicketText {
 // === impl NotTaken ===
 
 impl From<TooManySources> for NotTaken {
-    fn from(_: TooManySources) -> Self {
-        Self::TooManySources
+    fn from(refused: TooManySources) -> Self {
+        Self::TooManySources(refused)
     }
 }
 
@@ -213,11 +235,13 @@ mod tests {
     use crate::folder_lock::FolderWatch;
     use crate::lifecycle::Lifecycle;
     use crate::metrics::Metrics;
+    use crate::settings::RateSettings;
+    use crate::shares::{Bounds, Places, ShareMetrics, SharedLimit};
     use crate::supervision::Alarm;
 
     struct Running {
         intake: Intake,
-        peer: PeerName,
+        reporter: Reporter,
         _writer: LedgerWriter,
         _lifecycle: Lifecycle,
     }
@@ -246,12 +270,14 @@ mod tests {
             )
             .unwrap();
             let lifecycle = Lifecycle::new();
+            let bounds = Bounds::new(10, &RateSettings::default());
+            let places = Places::new(SharedLimit::AuditSources, bounds, &ShareMetrics::default());
             Self {
                 intake: Intake {
                     ledger,
-                    sources: Arc::new(Sources::new(10, [], Instant::now())),
+                    sources: Arc::new(Sources::new(places, [], Instant::now())),
                     tickets: TicketKey::new([7; 32]),
-                    budget: Budget::new(1 << 20),
+                    budget: Budget::new(1 << 20, 50),
                     bounds: BatchBounds {
                         entries: 10,
                         bytes: 1 << 16,
@@ -259,7 +285,11 @@ mod tests {
                     patience: Duration::from_secs(10),
                     phase: lifecycle.watch(),
                 },
-                peer: PeerName("reporter".to_owned()),
+                reporter: Reporter {
+                    peer: PeerName("reporter".to_owned()),
+                    caller: None,
+                    address: None,
+                },
                 _writer: writer,
                 _lifecycle: lifecycle,
             }
@@ -274,7 +304,7 @@ mod tests {
                 first_sequence,
                 entries: vec![v1::Entry { entry: Some(count) }],
             };
-            let stored = self.intake.store(ticket, &self.peer, batch.encode_to_vec().into());
+            let stored = self.intake.store(ticket, &self.reporter, batch.encode_to_vec().into());
             Ok(stored.await?.last_sequence)
         }
     }
@@ -289,10 +319,10 @@ mod tests {
     async fn a_source_whose_request_was_given_up_can_go_on() {
         let folder = tempfile::tempdir().unwrap();
         let running = Running::new(folder.path());
-        let opened = running.intake.open(String::new(), String::new(), &running.peer, None);
+        let opened = running.intake.open(String::new(), String::new(), &running.reporter);
         let (ticket, _) = opened.await.unwrap();
         assert_eq!(running.store(&ticket, 1).await.unwrap(), 1);
-        give_up(running.intake.position(&ticket, &running.peer));
+        give_up(running.intake.position(&ticket, &running.reporter));
         // As it is told to: "send this one again".
         let stored = async {
             loop {
@@ -310,8 +340,8 @@ mod tests {
     async fn a_source_that_was_opened_in_vain_is_given_up_like_any_other() {
         let folder = tempfile::tempdir().unwrap();
         let running = Running::new(folder.path());
-        give_up(running.intake.open(String::new(), String::new(), &running.peer, None));
-        let opened = running.intake.open(String::new(), String::new(), &running.peer, None);
+        give_up(running.intake.open(String::new(), String::new(), &running.reporter));
+        let opened = running.intake.open(String::new(), String::new(), &running.reporter);
         opened.await.unwrap();
         let overdue = running.intake.sources.overdue(Duration::ZERO, Instant::now());
         assert_eq!(overdue.len(), 2, "the ledger has named two");

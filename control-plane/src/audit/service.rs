@@ -12,13 +12,14 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::budget::Budget;
 use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
 use super::seen::SeenOfLate;
-use super::sources::{Place, Sources, TooManySources};
+use super::sources::{Reserved, Sources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
-use crate::access::PeerName;
+use crate::access::{Caller, PeerName};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
+use crate::shares::Holder;
 use crate::text::shorten;
 
 /// Takes evidence in.
@@ -84,6 +85,8 @@ impl ReportService {
             tickets: self.tickets.clone(),
             options: self.options,
             budget: self.budget.clone(),
+            caller: request.extensions().get::<Arc<Caller>>().cloned(),
+            holder: Holder::new(name.as_deref(), request.remote_addr().map(|peer| peer.ip())),
             phase: self.phase.clone(),
             inbound: request.into_inner(),
             outbox,
@@ -147,6 +150,10 @@ struct ReportStream {
     tickets: TicketKey,
     options: ReportOptions,
     budget: Budget,
+    /// Whose stream it is, if a credential was asked for.
+    caller: Option<Arc<Caller>>,
+    /// Whose shares it counts against.
+    holder: Holder,
     phase: PhaseWatch,
     inbound: Streaming<IngestRequest>,
     outbox: Outbox<v1::ReportResponse>,
@@ -178,7 +185,7 @@ impl ReportStream {
     }
 
     /// Takes the hello and names the source, durably.
-    async fn begin(&mut self, peer: &str, name: Option<&str>) -> Result<(Receipt, Place), Ended> {
+    async fn begin(&mut self, peer: &str, name: Option<&str>) -> Result<(Receipt, Reserved), Ended> {
         let message = tokio::time::timeout(self.options.hello_timeout, self.inbound.message())
             .await
             .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))?;
@@ -197,11 +204,8 @@ impl ReportStream {
             )));
         }
         let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
-        let place = Sources::reserve(&self.sources, returning, Instant::now()).map_err(|TooManySources| {
-            Ended::With(Status::resource_exhausted(
-                "there are as many audit sources as this control plane takes; try again when some have ended",
-            ))
-        })?;
+        let reserved = self.sources.reserve(returning, &self.holder, Instant::now());
+        let place = reserved.map_err(|refused| Ended::With(Status::resource_exhausted(refused.to_string())))?;
         // Anything else is none; what it would be compared with has this length.
         let anchors_digest = Some(hello.anchors_digest)
             .filter(|digest| digest.len() == 32)
@@ -264,8 +268,8 @@ impl ReportStream {
                     entries: self.options.max_batch_entries as usize,
                     bytes: self.options.max_batch_bytes as usize,
                 };
-                let batch = BoundedBatch::check_seen(encoded, bounds, &mut self.seen)?;
-                let room = self.budget.take(batch.cost()).await?;
+                let batch = BoundedBatch::check_seen(encoded, bounds, self.caller.as_deref(), &mut self.seen)?;
+                let room = self.budget.take(&self.holder, batch.cost()).await;
                 let report = Report::Store {
                     source: name,
                     generation,
@@ -343,6 +347,7 @@ impl From<IngestError> for Ended {
         let text = error.to_string();
         Self::With(match error {
             IngestError::TooLarge { .. } => Status::resource_exhausted(text),
+            IngestError::OtherIssuer { .. } => Status::permission_denied(text),
             IngestError::Entry { .. } | IngestError::Malformed(_) => Status::invalid_argument(text),
         })
     }

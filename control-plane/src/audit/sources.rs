@@ -1,42 +1,42 @@
 //! Which sources are here, which may come back, and since when.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::shares::{Bounds, Full, Holder, Place, Places};
+
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    present: Mutex<Present>,
-    limit: usize,
-}
-
-#[derive(Debug)]
-struct Present {
-    by_name: HashMap<String, Presence>,
-    /// Places of sources that are being named.
-    reserved: usize,
+    by_name: Mutex<HashMap<String, Presence>>,
+    places: Places,
 }
 
 /// Room for one source, until it is connected or given up.
 #[derive(Debug)]
-pub(crate) struct Place {
-    sources: Arc<Sources>,
-    /// Whether it counts beside the sources that are present.
-    counted: bool,
+pub(crate) struct Reserved {
+    /// Absent for a source that is present, and has a place.
+    place: Option<Place>,
 }
 
-/// There are as many sources as are allowed.
+/// There are as many sources as there may be, or as many of this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooManySources;
+pub(crate) struct TooManySources {
+    full: Full,
+    bounds: Bounds,
+}
 
 #[derive(Debug)]
 struct Presence {
     /// Which of the source's streams this is about; the newest counts.
     generation: u64,
     whereabouts: Whereabouts,
+    /// What it holds until it has ended.
+    place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -55,104 +55,82 @@ enum Whereabouts {
 // === impl Sources ===
 
 impl Sources {
-    /// `awaited` are sources of an earlier run that never ended.
-    pub(crate) fn new(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Self {
+    /// `awaited` are sources of an earlier run that never ended. Each has a place, whoever it belongs to.
+    pub(crate) fn new(places: Places, awaited: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let away = |source| {
-            (
-                source,
-                Presence {
-                    generation: 0,
-                    whereabouts: Whereabouts::Away { since: now },
-                },
-            )
+            let presence = Presence {
+                generation: 0,
+                whereabouts: Whereabouts::Away { since: now },
+                place: Some(places.take_regardless(&Holder::default())),
+            };
+            (source, presence)
         };
+        let by_name = awaited.into_iter().map(away).collect();
         Self {
-            present: Mutex::new(Present {
-                by_name: awaited.into_iter().map(away).collect(),
-                reserved: 0,
-            }),
-            limit,
+            by_name: Mutex::new(by_name),
+            places,
         }
     }
 
-    /// Takes a place for another source, or for this one again.
-    pub(crate) fn reserve(self: &Arc<Self>, returning: Option<&str>, now: Instant) -> Result<Place, TooManySources> {
+    /// Takes a place for another source of this client, or for this one again.
+    pub(crate) fn reserve(
+        &self,
+        returning: Option<&str>,
+        holder: &Holder,
+        now: Instant,
+    ) -> Result<Reserved, TooManySources> {
         let mut present = self.lock();
-        let known = returning.and_then(|source| present.by_name.get_mut(source));
-        let counted = known.is_none();
-        if let Some(presence) = known {
+        if let Some(presence) = returning.and_then(|source| present.get_mut(source)) {
             // It has come back, so that its place is not given up while its stream begins.
             if let Whereabouts::Away { since } = &mut presence.whereabouts {
                 *since = now;
             }
-        } else if present.by_name.len() + present.reserved < self.limit {
-            present.reserved += 1;
-        } else {
-            return Err(TooManySources);
+            return Ok(Reserved { place: None });
         }
-        drop(present);
-        Ok(Place {
-            sources: Arc::clone(self),
-            counted,
-        })
+        let place = self.places.take(holder).map_err(|full| TooManySources {
+            full,
+            bounds: self.places.bounds(),
+        })?;
+        Ok(Reserved { place: Some(place) })
     }
 
     /// A stream of the source has begun. What is returned resolves when a newer stream takes over; at once, if one
     /// already has.
-    pub(crate) fn connected(&self, mut place: Place, source: &str, generation: u64) -> oneshot::Receiver<()> {
+    pub(crate) fn connected(&self, reserved: Reserved, source: &str, generation: u64) -> oneshot::Receiver<()> {
         let (superseded, receiver) = oneshot::channel();
         let mut present = self.lock();
-        if std::mem::take(&mut place.counted) {
-            present.reserved -= 1;
-        }
         let newer = present
-            .by_name
             .get(source)
             .is_some_and(|presence| presence.generation > generation);
         if !newer {
             let whereabouts = Whereabouts::Connected {
                 _superseded: superseded,
             };
-            present.by_name.insert(
-                source.to_owned(),
-                Presence {
-                    generation,
-                    whereabouts,
-                },
-            );
+            note(&mut present, source, generation, whereabouts, reserved);
         }
         receiver
     }
 
     /// The source reports without a stream: it is away from now on, until it reports again.
-    pub(crate) fn attached(&self, mut place: Place, source: &str, generation: u64, now: Instant) {
+    pub(crate) fn attached(&self, reserved: Reserved, source: &str, generation: u64, now: Instant) {
         let mut present = self.lock();
-        if std::mem::take(&mut place.counted) {
-            present.reserved -= 1;
-        }
-        let known = present.by_name.get(source);
+        let known = present.get(source);
         if known.is_none_or(|presence| presence.generation <= generation) {
             let whereabouts = Whereabouts::Away { since: now };
-            present.by_name.insert(
-                source.to_owned(),
-                Presence {
-                    generation,
-                    whereabouts,
-                },
-            );
+            note(&mut present, source, generation, whereabouts, reserved);
         }
     }
 
     /// The source's newest stream, if the source is present and not being given up.
     pub(crate) fn generation(&self, source: &str) -> Option<u64> {
         let present = self.lock();
-        let known = present.by_name.get(source)?;
+        let known = present.get(source)?;
         (!matches!(known.whereabouts, Whereabouts::GivenUp)).then_some(known.generation)
     }
 
     /// The stream has ended without Bye.
     pub(crate) fn disconnected(&self, source: &str, generation: u64, now: Instant) {
-        if let Some(presence) = self.lock().by_name.get_mut(source)
+        if let Some(presence) = self.lock().get_mut(source)
             && presence.generation == generation
         {
             presence.whereabouts = Whereabouts::Away { since: now };
@@ -163,11 +141,10 @@ impl Sources {
     pub(crate) fn remove(&self, source: &str, generation: u64) {
         let mut present = self.lock();
         if present
-            .by_name
             .get(source)
             .is_some_and(|presence| presence.generation == generation)
         {
-            present.by_name.remove(source);
+            present.remove(source);
         }
     }
 
@@ -180,7 +157,7 @@ impl Sources {
             Whereabouts::Connected { .. } => false,
         };
         let mut present = self.lock();
-        let found = present.by_name.iter_mut().filter(|(_, presence)| overdue(presence));
+        let found = present.iter_mut().filter(|(_, presence)| overdue(presence));
         found
             .map(|(source, presence)| {
                 presence.whereabouts = Whereabouts::GivenUp;
@@ -189,30 +166,63 @@ impl Sources {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Present> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Presence>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.counted {
-            self.sources.lock().reserved -= 1;
-        }
+/// A source that is present keeps the place that it has.
+fn note(
+    present: &mut HashMap<String, Presence>,
+    source: &str,
+    generation: u64,
+    whereabouts: Whereabouts,
+    reserved: Reserved,
+) {
+    let place = match present.remove(source) {
+        Some(before) => before.place.or(reserved.place),
+        None => reserved.place,
+    };
+    let presence = Presence {
+        generation,
+        whereabouts,
+        place,
+    };
+    present.insert(source.to_owned(), presence);
+}
+
+// === impl TooManySources ===
+
+impl fmt::Display for TooManySources {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.full.describe("audit sources", self.bounds))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::shares::{ShareMetrics, SharedLimit};
 
     fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
-        Arc::new(Sources::new(limit, awaited, now))
+        let bounds = Bounds {
+            all: limit,
+            credential: limit,
+            address: limit,
+        };
+        let places = Places::new(SharedLimit::AuditSources, bounds, &ShareMetrics::default());
+        Arc::new(Sources::new(places, awaited, now))
+    }
+
+    fn reserve(sources: &Sources, returning: Option<&str>, now: Instant) -> Result<Reserved, TooManySources> {
+        sources.reserve(returning, &Holder::default(), now)
     }
 
     /// A stream of the source, with a place of its own.
     fn connect(sources: &Arc<Sources>, source: &str, generation: u64) -> oneshot::Receiver<()> {
-        let place = sources.reserve(Some(source), Instant::now()).unwrap();
+        let place = reserve(sources, Some(source), Instant::now()).unwrap();
         sources.connected(place, source, generation)
     }
 
@@ -248,16 +258,16 @@ mod tests {
     fn a_source_without_a_stream_stays_as_long_as_it_reports() {
         let now = Instant::now();
         let sources = sources_with(1, [], now);
-        let place = sources.reserve(None, now).unwrap();
+        let place = reserve(&sources, None, now).unwrap();
         sources.attached(place, "a", 1, now);
-        assert!(sources.reserve(None, now).is_err());
-        sources.reserve(Some("a"), now + GRACE).unwrap();
+        assert!(reserve(&sources, None, now).is_err());
+        reserve(&sources, Some("a"), now + GRACE).unwrap();
         assert!(sources.overdue(GRACE, now + GRACE).is_empty());
         assert_eq!(sources.generation("a"), Some(1));
         let late = now + 2 * GRACE;
         assert_eq!(sources.overdue(GRACE, late), [("a".to_owned(), 1)]);
         assert_eq!(sources.generation("a"), None, "it has to be resumed");
-        let place = sources.reserve(Some("a"), late).unwrap();
+        let place = reserve(&sources, Some("a"), late).unwrap();
         sources.attached(place, "a", 2, late);
         sources.remove("a", 1);
         assert_eq!(sources.generation("a"), Some(2));
@@ -267,30 +277,30 @@ mod tests {
     fn a_known_source_may_return_to_a_full_house() {
         let now = Instant::now();
         let sources = sources_with(1, ["old".to_owned()], now);
-        assert!(sources.reserve(None, now).is_err());
-        assert!(sources.reserve(Some("new"), now).is_err());
-        sources.reserve(Some("old"), now).unwrap();
+        assert!(reserve(&sources, None, now).is_err());
+        assert!(reserve(&sources, Some("new"), now).is_err());
+        reserve(&sources, Some("old"), now).unwrap();
     }
 
     #[test]
     fn a_place_is_taken_as_soon_as_it_was_given() {
         let now = Instant::now();
         let sources = sources_with(1, [], now);
-        let place = sources.reserve(None, now).unwrap();
-        assert!(sources.reserve(None, now).is_err());
+        let place = reserve(&sources, None, now).unwrap();
+        assert!(reserve(&sources, None, now).is_err());
         drop(place);
-        let place = sources.reserve(None, now).unwrap();
+        let place = reserve(&sources, None, now).unwrap();
         let _stream = sources.connected(place, "a", 1);
-        assert!(sources.reserve(None, now).is_err());
+        assert!(reserve(&sources, None, now).is_err());
         sources.remove("a", 1);
-        sources.reserve(None, now).unwrap();
+        reserve(&sources, None, now).unwrap();
     }
 
     #[test]
     fn a_source_that_is_coming_back_is_not_given_up_meanwhile() {
         let now = Instant::now();
         let sources = sources_with(1, ["old".to_owned()], now);
-        let _place = sources.reserve(Some("old"), now + GRACE).unwrap();
+        let _place = reserve(&sources, Some("old"), now + GRACE).unwrap();
         assert!(sources.overdue(GRACE, now + GRACE).is_empty());
     }
 }

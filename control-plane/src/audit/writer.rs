@@ -16,7 +16,7 @@ use credence_ledger::view::PrincipalView;
 use credence_ledger::{
     Erased, Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handover::{Appended, Handover};
 use super::ingest::BoundedBatch;
@@ -25,6 +25,7 @@ use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 use crate::revocation::subject::PrincipalName;
 use crate::supervision::{Alarm, Failure, Guard};
+use crate::turns::Turn;
 
 /// The ledger as the streams see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,7 +52,7 @@ pub(crate) enum Report {
         generation: u64,
         batch: BoundedBatch,
         /// Its share of the memory for evidence, freed once the batch is on disk or refused.
-        room: Option<OwnedSemaphorePermit>,
+        room: Option<Turn>,
     },
     /// The source said Bye.
     Close { source: String, generation: u64 },
@@ -365,7 +366,7 @@ struct Group {
     answers: Vec<(Answer, Receipt)>,
     duplicates: u64,
     /// Held until the group is on disk or refused.
-    rooms: Vec<OwnedSemaphorePermit>,
+    rooms: Vec<Turn>,
 }
 
 // === impl Writing ===

@@ -1,18 +1,23 @@
 //! Lets a request through that comes with a credential which is good for it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
-use super::Api;
 use super::problem::Problem;
-use crate::access::{PeerName, Permission, Refusal, bearer_token};
+use super::rates::ClientAddress;
+use super::sse::RETRY_WHEN_FULL;
+use super::{Api, BODY_UNIT_BYTES};
+use crate::access::{Caller, PeerCertificate, PeerName, Permission, Refusal, bearer_token};
+use crate::audit::intake::Reporter;
 use crate::revocation::log::unix_seconds;
+use crate::shares::{Full, Holder, Place, Places};
 use crate::tls::Peer;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
@@ -38,11 +43,14 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
             if let Err(problem) = api.limit_credential(&caller.name) {
                 return problem.into_response();
             }
-            if let Some(name) = PeerName::of(certificate.as_deref().filter(|_| !shows_token), Some(&caller)) {
-                request.extensions_mut().insert(name);
+            let certificate = certificate.as_deref().filter(|_| !shows_token);
+            match Entered::of(&api, certificate, &caller, &mut request) {
+                Ok(_until_answered) => {
+                    request.extensions_mut().insert(caller);
+                    next.run(request).await
+                }
+                Err(problem) => problem.into_response(),
             }
-            request.extensions_mut().insert(caller);
-            next.run(request).await
         }
         Err(refusal) => {
             // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
@@ -61,6 +69,58 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
     }
 }
 
+/// What a request holds of what clients share, until it is answered.
+struct Entered {
+    _call: Place,
+    _body: Place,
+}
+
+impl Entered {
+    /// Takes it, in the client's name, and leaves that among the request's extensions.
+    fn of(
+        api: &Api,
+        certificate: Option<&PeerCertificate>,
+        caller: &Arc<Caller>,
+        request: &mut Request,
+    ) -> Result<Self, Problem> {
+        let peer = PeerName::of(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
+        let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
+        let connection = request.extensions().get::<Peer>().cloned();
+        if let Some(Err(why)) = connection.map(|connection| connection.prove(Some(&peer.0))) {
+            return Err(Problem::unavailable(why, RETRY_WHEN_FULL).closing());
+        }
+        let holder = Holder::new(Some(&peer.0), address);
+        let refuse = |full: Full, what: &str, places: &Places| {
+            Problem::unavailable(full.describe(what, places.bounds()), Duration::from_secs(1))
+        };
+        let call = api.calls.take(&holder);
+        let call = call.map_err(|full| refuse(full, "calls under way", &api.calls))?;
+        let body = api.bodies.take_many(&holder, body_units(api, request));
+        let body = body.map_err(|full| refuse(full, "KiB for request bodies", &api.bodies))?;
+        let reporter = Reporter {
+            peer: peer.clone(),
+            caller: Some(Arc::clone(caller)),
+            address,
+        };
+        let extensions = request.extensions_mut();
+        extensions.insert(holder);
+        extensions.insert(peer);
+        extensions.insert(reporter);
+        Ok(Self {
+            _call: call,
+            _body: body,
+        })
+    }
+}
+
+/// What the request's body may take in memory. Longer ones are refused by the routes.
+fn body_units(api: &Api, request: &Request) -> usize {
+    let largest = api.limits.max_evidence_body as u64;
+    let hint = request.body().size_hint();
+    let bytes = hint.upper().unwrap_or(largest).min(largest);
+    usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BODY_UNIT_BYTES)
+}
+
 /// RFC 6750 section 3.1.
 fn problem(refusal: &Refusal) -> Problem {
     match refusal {
@@ -68,7 +128,7 @@ fn problem(refusal: &Refusal) -> Problem {
         Refusal::Expired { .. } => {
             Problem::new(StatusCode::UNAUTHORIZED, refusal.to_string()).challenge("Bearer error=\"invalid_token\"")
         }
-        Refusal::Forbidden { .. } => {
+        Refusal::Forbidden { .. } | Refusal::PartOfLog { .. } | Refusal::OtherIssuers { .. } => {
             Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).challenge("Bearer error=\"insufficient_scope\"")
         }
     }

@@ -68,7 +68,9 @@ use crate::revocation::log::RevocationLog;
 use crate::scim::provisioning::Provisioning;
 use crate::security_events::receiver::Receiver;
 use crate::settings::{StatusSettings, TileAccess};
+use crate::shares::Places;
 use crate::throttle::Throttle;
+use crate::turns::Turns;
 use credence_ledger::LedgerReader;
 
 pub(crate) use self::rates::Rates;
@@ -106,11 +108,15 @@ pub(crate) struct Api {
     /// Statements whose signatures may be looked at, at a time.
     pub(crate) signature_places: Semaphore,
     /// Event streams that may be open at a time.
-    pub(crate) stream_places: Arc<Semaphore>,
+    pub(crate) stream_places: Places,
     /// The same of the evidence.
-    pub(crate) audit_stream_places: Arc<Semaphore>,
+    pub(crate) audit_stream_places: Places,
+    /// Bodies of requests with a credential, in units of [`BODY_UNIT_BYTES`].
+    pub(crate) bodies: Places,
+    /// Requests with a credential, and statements, that are being carried out.
+    pub(crate) calls: Places,
     /// Queries that may read the ledger at a time.
-    pub(crate) query_places: Semaphore,
+    pub(crate) query_turns: Turns,
     /// Requests refused for want of a credential.
     pub(crate) refusals: Throttle,
     /// Set once whoever started the control plane has told its users where it is.
@@ -118,7 +124,27 @@ pub(crate) struct Api {
 }
 
 /// Queries of the ledger at a time; the next one waits, within the request's timeout.
-pub(crate) const MAX_QUERIES: usize = 4;
+pub(crate) const MAX_QUERIES: u32 = 4;
+
+/// What bodies are counted in.
+pub(crate) const BODY_UNIT_BYTES: usize = 1 << 10;
+
+/// The routes of the port for probes.
+pub(crate) fn probe_router(api: Arc<Api>) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .fallback(no_such_probe)
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), bound_and_count))
+        .with_state(api)
+}
+
+async fn no_such_probe() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "this port has /healthz and /readyz only; everything else is on the port of the HTTP API",
+    )
+}
 
 /// Every route, with limits, metrics and problem answers.
 pub(crate) fn router(api: Arc<Api>) -> Router {

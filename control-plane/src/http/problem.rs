@@ -14,6 +14,7 @@ pub(crate) struct Problem {
     challenge: Option<&'static str>,
     claim: Option<&'static str>,
     expected: Option<u64>,
+    closing: bool,
 }
 
 /// What a response that was made of a problem says, for whoever has to say it in another form.
@@ -32,7 +33,13 @@ impl Problem {
             challenge: None,
             claim: None,
             expected: None,
+            closing: false,
         }
+    }
+
+    /// Has the connection closed behind the answer.
+    pub(crate) fn closing(self) -> Self {
+        Self { closing: true, ..self }
     }
 
     /// 503: later, the same request may succeed.
@@ -107,6 +114,9 @@ impl IntoResponse for Problem {
         }
         if let Some(challenge) = self.challenge {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if self.closing {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response.extensions_mut().insert(Detail(self.detail));
         response

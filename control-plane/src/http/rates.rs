@@ -264,7 +264,7 @@ impl<K: Eq + Hash> Buckets<K> {
 }
 
 fn network(address: Option<ClientAddress>) -> Network {
-    Network::of(address.map(|address| address.0))
+    Network::of(address.map_or(IpAddr::from([0; 4]), |address| address.0))
 }
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

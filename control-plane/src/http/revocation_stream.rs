@@ -12,6 +12,8 @@ use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_wire::v1;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -26,26 +28,24 @@ use super::standing::Standing;
 use crate::access::{Caller, Permission};
 use crate::metrics::{Counted, StreamEnd};
 use crate::revocation::log::RevocationLog;
-use crate::revocation::view::FellBehind;
+use crate::revocation::view::{self, FellBehind, ForeignPosition};
+use crate::shares::Holder;
 use crate::tls::Peer;
 
 /// Handles the request.
 pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
+    Extension(holder): Extension<Holder>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let from = From::read(&headers, query.as_deref())?;
-    let start = from.check(&api.log)?;
-    let Ok(place) = Arc::clone(&api.stream_places).try_acquire_owned() else {
-        let detail = format!(
-            "{} such streams are open, as many as this control plane serves (max_http_subscribers); come back later",
-            api.limits.max_http_subscribers
-        );
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY_WHEN_FULL));
-    };
+    let start = from.check(&api)?;
+    let place = api.stream_places.take(&holder).map_err(|full| {
+        Problem::unavailable(full.describe("event streams", api.stream_places.bounds()), RETRY_WHEN_FULL)
+    })?;
     let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
@@ -74,7 +74,12 @@ pub(crate) async fn follow(
 enum From {
     TheBeginning,
     Now,
-    After { log_id: String, seq: u64 },
+    After {
+        log_id: String,
+        seq: u64,
+        /// What proves the position; absent in ids of version 0.1.0.
+        proof: Option<Vec<u8>>,
+    },
 }
 
 /// Where its stream starts.
@@ -145,38 +150,64 @@ impl From {
     }
 
     fn after(id: &str) -> Option<Self> {
-        let (log_id, seq) = id.rsplit_once(':')?;
+        let mut parts = id.split(':');
+        let (log_id, seq, proof) = (parts.next()?, parts.next()?, parts.next());
         let plain = !log_id.is_empty() && !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+        if parts.next().is_some() || !plain {
+            return None;
+        }
+        let proof = match proof {
+            Some(proof) => Some(URL_SAFE_NO_PAD.decode(proof).ok().filter(|proof| !proof.is_empty())?),
+            None => None,
+        };
         Some(Self::After {
             log_id: log_id.to_owned(),
-            seq: seq.parse().ok().filter(|_| plain)?,
+            seq: seq.parse().ok()?,
+            proof,
         })
     }
 
-    /// A position that is none of this log's is refused: whoever holds it has seen what this log does not know.
-    fn check(self, log: &RevocationLog) -> Result<Start, Problem> {
+    /// A position that is none of this log's is refused: a client that holds it has seen what this log does not know.
+    fn check(self, api: &Api) -> Result<Start, Problem> {
+        let log = &api.log;
         let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
-        match self {
-            Self::TheBeginning => Ok(Start::Snapshot),
-            Self::Now => Ok(Start::Now),
-            Self::After { log_id, .. } if log_id != log.log_id().as_str() => Err(conflict(format!(
-                "that event is of another log than {}, the only one here; if this is the right control plane and the \
-                 old log is gone for good, forget what you have and connect without Last-Event-ID",
-                log.log_id()
-            ))),
-            Self::After { seq, .. } => {
-                let head = log.head();
-                if seq > head {
-                    return Err(conflict(format!(
-                        "you have seen entry {seq}, but this log ends at {head}: it was restored from an old copy. \
-                         Restore the newest one; or, if it is lost, forget what you have and connect without \
-                         Last-Event-ID"
-                    )));
-                }
-                Ok(Start::After(seq))
+        let (seq, proof) = match self {
+            Self::TheBeginning => return Ok(Start::Snapshot),
+            Self::Now => return Ok(Start::Now),
+            Self::After { log_id, .. } if log_id != log.log_id().as_str() => {
+                return Err(conflict(format!(
+                    "that event is of another log than {}, the only one here; if this is the right control plane and the \
+                     old log is gone for good, forget what you have and connect without Last-Event-ID",
+                    log.log_id()
+                )));
             }
+            Self::After { seq, proof, .. } => (seq, proof),
+        };
+        match proof.map(|proof| log.resume_at_proof(seq, &proof)) {
+            Some(Ok(view::Start::After(seq))) => Ok(Start::After(seq)),
+            Some(Ok(view::Start::Snapshot)) => Ok(Start::Snapshot),
+            // An id of version 0.1.0 does not tell one history from another: whether it was this one's, nobody knows.
+            None if seq <= log.head() => Ok(Start::Snapshot),
+            None => Err(foreign(api, seq, "does not reach it")),
+            Some(Err(ForeignPosition::Ahead { .. })) => Err(foreign(api, seq, "does not reach it")),
+            Some(Err(ForeignPosition::Diverged { .. })) => Err(foreign(api, seq, "has another history up to it")),
+            Some(Err(ForeignPosition::TooOld { .. })) => Err(conflict(format!(
+                "entry {seq} is so old that this log cannot tell any more whether it was one of its own: forget what you \
+                 have and connect without Last-Event-ID"
+            ))),
         }
     }
+}
+
+/// What has been seen and is not known here may have been revoked all the same.
+fn foreign(api: &Api, seq: u64, why: &str) -> Problem {
+    api.metrics.note_foreign_position(false);
+    let head = api.log.head();
+    let detail = format!(
+        "you have seen entry {seq}, but this log {why} (it ends at {head}): it was restored from an old copy. Restore the \
+         newest one; or, if it is lost, forget what you have and connect without Last-Event-ID"
+    );
+    Problem::new(StatusCode::CONFLICT, detail)
 }
 
 // === impl Following ===
@@ -289,9 +320,9 @@ impl Following {
     }
 
     fn position(&mut self, name: &str, seq: u64) {
-        let id = event_id(self.log.log_id().as_str(), seq);
+        let id = self.event_id(seq);
         let log_id = self.log.log_id().as_str();
-        self.events.event(name, Some(&id), &PositionView { log_id, seq });
+        self.events.event(name, id.as_deref(), &PositionView { log_id, seq });
     }
 
     fn alive(&mut self, seq: u64) {
@@ -305,18 +336,22 @@ impl Following {
     }
 
     fn event(&mut self, name: &str, seq: Option<u64>, data: &impl Serialize) {
-        let id = seq.map(|seq| event_id(self.log.log_id().as_str(), seq));
+        let id = seq.and_then(|seq| self.event_id(seq));
         self.events.event(name, id.as_deref(), data);
     }
-}
 
-fn event_id(log_id: &str, seq: u64) -> String {
-    format!("{log_id}:{seq}")
+    /// As in the filters' protocol, a position names its history: here by a proof alone, since the digest would let a client
+    /// that is bound to issuers try out what was revoked of others. None for a position that the log no longer knows, which
+    /// none is that a stream gets to.
+    fn event_id(&self, seq: u64) -> Option<String> {
+        let proof = URL_SAFE_NO_PAD.encode(self.log.proof_of(seq)?);
+        Some(format!("{}:{seq}:{proof}", self.log.log_id()))
+    }
 }
 
 fn unreadable_id() -> Problem {
     Problem::from(
-        "Last-Event-ID is, once, what stood behind \"id:\" of the last event, such as LOG_ID:42; without it the stream \
+        "Last-Event-ID is, once, what stood behind \"id:\" of the last event, such as LOG_ID:42:PROOF; without it the stream \
          begins with the whole state"
             .to_owned(),
     )
@@ -342,6 +377,7 @@ mod tests {
         From::After {
             log_id: "log".to_owned(),
             seq,
+            proof: Some(vec![0, 0, 0]),
         }
     }
 
@@ -350,9 +386,19 @@ mod tests {
         assert_eq!(read(None, None).unwrap(), From::TheBeginning);
         assert_eq!(read(Some(""), None).unwrap(), From::TheBeginning);
         assert_eq!(read(None, Some("from=now")).unwrap(), From::Now);
-        assert_eq!(read(Some("log:7"), Some("from=now")).unwrap(), after(7));
-        assert_eq!(read(Some("log:7"), Some("last_event_id=log:3")).unwrap(), after(7));
-        assert_eq!(read(None, Some("last_event_id=log%3A3")).unwrap(), after(3));
+        assert_eq!(read(Some("log:7:AAAA"), Some("from=now")).unwrap(), after(7));
+        assert_eq!(read(Some("log:7:AAAA"), Some("last_event_id=log:3:AAAA")).unwrap(), after(7));
+        assert_eq!(read(None, Some("last_event_id=log%3A3%3AAAAA")).unwrap(), after(3));
+    }
+
+    #[test]
+    fn an_id_of_version_0_1_0_is_read() {
+        let old = From::After {
+            log_id: "log".to_owned(),
+            seq: 7,
+            proof: None,
+        };
+        assert_eq!(read(Some("log:7"), None).unwrap(), old);
     }
 
     #[test]
@@ -365,6 +411,9 @@ mod tests {
             "log:+1",
             "log: 7",
             "log:18446744073709551616",
+            "log:7:",
+            "log:7:?",
+            "log:7:AAAA:8",
         ] {
             assert!(read(Some(id), None).is_err(), "{id}");
         }

@@ -1,6 +1,7 @@
 //! HTTP/1.1 connections, each bounded in the size and the arrival time of its heads.
 
 use std::convert::Infallible;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,13 +11,14 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::impatient::Impatient;
 use super::rates::ClientAddress;
 use super::unread::{self, Returned};
 use crate::config::Limits;
+use crate::connections::eviction;
 use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedStream;
 
@@ -28,6 +30,7 @@ pub(crate) async fn serve(
     limits: Limits,
     mut phase: PhaseWatch,
 ) {
+    let first_head = limits.hello_timeout;
     let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
@@ -39,7 +42,7 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             stream = incoming.recv() => {
-                let Some(stream) = stream else {
+                let Some(mut stream) = stream else {
                     tracing::error!("the HTTP port takes no more connections");
                     break;
                 };
@@ -47,7 +50,11 @@ pub(crate) async fn serve(
                 let address = peer.address.map(|address| ClientAddress(address.ip()));
                 let routes = TowerToHyperService::new(router.clone());
                 let (leftovers, dropping) = unread::leftovers(limits.request_timeout);
+                let (begun, beginning) = oneshot::channel::<()>();
+                let begun = Mutex::new(Some(begun));
                 let service = service_fn(move |request: hyper::Request<Incoming>| {
+                    // Says that a head has arrived; then there is nothing to say any more.
+                    drop(begun.lock().unwrap_or_else(PoisonError::into_inner).take());
                     let (mut parts, body) = request.into_parts();
                     parts.extensions.insert(peer.clone());
                     if let Some(address) = address {
@@ -62,6 +69,8 @@ pub(crate) async fn serve(
                         Ok::<_, Infallible>(answer)
                     }
                 });
+                // Whoever answers a request reads nothing meanwhile: it is looked for beside.
+                let mut evicted = stream.take_eviction();
                 let stream = Impatient::new(stream, limits.send_timeout);
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
                 let connection = async move {
@@ -69,8 +78,17 @@ pub(crate) async fn serve(
                         tracing::debug!(%error, "an HTTP connection ended early");
                     }
                 };
+                let overdue = async move {
+                    if tokio::time::timeout(first_head, beginning).await.is_ok() {
+                        std::future::pending().await
+                    }
+                };
                 connections.spawn(async move {
-                    tokio::join!(connection, dropping);
+                    tokio::select! {
+                        _ = async { tokio::join!(connection, dropping) } => {}
+                        () = eviction(&mut evicted) => tracing::debug!("an HTTP connection made room for another one"),
+                        () = overdue => tracing::debug!("an HTTP connection sent no request in time"),
+                    }
                 });
             }
             Some(_) = connections.join_next() => {}

@@ -25,6 +25,7 @@ use crate::revocation::log::unix_seconds;
 use crate::revocation::subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
+use crate::shares::Holder;
 use crate::text::shorten;
 
 /// Handles the request.
@@ -35,7 +36,8 @@ pub(crate) async fn state(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Revoked>, Problem> {
-    api.limit_statement(address.map(|Extension(address)| address))?;
+    let address = address.map(|Extension(address)| address);
+    api.limit_statement(address)?;
     let limit = max_body();
     let body = body.map_err(|rejection| unreadable(rejection.status(), limit))?;
     json::check_media_type(&headers, MEDIA_TYPE)?;
@@ -51,6 +53,11 @@ pub(crate) async fn state(
     check_signer(&api, &verified)?;
     let order = order(&verified)?;
     begun.note();
+    let holder = Holder::stranger(address.map(|address| address.0));
+    let _call = api.calls.take(&holder).map_err(|full| {
+        let detail = full.describe("calls under way", api.calls.bounds());
+        Problem::unavailable(detail, Duration::from_secs(1))
+    })?;
     let receipt = api.log.perform(order).await?;
     Ok(Json(Revoked::new(api.log.log_id(), receipt)))
 }

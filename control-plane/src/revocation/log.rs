@@ -19,7 +19,8 @@ use super::clock::{Forgetting, Forgotten};
 use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
-use super::history::{Histories, History, HistoryError, Indexing};
+use super::history::{Histories, History, HistoryEntry, HistoryError, Indexing};
+use super::position::PositionProof;
 use super::promise::{Inherited, Quiet};
 use super::provenance::Provenance;
 use super::snapshot::Snapshot;
@@ -320,6 +321,21 @@ impl RevocationLog {
     /// Where a client goes on that has applied the log up to `applied`.
     pub(crate) fn resume(&self, applied: Option<&v1::Position>) -> Result<Start, ForeignPosition> {
         self.shared.read().start(applied)
+    }
+
+    /// Where a client goes on that shows this proof of its position.
+    pub(crate) fn resume_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
+        self.shared.read().start_at_proof(seq, proof)
+    }
+
+    /// What proves a position of this log, if it is still known.
+    pub(crate) fn proof_of(&self, seq: u64) -> Option<PositionProof> {
+        self.shared.read().proof_of(seq)
+    }
+
+    /// Whether a position that this log does not know was given out by it all the same.
+    pub(crate) fn gave_out(&self, position: &v1::Position) -> bool {
+        self.shared.read().gave_out(position)
     }
 
     /// At most `limit` updates after `seq`, and the head that they were read under.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use credence_wire::v1;
 use credence_wire::v1::watch_request::Message as Incoming;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::cache_keys::CacheKeys;
@@ -17,9 +17,11 @@ use super::promise::{Inherited, Issued, Office, Pledge};
 use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
 use super::view::{FellBehind, ForeignPosition, Start};
+use crate::access::PeerName;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
+use crate::shares::{Holder, Places};
 use crate::text::shorten;
 use crate::throttle::Throttle;
 
@@ -30,18 +32,19 @@ pub(crate) struct WatchService {
     cache_keys: CacheKeys,
     inherited: Arc<Inherited>,
     office: Office,
-    places: Arc<Semaphore>,
+    places: Places,
     options: WatchOptions,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
-    foreign: Arc<Throttle>,
+    foreign: Arc<ForeignPositions>,
 }
 
 /// The bounds of a watch stream; see [`Limits`](crate::Limits).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchOptions {
-    pub(crate) max_subscribers: usize,
     pub(crate) hello_timeout: Duration,
+    /// How long a client may give no sign of life.
+    pub(crate) silence_timeout: Duration,
     pub(crate) send_timeout: Duration,
 }
 
@@ -53,6 +56,7 @@ impl WatchService {
         cache_keys: CacheKeys,
         inherited: Arc<Inherited>,
         office: Office,
+        places: Places,
         options: WatchOptions,
         phase: PhaseWatch,
         metrics: Arc<Metrics>,
@@ -62,7 +66,7 @@ impl WatchService {
             cache_keys,
             inherited,
             office,
-            places: Arc::new(Semaphore::new(options.max_subscribers)),
+            places,
             options,
             phase,
             metrics,
@@ -80,19 +84,18 @@ impl WatchService {
                 "the control plane is stopping; reconnect to its successor",
             ));
         }
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+        let peer = request.remote_addr();
+        let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
+        let holder = Holder::new(name.as_deref(), peer.map(|peer| peer.ip()));
+        let place = self.places.take(&holder).map_err(|full| {
             self.metrics
                 .watch_ended
                 .get_or_create(&Outcome {
                     code: code_name(Code::ResourceExhausted),
                 })
                 .inc();
-            return Err(Status::resource_exhausted(format!(
-                "this control plane has {} subscribers, as many as it takes; try again when one has gone",
-                self.options.max_subscribers
-            )));
-        };
-        let peer = request.remote_addr();
+            Status::resource_exhausted(full.describe("watch streams", self.places.bounds()))
+        })?;
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = WatchStream {
             head: self.log.watch_head(),
@@ -100,6 +103,8 @@ impl WatchService {
             rotations: self.cache_keys.rotations(),
             cache_keys: self.cache_keys.clone(),
             node: String::new(),
+            holder,
+            silence_timeout: self.options.silence_timeout,
             inherited: Arc::clone(&self.inherited),
             office: self.office.clone(),
             pledge: None,
@@ -143,6 +148,9 @@ struct WatchStream {
     rotations: watch::Receiver<i64>,
     /// What the client calls its node; empty before its hello.
     node: String,
+    /// Who the client is, as far as it has shown that.
+    holder: Holder,
+    silence_timeout: Duration,
     inherited: Arc<Inherited>,
     office: Office,
     /// What the client's hello said of how it will hand a ticket back; nothing from those that know no tickets.
@@ -153,7 +161,23 @@ struct WatchStream {
     outbox: Outbox<WatchAnswer>,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
-    foreign: Arc<Throttle>,
+    foreign: Arc<ForeignPositions>,
+}
+
+/// Keeps claims from filling the log, and those without a proof from hiding the others.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignPositions {
+    proven: Throttle,
+    claimed: Throttle,
+}
+
+impl ForeignPositions {
+    fn count(&self, proven: bool, now: Instant) -> Option<u64> {
+        match proven {
+            true => self.proven.count(now),
+            false => self.claimed.count(now),
+        }
+    }
 }
 
 /// What the client still has to be given before it lives on updates.
@@ -204,7 +228,7 @@ impl WatchStream {
         let start = self
             .log
             .resume(hello.applied.as_ref())
-            .map_err(|foreign| self.refuse(&foreign))?;
+            .map_err(|foreign| self.refuse(&foreign, hello.applied.as_ref()))?;
         let (pulling, sent) = match start {
             Start::After(seq) => (None, seq),
             Start::Snapshot => {
@@ -228,21 +252,39 @@ impl WatchStream {
         Ok((pulling.filter(|pulling| pulling.snapshot.len() > 0), sent))
     }
 
-    /// Whoever knows more of this log than it does itself is the only witness of a backup that was put in its place. Of a
-    /// witness that anybody may be, if clients are not authenticated: what he says is counted and written down, and
-    /// changes nothing else.
-    fn refuse(&self, foreign: &ForeignPosition) -> Ended {
+    /// A client that knows more of this log than it does itself may be the only witness of a backup that was put in its
+    /// place. It is one if it can prove that the position was given out by this log; what it only claims, anybody who may
+    /// watch can claim. Neither changes anything here: both are counted and written down.
+    fn refuse(&self, foreign: &ForeignPosition, applied: Option<&v1::Position>) -> Ended {
         if !matches!(foreign, ForeignPosition::TooOld { .. }) {
-            self.metrics.foreign_positions.inc();
-            if let Some(clients) = self.foreign.count(Instant::now()) {
-                tracing::error!(
-                    clients,
-                    node = shorten(self.node.clone()),
-                    found = %foreign,
-                    "a client knows this log by another history: if the data folder was restored from a backup, revocations \
-                     are forgotten; restart with --restored {} (docs/revocation.md)",
-                    self.log.log_id()
-                );
+            let proven = applied.is_some_and(|applied| self.log.gave_out(applied));
+            self.metrics.note_foreign_position(proven);
+            if let Some(clients) = self.foreign.count(proven, Instant::now()) {
+                let node = shorten(self.node.clone());
+                let (credential, address) = (&self.holder.credential, self.holder.network);
+                if proven {
+                    tracing::error!(
+                        clients,
+                        node,
+                        credential,
+                        ?address,
+                        found = %foreign,
+                        "clients have positions that this log gave out and does not know any more: the data folder was \
+                         restored from a backup, or two control planes use copies of it, and revocations are forgotten; \
+                         restart with --restored {} (docs/revocation.md)",
+                        self.log.log_id()
+                    );
+                } else {
+                    tracing::warn!(
+                        clients,
+                        node,
+                        credential,
+                        ?address,
+                        found = %foreign,
+                        "clients claim positions that this log does not know, without a proof that it gave them out: a \
+                         client of an older version after a restore of the data folder, or a client that makes them up"
+                    );
+                }
             }
         }
         Ended::With(Status::failed_precondition(foreign.to_string()))
@@ -250,6 +292,7 @@ impl WatchStream {
 
     async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {
         let mut has_echoed = false;
+        let mut silent_at = tokio::time::Instant::now() + self.silence_timeout;
         loop {
             if pulling.is_none() {
                 sent = self.catch_up(sent).await?;
@@ -264,7 +307,10 @@ impl WatchStream {
                     self.send(Outgoing::Drain(drain)).await?;
                     return Err(Ended::Quietly);
                 }
-                message = self.inbound.message() => match message {
+                () = tokio::time::sleep_until(silent_at) => return Err(silent(self.silence_timeout)),
+                message = self.inbound.message() => {
+                    silent_at = tokio::time::Instant::now() + self.silence_timeout;
+                    match message {
                     Ok(Some(v1::WatchRequest { message: Some(Incoming::Ping(ping)) })) => {
                         let head = match pulling {
                             Some(_) => self.log.head(),
@@ -287,7 +333,8 @@ impl WatchStream {
                         return Err(out_of_order("after hello come pings and pulls, and tickets only behind an echo"));
                     }
                     Ok(None) | Err(_) => return Err(Ended::Quietly),
-                },
+                    }
+                }
                 changed = self.head.changed() => {
                     changed.map_err(|_| Ended::Quietly)?;
                     // A snapshot lasts no longer than the updates that lead on from it: otherwise clients that never
@@ -383,6 +430,14 @@ fn fell_behind() -> Ended {
     Ended::With(Status::resource_exhausted(
         "you fell further behind than the history kept in memory; reconnect and resume",
     ))
+}
+
+fn silent(limit: Duration) -> Ended {
+    Ended::With(Status::deadline_exceeded(format!(
+        "no ping and no pull came for {} s, so that the place is given to others; connect again, and ping at least once a \
+         second",
+        limit.as_secs_f32()
+    )))
 }
 
 fn out_of_order(expected: &str) -> Ended {

@@ -5,6 +5,7 @@ use credence_wire::v1;
 use prost::Message as _;
 
 use super::digest::Digest;
+use super::position::PositionKey;
 use super::view::{FrozenView, position};
 
 /// The chunks, and the position that a client has reached with them.
@@ -12,6 +13,7 @@ use super::view::{FrozenView, position};
 pub(crate) struct Snapshot {
     pub(crate) seq: u64,
     digest: Digest,
+    key: Option<PositionKey>,
     subjects: usize,
     chunks: Vec<Bytes>,
 }
@@ -41,6 +43,7 @@ impl Snapshot {
         Self {
             seq: view.trail.head(),
             digest: view.trail.digest(),
+            key: view.key.clone(),
             subjects: view.state.subjects(),
             chunks,
         }
@@ -48,7 +51,7 @@ impl Snapshot {
 
     pub(crate) fn announcement(&self) -> v1::Snapshot {
         v1::Snapshot {
-            position: Some(position(self.seq, self.digest)),
+            position: Some(position(self.seq, self.digest, self.key.as_ref())),
             chunks: self.chunks.len() as u32,
             subjects: self.subjects as u64,
         }
@@ -99,7 +102,7 @@ mod tests {
         assert_eq!(records, 5_000);
         let announced = snapshot.announcement();
         assert_eq!((announced.chunks, announced.subjects), (snapshot.len(), 5_000));
-        assert_eq!(announced.position, Some(position(5_000, view.digest())));
+        assert_eq!(announced.position, Some(position(5_000, view.digest(), None)));
     }
 
     #[test]

@@ -131,7 +131,10 @@ impl State {
                 return match self.principal(name) {
                     Some(known) if before & source.lifts() == 0 => Ok(known.unchanged()),
                     Some(_) => self.plan_raise(name, before & !source.lifts(), now.wall, step, room),
-                    None => Err(PlanError::NothingToEnable),
+                    // An operator may have mistyped the name. An identity provider enables each user that it reports as
+                    // active, and few of them were ever disabled.
+                    None if source == Source::Operator => Err(PlanError::NothingToEnable),
+                    None => Ok(PrincipalState::default().unchanged()),
                 };
             }
             Operation::RevokeKey(thumbprint) => {

@@ -98,16 +98,21 @@ impl Trail {
         if seq > self.head {
             return Standing::Ahead;
         }
-        let Some(place) = seq.checked_sub(self.first) else {
+        if seq < self.first {
             return Standing::TooOld;
-        };
-        let (block, within) = (place as usize / BLOCK, place as usize % BLOCK);
-        let ours = self.blocks.get(block).and_then(|block| block.get(within));
+        }
         let theirs = <[u8; 32]>::try_from(digest).map(|digest| Digest::from_bytes(digest).mark());
-        match (ours, theirs) {
-            (Some(ours), Ok(theirs)) if *ours == theirs => Standing::Ours,
+        match (self.mark(seq), theirs) {
+            (Some(ours), Ok(theirs)) if ours == theirs => Standing::Ours,
             _ => Standing::Diverged,
         }
+    }
+
+    /// What is kept of the digest at a position, if that is known.
+    pub(crate) fn mark(&self, seq: u64) -> Option<u64> {
+        let place = seq.checked_sub(self.first)?;
+        let (block, within) = (place as usize / BLOCK, place as usize % BLOCK);
+        self.blocks.get(block)?.get(within).copied()
     }
 
     /// How many positions are known.

@@ -8,6 +8,7 @@ use credence_wire::v1;
 use prost::Message as _;
 
 use super::digest::Digest;
+use super::position::{PositionKey, PositionProof};
 use super::state::{FrozenState, State};
 use super::storage::{EncodedRecord, Replay};
 use super::trail::{Standing, Trail};
@@ -24,6 +25,8 @@ pub(crate) struct View {
     /// The end of the log that is being replayed, of which the history will be made.
     replayed: VecDeque<(u64, Digest, Bytes)>,
     bounds: HistoryBounds,
+    /// Absent in tests and where nothing is given out.
+    key: Option<PositionKey>,
 }
 
 /// The view at one instant, for whoever needs all of it and time.
@@ -31,6 +34,7 @@ pub(crate) struct View {
 pub(crate) struct FrozenView {
     pub(crate) state: FrozenState,
     pub(crate) trail: Trail,
+    pub(crate) key: Option<PositionKey>,
 }
 
 /// How much of the past is kept in memory.
@@ -84,7 +88,13 @@ impl View {
             history_bytes: 0,
             replayed: VecDeque::new(),
             bounds,
+            key: None,
         }
+    }
+
+    /// Has every position that is given out carry a proof.
+    pub(crate) fn proving(self, key: PositionKey) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     /// Takes the next durable record in.
@@ -106,7 +116,7 @@ impl View {
     /// Keeps the update for those who follow, and no more of the older ones than the bounds allow.
     fn remember(&mut self, seq: u64, digest: Digest, record: Bytes) {
         let update = EncodedUpdate {
-            position: Some(position(seq, digest)),
+            position: Some(position(seq, digest, self.key.as_ref())),
             record,
         };
         let update = Bytes::from(update.encode_to_vec());
@@ -131,6 +141,7 @@ impl View {
         FrozenView {
             state: self.state.freeze(),
             trail: self.trail.clone(),
+            key: self.key.clone(),
         }
     }
 
@@ -163,6 +174,32 @@ impl View {
             Standing::Ours if self.covers(seq) => Ok(Start::After(seq)),
             Standing::Ours => Ok(Start::Snapshot),
         }
+    }
+
+    /// Where a client goes on that can only show what [`proof_of`](Self::proof_of) said of its position.
+    pub(crate) fn start_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
+        if seq > self.head() {
+            return Err(ForeignPosition::Ahead {
+                applied: seq,
+                head: self.head(),
+            });
+        }
+        match self.proof_of(seq) {
+            None => Err(ForeignPosition::TooOld { applied: seq }),
+            Some(ours) if ours != proof => Err(ForeignPosition::Diverged { applied: seq }),
+            Some(_) if self.covers(seq) => Ok(Start::After(seq)),
+            Some(_) => Ok(Start::Snapshot),
+        }
+    }
+
+    /// What proves a position of this log, if it is still known.
+    pub(crate) fn proof_of(&self, seq: u64) -> Option<PositionProof> {
+        Some(self.key.as_ref()?.prove(seq, self.trail.mark(seq)?))
+    }
+
+    /// Whether a position that this log does not know was given out by it all the same.
+    pub(crate) fn gave_out(&self, position: &v1::Position) -> bool {
+        self.key.as_ref().is_some_and(|key| key.accepts(position))
     }
 
     /// At most `limit` updates after `seq`, in order, each an encoded [`v1::Update`]; none if `seq` is the head.
@@ -225,10 +262,11 @@ struct EncodedUpdate {
     record: Bytes,
 }
 
-pub(crate) fn position(seq: u64, digest: Digest) -> v1::Position {
+pub(crate) fn position(seq: u64, digest: Digest, key: Option<&PositionKey>) -> v1::Position {
     v1::Position {
         seq,
         digest: digest.as_bytes().to_vec(),
+        proof: key.map_or_else(Vec::new, |key| key.prove(seq, digest.mark()).to_vec()),
     }
 }
 
@@ -280,7 +318,7 @@ pub(crate) mod tests {
 
     /// Where a client is that has followed a view like this one.
     fn position_at(log_id: &LogId, seq: u64) -> v1::Position {
-        position(seq, view(log_id, seq as usize, 1).digest())
+        position(seq, view(log_id, seq as usize, 1).digest(), None)
     }
 
     #[test]
@@ -301,6 +339,7 @@ pub(crate) mod tests {
         let ahead = v1::Position {
             seq: 3,
             digest: vec![0; 32],
+            proof: Vec::new(),
         };
         assert_eq!(
             view.start(Some(&ahead)),
@@ -321,7 +360,7 @@ pub(crate) mod tests {
         );
         theirs.append(delegation(99)).unwrap();
         theirs.append(delegation(2)).unwrap();
-        let refused = ours.start(Some(&position(2, theirs.digest())));
+        let refused = ours.start(Some(&position(2, theirs.digest(), None)));
         assert_eq!(refused, Err(ForeignPosition::Diverged { applied: 2 }));
     }
 

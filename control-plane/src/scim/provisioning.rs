@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use credence_delegation::json::Object;
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::error::ScimError;
 use super::filter::{Filter, Indexed};
@@ -30,8 +30,9 @@ use crate::data_folder::random_hex;
 use crate::identity_settings::{ScimSettings, ScimSubject};
 use crate::metrics::{Metrics, ScimChange, ScimRealm};
 use crate::revocation::log::{RevocationLog, RevokeError};
-use crate::revocation::state::PlanError;
 use crate::revocation::subject::{Operation, Order, PrincipalName, Requester, Source};
+use crate::shares::Holder;
+use crate::turns::Turns;
 
 /// Everything that SCIM's routes work on.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct Provisioning {
     log: RevocationLog,
     metrics: Arc<Metrics>,
     /// Searches through all users at a time.
-    searches: Semaphore,
+    searches: Turns,
     search_timeout: Duration,
 }
 
@@ -103,7 +104,7 @@ impl Provisioning {
             store: Arc::new(store),
             log,
             metrics,
-            searches: Semaphore::new(MAX_SEARCHES),
+            searches: Turns::new(MAX_SEARCHES, SEARCH_SHARE_PERCENT),
             search_timeout,
         };
         for realm in &provisioning.realms {
@@ -138,12 +139,8 @@ impl Provisioning {
     }
 
     pub(crate) async fn search(&self, realm: &Realm, query: Query) -> Result<Found, ScimError> {
-        let Ok(_place) = self.searches.acquire().await else {
-            return Err(ScimError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the control plane is stopping",
-            ));
-        };
+        // A realm's own searches wait for each other.
+        let _turn = self.searches.take(&Holder::new(Some(realm.name()), None), 1).await;
         let name = realm.name().to_owned();
         let until = Instant::now() + self.search_timeout;
         self.reading(move |store| search(store, &name, &query, until))
@@ -284,7 +281,7 @@ impl Provisioning {
             reason: None,
         };
         match self.log.perform(order).await {
-            Ok(_) | Err(RevokeError::Plan(PlanError::NothingToEnable)) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) => Err(Refused::Revocation(error)),
         }
     }
@@ -506,4 +503,6 @@ impl From<StoreError> for ScimError {
     }
 }
 
-const MAX_SEARCHES: usize = 4;
+const MAX_SEARCHES: u32 = 4;
+/// Of one realm.
+const SEARCH_SHARE_PERCENT: u8 = 50;

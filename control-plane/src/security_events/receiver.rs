@@ -28,7 +28,6 @@ use crate::access::Caller;
 use crate::identity_settings::TransmitterSettings;
 use crate::metrics::{Metrics, SecurityEvent};
 use crate::revocation::log::{RevocationLog, RevokeError, unix_seconds};
-use crate::revocation::state::PlanError;
 use crate::revocation::subject::{Operation, Order, PrincipalName, Requester, Source};
 use crate::scim::store::StoreError;
 
@@ -202,10 +201,7 @@ impl Receiver {
                 },
                 reason: None,
             };
-            match self.log.perform(order).await {
-                Ok(_) | Err(RevokeError::Plan(PlanError::NothingToEnable)) => {}
-                Err(error) => return Err(NotTaken::Revocation(error)),
-            }
+            self.log.perform(order).await.map_err(NotTaken::Revocation)?;
         }
         self.reading(move |seen| seen.remember(&memory)).await?;
         self.report().await;

@@ -1,12 +1,12 @@
-//! `limits` of the configuration file: how often who may ask.
+//! `limits` of the configuration file: how often a client may ask, and how much it may hold of what clients share.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::SettingsError;
 
-/// Rates of the HTTP API. Each has a bucket that fills at the rate and holds one second of it, or `burst`; whoever finds
-/// it empty gets 429.
+/// Rates of the HTTP API, and the shares of what clients share. A rate has a bucket that fills at the rate and holds one
+/// second of it, or `burst`; a client that finds it empty gets 429.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateSettings {
@@ -31,6 +31,12 @@ pub struct RateSettings {
     /// Credentials and addresses that are counted apart, each; further addresses share one bucket.
     #[schemars(range(min = 1, max = MOST_COUNTED_APART))]
     pub counted_apart: usize,
+    /// How much of each limit that clients share one credential may hold, in percent.
+    #[schemars(range(min = 1, max = 100))]
+    pub credential_share_percent: u8,
+    /// How much of it one address may hold (IPv6: one /64), in percent.
+    #[schemars(range(min = 1, max = 100))]
+    pub address_share_percent: u8,
 }
 
 /// What a status check answers beside the status.
@@ -72,6 +78,13 @@ impl RateSettings {
                 format!("write 1 to {MOST_COUNTED_APART}"),
             ));
         }
+        let shares = [
+            ("credential_share_percent", self.credential_share_percent),
+            ("address_share_percent", self.address_share_percent),
+        ];
+        if let Some((name, _)) = shares.into_iter().find(|(_, share)| !(1..=100).contains(share)) {
+            return Err(SettingsError::at(format!("limits.{name}"), "write 1 to 100"));
+        }
         Ok(())
     }
 }
@@ -86,6 +99,8 @@ impl Default for RateSettings {
             statements_per_second: 500,
             statements_per_second_per_address: 50,
             counted_apart: 65_536,
+            credential_share_percent: 50,
+            address_share_percent: 25,
         }
     }
 }

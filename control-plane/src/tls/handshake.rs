@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::{CertificateError, InvalidMessage};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::metrics::{HandshakeFailure, TlsMetrics};
 use super::peer::Peer;
 use super::port::{Port, TlsPort};
+use crate::connections::eviction;
 use crate::net::{BoundedListener, BoundedStream};
-use crate::shares::Shares;
 use crate::throttle::Throttle;
 
 /// Counts the connections that could not begin, and says why.
@@ -64,29 +64,26 @@ async fn accept_tls(
     failures: Arc<HandshakeFailures>,
     sender: mpsc::Sender<BoundedStream>,
 ) {
-    // Most places are left to those who have shown who they are.
-    let at_a_time = (listener.max_connections() / 4).max(1);
-    let places = Arc::new(Semaphore::new(at_a_time));
-    let shares = Shares::half_of(at_a_time);
     let mut running = JoinSet::new();
     loop {
-        let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
-        };
         tokio::select! {
-            (place, stream) = next => {
-                let Some(share) = shares.take(stream.peer().address.map(|address| address.ip())) else {
-                    failures.report(&io::ErrorKind::QuotaExceeded.into());
-                    continue;
-                };
+            mut stream = listener.accept() => {
                 let (tls, failures, sender) = (tls.clone(), Arc::clone(&failures), sender.clone());
                 running.spawn(async move {
-                    let begun = tokio::time::timeout(limit, begin(stream, &tls, &failures.metrics)).await;
-                    drop((place, share));
-                    match begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                    // Until the end of the handshake nothing reads from the stream, which would notice it.
+                    let mut evicted = stream.take_eviction();
+                    let begun = tokio::select! {
+                        begun = tokio::time::timeout(limit, begin(stream, &tls, &failures.metrics)) => {
+                            begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+                        }
+                        () = eviction(&mut evicted) => Err(io::ErrorKind::QuotaExceeded.into()),
+                    };
+                    match begun {
                         // An error means that the server has ended.
-                        Ok(stream) => drop(sender.send(stream).await),
+                        Ok(mut stream) => {
+                            stream.put_back(evicted);
+                            drop(sender.send(stream).await);
+                        }
                         Err(error) => failures.report(&error),
                     }
                 });
@@ -153,7 +150,8 @@ impl Reason {
                 io::ErrorKind::TimedOut => reason("timeout", "the peer did not finish in time"),
                 io::ErrorKind::QuotaExceeded => reason(
                     "too_many",
-                    "the peer's address has half of the handshakes under way; find out what it is at",
+                    "the port, or the share of the peer's address, is full, and the handshake made room for another connection; find \
+                     out what the address is doing",
                 ),
                 _ => reason(CLOSED, "the peer went away"),
             };

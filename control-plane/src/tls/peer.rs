@@ -11,6 +11,7 @@ use super::metrics::{PortLabel, TlsMetrics};
 use super::port::TlsPort;
 use super::validity::not_after;
 use crate::access::PeerCertificate;
+use crate::connections::Proof;
 use crate::revocation::log::unix_seconds;
 
 /// The other end of a connection.
@@ -19,6 +20,7 @@ pub(crate) struct Peer {
     /// Absent if it was gone before it could be asked for.
     pub(crate) address: Option<SocketAddr>,
     presented: Option<Presented>,
+    proof: Option<Proof>,
 }
 
 /// A certificate that was verified when the connection began.
@@ -40,7 +42,25 @@ impl Peer {
         Self {
             address,
             presented: None,
+            proof: None,
         }
+    }
+
+    /// The same, at the other end of this connection.
+    pub(crate) fn over(self, proof: Proof) -> Self {
+        Self {
+            proof: Some(proof),
+            ..self
+        }
+    }
+
+    /// Notes that something of the peer's was let through, by this credential if one was shown: its connection is not
+    /// closed any more in favour of others.
+    ///
+    /// # Errors
+    /// The credential has its share of the connections; the text says what to do.
+    pub(crate) fn prove(&self, credential: Option<&str>) -> Result<(), String> {
+        self.proof.as_ref().map_or(Ok(()), |proof| proof.prove(credential))
     }
 
     /// Somebody whose certificate, with the intermediate ones behind it, was verified. From now on it is watched
@@ -78,6 +98,7 @@ impl Peer {
         let peer = Self {
             address,
             presented: Some(presented),
+            proof: None,
         };
         (peer, Some(cut))
     }

@@ -103,6 +103,10 @@ async fn a_log_restored_from_an_old_copy_is_not_believed_by_those_who_saw_more()
     server.revoke(raise("carol")).await;
     let refused = server.watch(Some(seen)).await.refusal().await;
     assert!(refused.1.contains("differs"), "{refused:?}");
+    // The client was told of bob: that is evidence, of which an alert may be made.
+    server
+        .wait_for("credence_revocation_foreign_positions_total{evidence=\"proven\"} 2")
+        .await;
 }
 
 #[tokio::test]
@@ -113,6 +117,7 @@ async fn a_client_that_knows_more_than_the_log_is_counted_and_changes_nothing() 
     let ahead = v1::Position {
         seq: 1_000,
         digest: vec![7; 32],
+        proof: vec![7; 16],
     };
     let diverged = v1::Position {
         seq: 1,
@@ -123,10 +128,33 @@ async fn a_client_that_knows_more_than_the_log_is_counted_and_changes_nothing() 
     }
     let metrics = server.get("/metrics", &[]).await.text;
     assert!(
-        metrics.contains("\ncredence_revocation_foreign_positions_total 2\n"),
+        metrics.contains("\ncredence_revocation_foreign_positions_total{evidence=\"claimed\"} 2\n"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("\ncredence_revocation_foreign_positions_total{evidence=\"proven\"} 0\n"),
         "{metrics}"
     );
     assert_eq!(server.get("/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_claimed_position_at_the_end_of_all_numbers_is_no_evidence_of_a_restore() {
+    let place = Place::new();
+    let server = place.start().await;
+    server.revoke(raise("alice")).await;
+    let (_watcher, given, _) = server.watch_from_snapshot().await;
+    let claimed = v1::Position {
+        seq: u64::MAX,
+        ..given
+    };
+    server.watch(Some(claimed)).await.refusal().await;
+    server
+        .wait_for("credence_revocation_foreign_positions_total{evidence=\"claimed\"} 1")
+        .await;
+    server
+        .wait_for("credence_revocation_foreign_positions_total{evidence=\"proven\"} 0")
+        .await;
 }
 
 #[tokio::test]

@@ -201,6 +201,7 @@ async fn a_client_that_is_ahead_of_the_log_or_on_a_fork_of_it_is_refused() {
         let foreign = v1::Position {
             seq,
             digest: vec![1; 32],
+            proof: Vec::new(),
         };
         let (code, text) = server.watch(Some(foreign)).await.refusal().await;
         assert_eq!(code, Code::FailedPrecondition);
@@ -238,6 +239,22 @@ async fn a_client_that_says_nothing_is_not_waited_for() {
     let server = place.start_with(|config| config.limits.hello_timeout = brief).await;
     let mut silent = server.open_watch().await.unwrap();
     assert_eq!(silent.refusal().await.0, Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn a_client_that_gives_no_sign_of_life_loses_its_place() {
+    let place = Place::new();
+    let limit = std::time::Duration::from_millis(500);
+    let server = place.start_with(|config| config.limits.silence_timeout = limit).await;
+    let mut silent = server.watch(None).await;
+    silent.welcome().await;
+    let (mut alive, ..) = server.watch_from_snapshot().await;
+    for id in 0..10 {
+        alive.ping(id).await;
+        tokio::time::sleep(limit / 5).await;
+    }
+    assert_eq!(silent.refusal().await.0, Code::DeadlineExceeded);
+    alive.ping(10).await;
 }
 
 #[tokio::test]

@@ -73,6 +73,19 @@ async fn replacing_and_deleting_a_user_take_his_authority_too() {
 }
 
 #[tokio::test]
+async fn a_new_user_is_no_refused_revocation() {
+    let place = Place::new();
+    let server = start(&place).await;
+    create(&server, "alice").await;
+    let metrics = server.get("/metrics", &[]).await.text;
+    assert!(!metrics.contains("outcome=\"refused\""), "{metrics}");
+    // One that is refused is counted.
+    server.try_revoke(json!({"principal": {"issuer": ISSUER, "subject": "bob"}, "action": "enable"})).await;
+    let metrics = server.get("/metrics", &[]).await.text;
+    assert!(metrics.contains("operation=\"enable\",source=\"operator\",outcome=\"refused\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
 async fn who_comes_back_has_a_new_epoch_so_that_old_grants_stay_void() {
     let place = Place::new();
     let server = start(&place).await;

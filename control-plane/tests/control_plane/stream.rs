@@ -36,13 +36,10 @@ async fn a_new_stream_begins_with_the_whole_state_and_goes_on_with_what_happens(
         assert_eq!(missing.len(), before - 1);
     }
     let end = stream.next().await;
-    assert_eq!(
-        (end.name.as_str(), end.id),
-        ("snapshot_end", Some(format!("{log_id}:3")))
-    );
+    assert_eq!((end.name.as_str(), end.position()), ("snapshot_end", format!("{log_id}:3")));
     server.revoke(delegation("two")).await;
     let record = stream.record().await;
-    assert_eq!(record.id, Some(format!("{log_id}:4")));
+    assert_eq!(record.position(), format!("{log_id}:4"));
     let expected = json!({"issuer": ISSUER, "subject": "alice", "id": "two"});
     for (member, value) in expected.as_object().unwrap() {
         assert_eq!(&record.data["delegation"][member], value);
@@ -53,16 +50,20 @@ async fn a_new_stream_begins_with_the_whole_state_and_goes_on_with_what_happens(
 async fn a_position_within_the_history_is_resumed_with_exactly_what_was_missed() {
     let place = Place::new();
     let server = place.start().await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
     for id in 0..150 {
         server.revoke(delegation(&id.to_string())).await;
     }
-    let id = format!("{}:20", server.log_id());
+    let mut id = String::new();
+    for _ in 1..=20 {
+        id = stream.record().await.id.unwrap();
+    }
     let mut by_header = Stream::open(&server, "", Some(&id)).await;
     let mut by_query = Stream::open(&server, &format!("?last_event_id={id}"), None).await;
     for stream in [&mut by_header, &mut by_query] {
         for seq in 21..=150 {
             let record = stream.next().await;
-            assert_eq!(record.id, Some(format!("{}:{seq}", server.log_id())));
+            assert_eq!(record.position(), format!("{}:{seq}", server.log_id()));
         }
         let alive = stream.next().await;
         assert_eq!((alive.name.as_str(), &alive.data["seq"]), ("alive", &json!(150)));
@@ -73,11 +74,25 @@ async fn a_position_within_the_history_is_resumed_with_exactly_what_was_missed()
 async fn a_position_behind_the_history_is_resumed_with_a_snapshot() {
     let place = Place::new();
     let server = place.start_with(|config| config.limits.history_entries = 2).await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
+    let id = stream.next().await.id.unwrap();
     for id in 0..5 {
         server.revoke(delegation(&id.to_string())).await;
     }
-    let mut stream = Stream::open(&server, "", Some(&format!("{}:2", server.log_id()))).await;
+    let mut stream = Stream::open(&server, "", Some(&id)).await;
     assert_eq!(stream.next().await.data["records"], 5);
+}
+
+#[tokio::test]
+async fn a_position_of_version_0_1_0_which_names_no_history_is_resumed_with_a_snapshot() {
+    let place = Place::new();
+    let server = place.start().await;
+    for id in 0..5 {
+        server.revoke(delegation(&id.to_string())).await;
+    }
+    let mut stream = Stream::open(&server, "", Some(&format!("{}:4", server.log_id()))).await;
+    let begin = stream.next().await;
+    assert_eq!((begin.name.as_str(), &begin.data["records"]), ("snapshot_begin", &json!(5)));
 }
 
 #[tokio::test]
@@ -88,8 +103,8 @@ async fn from_now_on_has_a_position_to_resume_from_at_once() {
     let mut stream = Stream::open(&server, "?from=now", None).await;
     let position = stream.next().await;
     assert_eq!(
-        (position.name.as_str(), position.id),
-        ("position", Some(format!("{}:1", server.log_id())))
+        (position.name.as_str(), position.position()),
+        ("position", format!("{}:1", server.log_id()))
     );
     server.revoke(raise("bob")).await;
     assert_eq!(stream.record().await.data["principal"]["subject"], "bob");
@@ -101,6 +116,7 @@ async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
     let server = place.start().await;
     for (id, cure) in [
         (format!("{}:1", server.log_id()), "Restore the newest"),
+        (format!("{}:0:AAAA", server.log_id()), "Restore the newest"),
         ("another-log:0".to_owned(), "forget what you have"),
     ] {
         let refused = server
@@ -114,6 +130,35 @@ async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
             (409, "application/problem+json")
         );
         assert!(refused.text.contains(cure), "{}", refused.text);
+    }
+}
+
+#[tokio::test]
+async fn after_a_restore_that_nobody_declared_a_follower_is_told_to_begin_anew() {
+    let place = Place::new();
+    let server = place.start().await;
+    server.revoke(raise("alice")).await;
+    drop(server);
+    let old = std::fs::read(place.path("log/revocations")).unwrap();
+    let server = place.start().await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
+    let before = stream.next().await.id.unwrap();
+    server.revoke(raise("bob")).await;
+    let seen = stream.record().await.id.unwrap();
+    drop(server);
+    std::fs::write(place.path("log/revocations"), old).unwrap();
+    // A copy of the folder has the note of its own time, not of ours.
+    let _ = std::fs::remove_file(place.path("log/head"));
+
+    let server = place.start().await;
+    server.revoke(raise("carol")).await;
+    server.revoke(raise("dave")).await;
+    let (status, _) = Stream::try_open(&server, TOKEN, "", Some(&seen)).await;
+    assert!(status.ends_with("409 Conflict"), "{status}: carol's revocation would be missed");
+    // What both histories have in common is resumed.
+    let mut stream = Stream::open(&server, "", Some(&before)).await;
+    for subject in ["carol", "dave"] {
+        assert_eq!(stream.record().await.data["principal"]["subject"], subject);
     }
 }
 
@@ -145,7 +190,7 @@ async fn a_credential_bound_to_issuers_sees_theirs_and_still_moves_on() {
     assert_eq!(stream.record().await.data["principal"]["subject"], "alice");
     server.revoke(other("mallory")).await;
     let moved = stream.named("position").await;
-    assert_eq!(moved.id, Some(format!("{}:3", server.log_id())));
+    assert_eq!(moved.position(), format!("{}:3", server.log_id()));
     server.revoke(key).await;
     assert!(stream.record().await.data["key"].is_object());
 }
@@ -309,6 +354,14 @@ pub(crate) struct Event {
     pub(crate) id: Option<String>,
     pub(crate) name: String,
     pub(crate) data: Value,
+}
+
+impl Event {
+    /// The id without what proves it.
+    fn position(&self) -> String {
+        let id = self.id.as_deref().expect("an event without an id");
+        id.rsplit_once(':').expect("an id without a proof").0.to_owned()
+    }
 }
 
 /// A client of the stream, over HTTP/1.0: the body is then just the bytes that follow.

@@ -142,6 +142,8 @@ struct Pull {
 struct Position {
     seq: u64,
     digest: [u8; 32],
+    /// By which the control plane knows that it gave the position out; handed back as it came.
+    proof: Option<[u8; 16]>,
 }
 
 /// What came with a promise, and proves that it is ours.
@@ -288,6 +290,7 @@ impl Watch {
         let applied = self.continued().map(|position| v1::Position {
             seq: position.seq,
             digest: position.digest.to_vec(),
+            proof: position.proof.map_or_else(Vec::new, |proof| proof.to_vec()),
         });
         vec![send(watch_request::Message::Hello(v1::WatchHello {
             log_id: self.settings.log_id.clone(),
@@ -693,6 +696,7 @@ impl Watch {
         Position {
             seq: 0,
             digest: Sha256::digest(self.settings.log_id.as_bytes()).into(),
+            proof: None,
         }
     }
 
@@ -757,6 +761,8 @@ fn parse_position(position: Option<&v1::Position>) -> Result<Position, Violation
     Ok(Position {
         seq: position.seq,
         digest,
+        // One of another length is none: it says nothing to this client.
+        proof: position.proof.as_slice().try_into().ok(),
     })
 }
 

@@ -146,6 +146,8 @@ impl Scene {
         v1::Position {
             seq,
             digest: digest.to_vec(),
+            // Of no meaning to the filter, and handed back as it came.
+            proof: [seq as u8; 16].to_vec(),
         }
     }
 
@@ -505,6 +507,7 @@ fn the_empty_position_has_one_digest() {
     let position = v1::Position {
         seq: 0,
         digest: vec![0; 32],
+        proof: Vec::new(),
     };
     assert_eq!(
         scene.hear_violation(welcome(0, Some((position, 0)))),
@@ -529,6 +532,7 @@ fn a_snapshot_has_bounds() {
     let no_digest = v1::Position {
         seq: 2,
         digest: vec![1; 31],
+        proof: Vec::new(),
     };
     assert_eq!(
         scene.hear_violation(welcome(2, Some((no_digest, 1)))),

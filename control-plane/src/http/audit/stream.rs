@@ -27,12 +27,14 @@ use super::events::{check_readable, reading};
 use super::view::RecordView;
 use crate::access::{Caller, Permission};
 use crate::metrics::{Counted, StreamEnd};
+use crate::shares::Holder;
 use crate::tls::Peer;
 
 /// Handles the request.
 pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
+    Extension(holder): Extension<Holder>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(text): RawQuery,
@@ -43,13 +45,9 @@ pub(crate) async fn follow(
     // Asked first: what is recorded in between is shown.
     let growth = api.ledger_growth.clone();
     let next = first_of(&headers, asked.rest, api.reader.size())?;
-    let Ok(place) = Arc::clone(&api.audit_stream_places).try_acquire_owned() else {
-        let detail = format!(
-            "{} such streams are open, as many as this control plane serves (max_audit_subscribers); come back later",
-            api.limits.max_audit_subscribers
-        );
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY_WHEN_FULL));
-    };
+    let place = api.audit_stream_places.take(&holder).map_err(|full| {
+        Problem::unavailable(full.describe("streams of evidence", api.audit_stream_places.bounds()), RETRY_WHEN_FULL)
+    })?;
     let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
@@ -59,6 +57,7 @@ pub(crate) async fn follow(
             ..Query::default()
         }),
         api: Arc::clone(&api),
+        holder,
         growth,
         next,
         events,
@@ -105,6 +104,7 @@ fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Resu
 /// One client's stream.
 struct Following {
     api: Arc<Api>,
+    holder: Holder,
     query: Arc<Query>,
     /// Changes whenever the ledger has grown.
     growth: watch::Receiver<u64>,
@@ -166,7 +166,7 @@ impl Following {
     async fn look_at_some(&mut self, held: u64) -> Result<(), Ended> {
         let (from, until) = (self.next, held.min(self.next.saturating_add(RECORDS_AT_A_TIME)));
         let query = Arc::clone(&self.query);
-        let records = reading(&self.api, move |reader| {
+        let records = reading(&self.api, &self.holder, move |reader| {
             let mut records: Vec<LedgerRecord> = Evidence::records(reader, from, until)?;
             records.retain(|record| query::admits(&query, record));
             Ok(records)

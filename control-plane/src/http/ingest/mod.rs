@@ -28,11 +28,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::problem::Problem;
-use super::rates::ClientAddress;
 use super::{Api, Begun, json};
-use crate::access::{Caller, PeerName};
 use crate::audit::ingest::IngestError;
-use crate::audit::intake::{NotTaken, TicketText};
+use crate::audit::intake::{NotTaken, Reporter, TicketText};
 use crate::audit::writer::ReportError;
 
 pub(super) fn routes(max_evidence_body: usize) -> Router<Arc<Api>> {
@@ -46,8 +44,7 @@ pub(super) fn routes(max_evidence_body: usize) -> Router<Arc<Api>> {
 async fn open(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    Extension(peer): Extension<PeerName>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(reporter): Extension<Reporter>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
@@ -55,10 +52,9 @@ async fn open(
     json::check_media_type(&headers, "application/json")?;
     let Opening { node, plugin } = json::parse(&body)?;
     begun.note();
-    let address = address.map(|Extension(address)| address.0);
     let opened = api
         .intake
-        .open(node.unwrap_or_default(), plugin.unwrap_or_default(), &peer, address);
+        .open(node.unwrap_or_default(), plugin.unwrap_or_default(), &reporter);
     let (ticket, receipt) = opened.await?;
     let place = [(header::LOCATION, format!("/v1/audit/sources/{}", ticket.0))];
     let body = json!({
@@ -74,10 +70,10 @@ async fn open(
 
 async fn position(
     State(api): State<Arc<Api>>,
-    Extension(peer): Extension<PeerName>,
+    Extension(reporter): Extension<Reporter>,
     ticket: Result<Path<TicketText>, PathRejection>,
 ) -> Result<Response, Problem> {
-    let receipt = api.intake.position(&named(ticket)?, &peer).await?;
+    let receipt = api.intake.position(&named(ticket)?, &reporter).await?;
     let body = json!({ "source": receipt.source, "acknowledged": receipt.last_sequence });
     Ok(Json(body).into_response())
 }
@@ -85,8 +81,7 @@ async fn position(
 async fn store(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    Extension(caller): Extension<Arc<Caller>>,
-    Extension(peer): Extension<PeerName>,
+    Extension(reporter): Extension<Reporter>,
     ticket: Result<Path<TicketText>, PathRejection>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -95,7 +90,7 @@ async fn store(
     json::check_media_type(&headers, "application/json")?;
     let max_entries = api.limits.max_batch_entries as usize;
     // Megabytes of text would keep other requests of this thread waiting.
-    let reading = tokio::task::spawn_blocking(move || read(&body, max_entries, &caller));
+    let reading = tokio::task::spawn_blocking(move || read(&body, max_entries));
     let batch = reading.await.map_err(|_| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -105,7 +100,7 @@ async fn store(
     let ticket = named(ticket)?;
     begun.note();
     let acknowledged = if batch.entries.is_empty() {
-        let known = api.intake.position(&ticket, &peer).await?.last_sequence;
+        let known = api.intake.position(&ticket, &reporter).await?.last_sequence;
         if batch.first_sequence > known.saturating_add(1) {
             return Err(NotTaken::from(ReportError::SequenceGap {
                 first: batch.first_sequence,
@@ -116,7 +111,7 @@ async fn store(
         known
     } else {
         let encoded = batch.encode_to_vec().into();
-        api.intake.store(&ticket, &peer, encoded).await?.last_sequence
+        api.intake.store(&ticket, &reporter, encoded).await?.last_sequence
     };
     Ok(Json(json!({ "acknowledged": acknowledged })).into_response())
 }
@@ -124,11 +119,11 @@ async fn store(
 async fn close(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    Extension(peer): Extension<PeerName>,
+    Extension(reporter): Extension<Reporter>,
     ticket: Result<Path<TicketText>, PathRejection>,
 ) -> Result<StatusCode, Problem> {
     begun.note();
-    api.intake.close(&named(ticket)?, &peer).await?;
+    api.intake.close(&named(ticket)?, &reporter).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -189,8 +184,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 }
 
-/// The batch, if all of it is the caller's business.
-fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, Problem> {
+fn read(body: &[u8], max_entries: usize) -> Result<v1::Batch, Problem> {
     let Batch {
         first_sequence,
         entries,
@@ -208,9 +202,7 @@ fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, P
     }
     let entries = entries.kept.into_iter().enumerate().map(|(index, text)| {
         let place = format!("entries[{index}]");
-        let entry = entry::read(text, &place)?;
-        check_scope(&entry, caller).map_err(|problem| problem.within(&place))?;
-        Ok(entry)
+        Ok(entry::read(text, &place)?)
     });
     Ok(v1::Batch {
         first_sequence,
@@ -218,35 +210,16 @@ fn read(body: &[u8], max_entries: usize, caller: &Caller) -> Result<v1::Batch, P
     })
 }
 
-/// A credential that is bound to issuers says nothing of others' principals. Counts and gaps are about nobody.
-fn check_scope(entry: &v1::Entry, caller: &Caller) -> Result<(), Problem> {
-    use credence_wire::v1::entry::Entry;
-    let principal = match &entry.entry {
-        Some(Entry::Event(event)) => &event.principal,
-        Some(Entry::Chain(chain)) => &chain.principal,
-        Some(Entry::Aggregate(_) | Entry::Gap(_)) | None => return Ok(()),
-    };
-    let covered = match principal {
-        Some(principal) => caller.covers(&principal.issuer),
-        None => caller.covers_everything(),
-    };
-    if covered {
-        return Ok(());
-    }
-    let detail = format!(
-        "the credential {:?} is bound to issuers (access: issuers), and reports decisions about their principals only",
-        caller.name
-    );
-    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
-}
-
 impl From<NotTaken> for Problem {
     fn from(error: NotTaken) -> Self {
         let detail = error.to_string();
         match error {
             NotTaken::NoSuchSource => Self::new(StatusCode::NOT_FOUND, detail),
-            NotTaken::TooManySources => Self::unavailable(detail, WAIT_FOR_A_PLACE),
+            NotTaken::TooManySources(_) => Self::unavailable(detail, WAIT_FOR_A_PLACE),
             NotTaken::NoRoom => Self::unavailable(detail, WAIT_FOR_ANOTHER_REQUEST),
+            NotTaken::Batch(IngestError::OtherIssuer { index, .. }) => Self::new(StatusCode::FORBIDDEN, detail)
+                .challenge("Bearer error=\"insufficient_scope\"")
+                .within(&format!("entries[{}]", index.saturating_sub(1))),
             NotTaken::Batch(IngestError::TooLarge { .. }) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             NotTaken::Batch(_) => Self::new(StatusCode::BAD_REQUEST, detail),
             NotTaken::Report(error) => match error {

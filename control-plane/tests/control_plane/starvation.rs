@@ -1,0 +1,392 @@
+//! For each limit that clients share: one credential, from two addresses, takes all that it can get; another credential
+//! and a probe are served all the same.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use credence_control_plane::{Config, PortTls, Role, TokenSettings};
+use credence_wire::v1;
+use credence_wire::v1::watch_response::Message as WatchAnswer;
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tonic::transport::Channel;
+
+use super::certificates::{Authority, Certificate};
+use super::harness::{Place, Reporter, Server, TOKEN, Watcher, raise};
+
+/// The addresses that take all they can get.
+const GREEDY: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 3]];
+/// Where somebody else is.
+const ELSEWHERE: [u8; 4] = [127, 0, 0, 4];
+/// Places of the limit under test.
+const PLACES: usize = 8;
+
+async fn start(place: &Place, change: impl FnOnce(&mut Config)) -> Server {
+    place
+        .start_with(|config| {
+            config.settings.access.tokens = ["weak", "other"].map(everything).to_vec();
+            config.probe_address = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+            change(config);
+        })
+        .await
+}
+
+fn everything(name: &str) -> TokenSettings {
+    TokenSettings {
+        name: name.to_owned(),
+        sha256: Sha256::digest(name).into(),
+        roles: vec![Role::Filter, Role::Watcher, Role::Auditor, Role::Reporter, Role::Revoker],
+        issuers: None,
+        expires: None,
+    }
+}
+
+#[tokio::test]
+async fn watch_streams() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_subscribers = PLACES).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        let channel = channel_from(&server, address).await;
+        for _ in 0..PLACES {
+            held.extend(watch(&server, channel.clone(), "weak").await);
+        }
+    }
+    assert!(!held.is_empty());
+    let channel = channel_from(&server, ELSEWHERE).await;
+    assert!(watch(&server, channel, "other").await.is_some(), "{} are taken", held.len());
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn audit_sources() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_sources = PLACES).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        let channel = channel_from(&server, address).await;
+        for _ in 0..PLACES {
+            held.extend(report(&server, channel.clone(), "weak").await);
+        }
+    }
+    assert!(!held.is_empty());
+    let channel = channel_from(&server, ELSEWHERE).await;
+    assert!(report(&server, channel, "other").await.is_some(), "{} are taken", held.len());
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn audit_sources_over_http() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_sources = PLACES).await;
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            begin_source(&server, address, "weak").await;
+        }
+    }
+    assert_eq!(begin_source(&server, ELSEWHERE, "other").await, 201);
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn event_streams() {
+    follows(|config| config.limits.max_http_subscribers = PLACES, "/v1/revocations/stream").await;
+}
+
+#[tokio::test]
+async fn evidence_streams() {
+    follows(|config| config.limits.max_audit_subscribers = PLACES, "/v1/audit/stream").await;
+}
+
+async fn follows(change: impl FnOnce(&mut Config), path: &str) {
+    let place = Place::new();
+    let server = start(&place, change).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            held.push(get(&server, address, "weak", path).await);
+        }
+    }
+    let (status, _other) = get(&server, ELSEWHERE, "other", path).await;
+    assert_eq!(status, 200);
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn http_connections_of_strangers() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_connections = PLACES).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            held.extend(half_a_request(&server, address, "").await);
+        }
+    }
+    let (status, _) = get(&server, ELSEWHERE, "other", "/v1/audit/events").await;
+    assert_eq!(status, 200);
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn http_connections_of_one_credential() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_connections = PLACES).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            held.push(get(&server, address, "weak", "/v1/audit/events").await);
+        }
+    }
+    let (status, _) = get(&server, ELSEWHERE, "other", "/v1/audit/events").await;
+    assert_eq!(status, 200);
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn grpc_connections() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_connections = PLACES).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            if let Some(mut stream) = connect(server.running.grpc_address(), address).await {
+                let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+                held.push(stream);
+            }
+        }
+    }
+    let channel = channel_from(&server, ELSEWHERE).await;
+    assert!(watch(&server, channel, "other").await.is_some());
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn http_connections_of_more_strangers_than_there_are_places() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_connections = PLACES).await;
+    let mut held = Vec::new();
+    for last in 10..10 + 3 * PLACES as u8 {
+        held.extend(half_a_request(&server, [127, 0, 0, last], "").await);
+    }
+    let (status, _) = get(&server, ELSEWHERE, "other", "/v1/audit/events").await;
+    assert_eq!(status, 200);
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn a_connection_with_a_credential_makes_no_room_for_strangers() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_connections = PLACES).await;
+    let (status, mut proven) = get(&server, ELSEWHERE, "other", "/v1/audit/events").await;
+    assert_eq!(status, 200);
+    let mut held = Vec::new();
+    for last in 10..10 + 3 * PLACES as u8 {
+        held.extend(half_a_request(&server, [127, 0, 0, last], "").await);
+    }
+    let stream = proven.as_mut().unwrap();
+    let again = b"GET /v1/audit/events?limit=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer other\r\n\r\n";
+    stream.write_all(again).await.unwrap();
+    let mut answers = Vec::new();
+    let read = async {
+        // Behind the first answer's body comes the second answer, to a limit that cannot be.
+        while !String::from_utf8_lossy(&answers).contains("HTTP/1.1 400") {
+            assert!(stream.read_buf(&mut answers).await.unwrap() > 0, "it was closed");
+        }
+    };
+    in_time(read).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stranger_who_sends_no_whole_request_in_time_is_closed() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.hello_timeout = Duration::from_millis(300)).await;
+    let mut stream = half_a_request(&server, ELSEWHERE, "").await.unwrap();
+    let mut rest = Vec::new();
+    assert!(in_time(stream.read_to_end(&mut rest)).await.is_some());
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn request_bodies() {
+    const UNIT: usize = 1024;
+    unfinished_bodies("request_bodies", |config| config.limits.body_bytes = PLACES * UNIT, UNIT).await;
+}
+
+#[tokio::test]
+async fn calls() {
+    unfinished_bodies("calls", |config| config.limits.max_calls = PLACES, 1).await;
+}
+
+/// The clients send the heads of requests, and never the bodies.
+async fn unfinished_bodies(limit: &str, change: impl FnOnce(&mut Config), bytes: usize) {
+    let place = Place::new();
+    let server = start(&place, change).await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            let mut stream = connect(server.running.http_address(), address).await.unwrap();
+            let head = format!(
+                "POST /v1/revocations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer weak\r\nContent-Type: \
+                 application/json\r\nContent-Length: {bytes}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            held.push(stream);
+        }
+    }
+    // Each address has its share, and of the credential nothing is left.
+    server
+        .wait_for(&format!("credence_shared_limit_held{{limit=\"{limit}\"}} {}", PLACES / 2))
+        .await;
+    let body = format!("{:1$}", raise("alice").to_string(), bytes);
+    let request = format!(
+        "POST /v1/revocations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer other\r\nContent-Type: \
+         application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    assert_eq!(exchange(&server, ELSEWHERE, &request).await.0, 200);
+    assert_probed(&server).await;
+}
+
+#[tokio::test]
+async fn tls_handshakes() {
+    let place = Place::new();
+    let authority = Authority::new("control planes");
+    let Certificate { certificate, key } = authority.issue("DNS:localhost");
+    let server = start(&place, |config| {
+        config.limits.max_connections = PLACES;
+        config.settings.tls.http = Some(PortTls {
+            certificate,
+            key,
+            client_ca: None,
+        });
+    })
+    .await;
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            if let Some(mut stream) = connect(server.running.http_address(), address).await {
+                // The beginning of a ClientHello.
+                let _ = stream.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00]).await;
+                held.push(stream);
+            }
+        }
+    }
+    let mut stream = connect(server.running.http_address(), ELSEWHERE).await.unwrap();
+    let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await;
+    // Its handshake is answered, by an alert: what it sends is no TLS.
+    let mut alert = [0; 1];
+    assert!(in_time(stream.read_exact(&mut alert)).await.is_some_and(|read| read.is_ok()));
+    assert_eq!(probe(&server).await, 200);
+}
+
+#[tokio::test]
+async fn every_limit_that_clients_share_is_tried_here() {
+    let place = Place::new();
+    let server = start(&place, |_| {}).await;
+    let metrics = server.get("/metrics", &[]).await.text;
+    let mut limits: Vec<_> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("credence_shared_limit_size{limit=\"")?.split_once('"'))
+        .map(|(limit, _)| limit)
+        .collect();
+    limits.sort_unstable();
+    // Those for probes are taken in none of these tests, and left in all of them.
+    let tried = [
+        "audit_sources",
+        "calls",
+        "event_streams",
+        "evidence_streams",
+        "grpc_connections",
+        "http_connections",
+        "probe_connections",
+        "request_bodies",
+        "watch_streams",
+    ];
+    assert_eq!(limits, tried);
+}
+
+/// Both ports answer a probe.
+async fn assert_probed(server: &Server) {
+    assert_eq!(probe(server).await, 200, "on the port for probes");
+    let (status, _) = get(server, ELSEWHERE, TOKEN, "/healthz").await;
+    assert_eq!(status, 200, "on the port of the HTTP API");
+}
+
+async fn probe(server: &Server) -> u16 {
+    let request = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
+    exchange_at(server.running.probe_address().unwrap(), ELSEWHERE, request)
+        .await
+        .0
+}
+
+async fn watch(server: &Server, channel: Channel, token: &str) -> Option<Watcher> {
+    let opened = in_time(server.watch_on(channel, Some(&format!("Bearer {token}")))).await?;
+    let mut watcher = opened.ok()?;
+    watcher.hello(&server.log_id(), None).await;
+    match watcher.next().await {
+        Ok(WatchAnswer::Welcome(_)) => Some(watcher),
+        _ => None,
+    }
+}
+
+async fn report(server: &Server, channel: Channel, token: &str) -> Option<(Reporter, v1::ReportWelcome)> {
+    in_time(server.report_on(channel, Some(&format!("Bearer {token}")), None))
+        .await?
+        .ok()
+}
+
+async fn channel_from(server: &Server, address: [u8; 4]) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{}", server.running.grpc_address())).unwrap();
+    let endpoint = endpoint.local_address(Some(IpAddr::from(address)));
+    in_time(endpoint.connect()).await.expect("no connection in time").unwrap()
+}
+
+async fn begin_source(server: &Server, address: [u8; 4], token: &str) -> u16 {
+    let request = format!(
+        "POST /v1/audit/sources HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: \
+         application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
+    exchange(server, address, &request).await.0
+}
+
+/// The status, and the connection on which the answer may go on.
+async fn get(server: &Server, address: [u8; 4], token: &str, path: &str) -> (u16, Option<TcpStream>) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+    exchange(server, address, &request).await
+}
+
+/// A status of 0 if nothing is answered in time.
+async fn exchange(server: &Server, address: [u8; 4], request: &str) -> (u16, Option<TcpStream>) {
+    exchange_at(server.running.http_address(), address, request).await
+}
+
+async fn exchange_at(to: SocketAddr, address: [u8; 4], request: &str) -> (u16, Option<TcpStream>) {
+    let exchanged = async {
+        let mut stream = connect(to, address).await?;
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.ok()?;
+        let status = std::str::from_utf8(&head).ok()?.strip_prefix("HTTP/1.1 ")?.parse().ok()?;
+        Some((status, Some(stream)))
+    };
+    in_time(exchanged).await.flatten().unwrap_or((0, None))
+}
+
+/// A request whose head never ends.
+async fn half_a_request(server: &Server, address: [u8; 4], headers: &str) -> Option<TcpStream> {
+    let mut stream = connect(server.running.http_address(), address).await?;
+    let begun = format!("GET /healthz HTTP/1.1\r\nHost: x\r\n{headers}X-Slow: ");
+    stream.write_all(begun.as_bytes()).await.ok()?;
+    Some(stream)
+}
+
+async fn connect(to: SocketAddr, from: [u8; 4]) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    socket.connect(to).await.ok()
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(Duration::from_secs(5), work).await.ok()
+}
