@@ -244,6 +244,9 @@ prepare_oracles-spring() {
         mvn --quiet --batch-mode --file "$2/pom.xml" "-P$version" "-Dtarget=$1/$version" \
             compile dependency:copy-dependencies || cannot_prepare "Spring MVC and Tomcat ($version)"
     done
+    # Maven pins versions, not content.
+    (cd "$1" && sha256sum --check --quiet "$2/jars.sha256") ||
+        fail "a downloaded jar is not the pinned one (its digest differs from $2/jars.sha256)"
 }
 
 # The programs are the distribution's, and the files run where they are.

@@ -1,6 +1,6 @@
 //! Requests made from ordinary ones and tricks that some server, framework or proxy has fallen for.
 //!
-//! A request is an ordinary one ([`ORDINARY`]) with up to four tricks. Each trick has a seed of its own, so that it stays the
+//! A request is an ordinary one ([`ORDINARY`]), or one that has passed a filter before, with up to four tricks. Each trick has a seed of its own, so that it stays the
 //! same when others are left out to find the shortest form of a disagreement.
 
 use super::judge::FORGED;
@@ -35,6 +35,7 @@ pub struct Ordinary {
     query: Option<&'static str>,
     host: &'static str,
     headers: &'static [(&'static str, &'static str)],
+    trailers: &'static [(&'static str, &'static str)],
     /// The handler that answers.
     pub handler: &'static str,
     /// Whether it needs the delegation.
@@ -48,6 +49,7 @@ const fn ordinary(method: &'static str, path: &'static str, handler: &'static st
         query: None,
         host: HOST,
         headers: &[],
+        trailers: &[],
         handler,
         protected,
     }
@@ -114,19 +116,115 @@ pub const ORDINARY: &[Ordinary] = &[
     },
 ];
 
+/// What once passed the filter and was another request to some service. Each is sent to every service, with a delegation
+/// and without.
+const KNOWN: &[Ordinary] = &[
+    // Names of headers.
+    Ordinary {
+        headers: &[("x.delegation.subject", FORGED)],
+        ..ordinary("GET", "/public", "public", false)
+    },
+    Ordinary {
+        headers: &[("x-tenant", "acme"), ("x.tenant", "evil")],
+        ..ordinary("GET", "/tenant", "tenant", true)
+    },
+    Ordinary {
+        headers: &[("x.stage", "beta")],
+        ..ordinary("GET", "/preview", "preview", false)
+    },
+    Ordinary {
+        headers: &[("x.http.method.override", "POST")],
+        ..ordinary("GET", "/orders", "list_orders", false)
+    },
+    Ordinary {
+        headers: &[("x!original!url", "/admin/users")],
+        ..ordinary("GET", "/public", "public", false)
+    },
+    // Trailers.
+    Ordinary {
+        headers: &[("x-tenant", "acme")],
+        trailers: &[
+            ("x-tenant", "evil"),
+            ("x-http-method-override", "GET"),
+            ("x.delegation.subject", FORGED),
+        ],
+        ..ordinary("POST", "/orders", "create_order", true)
+    },
+    // Methods.
+    Ordinary {
+        headers: &[("x-tenant", "acme")],
+        ..ordinary("post", "/orders", "create_order", true)
+    },
+    ordinary("Purge", "/cache", "cache", true),
+    // Hosts.
+    site("shop.example:80"),
+    site("shop.example."),
+    site("shop.example:"),
+    site("SHOP.example:443"),
+    site("admin.example:80"),
+    site("admin.example."),
+    site("admin.example:"),
+    // Names of query members.
+    export("[full]=1"),
+    export("full[export=1"),
+    export("full.export=1"),
+    export("full%20export=1"),
+    export("%20full=1"),
+    export("full%00=1"),
+    export("full]=1"),
+    // Paths.
+    ordinary("GET", "/ADMIN/USERS", "admin_users", true),
+    ordinary("GET", "/admin/Users", "admin_users", true),
+    ordinary("GET", "/Tenant", "tenant", true),
+    ordinary("GET", "/tenant/", "tenant", true),
+    ordinary("GET", "/tenant.json", "tenant", true),
+    ordinary("GET", "/tenant.json/", "tenant", true),
+    ordinary("GET", "/tenant.", "tenant", true),
+    ordinary("GET", "/tenant.tar.gz", "tenant", true),
+    ordinary("GET", "/tenant.longerthaneight", "tenant", true),
+    ordinary("GET", "/tenant.a-b", "tenant", true),
+];
+
+const fn site(host: &'static str) -> Ordinary {
+    Ordinary {
+        host,
+        ..ordinary("GET", "/site", "site", true)
+    }
+}
+
+const fn export(query: &'static str) -> Ordinary {
+    Ordinary {
+        query: Some(query),
+        ..ordinary("GET", "/export", "export", true)
+    }
+}
+
+/// How many requests there are to begin with: the ordinary ones, and then the known ones.
+pub(crate) const BASES: usize = ORDINARY.len() + KNOWN.len();
+
+fn base(place: usize) -> &'static Ordinary {
+    match place.checked_sub(ORDINARY.len()) {
+        None => &ORDINARY[place],
+        Some(place) => &KNOWN[place],
+    }
+}
+
 impl Ordinary {
     /// The request itself.
     pub fn draft(&self) -> Draft {
-        let headers = self.headers.iter();
+        let owned = |fields: &[(&str, &str)]| {
+            let fields = fields.iter();
+            fields
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect()
+        };
         Draft {
             method: self.method.to_owned(),
             path: self.path.to_owned(),
             query: self.query.map(str::to_owned),
             host: self.host.to_owned(),
-            headers: headers
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
-            trailers: Vec::new(),
+            headers: owned(self.headers),
+            trailers: owned(self.trailers),
             body: None,
             absolute: false,
         }
@@ -183,21 +281,23 @@ const KINDS: &[Kind] = &[
     Kind::Absolute,
 ];
 
-/// An ordinary request's place in [`ORDINARY`], and tricks.
+/// The place of what to begin with, below [`BASES`], and tricks.
 pub(crate) fn generate(random: &mut Random) -> (usize, Vec<Trick>) {
-    let ordinary = random.below(ORDINARY.len());
+    // Mostly ordinary ones: the others are refused as they are.
+    let bases = if random.once_in(8) { BASES } else { ORDINARY.len() };
+    let base = random.below(bases);
     // Mostly one: two at a time hide each other, as each may be refused.
     let count = random.pick(&[0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 4]);
     let trick = |random: &mut Random| Trick {
         kind: random.pick(KINDS),
         seed: random.next(),
     };
-    (ordinary, (0..count).map(|_| trick(random)).collect())
+    (base, (0..count).map(|_| trick(random)).collect())
 }
 
-/// The ordinary request with these tricks.
-pub(crate) fn draft(ordinary: usize, tricks: &[Trick]) -> Draft {
-    let mut draft = ORDINARY[ordinary].draft();
+/// What is at that place, with these tricks.
+pub(crate) fn draft(place: usize, tricks: &[Trick]) -> Draft {
+    let mut draft = base(place).draft();
     for trick in tricks {
         trick.apply(&mut draft);
     }
@@ -333,7 +433,12 @@ const NAMES: &[&str] = &[
     "x-forwarded-prefix",
     "x-forwarded-server",
     "x-forwarded-proto",
+    "x-forwarded-uri",
+    "x-forwarded-method",
+    "x-original-uri",
+    "x-original-method",
     "x-original-host",
+    "x-real-host",
     "x-host",
     "x-http-host",
     "forwarded",
@@ -352,10 +457,16 @@ fn value_for(name: &str, random: &mut Random) -> String {
     let values: &[&str] = match fold.to_ascii_lowercase().as_str() {
         "x-tenant" => &["evil", "acme", "", "evil, acme"],
         "x-stage" => &["evil", "beta", "", "1"],
-        "x-http-method-override" | "x-http-method" | "x-method-override" => &["POST", "PURGE", "DELETE", "post"],
-        "x-original-url" | "x-rewrite-url" | "path-info" => &["/admin/users", "/files/evil", "/orders"],
+        "x-http-method-override"
+        | "x-http-method"
+        | "x-method-override"
+        | "x-forwarded-method"
+        | "x-original-method" => &["POST", "PURGE", "DELETE", "post"],
+        "x-original-url" | "x-rewrite-url" | "path-info" | "x-forwarded-uri" | "x-original-uri" => {
+            &["/admin/users", "/files/evil", "/orders"]
+        }
         "script-name" | "x-script-name" | "x-forwarded-prefix" => &["/public", "/files", "/x"],
-        "x-forwarded-host" | "x-original-host" | "x-host" | "x-http-host" | "x-forwarded-server" => {
+        "x-forwarded-host" | "x-original-host" | "x-host" | "x-http-host" | "x-real-host" | "x-forwarded-server" => {
             &["shop.example", "admin.example", "evil.example"]
         }
         "forwarded" => &[

@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use http::HeaderName;
+use http::uri::Authority;
 use serde::Serialize;
 
 use super::generator::{self, Draft, ORDINARY, Trick};
@@ -99,6 +101,7 @@ pub fn run(services: &Services, plan: Plan) -> Result<Report, Failure> {
         let round = Round::start(services, plan)?;
         if report.controls == 0 {
             round.check_controls(&mut report);
+            report.take(round.send_known(), &mut found);
         }
         let first = report.requests;
         let last = plan.requests.min(first.saturating_add(ROUND));
@@ -201,7 +204,8 @@ struct Trial {
     reached: usize,
     http2: bool,
     brings: Brings,
-    ordinary: usize,
+    /// What it begins with, below [`generator::BASES`].
+    base: usize,
     tricks: Vec<Trick>,
 }
 
@@ -278,7 +282,7 @@ impl<'a> Round<'a> {
             } else {
                 Brings::Nothing
             },
-            ordinary,
+            base: ordinary,
             tricks: Vec::new(),
         };
         report.controls += 1;
@@ -302,6 +306,33 @@ impl<'a> Round<'a> {
             self.services.reached[reached].cluster,
             self.show(&trial)
         ));
+    }
+
+    /// Sends what has passed a filter before to every service, in both protocols, with a delegation and without.
+    fn send_known(&self) -> Tally {
+        let mut connections = Connections::new(self);
+        let mut tally = Tally::default();
+        for reached in 0..self.services.reached.len() {
+            for base in ORDINARY.len()..generator::BASES {
+                for (http2, front, brings) in [
+                    (false, 0, Brings::Nothing),
+                    (false, 1, Brings::Narrow),
+                    (true, 0, Brings::Narrow),
+                    (true, 1, Brings::Nothing),
+                ] {
+                    let trial = Trial {
+                        front,
+                        reached,
+                        http2,
+                        brings,
+                        base,
+                        tricks: Vec::new(),
+                    };
+                    self.try_trial(trial, &mut connections, &mut tally);
+                }
+            }
+        }
+        tally
     }
 
     fn send_all(&self, numbers: std::ops::Range<u64>, deadline: Instant) -> Result<Tally, Failure> {
@@ -336,13 +367,13 @@ impl<'a> Round<'a> {
     }
 
     fn try_one(&self, number: u64, connections: &mut Connections<'_>, tally: &mut Tally) {
-        let trial = self.trial(number);
+        self.try_trial(self.trial(number), connections, tally);
+    }
+
+    fn try_trial(&self, trial: Trial, connections: &mut Connections<'_>, tally: &mut Tally) {
         tally.requests += 1;
         match self.outcome(connections, &trial) {
-            Err(failure) => {
-                eprintln!("UNANSWERED {failure}: {}", self.show(&trial));
-                tally.unanswered += 1;
-            }
+            Err(_) => tally.unanswered += 1,
             Ok(Outcome::Denied(reason)) => *tally.denied.entry(reason).or_default() += 1,
             Ok(Outcome::Refused(..)) => tally.refused_elsewhere += 1,
             Ok(Outcome::Arrived(reading, nonce)) => {
@@ -374,21 +405,21 @@ impl<'a> Round<'a> {
 
     fn trial(&self, number: u64) -> Trial {
         let random = &mut Random::new(self.plan.seed, number.wrapping_add(1));
-        let (ordinary, tricks) = generator::generate(random);
+        let (base, tricks) = generator::generate(random);
         let brings = random.pick(&[Brings::Nothing, Brings::Nothing, Brings::Narrow, Brings::Broad]);
         Trial {
             front: random.below(self.fronts.len()),
             reached: random.below(self.services.reached.len()),
             http2: random.once_in(2),
             brings,
-            ordinary,
+            base,
             tricks,
         }
     }
 
     fn outcome(&self, connections: &mut Connections<'_>, trial: &Trial) -> Result<Outcome, Failure> {
         let nonce = self.nonce.fetch_add(1, Ordering::Relaxed).to_string();
-        let draft = generator::draft(trial.ordinary, &trial.tricks);
+        let draft = generator::draft(trial.base, &trial.tricks);
         let front = &self.fronts[trial.front];
         let mut request = Request::new(&draft.method, &target(&draft, trial.http2))
             .without("host")
@@ -481,7 +512,7 @@ impl<'a> Round<'a> {
 
     /// As a command line; `$NARROW` and `$BROAD` stand for delegations of what [`policy`] names so.
     fn show(&self, trial: &Trial) -> String {
-        let draft = generator::draft(trial.ordinary, &trial.tricks);
+        let draft = generator::draft(trial.base, &trial.tricks);
         let mut line = format!(
             "    curl {} --path-as-is -X '{}' -H 'host: {}'",
             if trial.http2 {
@@ -597,7 +628,9 @@ impl<'r> Connections<'r> {
             body
         });
         // What cannot be written in HTTP/2 is sent in HTTP/1.1.
-        if trial.http2 && Http2::can_send(&request) {
+        let is_name = |(name, _): &(String, String)| name.parse::<HeaderName>().is_ok();
+        let fits = draft.host.parse::<Authority>().is_ok() && draft.trailers.iter().all(is_name);
+        if trial.http2 && fits && Http2::can_send(&request) {
             return self.send_in_http2(trial, draft, &request.trailing(body.unwrap_or_default()), ingress);
         }
         let place = &mut self.http1[trial.front];
@@ -648,7 +681,12 @@ impl<'r> Connections<'r> {
         } else {
             let trailers = draft.trailers.iter();
             let trailers: Vec<_> = trailers.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            client.send_with_trailers(request, &trailers)
+            client.open(request).and_then(|mut exchange| {
+                // The filter may have denied it at the headers, which ends the stream: the reply will tell.
+                let _ = exchange.send_part(request.body(), false);
+                let _ = exchange.send_trailers(&trailers);
+                exchange.finish()
+            })
         };
         if reply.is_ok() {
             *place = Some(client);

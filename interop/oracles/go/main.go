@@ -97,13 +97,24 @@ func withServeMux() http.Handler {
 	return mux
 }
 
+// withFormat takes `/orders.json` for `/orders`, but leaves the names of files as they are.
+func withFormat(next http.Handler) http.Handler {
+	cut := middleware.URLFormat(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/files/") {
+			next.ServeHTTP(w, r)
+		} else {
+			cut.ServeHTTP(w, r)
+		}
+	})
+}
+
 func withChi() http.Handler {
 	for _, method := range []string{"PURGE", "PROPFIND"} {
 		chi.RegisterMethod(method)
 	}
 	router := chi.NewRouter()
-	// `/orders/` and `/orders.json` are `/orders` to these.
-	router.Use(middleware.StripSlashes, middleware.URLFormat, middleware.GetHead)
+	router.Use(middleware.StripSlashes, withFormat, middleware.GetHead)
 	serve := func(handler string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			captures := map[string]string{}

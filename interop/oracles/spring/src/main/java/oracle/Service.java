@@ -32,6 +32,8 @@ public final class Service {
     static final String ORACLE = System.getenv("ORACLE");
     static final String VERSION = "Spring MVC " + SpringVersion.getVersion() + ", " + ServerInfo.getServerInfo();
 
+    static final String TRAILERS = "x-tenant,x-stage,x-http-method-override,x-forwarded-host,x-delegation-subject,x-delegation-tool";
+
     public static void main(String[] arguments) throws Exception {
         Tomcat tomcat = new Tomcat();
         File folder = new File(arguments[1]);
@@ -39,6 +41,7 @@ public final class Service {
         tomcat.setPort(Integer.parseInt(arguments[0]));
         tomcat.getConnector().setProperty("address", "127.0.0.1");
         tomcat.getConnector().setProperty("relaxedQueryChars", "[]{}|^`\"<>\\");
+        tomcat.getConnector().setProperty("allowedTrailerHeaders", TRAILERS);
         Context context = tomcat.addContext("", folder.getPath());
 
         // X-Forwarded-Host, X-Forwarded-Prefix and Forwarded are believed, as behind a proxy.
@@ -91,7 +94,8 @@ public final class Service {
         @RequestMapping("/export")
         String export(WebRequest request) { return answer("export", request, null); }
 
-        @RequestMapping("/files/{name}")
+        /** All of the segment: by `{name}` alone, Spring 5 would leave what follows a dot to the suffix. */
+        @RequestMapping("/files/{name:.+}")
         String file(@PathVariable("name") String name, WebRequest request) { return answer("file", request, name); }
 
         @RequestMapping("/tenant")
