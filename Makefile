@@ -17,8 +17,11 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # Which benchmark `make bench` runs: the name behind loadtest/bench-.
 BENCH ?= filter
 
+# How long `make soak-oracles` sends requests.
+SECONDS ?= 600
+
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-token soak fuzz clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-token soak soak-oracles fuzz clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -171,6 +174,9 @@ soak: build wasm envoy ## Run the long tests, those marked #[ignore]
 	@scripts/soak.sh
 	@echo "==> Building the filter twice"
 	@scripts/check-reproducible.sh
+
+soak-oracles: build wasm envoy ## Send generated requests through the filter to real services: make soak-oracles SECONDS=600, or with SEED=1
+	@cargo run --locked --release -p credence-e2e --bin soak-oracles -- $(SECONDS) $(SEED)
 
 fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or make fuzz FUZZ_TARGET=chain
 	@scripts/fuzz.sh

@@ -3,7 +3,8 @@
 # libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
 # for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
 # (evidence), what Kubernetes and Helm check manifests with (kubernetes), kubectl and helm with a stand-in for a cluster
-# (cluster), a client for registries of images (oci) and how Istio's agent fetches modules (fetch), and Istio itself (istio).
+# (cluster), a client for registries of images (oci) and how Istio's agent fetches modules (fetch), Istio itself (istio), and
+# the services of interop/oracles (oracles-node, oracles-python, oracles-go, oracles-spring, oracles-php).
 # For each asked for it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
@@ -33,7 +34,7 @@ prepare() {
         mkdir -p "$TOOLS"
         scratch=$(mktemp -d "$TOOLS/preparing-$language.XXXXXX")
         trap 'rm -rf "$scratch"' EXIT
-        "prepare_$language" "$scratch" "$ROOT/interop/$language" >&2
+        "prepare_$language" "$scratch" "$(sources "$language")" >&2
         touch "$scratch/complete"
         chmod 755 "$scratch"
         # Last and in one step: what stands at this path is always whole. Whoever prepares the same at the same time is
@@ -49,9 +50,12 @@ prepare() {
     echo "ready $language $home"
 }
 
+# sources LANGUAGE: the folder with its files; that of oracles-node is interop/oracles/node.
+sources() { echo "$ROOT/interop/${1/oracles-/oracles/}"; }
+
 # digest LANGUAGE TOOLCHAIN: of all that goes into what is prepared. Python's programs do not, they run where they are.
 digest() (
-    cd "$ROOT/interop/$1"
+    cd "$(sources "$1")"
     {
         find . -type f -not -path '*/node_modules/*' -not -name '*.py' -not -name '*.pyc' -print0 |
             LC_ALL=C sort -z | xargs -0 sha256sum
@@ -105,6 +109,29 @@ toolchain_of_sse() { toolchain_of_node; }
 toolchain_of_openapi() { toolchain_of_python; }
 
 toolchain_of_evidence() { toolchain_of_python; }
+
+toolchain_of_oracles-node() { toolchain_of_node; }
+
+toolchain_of_oracles-python() { toolchain_of_python; }
+
+toolchain_of_oracles-go() { toolchain 1.25 Go go go env GOVERSION; }
+
+toolchain_of_oracles-spring() {
+    have mvn || { echo "Maven is not installed" && return "$NOT_INSTALLED"; }
+    have javac || { echo "a JDK is not installed" && return "$NOT_INSTALLED"; }
+    toolchain 17 Java java javac_version
+}
+
+javac_version() { javac -version 2>&1 | sed 's/^javac //'; }
+
+# From the distribution, which has one version of each.
+toolchain_of_oracles-php() {
+    if ! have php || ! have php-cgi || ! have lighttpd; then
+        can_install_packages || { echo "php-cli, php-cgi and lighttpd are not installed" && return "$NOT_INSTALLED"; }
+        install_packages "PHP and CGI services behind the filter" php-cli php-cgi lighttpd
+    fi
+    echo "PHP $(php -r 'echo PHP_VERSION;'), $(lighttpd -v | cut -d' ' -f1)"
+}
 
 # toolchain OLDEST NAME COMMAND VERSION_COMMAND...
 toolchain() {
@@ -202,6 +229,28 @@ prepare_istio() {
     source=$(go -C "$2" list -mod=readonly -m -f '{{.Dir}}' istio.io/istio)
     install -m 644 "$source/tools/packaging/common/envoy_bootstrap.json" "$1/envoy_bootstrap.json"
 }
+
+prepare_oracles-node() { prepare_node "$@"; }
+
+prepare_oracles-python() { prepare_python "$@"; }
+
+prepare_oracles-go() {
+    CGO_ENABLED=0 go -C "$2" build -trimpath -mod=readonly -o "$1/oracles" . || cannot_prepare "chi and net/http"
+}
+
+prepare_oracles-spring() {
+    local version
+    for version in spring5 spring6; do
+        mvn --quiet --batch-mode --file "$2/pom.xml" "-P$version" "-Dtarget=$1/$version" \
+            compile dependency:copy-dependencies || cannot_prepare "Spring MVC and Tomcat ($version)"
+    done
+    # Maven pins versions, not content.
+    (cd "$1" && sha256sum --check --quiet "$2/jars.sha256") ||
+        fail "a downloaded jar is not the pinned one (its digest differs from $2/jars.sha256)"
+}
+
+# The programs are the distribution's, and the files run where they are.
+prepare_oracles-php() { :; }
 
 cannot_prepare() {
     fail "could not prepare $*, which Credence is tested against" "Check the network and the message above."

@@ -163,6 +163,11 @@ impl Request {
         self
     }
 
+    /// The bytes after the headers.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
     /// With a JSON body.
     #[must_use]
     pub fn json(mut self, body: impl Into<Vec<u8>>) -> Self {

@@ -62,6 +62,11 @@ impl Http2 {
         self.start(request)?.finish()
     }
 
+    /// Whether the request can be written in HTTP/2: a target, host or header may be one that this client does not take.
+    pub fn can_send(request: &Request) -> bool {
+        head(request, None).is_ok()
+    }
+
     /// Sends a request and does not wait.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ mod message;
 pub mod minds;
 pub mod module;
 pub mod operator;
+pub mod oracles;
 pub mod ports;
 pub mod process;
 mod protobuf;

@@ -1,0 +1,300 @@
+//! Compares what a service read with what the filter let through.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::policy::{self, NONCE, Needed, VIRTUAL_HOST};
+use crate::audit::Decision;
+use crate::{ISSUER, Reply};
+
+/// What a service says that it received, as its framework hands it to an application.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Reading {
+    /// The framework and its server, with their versions.
+    pub version: String,
+    /// Which of the application's handlers ran.
+    pub handler: String,
+    /// What the route captured from the path, decoded.
+    pub captures: BTreeMap<String, String>,
+    /// The method.
+    pub method: String,
+    /// The host without a port; that of X-Forwarded-Host where the application believes it.
+    pub host: Option<String>,
+    /// The members of the query that the application knows.
+    pub query: BTreeMap<String, String>,
+    /// Every header under the name by which an application asks for it, in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// Likewise, where the framework has them.
+    pub trailers: BTreeMap<String, String>,
+}
+
+/// Whose authority a request brings.
+pub const SUBJECT: &str = "alice";
+
+/// What forged identities say.
+pub const FORGED: &str = "mallory";
+
+/// The names by which a request could be made another one after the fact; the filter removes them.
+const OVERRIDES: &[&str] = &[
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-forwarded-method",
+    "x-forwarded-uri",
+    "x-original-method",
+    "x-original-uri",
+    "x-forwarded-prefix",
+    "script-name",
+    "x-script-name",
+    "path-info",
+    "x-forwarded-host",
+    "x-forwarded-server",
+    "x-original-host",
+    "x-real-host",
+    "x-host",
+    "x-http-host",
+    "forwarded",
+];
+
+/// What rules read: an application that merges trailers into headers must not find them there.
+const READ_BY_RULES: &[&str] = &["x-tenant", "x-stage"];
+
+/// An allowed request whose evidence is still to be compared.
+#[derive(Debug, Clone)]
+pub struct Allowed {
+    /// Envoy's id of it.
+    pub request_id: String,
+    /// The tool.
+    pub tool: String,
+    /// The arguments as the service read them.
+    pub arguments: BTreeMap<&'static str, String>,
+}
+
+impl Reading {
+    /// The service's answer; `None` if something else answered.
+    pub fn of(reply: &Reply) -> Option<Self> {
+        serde_json::from_slice(&reply.body).ok()
+    }
+
+    /// The virtual host by which Envoy routed the request.
+    pub fn virtual_host(&self) -> Option<&str> {
+        self.headers.get(VIRTUAL_HOST).map(String::as_str)
+    }
+}
+
+/// Whether what the service read is what the filter allowed; if a delegation allowed it, what its evidence must say.
+///
+/// # Errors
+/// What differs.
+pub fn judge(reading: &Reading, nonce: &str) -> Result<Option<Allowed>, String> {
+    if reading.headers.get(NONCE).map(String::as_str) != Some(nonce) {
+        return Err("the answer is that to another request".to_owned());
+    }
+    for name in OVERRIDES {
+        if let Some(value) = reading.headers.get(*name).or_else(|| reading.trailers.get(*name)) {
+            return Err(format!("the service reads the override {name}: {value}"));
+        }
+    }
+    for (name, value) in &reading.trailers {
+        if name.starts_with(IDENTITY) || READ_BY_RULES.contains(&name.as_str()) {
+            return Err(format!("the service reads the trailer {name}: {value}"));
+        }
+    }
+    let identity: BTreeMap<&str, &str> = reading
+        .headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(IDENTITY)?, value.as_str())))
+        .collect();
+    let needed = policy::needed(reading);
+    let Some(tool) = identity.get("tool") else {
+        if let Some((name, value)) = identity.first_key_value() {
+            return Err(format!(
+                "the service reads {IDENTITY}{name}: {value}, and no delegation was used"
+            ));
+        }
+        return match needed {
+            Needed::Anything | Needed::Nothing => Ok(None),
+            Needed::Tool(tool, _) => Err(format!(
+                "the service ran {}, for which {tool} is needed, and no delegation was used",
+                reading.handler
+            )),
+        };
+    };
+    check_identity(&identity)?;
+    let expected = match needed {
+        Needed::Anything => return Ok(None),
+        Needed::Nothing => {
+            return Err(format!(
+                "the filter asked for {tool}, and the service ran {}, which needs nothing",
+                reading.handler
+            ));
+        }
+        Needed::Tool(expected, _) if expected != *tool => {
+            return Err(format!(
+                "the filter asked for {tool}, and the service ran {}, for which {expected} is needed",
+                reading.handler
+            ));
+        }
+        Needed::Tool(_, arguments) => arguments,
+    };
+    let request_id = reading.headers.get("x-request-id").cloned();
+    Ok(Some(Allowed {
+        request_id: request_id.ok_or("the request has no x-request-id")?,
+        tool: (*tool).to_owned(),
+        arguments: expected
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect(),
+    }))
+}
+
+/// Of the values that [`policy::NARROW`] grants, those that differ.
+///
+/// # Errors
+/// What differs.
+pub fn check_narrow(allowed: &Allowed) -> Result<(), String> {
+    for (name, value) in &allowed.arguments {
+        let granted = match *name {
+            "tenant" => "acme",
+            "method" => "GET",
+            "name" => "book",
+            "stage" => "beta",
+            "q" => "tea",
+            "host" if allowed.tool == "admin.host" => "admin.example",
+            "host" => "payments.example",
+            _ => continue,
+        };
+        if value != granted {
+            return Err(format!(
+                "{} is granted for {name} {granted:?} alone, and the service reads {value:?}",
+                allowed.tool
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the evidence says what the service read.
+///
+/// # Errors
+/// What differs.
+pub fn check_evidence(allowed: &Allowed, decision: &Decision) -> Result<(), String> {
+    if (decision.decision.as_str(), decision.tool.as_str()) != ("allow", allowed.tool.as_str()) {
+        return Err(format!(
+            "the service was told {}, and the evidence says {} of {}",
+            allowed.tool, decision.decision, decision.tool
+        ));
+    }
+    let recorded: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&decision.arguments)
+        .map_err(|error| format!("the evidence's arguments {:?}: {error}", decision.arguments))?;
+    let recorded: BTreeMap<&str, String> = recorded
+        .iter()
+        .map(|(name, value)| {
+            // Anything but a string is compared as it is written.
+            let text = serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned());
+            (name.as_str(), text)
+        })
+        .collect();
+    if recorded != allowed.arguments {
+        return Err(format!(
+            "{}: the filter recorded {recorded:?}, and the service reads {:?}",
+            allowed.tool, allowed.arguments
+        ));
+    }
+    Ok(())
+}
+
+const IDENTITY: &str = "x-delegation-";
+
+fn check_identity(identity: &BTreeMap<&str, &str>) -> Result<(), String> {
+    for (name, value) in identity {
+        let is_right = match *name {
+            // Values are percent-encoded.
+            "issuer" => value.replace("%3A", ":").replace("%2F", "/") == ISSUER,
+            "subject" => *value == SUBJECT,
+            "proof" => *value == "none",
+            "tool" | "id" | "agent" => !value.contains(FORGED),
+            _ => false,
+        };
+        if !is_right {
+            return Err(format!(
+                "the service reads {IDENTITY}{name}: {value}, which the filter does not say"
+            ));
+        }
+    }
+    if identity.contains_key("subject") {
+        Ok(())
+    } else {
+        Err(format!("the service reads no {IDENTITY}subject"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(handler: &str, headers: &[(&str, &str)]) -> Reading {
+        let all = [(NONCE, "1"), ("x-request-id", "id"), (VIRTUAL_HOST, "other")];
+        let headers = all.iter().chain(headers);
+        Reading {
+            version: String::new(),
+            handler: handler.to_owned(),
+            captures: BTreeMap::new(),
+            method: "GET".to_owned(),
+            host: Some("payments.example".to_owned()),
+            query: BTreeMap::new(),
+            headers: headers
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            trailers: BTreeMap::new(),
+        }
+    }
+
+    const ALICE: &[(&str, &str)] = &[
+        ("x-delegation-subject", SUBJECT),
+        ("x-delegation-tool", "tenant.read"),
+        ("x-tenant", "acme"),
+    ];
+
+    #[test]
+    fn a_protected_handler_without_a_delegation_is_a_disagreement() {
+        assert!(judge(&reading("tenant", &[]), "1").is_err());
+        assert!(judge(&reading("public", &[]), "1").is_ok());
+    }
+
+    #[test]
+    fn a_forged_identity_is_a_disagreement_with_a_delegation_and_without() {
+        let forged = [("x-delegation-subject", FORGED)];
+        assert!(judge(&reading("public", &forged), "1").is_err());
+        assert!(judge(&reading("tenant", &[ALICE, &forged].concat()), "1").is_err());
+        assert!(judge(&reading("tenant", ALICE), "1").is_ok());
+    }
+
+    #[test]
+    fn another_tool_than_that_of_the_handler_is_a_disagreement() {
+        assert!(judge(&reading("file", ALICE), "1").is_err());
+        assert!(judge(&reading("public", ALICE), "1").is_err());
+    }
+
+    #[test]
+    fn an_override_is_a_disagreement() {
+        assert!(judge(&reading("public", &[("x-http-method-override", "POST")]), "1").is_err());
+    }
+
+    #[test]
+    fn the_answer_to_another_request_is_a_disagreement() {
+        assert!(judge(&reading("public", &[]), "2").is_err());
+    }
+
+    #[test]
+    fn another_argument_than_the_granted_one_is_a_disagreement() {
+        let mut allowed = judge(&reading("tenant", ALICE), "1").unwrap().unwrap();
+        assert_eq!(check_narrow(&allowed), Ok(()));
+        allowed.arguments.insert("tenant", "evil".to_owned());
+        assert!(check_narrow(&allowed).is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! Real services behind the real filter read every generated request as the filter did.
+//!
+//! interop/oracles has the services; [`credence_e2e::oracles`] has the requests, and what must hold of each.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use credence_e2e::oracles::run::{Plan, Report, run};
+use credence_e2e::oracles::services::Services;
+
+/// Ordinary requests, what once passed a filter, and some generated ones: always the same.
+#[test]
+fn real_services_read_requests_as_the_filter_does() {
+    let report = check(Plan {
+        seed: 20,
+        requests: 6_000,
+        time: Duration::from_secs(40),
+    });
+    assert!(report.evidence_compared > 0, "{report:?}");
+}
+
+#[test]
+#[ignore = "long: make soak runs it"]
+fn real_services_read_fifty_thousand_requests_as_the_filter_does() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let report = check(Plan {
+        seed: now.as_secs(),
+        requests: 50_000,
+        time: Duration::from_secs(3_600),
+    });
+    assert!(report.requests >= 50_000, "{report:?}");
+}
+
+/// Every ordinary request arrives, and no request is read otherwise.
+fn check(plan: Plan) -> Report {
+    let services = Services::start().unwrap();
+    assert!(!services.reached.is_empty(), "no service can be had here");
+    let report = run(&services, plan).unwrap();
+    // Shown if the check fails, with what to type to see it again.
+    for finding in &report.findings {
+        eprintln!("\n{finding}");
+    }
+    eprintln!("seed {}; left out: {:?}", report.seed, report.left_out);
+    assert_eq!((report.controls_failed, report.disagreements), (0, 0));
+    report
+}

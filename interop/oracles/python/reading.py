@@ -1,0 +1,20 @@
+"""What both applications read, and how they name it."""
+
+import os
+from importlib.metadata import version
+
+# The framework and the server, such as django-uvicorn.
+ORACLE = os.environ["ORACLE"]
+VERSION = ", ".join(f"{name} {version(name)}" for name in ORACLE.split("-"))
+QUERY = ["full", "full_export", "q", "limit", "note"]
+
+
+def header_name(key):
+    """The header that an application means by a key of the environment (RFC 3875, section 4.1.18)."""
+    return key.removeprefix("HTTP_").replace("_", "-").lower()
+
+
+def split_host(host):
+    """Without a port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
