@@ -19,7 +19,7 @@ use super::clock::{Forgetting, Forgotten};
 use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
-use super::history::{Histories, History, HistoryEntry, HistoryError, Indexing};
+use super::history::{Histories, History, HistoryError, Indexing};
 use super::position::PositionProof;
 use super::promise::{Inherited, Quiet};
 use super::provenance::Provenance;
