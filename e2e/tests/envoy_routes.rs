@@ -251,7 +251,7 @@ fn a_route_of_several_clusters_is_the_one_that_was_chosen() {
 }
 
 #[test]
-fn whatever_a_request_looks_like_its_cluster_is_that_of_its_rule() {
+fn the_cluster_that_a_request_reaches_belongs_to_its_rule() {
     let hosts = [
         "shop.example",
         "SHOP.example",
