@@ -300,6 +300,77 @@ fn an_envoy_that_does_not_reload_is_warned_about() {
     }
 }
 
+/// An Envoy configuration whose connection manager has these lines.
+fn with_routes(lines: &str) -> String {
+    let envoy = envoy("failure_policy: FAIL_RELOAD", PLUGIN);
+    let lines: String = lines.lines().map(|line| format!("          {line}\n")).collect();
+    envoy.replace(
+        "          http_filters:\n",
+        &format!("{lines}          http_filters:\n"),
+    )
+}
+
+#[track_caller]
+fn assert_warned(contents: &str, warnings: &[&str]) {
+    let ran = check("envoy.yaml", contents);
+    assert_eq!((ran.code, ran.stderr.lines().count()), (0, warnings.len()), "{ran:?}");
+    for (line, warning) in ran.stderr.lines().zip(warnings) {
+        assert!(line.contains("warning: ") && line.contains(warning), "{line}");
+    }
+}
+
+#[test]
+fn an_envoy_whose_virtual_hosts_read_hosts_differently_is_warned_about() {
+    let one = "route_config: {virtual_hosts: [{name: a, domains: [a.example], routes: []}]}\n";
+    let two = "route_config:\n  virtual_hosts: [{name: a, domains: [a.example]}, {name: b, domains: ['*']}]\n";
+    let elsewhere = "rds: {route_config_name: ingress}\n";
+    let (port, dot) = ("strip_any_host_port: true", "strip_trailing_host_dot: true");
+    for routes in [one, two, elsewhere] {
+        assert_warned(
+            &with_routes(routes),
+            &[
+                "typed_config.strip_any_host_port: Envoy compares hosts with their port",
+                "typed_config.strip_trailing_host_dot: Envoy compares hosts with their trailing dot",
+            ],
+        );
+        assert_warned(&with_routes(&format!("{routes}{port}\n")), &[dot]);
+        assert_warned(&with_routes(&format!("{routes}{dot}\n")), &[port]);
+        assert_warned(&with_routes(&format!("{routes}{dot}\n{port}\n")), &[]);
+    }
+    let ignores = two.replace(
+        "route_config:\n",
+        "route_config:\n  ignore_port_in_host_matching: true\n",
+    );
+    assert_warned(&with_routes(&ignores), &[dot]);
+    // One for every host has nothing to compare.
+    assert_warned(
+        &with_routes("route_config: {virtual_hosts: [{name: a, domains: ['*'], routes: []}]}\n"),
+        &[],
+    );
+}
+
+#[test]
+fn a_prefix_that_does_not_end_at_a_segment_is_warned_about() {
+    let routes = |matches: &str| {
+        with_routes(&format!(
+            "route_config:\n  virtual_hosts:\n  - {{name: a, domains: ['*'], routes: [{{match: {{{matches}}}}}]}}\n"
+        ))
+    };
+    assert_warned(
+        &routes("prefix: /admin"),
+        &["route_config.virtual_hosts[0].routes[0].match.prefix: Envoy sends /adminx here too"],
+    );
+    for good in [
+        "prefix: /",
+        "prefix: /admin/",
+        "prefix: ''",
+        "path_separated_prefix: /admin",
+        "path: /admin",
+    ] {
+        assert_warned(&routes(good), &[]);
+    }
+}
+
 #[test]
 fn an_envoy_without_the_plugin_is_not_called_good() {
     check("envoy.yaml", "static_resources: {listeners: []}\n").failed(1, &["without Credence's filter"]);

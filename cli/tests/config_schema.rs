@@ -66,6 +66,12 @@ fn what_the_filter_loads_is_valid() {
         ),
         ("/rules/0/public", json!(false)),
         ("/rules/1/upgrade", json!(true)),
+        ("/rules/0/clusters", json!(["outbound|9000||a.example", "b"])),
+        ("/hosts", json!({"allow": ["port", "trailing_dot"]})),
+        (
+            "/paths",
+            json!({"allow": ["letter_case", "trailing_slash", "format_suffix"]}),
+        ),
     ] {
         let changed = with(pointer, value);
         let loaded = Policy::parse(changed.to_string().as_bytes());
@@ -129,6 +135,10 @@ fn mistakes_are_refused_by_the_filter_and_by_the_schema() {
         ("/rules", json!([])),
         ("/rules/0/name", json!("a b")),
         ("/rules/0/match/path", json!("v1")),
+        ("/rules/0/clusters", json!([])),
+        ("/rules/0/clusters", json!(["a b"])),
+        ("/hosts", json!({"allow": ["any"]})),
+        ("/hosts", json!({"allow": ["port", "port"]})),
         ("/rules/0/match/methods", json!([])),
         ("/rules/0/match/methods", json!(["get"])),
         ("/rules/0/match/methods", json!(["CONNECT"])),

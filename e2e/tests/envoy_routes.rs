@@ -14,6 +14,12 @@ const VIRTUAL_HOSTS: &str = r#"virtual_hosts:
                         - match: {ADMIN}
                           route: {cluster: shop-admin, prefix_rewrite: /}
                           request_headers_to_add: [{header: {key: x-cluster, value: shop-admin}}]
+                        - match: {prefix: /, headers: [{name: x-delegation-agent, present_match: true}]}
+                          route: {cluster: bank}
+                          request_headers_to_add: [{header: {key: x-cluster, value: bank}}]
+                        - match: {path: /weighted}
+                          route: {weighted_clusters: {clusters: [{name: shop, weight: 1}, {name: shop-api, weight: 1}]}}
+                          request_headers_to_add: [{header: {key: x-cluster, value: "%UPSTREAM_CLUSTER%"}}]
                         - match: {prefix: /api/}
                           route: {cluster: shop-api, prefix_rewrite: /}
                           request_headers_to_add: [{header: {key: x-cluster, value: shop-api}}]
@@ -207,8 +213,45 @@ fn a_path_that_a_prefix_route_takes_elsewhere_is_denied_where_the_rule_names_its
     );
 }
 
+/// Envoy chooses the route before the filter removes what a client made up, and again after.
 #[test]
-fn whatever_a_request_looks_like_its_cluster_is_that_of_its_rule() {
+fn a_made_up_header_that_a_route_goes_by_leads_nowhere_else() {
+    for (stack, expected) in [(literal(), Some("shop")), (loose(), None)] {
+        let forged = Request::get("/other").without("host").header("host", "shop.example");
+        let forged = forged.header("x-delegation-agent", "made-up").delegation(mint(stack));
+        let reply = stack.send(&forged).unwrap();
+        match expected {
+            Some(cluster) => assert_eq!(reached(&reply), Some((cluster.to_owned(), cluster.to_owned()))),
+            None => assert_eq!(reply.reason().as_deref(), Some("cluster_mismatch")),
+        }
+    }
+    // Any other that is removed changes nothing.
+    let forged = Request::get("/other").without("host").header("host", "shop.example");
+    let forged = forged
+        .header("x-delegation-tool", "bank")
+        .header("x-http-method", "PUT");
+    let reply = loose().send(&forged.delegation(mint(loose()))).unwrap();
+    assert_eq!(reached(&reply), Some(("shop".to_owned(), "shop".to_owned())));
+}
+
+#[test]
+fn a_route_of_several_clusters_is_the_one_that_was_chosen() {
+    let chain = mint(loose());
+    let mut outcomes: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    for _ in 0..40 {
+        let request = Request::get("/weighted").without("host").header("host", "shop.example");
+        let reply = loose().send(&request.delegation(&chain)).unwrap();
+        if let Some((rules, envoys)) = reached(&reply) {
+            assert_eq!(rules, envoys);
+        }
+        *outcomes.entry(reply.reason()).or_default() += 1;
+    }
+    let outcomes: Vec<_> = outcomes.into_keys().collect();
+    assert_eq!(outcomes, [None, Some("cluster_mismatch".to_owned())]);
+}
+
+#[test]
+fn the_cluster_that_a_request_reaches_belongs_to_its_rule() {
     let hosts = [
         "shop.example",
         "SHOP.example",

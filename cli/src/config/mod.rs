@@ -7,6 +7,7 @@ mod envoy;
 mod envoy_gateway;
 mod istio;
 mod plugins;
+mod routes;
 
 use std::io::Write;
 

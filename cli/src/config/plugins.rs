@@ -4,7 +4,7 @@ use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
 
 use super::envoy_gateway::{self, Patched};
-use super::{envoy, istio};
+use super::{envoy, istio, routes};
 use crate::yaml;
 use crate::yaml::places::{self, Places};
 
@@ -157,8 +157,15 @@ fn search(json: &Json<'_>, path: &str, patched: Patched, found: &mut Vec<Plugin>
                     found.extend(envoy_gateway::plugin(extension, &place, patched));
                 }
             } else {
+                let before = found.len();
                 for (name, value) in object.iter() {
                     search(value, &places::member(path, name), patched, found);
+                }
+                let is_manager = object.member("http_filters").is_some();
+                if let Some(plugin) = found.get_mut(before..).and_then(<[Plugin]>::first_mut)
+                    && is_manager
+                {
+                    plugin.warnings.extend(routes::remarks(object, path));
                 }
             }
         }

@@ -716,8 +716,8 @@ fn the_documented_examples_load() {
         .skip(1)
         .map(|rest| example(rest.split_once("```").unwrap().0))
         .collect();
-    let [complete, anchors, conditions] = &examples[..] else {
-        panic!("a complete configuration, the forms of trust anchors, and conditions")
+    let [complete, anchors, conditions, clusters] = &examples[..] else {
+        panic!("a complete configuration, the forms of trust anchors, conditions, and clusters")
     };
     Policy::parse(complete.to_string().as_bytes()).unwrap();
     let mut with_every_form = complete.clone();
@@ -728,6 +728,10 @@ fn the_documented_examples_load() {
     with_conditions["rules"] = conditions["rules"].clone();
     let policy = Policy::parse(with_conditions.to_string().as_bytes()).unwrap();
     assert_eq!(policy.routes.len(), 3);
+    let mut with_clusters = complete.clone();
+    with_clusters["rules"] = clusters["rules"].clone();
+    let policy = Policy::parse(with_clusters.to_string().as_bytes()).unwrap();
+    assert_eq!(policy.routes.get(1).unwrap().clusters, ["site", "site-canary"]);
 }
 
 #[allow(clippy::disallowed_types)] // our own documentation

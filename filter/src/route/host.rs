@@ -54,7 +54,8 @@ impl HostPattern {
 /// A host pattern that is neither a host name nor `*.` and one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "a host is written in lower case without scheme, port or trailing dot, such as `payments.example` or `*.example`, \
+    "a host is written in lower case without scheme, port or trailing dot, such as `payments.example` or `*.example`, and \
+     an IPv6 address as RFC 5952 has it, \
      in at most {MAX_HOST_BYTES} bytes"
 )]
 pub struct HostPatternError;

@@ -188,7 +188,7 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
         }
         routes
     };
-    let cases: [(&'static [&'static str], &[&str]); 9] = [
+    let cases: [(&'static [&'static str], &[&str]); 10] = [
         (
             &["/admin/**"],
             &["/ADMIN/users", "/Admin", "/aDmin/", "/%41dmin/x", "/%61DMIN"],
@@ -208,6 +208,8 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
             &["/users/7.json", "/users/7/", "/users/007.json"],
         ),
         (&["/files/**"], &["/files.zip", "/Files.zip/"]),
+        // Of several earlier rules, each counts.
+        (&["/a/{x}/", "/{z}/b/", "/a/{y}"], &["/a/b"]),
         (&["/v1.2"], &["/V1.2", "/v1.2.json", "/v1.2/"]),
         (
             &["/shop.v1.Orders/Place"],
@@ -241,7 +243,7 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
 
 #[test]
 fn a_path_in_a_rules_own_spelling_is_that_rules() {
-    let cases: [(&[&'static str], &[(&str, &str)]); 7] = [
+    let cases: [(&[&'static str], Requests<'_>); 7] = [
         // Letters that a capture or `**` takes are the request's own.
         (
             &["/Reports/{id}", "/files/{name}", "/assets/**", "/**"],
@@ -853,6 +855,9 @@ impl Random {
 // === Helpers ===
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
+
+/// Paths of requests, each with the path of the rule that it takes.
+type Requests<'a> = &'a [(&'a str, &'a str)];
 
 /// A name, the rule of a number, and the host and path that it takes.
 type Shape = (&'static str, fn(usize) -> Pattern, fn(usize) -> (String, String));

@@ -192,12 +192,34 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
     one_mistake(
         &[(deny, r#""paths": {"allow": ["dot_segment"]}"#)],
         "paths.allow[0]",
-        "unknown variant `dot_segment`, expected one of `encoded_slash`, `path_parameter`, `empty_segment`",
+        "unknown variant `dot_segment`, expected one of `encoded_slash`, `path_parameter`, `empty_segment`, \
+         `letter_case`, `trailing_slash`, `format_suffix`",
     );
     one_mistake(
         &[(deny, r#""paths": {"allow": ["empty_segment", "empty_segment"]}"#)],
         "paths.allow[1]",
         "listed twice",
+    );
+    one_mistake(
+        &[(deny, r#""hosts": {"allow": ["port", "trailing_dot", "port"]}"#)],
+        "hosts.allow[2]",
+        "listed twice",
+    );
+    one_mistake(
+        &[(deny, r#""hosts": {"allow": ["any"]}"#)],
+        "hosts.allow[0]",
+        "unknown variant `any`, expected `port` or `trailing_dot`",
+    );
+    let proof = r#""proof": "none""#;
+    one_mistake(
+        &[(proof, r#""proof": "none", "clusters": []"#)],
+        "rules[1].clusters",
+        "an empty list matches nothing",
+    );
+    one_mistake(
+        &[(proof, r#""proof": "none", "clusters": ["a b"]"#)],
+        "rules[1].clusters[0]",
+        "`a b` is not usable",
     );
 }
 

@@ -1,0 +1,73 @@
+//! Envoy's own router, which reads the requests that the filter decides about too: where it could send one elsewhere than
+//! the filter's rules have it.
+
+use credence_delegation::json::{Json, Object};
+
+use super::plugins::Remark;
+use crate::yaml::places;
+
+/// What should be different in the connection manager that has the filter, at this path. All of it fails closed for
+/// rules that name their hosts and clusters.
+pub(super) fn remarks(manager: &Object<'_>, path: &str) -> Vec<Remark> {
+    let config = manager.member("route_config").and_then(Json::as_object);
+    let is_elsewhere = ["rds", "scoped_routes"]
+        .iter()
+        .any(|name| manager.member(name).is_some());
+    let hosts: Vec<&Object<'_>> = config.map_or(Vec::new(), |config| objects(config, "virtual_hosts").collect());
+    let mut remarks = Vec::new();
+    if is_elsewhere || hosts.len() > 1 || hosts.iter().any(|host| !takes_every_host(host)) {
+        let ignores_port = config.is_some_and(|config| is_true(config, "ignore_port_in_host_matching"));
+        if !(ignores_port || is_true(manager, "strip_any_host_port")) {
+            remarks.push(Remark::new(places::member(path, "strip_any_host_port"), PORT));
+        }
+        if !is_true(manager, "strip_trailing_host_dot") {
+            remarks.push(Remark::new(places::member(path, "strip_trailing_host_dot"), DOT));
+        }
+    }
+    let path = places::member(path, "route_config.virtual_hosts");
+    for (number, host) in hosts.into_iter().enumerate() {
+        let path = places::member(&places::element(&path, number), "routes");
+        for (number, route) in objects(host, "routes").enumerate() {
+            let prefix = route
+                .member("match")
+                .and_then(|matches| matches.as_object()?.member("prefix")?.as_str());
+            if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty() && !prefix.ends_with('/')) {
+                let message = format!(
+                    "Envoy sends {prefix}x here too, which no rule for {prefix}/** takes; write path_separated_prefix: \
+                     {prefix}, or name the clusters of the rules below by `clusters`"
+                );
+                let path = places::member(&places::element(&path, number), "match.prefix");
+                remarks.push(Remark::new(path, message));
+            }
+        }
+    }
+    remarks
+}
+
+fn takes_every_host(virtual_host: &Object<'_>) -> bool {
+    match virtual_host.member("domains") {
+        Some(Json::Array(domains)) => domains.iter().any(|domain| domain.as_str() == Some("*")),
+        _ => false,
+    }
+}
+
+fn is_true(object: &Object<'_>, name: &str) -> bool {
+    matches!(object.member(name), Some(Json::Bool(true)))
+}
+
+/// The objects of a list; what is none of them Envoy refuses.
+fn objects<'a>(object: &'a Object<'a>, name: &str) -> impl Iterator<Item = &'a Object<'a>> {
+    let elements: &[Json<'_>] = match object.member(name) {
+        Some(Json::Array(elements)) => elements,
+        _ => &[],
+    };
+    elements.iter().filter_map(Json::as_object)
+}
+
+const PORT: &str = "Envoy compares hosts with their port, and the filter's rules compare them without: a request with a port \
+                    may go to another virtual host than the one its rule is for, so that rules with `hosts` deny it; set \
+                    strip_any_host_port: true";
+
+const DOT: &str = "Envoy compares hosts with their trailing dot, and the filter's rules compare them without: a request with \
+                   one may go to another virtual host than the one its rule is for, so that rules with `hosts` deny it; set \
+                   strip_trailing_host_dot: true";
