@@ -730,9 +730,9 @@ mod ask {
     pub(super) fn too_many_held() -> Asked {
         let chain = charges();
         let request = order(&chain).header("content-type", "application/json");
-        // One connection, so that one worker holds them all.
+        // One connection, so that one worker holds them all: half of its places, which is what one holder has of them.
         let client = Http2::connect(stack().envoy.ingress()).unwrap();
-        let held: Vec<_> = (0..1_024).map(|_| client.open(&request).unwrap()).collect();
+        let held: Vec<_> = (0..512).map(|_| client.open(&request).unwrap()).collect();
         let reply = client.open(&request).unwrap().finish().unwrap();
         drop(held);
         Asked {

@@ -30,8 +30,8 @@ pub enum Record<'e> {
     },
     /// As one more of its kind in this second: a request that no delegation was asked of; a denial before any signature
     /// had verified, or of somebody who showed another's chain and could not prove to be its holder; a denial for want of
-    /// room to record it; or one more denial of a holder or principal that has had many. Anybody can cause these, and a flood of them
-    /// must not write the ledger full, nor in another's name.
+    /// room to record it; or one more denial of a holder or principal that has had many. Anybody can cause these, and a
+    /// flood of them must not write the ledger full, nor in another's name.
     Count,
 }
 

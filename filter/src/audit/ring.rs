@@ -401,12 +401,15 @@ impl Ring {
 
     fn fits_as_chain(&self, bytes: usize, share: Option<ShareKey>) -> bool {
         let (chains, of_chains) = (self.chains.plus(bytes), self.share(CHAINS_SHARE));
-        let leaves_enough =
-            share.is_none_or(|share| self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes));
-        chains.fits(of_chains)
-            && self.used().plus(bytes).fits(self.share(CHAINS_CEILING))
-            && leaves_enough
-            && self.leaves_enough(share, bytes)
+        // The event that names it comes next, and must not lose its room to it.
+        let with_event = self.used().plus(bytes).plus(MAX_ENTRY_BYTES);
+        let leaves_enough = share.is_none_or(|share| {
+            self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes)
+                && self.owned.entries.of(share) < self.limits.max_entries.saturating_sub(with_event.entries)
+                && self.owned.bytes.of(share).saturating_add(bytes)
+                    <= self.limits.max_bytes.saturating_sub(with_event.bytes)
+        });
+        chains.fits(of_chains) && self.used().plus(bytes).fits(self.share(CHAINS_CEILING)) && leaves_enough
     }
 
     /// Whether at least as much is left free behind an entry of so many bytes as its principal has already.
@@ -1056,6 +1059,23 @@ mod tests {
         let (one, other) = (stored(owner(1)), stored(owner(2)));
         assert!((12..=13).contains(&one), "half of the chains' quarter: {one}");
         assert!(other >= 5, "{other}");
+    }
+
+    #[test]
+    fn a_chain_does_not_take_the_room_of_the_event_that_names_it() {
+        for events in (0..600).step_by(3) {
+            let mut ring = roomy();
+            for _ in 0..events {
+                ring.push(&encoded(&"x".repeat(1_000)), owner(1), NOW);
+            }
+            let had_room = ring.has_room_for_event(owner(1).share);
+            ring.push_chain(&chain(30_000), 30_000, owner(1).share, NOW);
+            assert_eq!(
+                ring.has_room_for_event(owner(1).share),
+                had_room,
+                "behind {events} events"
+            );
+        }
     }
 
     #[test]
