@@ -80,7 +80,7 @@ impl TrustAnchors {
     }
 
     /// The anchors whose key may have signed what has this algorithm and `kid` in its header and says that it is this
-    /// issuer's. They are few: each costs a signature check, and nobody has to be known to ask for it.
+    /// issuer's. They are few: each costs a signature check, which an unknown caller can ask for.
     ///
     /// A `kid` selects among the keys that are configured, nothing more. One that no key has leaves the keys without any.
     pub(crate) fn candidates(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_names_no_key_is_held_against_few_of_them_whoever_signed_it() {
+    fn a_root_that_names_no_key_is_held_against_few_of_them() {
         for kind in KeyType::ALL {
             let most = kind.most_tried();
             let limit = u8::try_from(most).unwrap();

@@ -158,6 +158,12 @@ macro_rules! steps {
                     $(Self::$variant => $name,)*
                 }
             }
+
+            /// Whether it looks at the root alone, so that a chain with any other tokens below it fails likewise.
+            #[must_use]
+            pub fn is_of_root(self) -> bool {
+                self.name().starts_with('3')
+            }
         }
     };
 }

@@ -39,8 +39,8 @@ pub struct Memory {
     pub forgotten_before: Option<UnixTime>,
 }
 
-/// Where in a chain a token stands. The ids in front of it tell it from a token of the same id that another holder has
-/// made: a holder chooses the ids of the tokens below its own, and nobody else's.
+/// Where in a chain a token stands. The ids above it tell it from a token of the same id that another holder has made: a
+/// holder chooses the ids of the tokens below its own, and of no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DelegationPath<'a> {
     /// The ids of the tokens above it, root first; none for a root.

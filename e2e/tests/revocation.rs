@@ -117,6 +117,26 @@ mod a_revocation {
     }
 
     #[test]
+    fn of_a_delegation_that_took_over_the_id_of_another_leaves_that_one() {
+        let root = |id| {
+            stack()
+                .mint("grace", &["--tool", READ, "--max-depth", "1", "--id", id])
+                .unwrap()
+        };
+        let (one, two) = (root("grace-1"), root("grace-2"));
+        let derive = |parent: &str, id| {
+            stack()
+                .derive(parent, &stack().agent, &["--same-tools", "--id", id])
+                .unwrap()
+        };
+        let (impostor, sibling) = (derive(&one, "grace-2"), derive(&two, "leaf"));
+        assert_revoked_at_once(&impostor, &["delegation", "--chain", &impostor], "revoked_delegation");
+        for chain in [&one, &two, &sibling] {
+            assert_allowed(&stack().send(&book(chain)).unwrap());
+        }
+    }
+
+    #[test]
     fn of_a_key_voids_every_chain_it_occurs_in() {
         let helper = stack().credence.keygen("leaked").unwrap();
         let root = stack().mint("erin", &["--tool", READ, "--max-depth", "2"]).unwrap();

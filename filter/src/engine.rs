@@ -822,6 +822,7 @@ impl<'r> Attempt<'_, 'r> {
             .memories
             .cache
             .keys_of_beginnings(presented.as_bytes(), limits.delegation_depth as usize);
+        let root = beginnings.last().copied();
         let known = beginnings
             .iter()
             .find_map(|beginning| self.memories.cache.find(*beginning));
@@ -839,6 +840,14 @@ impl<'r> Attempt<'_, 'r> {
             Some(known) => Chain::parse_joined_after(&known.chain, presented, limits),
             None => Chain::parse_joined(presented, limits),
         };
+        // A root that was refused is the first to be looked at, once the tokens below it have the right form.
+        if let Some(denial) = root.and_then(|root| self.memories.refused.find(root))
+            && let Ok(chain) = &parsed
+            && chain.check_before_signatures(&context).is_ok()
+        {
+            self.findings.lookup = Some(Lookup::Refused);
+            return Err(denial);
+        }
         let keys = if self.memories.shared.is_on() {
             world.cache_keys().cloned()
         } else {
@@ -863,7 +872,10 @@ impl<'r> Attempt<'_, 'r> {
             vouched = Some((tokens, found.sealed_with));
             found.beginning.verify_vouching_for_signatures(found.anchor, &context)
         });
-        let chain = verified.inspect_err(|denial| self.memories.refused.remember(key, denial))?;
+        let chain = verified.inspect_err(|denial| {
+            let of_root = root.filter(|_| denial.step.is_of_root());
+            self.memories.refused.remember(of_root.unwrap_or(key), denial);
+        })?;
         self.findings.verified = self.findings.lookup != Some(Lookup::Shared);
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {

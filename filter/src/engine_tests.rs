@@ -1107,6 +1107,30 @@ fn the_same_bad_chain_is_verified_once() {
             (Some(Lookup::Refused), "signature_invalid")
         );
     }
+    // Nor does another tail buy the same forged root another check; a bad tail takes nothing from its root.
+    let below = |root: &str, id: &str| format!("{root}~{}", derived(root, 2, &grant(id, 3, TOOLS)));
+    for id in ["one", "two"] {
+        assert_eq!(
+            looked_up(&mut engine, world, &below(&other, id)),
+            (Some(Lookup::Refused), "signature_invalid")
+        );
+    }
+    let another = samples::root_by(&key(8), ISSUER, grant("root", 2, TOOLS));
+    for (tail, lookup) in [("one", Lookup::Miss), ("two", Lookup::Refused)] {
+        assert_eq!(
+            looked_up(&mut engine, world, &below(&another, tail)),
+            (Some(lookup), "signature_invalid")
+        );
+    }
+    let good = root(grant("good", 2, TOOLS));
+    let (claims, signature) = below(&good, "leaf")
+        .rsplit_once('.')
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let bad_tail = format!("{claims}.{}", signature.chars().rev().collect::<String>());
+    assert_eq!(looked_up(&mut engine, world, &bad_tail).1, "signature_invalid");
+    let good_tail = below(&good, "leaf");
+    assert_eq!(looked_up(&mut engine, world, &good_tail).1, "allow");
     // What only its time is against is not remembered.
     world.now = NOW - 3600;
     let delegation = delegation();

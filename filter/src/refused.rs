@@ -51,7 +51,8 @@ impl RefusedChains {
             .map(Refusal::denial)
     }
 
-    /// Remembers a chain that was refused, if it will be refused again for sure, and had cost a signature.
+    /// Remembers a chain that was refused, if it will be refused again for sure, and had cost a signature. Where its root was
+    /// refused, that is what to remember: whatever is derived from it is refused too.
     pub fn remember(&mut self, key: CacheKey, denial: &Denial) {
         if !is_for_good(&denial.cause) {
             return;

@@ -34,6 +34,9 @@ class Cost:
     authenticated: bool
     # What is at its maximum.
     about: str
+    body_bytes: int = 0
+    # Whether several things are at their maximum at once.
+    combined: bool = False
 
 
 @dataclass(frozen=True)
