@@ -52,7 +52,8 @@ pub fn caseless_method(received: &Received) -> String {
 }
 
 /// The query member of that name, the last if there are several, by one who takes `;` for `&` (the older HTML), `+` for a
-/// space, `name[]` and `Name` for `name` (PHP, ASP.NET), and leaves escapes that are none as they are.
+/// space, `name[]`, `[name]`, `x.name` and `Name` for `name` (PHP, the `qs` of Node, ASP.NET), `a.b` and `a[b` for `a_b`
+/// (PHP), and leaves escapes that are none as they are.
 pub fn query_member(received: &Received, name: &str) -> Option<String> {
     let (_, query) = received.target.split_once('?')?;
     member(query, name)
@@ -63,11 +64,12 @@ pub fn form_member(received: &Received, name: &str) -> Option<String> {
     member(&received.body, name)
 }
 
-/// The header of that name, the last if there are several, by one who can not tell `_` from `-` (CGI), and of a list takes
-/// the last element.
+/// The header of that name, the last if there are several, by a service that can tell no character from `-` that is no
+/// letter or digit (CGI, as PHP and lighttpd do it), merges trailers into the headers, and of a list takes the last element.
 pub fn header(received: &Received, name: &str) -> Option<String> {
-    let same = |other: &str| other.replace('_', "-") == name;
-    let mut values = received.headers.iter().filter(|(other, _)| same(other));
+    let fold = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let headers = received.headers.iter().chain(&received.trailers);
+    let mut values = headers.filter(|(other, _)| fold(other) == fold(name));
     let last = values.next_back()?.1.rsplit(',').next().unwrap_or_default();
     Some(last.trim().to_owned())
 }
@@ -84,23 +86,35 @@ pub fn json_member(received: &Received, name: &str) -> Option<String> {
 
 /// The method, by one who lets a header replace it (Rails, Express with method-override, and so on).
 pub fn method(received: &Received) -> String {
-    let overrides = ["x-http-method-override", "x-http-method", "x-method-override"];
+    let overrides = [
+        "x-http-method-override",
+        "x-http-method",
+        "x-method-override",
+        "x-forwarded-method",
+        "x-original-method",
+    ];
     let by_header = overrides.iter().find_map(|name| header(received, name));
     by_header.unwrap_or_else(|| received.method.clone())
 }
 
-/// The path, by one who lets a header replace it (IIS's rewriting, Symfony, and so on).
+/// The path, by one who lets a header replace it (IIS's rewriting, Symfony, oauth2-proxy, and so on).
 pub fn rewritten_path(received: &Received) -> String {
-    let by_header = ["x-original-url", "x-rewrite-url"]
-        .iter()
-        .find_map(|name| header(received, name));
+    let names = [
+        "x-original-url",
+        "x-original-uri",
+        "x-rewrite-url",
+        "x-forwarded-uri",
+        "x-matched-path",
+        "x-invoke-path",
+    ];
+    let by_header = names.iter().find_map(|name| header(received, name));
     by_header.unwrap_or_else(|| received.target.clone())
 }
 
 /// The path, by one who lets a header say how much of it is not the application's (gunicorn, and the middleware that many a
 /// Flask application has).
 pub fn path_in_application(received: &Received) -> String {
-    let mut names = ["script-name", "x-script-name"].iter();
+    let mut names = ["script-name", "x-script-name", "x-forwarded-prefix"].iter();
     let mounted_at = names.find_map(|name| header(received, name)).unwrap_or_default();
     let rest = received.target.strip_prefix(&mounted_at);
     rest.unwrap_or(&received.target).to_owned()
@@ -114,7 +128,18 @@ pub fn host(received: &Received) -> Option<String> {
             .split(';')
             .find_map(|pair| Some(pair.trim().strip_prefix("host=")?.to_owned()))
     });
-    let mut names = ["x-forwarded-host", "x-original-host", "x-host", "host"].iter();
+    let mut names = [
+        "x-forwarded-host",
+        "x-forwarded-server",
+        "x-original-host",
+        "x-host",
+        "x-http-host",
+        "x-http-host-override",
+        "x-real-host",
+        "$wssn",
+        "host",
+    ]
+    .iter();
     forwarded.or_else(|| names.find_map(|name| header(received, name)))
 }
 
@@ -122,9 +147,13 @@ fn member(members: &str, name: &str) -> Option<String> {
     let mut found = members.split(['&', ';']).filter_map(|member| {
         let (other, value) = member.split_once('=').unwrap_or((member, ""));
         let other = decoded(&other.replace('+', " "));
-        let plain = other.trim().split('[').next().unwrap_or_default();
-        plain
-            .eq_ignore_ascii_case(name)
+        let mut spellings = other
+            .split(['[', ']', '.', ' ', '!', '$'])
+            .chain([other.trim_start_matches('_')])
+            .map(str::to_owned)
+            .chain([other.trim().replace(['[', '.', ' '], "_")]);
+        spellings
+            .any(|spelling| spelling.eq_ignore_ascii_case(name))
             .then(|| decoded(&value.replace('+', " ")))
     });
     found.next_back()

@@ -130,7 +130,8 @@ impl Received {
 
     /// Every header that claims to say who is asking, in whatever spelling.
     pub fn identity_headers(&self) -> Vec<&str> {
-        let is_identity = |name: &str| name.replace('_', "-").starts_with("x-delegation-");
+        let fold = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let is_identity = |name: &str| fold(name).starts_with("x-delegation-");
         self.headers
             .iter()
             .chain(&self.trailers)

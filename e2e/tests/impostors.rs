@@ -37,6 +37,12 @@ const RULES: &str = r#"rules:
                                 args: {item: {path: item}}
                                 ignore_body: true
                                 proof: none
+                              - name: tenant
+                                match: {methods: [POST], path: /v1/tenant, headers: {x-stage: {absent: true}}}
+                                tool: catalog.read
+                                args: {item: {header: x-tenant}}
+                                ignore_body: true
+                                proof: none
                               - name: old
                                 match: {path: "/v1/old/{item}"}
                                 tool: catalog.read
@@ -59,10 +65,20 @@ const NAMES: &[&str] = &[
     "x-delegation_subject",
     "x_delegation-subject",
     "x-delegation-subject",
+    "x.delegation.subject",
+    "x-delegation.issuer",
+    "x!delegation~tool",
+    "x^delegation|agent",
+    "x$delegation`id",
 ];
 
 /// The same in the letter case that HTTP/1.1 also has.
-const MIXED: &[&str] = &["X-Delegation-Subject", "X-DELEGATION-ISSUER", "X_Delegation_Tool"];
+const MIXED: &[&str] = &[
+    "X-Delegation-Subject",
+    "X-DELEGATION-ISSUER",
+    "X_Delegation_Tool",
+    "X.Delegation*Subject",
+];
 
 fn options() -> StackOptions {
     StackOptions::quick()
@@ -267,6 +283,49 @@ fn what_follows_a_body_says_nothing_of_anybody_either() {
                 assert_hears_of_nobody(&received);
             }
         }
+    }
+}
+
+/// Some services merge trailers into the headers, after the filter has decided.
+#[test]
+fn what_follows_a_body_can_not_change_what_was_decided_on() {
+    let client = Http2::connect(stack().envoy.ingress()).unwrap();
+    let request = Request::new("POST", "/v1/tenant")
+        .header("x-tenant", "book")
+        .header("x.trace", "1")
+        .delegation(alice())
+        .json("{}");
+    let changing = [
+        "x-tenant",
+        "x.tenant",
+        "x-stage",
+        "x~stage",
+        "delegation",
+        "delegation.proof",
+        "x-http-method-override",
+        "x.original.url",
+        "x-forwarded-host",
+        "x-forwarded-server",
+        "content-type",
+        "content.length",
+    ];
+    let harmless = [("x-checksum", "1"), ("x.trace", "2")];
+    let trailers: Vec<_> = changing.iter().map(|&name| (name, "mallory")).chain(harmless).collect();
+    let by_2 = received(&client.send_with_trailers(&request, &trailers).unwrap());
+    let fields: String = trailers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let request = request
+        .without("content-length")
+        .header("transfer-encoding", "chunked")
+        .trailing(format!("2\r\n{{}}\r\n0\r\n{fields}\r\n"));
+    let by_1 = received(&stack().send(&request).unwrap());
+    for received in [by_1, by_2] {
+        let harmless = harmless.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(received.trailers, harmless, "{received:?}");
+        assert_eq!(received.header("x.trace"), Some("1"));
+        assert_hears_of_alice(&received);
     }
 }
 

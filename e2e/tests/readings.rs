@@ -17,7 +17,7 @@ const RULES: &str = r#"rules:
                                 match: {methods: [POST], path: /v1/pay}
                                 tool: pay
                                 args: {account: {query: account}, amount: {query: amount, type: number}}
-                                ignore_query: [note]
+                                ignore_query: [note, "filter[a]"]
                                 proof: none
                               - name: tenant
                                 match: {methods: [GET], path: /v1/tenant}
@@ -39,6 +39,12 @@ const RULES: &str = r#"rules:
                                 public: true
                               - name: debug
                                 match: {path: /v1/debug, query: {debug: {exact: "0"}}}
+                                public: true
+                              - name: part
+                                match: {path: /v1/export, query: {full_export: {absent: true}}}
+                                public: true
+                              - name: live
+                                match: {path: /v1/live, headers: {x-stage: {absent: true}}}
                                 public: true
                               - name: numbered
                                 match: {path: "/v1/numbered/{number:integer}"}
@@ -467,6 +473,23 @@ mod the_query {
     }
 
     #[test]
+    fn with_a_value_that_some_take_for_a_part_of_the_name() {
+        let named = |received: &Received| received.target.split_once("]=").map(|(name, _)| format!("{name}]"));
+        assert_unreadable(
+            "account=a1]=x&amount=5",
+            named,
+            "/v1/pay?account=a1]",
+            403,
+            "argument_ambiguous",
+        );
+    }
+
+    #[test]
+    fn with_an_object_that_is_ignored_by_its_name_is_let_through() {
+        assert_read_alike(&pay("account=a1&amount=5&filter[a]=1"), account, &Some("a1".to_owned()));
+    }
+
+    #[test]
     fn in_an_escaped_but_plain_spelling_is_the_same_to_all() {
         assert_read_alike(
             &pay("a%63count=%611&amount=%35&note=+"),
@@ -495,7 +518,7 @@ mod a_header_that_is_an_argument {
 
     #[test]
     fn sent_in_another_spelling() {
-        for name in ["x_account", "X_Account"] {
+        for name in ["x_account", "X_Account", "x.account", "x~account", "X!Account"] {
             let both = tenant().header("x-account", "a1").header(name, "a2");
             assert_denied(&both, account, &Some("a2".to_owned()), 403, "argument_repeated");
             let alone = tenant().header(name, "a1");
@@ -519,6 +542,12 @@ mod a_header_that_is_an_argument {
             403,
             "argument_ambiguous",
         );
+    }
+
+    #[test]
+    fn beside_one_of_another_name_is_the_same_to_all() {
+        let request = tenant().header("x-account", "a1").header("x.trace", "a2");
+        assert_read_alike(&request, account, &Some("a1".to_owned()));
     }
 
     #[test]
@@ -802,7 +831,14 @@ mod the_method {
 
     #[test]
     fn can_not_be_replaced_by_a_header() {
-        for name in ["x-http-method-override", "X-HTTP-Method", "x_method_override"] {
+        for name in [
+            "x-http-method-override",
+            "X-HTTP-Method",
+            "x_method_override",
+            "x.http.method.override",
+            "x-forwarded-method",
+            "X-Original-Method",
+        ] {
             let request = Request::get("/v1/catalog/book").header(name, "DELETE");
             let bare = past_the_filter(&request).unwrap();
             assert_eq!(minds::method(&bare), "DELETE");
@@ -882,6 +918,12 @@ mod the_host {
             ("x-original-host", "other.example"),
             ("x-host", "other.example"),
             ("forwarded", "for=1.2.3.4; host=other.example"),
+            ("x.forwarded.host", "other.example"),
+            ("x-forwarded-server", "other.example"),
+            ("x-http-host", "other.example"),
+            ("X-HTTP-Host-Override", "other.example"),
+            ("x-real-host", "other.example"),
+            ("$WSSN", "other.example"),
         ] {
             let request = at("payments.example").header(name, value);
             assert_eq!(
@@ -925,7 +967,16 @@ mod a_path_that_a_header_names {
 
     #[test]
     fn is_never_taken_for_the_request_s() {
-        for name in ["x-original-url", "X-Rewrite-URL", "x_original_url"] {
+        for name in [
+            "x-original-url",
+            "X-Rewrite-URL",
+            "x_original_url",
+            "x.original.url",
+            "x-original-uri",
+            "X-Forwarded-Uri",
+            "x-matched-path",
+            "x-invoke-path",
+        ] {
             let request = |target| Request::get(target).header(name, "/v1/catalog/pen");
             let bare = past_the_filter(&request("/v1/catalog/book")).unwrap();
             assert_eq!(minds::rewritten_path(&bare), "/v1/catalog/pen");
@@ -937,7 +988,13 @@ mod a_path_that_a_header_names {
 
     #[test]
     fn is_never_cut_off_it() {
-        for name in ["script_name", "SCRIPT-NAME", "x-script-name"] {
+        for name in [
+            "script_name",
+            "SCRIPT-NAME",
+            "x-script-name",
+            "script.name",
+            "x-forwarded-prefix",
+        ] {
             let request = |target| Request::get(target).header(name, "/v1/catalog");
             let bare = past_the_filter(&request("/v1/catalog/book")).unwrap();
             assert_eq!(minds::path_in_application(&bare), "/book");
@@ -965,9 +1022,14 @@ mod what_tells_rules_apart {
             request().header("x-stage", "beta").header("x_stage", "live"),
             request().header("x_stage", "live"),
             request().header("x-stage", "beta, live"),
+            request().header("x-stage", "beta").header("x.stage", "live"),
+            request().header("x~stage", "live"),
+            Request::get("/v1/live").header("x.stage", "live"),
+            Request::get("/v1/live").header("x!stage", "live"),
         ] {
             assert_denied(&ambiguous, stage, &Some("live".to_owned()), 400, "condition_ambiguous");
         }
+        assert_read_alike(&Request::get("/v1/live").header("x.trace", "live"), stage, &None);
     }
 
     #[test]
@@ -981,9 +1043,31 @@ mod what_tells_rules_apart {
             ("debug=0&+debug=1", "1"),
             ("debug=+0", " 0"),
             ("debug=0%", "0%"),
+            ("[debug]=1", "1"),
+            ("debug.x=1", "1"),
+            ("query.debug=1", "1"),
+            ("%20debug=1", "1"),
+            ("debug%20=1", "1"),
+            ("debug]=1", "1"),
+            ("_debug=1", "1"),
+            ("debug=0&[debug]=1", "1"),
         ] {
             let request = Request::get(&format!("/v1/debug?{query}"));
             assert_denied(&request, debug, &Some(reading.to_owned()), 400, "condition_ambiguous");
+        }
+        let full = |received: &Received| minds::query_member(received, "full_export");
+        for name in [
+            "full[export",
+            "full.export",
+            "full%20export",
+            "Full_Export",
+            "options[full_export]",
+        ] {
+            let request = Request::get(&format!("/v1/export?{name}=1"));
+            assert_denied(&request, full, &Some("1".to_owned()), 400, "condition_ambiguous");
+        }
+        for name in ["filter[a]", "full", "full-export"] {
+            assert_read_alike(&Request::get(&format!("/v1/export?{name}=1")), full, &None);
         }
     }
 }

@@ -282,7 +282,7 @@ impl<'a> Headers<'a> {
 /// A byte of a header's name, as the most generous services see it: those that hand headers on as variables, as CGI does
 /// (RFC 3875, section 4.1.18), have one character for everything that is no letter or digit, and no letter case. PHP and
 /// lighttpd do so, and most servers of Python and Ruby for `_` at least.
-pub fn fold(byte: u8) -> u8 {
+pub const fn fold(byte: u8) -> u8 {
     match byte {
         b'a'..=b'z' | b'0'..=b'9' => byte,
         b'A'..=b'Z' => byte.to_ascii_lowercase(),
@@ -323,7 +323,7 @@ pub enum Override {
 impl Override {
     /// What a header of this name does, in whatever spelling.
     pub fn of(name: &[u8]) -> Option<Self> {
-        if OVERRIDE_LENGTHS & length_bit(name) == 0 {
+        if OVERRIDE_LENGTHS & length_bit(name) == 0 || OVERRIDE_LETTERS & letter_bit(name) == 0 {
             return None;
         }
         let mut known = OVERRIDES.iter();
@@ -335,6 +335,13 @@ const fn length_bit(name: &[u8]) -> u32 {
     match name.len() {
         length @ 0..32 => 1 << length,
         _ => 0,
+    }
+}
+
+const fn letter_bit(name: &[u8]) -> u32 {
+    match name.first() {
+        Some(letter) => 1 << (fold(*letter) % 32),
+        None => 0,
     }
 }
 
@@ -372,16 +379,20 @@ const OVERRIDES: [(&[u8], Override); 29] = [
     (b"x-request-id", Override::Spelling(b"x-request-id")),
 ];
 
-/// The lengths of those names, as bits. Most headers have another, which takes one look to see.
-const OVERRIDE_LENGTHS: u32 = {
-    let (mut lengths, mut rest) = (0, OVERRIDES.as_slice());
+/// The lengths of those names and their first letters, as bits. Few other headers have both, which takes one look to see.
+const OVERRIDE_LENGTHS: u32 = override_bits().0;
+const OVERRIDE_LETTERS: u32 = override_bits().1;
+
+const fn override_bits() -> (u32, u32) {
+    let (mut lengths, mut letters, mut rest) = (0, 0, OVERRIDES.as_slice());
     while let Some(((name, _), others)) = rest.split_first() {
         assert!(length_bit(name) != 0, "a name is longer than what is looked for");
         lengths |= length_bit(name);
+        letters |= letter_bit(name);
         rest = others;
     }
-    lengths
-};
+    (lengths, letters)
+}
 
 /// Headers that start so are removed from every request before anything else, and set only by this filter.
 pub const OUR_PREFIX: &[u8] = b"x-delegation-";
@@ -745,6 +756,10 @@ pub(crate) mod tests {
             ("script_name", "/public"),
             ("x-script-name", "/public"),
             ("path_info", "/admin"),
+            ("x-forwarded-uri", "/admin"),
+            ("X-Matched-Path", "/admin"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-port", "443"),
             ("script", ""),
         ]);
         assert_eq!(
@@ -754,9 +769,38 @@ pub(crate) mod tests {
                 b"x_original_url",
                 b"script_name",
                 b"x-script-name",
-                b"path_info"
+                b"path_info",
+                b"x-forwarded-uri",
+                b"X-Matched-Path",
             ]
         );
+    }
+
+    #[test]
+    fn another_spelling_of_what_the_filter_reads_is_found() {
+        let buffer = serialize(&[
+            ("content-type", "application/json"),
+            ("content.type", "text/plain"),
+            ("content-length", "2"),
+            ("content_length", "0"),
+            ("transfer~encoding", "chunked"),
+            ("x-request-id", "7f"),
+            ("x.request.id", "80"),
+            ("delegation.proof", "p"),
+        ]);
+        let request = parse(&buffer).unwrap();
+        assert_eq!(
+            request.overrides,
+            [
+                &b"content.type"[..],
+                b"content_length",
+                b"transfer~encoding",
+                b"x.request.id",
+                b"delegation.proof",
+            ]
+        );
+        assert_eq!(request.header("content-type"), Header::Repeated);
+        assert_eq!(request.request_id, Some(&b"7f"[..]));
     }
 
     #[test]
@@ -765,12 +809,20 @@ pub(crate) mod tests {
             ("x-forwarded-host", "a"),
             ("x_forwarded_host", "b"),
             ("forwarded", "host=c"),
-            ("x-forwarded-for", "d"),
-            ("host-x", "e"),
+            ("x-forwarded-server", "d"),
+            ("$wssn", "e"),
+            ("x-forwarded-for", "f"),
+            ("host-x", "g"),
         ]);
         assert_eq!(
             parse(&buffer).unwrap().host_overrides,
-            [&b"x-forwarded-host"[..], b"x_forwarded_host", b"forwarded"]
+            [
+                &b"x-forwarded-host"[..],
+                b"x_forwarded_host",
+                b"forwarded",
+                b"x-forwarded-server",
+                b"$wssn",
+            ]
         );
     }
 

@@ -408,6 +408,18 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
         ),
         (
             r#""default": "deny""#,
+            r#""headers": {"proof": "x.delegation.proof"}"#,
+            "headers.proof",
+            "removed from every request",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""headers": {"delegation": "chain.of", "proof": "chain-of"}"#,
+            "headers.proof",
+            "the delegation's header already",
+        ),
+        (
+            r#""default": "deny""#,
             r#""headers": {"proof": "connection"}"#,
             "headers.proof",
             "meaning of its own in HTTP",
@@ -569,6 +581,42 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             r#"{"header": "delegation""#,
             "rules[0].args.amount.header",
             "carries the delegation",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "delegation.proof""#,
+            "rules[0].args.amount.header",
+            "carries the delegation",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "content_length""#,
+            "rules[0].args.amount.header",
+            "`content_length` has a meaning of its own",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "x.delegation.tool""#,
+            "rules[0].args.amount.header",
+            "removed from every request",
+        ),
+        (
+            r#""amount": {"query": "amount""#,
+            r#""a": {"header": "x-a"}, "b": {"header": "x.a""#,
+            "rules[0].args.b",
+            "can not tell `x.a` from `x-a`",
+        ),
+        (
+            r#""amount": {"query": "amount""#,
+            r#""a": {"query": "page[size]"}, "b": {"query": "page.size""#,
+            "rules[0].args.b",
+            "can not tell `page.size` from `page[size]`",
+        ),
+        (
+            r#""tool": "payments.charge""#,
+            r#""tool": "payments.charge", "ignore_query": ["note", "amount[]"]"#,
+            "rules[0].ignore_query[1]",
+            "can not tell `amount[]` from `amount`",
         ),
         (
             r#""proof": "none""#,

@@ -143,6 +143,21 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
             "can not tell `x_a` from `x-a`",
         ),
         (
+            headers(r#""x-a": {"present": true}, "x.a": {"absent": true}"#),
+            "headers.x.a",
+            "can not tell `x.a` from `x-a`",
+        ),
+        (
+            query(r#""a": {"absent": true}, "A": {"absent": true}"#),
+            "query.A",
+            "can not tell `A` from `a`",
+        ),
+        (
+            query(r#""a[b][c][d][e][f][g][h][i]": {"absent": true}"#),
+            "query.a[b][c][d][e][f][g][h][i]",
+            "has more than 8 parts",
+        ),
+        (
             headers(r#""x-a": {"regex": "."}"#),
             "headers.x-a.regex",
             "unknown field `regex`",
@@ -283,6 +298,59 @@ fn one_mistake(replacements: &[(&str, &str)], path: &str, message: &str) {
     };
     assert_eq!(problem.path, path, "{problem}");
     assert!(problem.message.contains(message), "{problem}");
+}
+
+#[test]
+fn names_that_only_resemble_each_other_may_stand_side_by_side() {
+    let path = r#""path": "/v1/catalog/{item}""#;
+    let item = r#""item": {"path": "item"}"#;
+    for (found, written) in [
+        (
+            item,
+            r#""item": {"path": "item"}, "a": {"query": "page[size]"}, "b": {"query": "page[number]"}, "c": {"query": "size"}"#,
+        ),
+        (
+            item,
+            r#""item": {"path": "item"}, "a": {"header": "x-tenant"}, "b": {"header": "x-tenants"}"#,
+        ),
+        (
+            path,
+            r#""path": "/v1/catalog/{item}", "query": {"user_id": {"absent": true}, "id": {"absent": true}}"#,
+        ),
+        (r#""proof": "none""#, r#""ignore_query": ["a", "A", "a[]"]"#),
+    ] {
+        Policy::parse(with(&[(found, written)]).as_bytes()).unwrap_or_else(|error| panic!("{written}: {error}"));
+    }
+}
+
+#[test]
+fn trailers_lose_what_rules_read_of_headers_unless_nothing_is_enforced() {
+    let buffer = serialize(&[
+        ("x.tenant", "a"),
+        ("x_stage", "b"),
+        ("x-trace", "c"),
+        ("x-delegation-tool", "d"),
+    ]);
+    let read = [
+        (
+            r#""path": "/v1/catalog/{item}""#,
+            r#""path": "/v1/catalog/{item}", "headers": {"x-stage": {"absent": true}}"#,
+        ),
+        (
+            r#""item": {"path": "item"}"#,
+            r#""item": {"path": "item"}, "tenant": {"header": "x-tenant"}"#,
+        ),
+    ];
+    let enforced = Policy::parse(with(&read).as_bytes()).unwrap();
+    let shadow = (r#""default": "deny""#, r#""default": "deny", "mode": "shadow""#);
+    let in_shadow = Policy::parse(with(&[read[0], read[1], shadow]).as_bytes()).unwrap();
+    for (policy, expected) in [
+        (enforced, &["x.tenant", "x_stage", "x-delegation-tool"][..]),
+        (in_shadow, &["x-delegation-tool"]),
+    ] {
+        let removed = policy.removed_trailers.find(&buffer).unwrap();
+        assert_eq!(removed, expected.iter().map(|name| name.as_bytes()).collect::<Vec<_>>());
+    }
 }
 
 #[test]
