@@ -215,9 +215,10 @@ impl DataFolder {
         self.path.join(LOG)
     }
 
-    /// What tells whether this is still the folder that the path leads to.
+    /// What tells whether the path still leads to this folder, and to what is in it.
     pub(crate) fn watch(&self) -> Result<FolderWatch, DataFolderError> {
-        self.lock.watch().map_err(|error| DataFolderError::Io {
+        let watched = self.lock.watch(&[LOG, LEDGER, IDENTITY]);
+        watched.map_err(|error| DataFolderError::Io {
             path: self.path.clone(),
             error,
         })

@@ -141,7 +141,9 @@ mod tests {
         for whole in [&killed, &stopped] {
             // The first bits say which root counts: each of them.
             let bits = (0..FIRST).chain((FIRST..HEADER).step_by(of_header));
-            for bit in bits.chain((HEADER..whole.len() * 8).step_by(of_rest)) {
+            let is_filled = |bit: &usize| whole[bit / 8 / 64 * 64..][..64].iter().any(|byte| *byte != 0);
+            let rest = (HEADER..whole.len() * 8).filter(is_filled).step_by(of_rest);
+            for bit in bits.chain(rest) {
                 let mut bytes = whole.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 std::fs::write(&copy, &bytes).unwrap();
@@ -164,12 +166,12 @@ mod tests {
 
     #[test]
     fn of_a_file_with_a_flipped_bit_nothing_else_is_read_than_what_was_written() {
-        assert!(flip(29, 300_007) > 0);
+        assert!(flip(29, 5_003) > 0);
     }
 
     #[test]
     #[ignore = "long: make soak runs it"]
     fn of_a_file_with_any_bit_of_its_header_flipped_nothing_else_is_read_than_what_was_written() {
-        assert!(flip(1, 10_007) > 0);
+        assert!(flip(1, 211) > 0);
     }
 }

@@ -565,12 +565,12 @@ async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends
     let second = place.start().await;
     let refused = first.try_revoke(raise("bob")).await;
     assert_eq!(refused.status, 503, "{}", refused.text);
-    assert!(refused.text.contains("another folder"), "{}", refused.text);
+    assert!(refused.text.contains("was replaced by another one"), "{}", refused.text);
     // What is in force already is not acknowledged either.
     assert_eq!(first.try_revoke(raise("alice")).await.status, 503);
     let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
     assert!(
-        failure.unwrap().to_string().contains("another folder"),
+        failure.unwrap().to_string().contains("was replaced by another one"),
         "it does not say why"
     );
     assert_eq!(first.get("/readyz", &[]).await.status, 503);
