@@ -215,9 +215,10 @@ impl DataFolder {
         self.path.join(LOG)
     }
 
-    /// What tells whether this is still the folder that the path leads to.
+    /// What tells whether the path still leads to this folder, and to what is in it.
     pub(crate) fn watch(&self) -> Result<FolderWatch, DataFolderError> {
-        self.lock.watch().map_err(|error| DataFolderError::Io {
+        let watched = self.lock.watch(&[LOG, LEDGER, IDENTITY]);
+        watched.map_err(|error| DataFolderError::Io {
             path: self.path.clone(),
             error,
         })
@@ -768,6 +769,75 @@ mod tests {
     }
 
     #[test]
+    fn a_flipped_bit_of_a_small_file_is_refused_with_the_cure() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path(), INIT).unwrap();
+        let clock = opened.clock();
+        clock.write(1_800_000_000).unwrap();
+        clock.note_forgotten(FORGOTTEN_SO_FAR).unwrap();
+        let head = Head {
+            seq: 7,
+            digest: crate::revocation::digest::Digest::start(opened.log_id()),
+        };
+        opened.head().write(&head).unwrap();
+        let heads = opened.head();
+        drop(opened);
+        let read_all = || -> Result<(), DataFolderError> {
+            open(folder.path(), None)?;
+            clock.read()?;
+            clock.forgotten()?;
+            heads.read().map(drop)
+        };
+        read_all().unwrap();
+        for name in [ID, SOURCE_KEY, CACHE_SECRET, CLOCK, FORGOTTEN, HEAD] {
+            let path = folder.path().join(LOG).join(name);
+            let whole = std::fs::read(&path).unwrap();
+            for bit in 0..whole.len() * 8 {
+                let mut flipped = whole.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                std::fs::write(&path, flipped).unwrap();
+                let refused = read_all().unwrap_err();
+                assert!(
+                    matches!(&refused, DataFolderError::Damaged { path: named, .. } if *named == path),
+                    "{name}, bit {bit}"
+                );
+            }
+            std::fs::write(&path, whole).unwrap();
+        }
+        read_all().unwrap();
+    }
+
+    const FORGOTTEN_SO_FAR: Forgotten = Forgotten {
+        before: 1_792_223_700,
+        clock: 1_800_000_000,
+    };
+
+    #[test]
+    fn files_of_an_older_version_are_read_and_get_their_checksums() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path(), INIT).unwrap();
+        let before = (opened.log_id().clone(), opened.source_key(), opened.cache_secret());
+        drop(opened);
+        let log = folder.path().join(LOG);
+        let plain = [
+            (ID, format!("{}\n", before.0).into_bytes()),
+            (SOURCE_KEY, before.1.to_vec()),
+            (CACHE_SECRET, before.2.to_vec()),
+        ];
+        for (name, bytes) in &plain {
+            std::fs::write(log.join(name), bytes).unwrap();
+        }
+        let opened = open(folder.path(), None).unwrap();
+        assert_eq!(
+            (opened.log_id().clone(), opened.source_key(), opened.cache_secret()),
+            before
+        );
+        for (name, bytes) in &plain {
+            assert_eq!(std::fs::read(log.join(name)).unwrap(), small_file::encode(name, bytes));
+        }
+    }
+
+    #[test]
     fn initialising_twice_is_refused_and_names_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let log_id = open(folder.path(), INIT).unwrap().log_id().clone();
@@ -862,6 +932,28 @@ mod tests {
         let file = open(folder.path(), INIT).unwrap().promise().unwrap();
         std::fs::write(folder.path().join(LOG).join(PROMISE), "soon").unwrap();
         assert_eq!(file.read().unwrap(), [Promise::unknown(MAX_DRAIN_PROMISE)]);
+    }
+
+    #[test]
+    fn a_flipped_bit_makes_no_promise_shorter() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
+        file.write(&promises()).unwrap();
+        let longest = promises().iter().map(|promise| promise.lasts).max();
+        for name in [PROMISE, PROMISED] {
+            let path = folder.path().join(LOG).join(name);
+            let whole = std::fs::read(&path).unwrap();
+            for bit in 0..whole.len() * 8 {
+                let mut flipped = whole.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                std::fs::write(&path, flipped).unwrap();
+                let read = file.read().unwrap();
+                let is_longer = read.iter().all(|promise| promise.holders == Holders::Unknown)
+                    && read.iter().map(|promise| promise.lasts).max() >= longest;
+                assert!(read == promises() || is_longer, "{name}, bit {bit}: {read:?}");
+            }
+            std::fs::write(&path, whole).unwrap();
+        }
     }
 
     #[test]

@@ -28,27 +28,25 @@ pub(crate) struct FolderLock {
 #[derive(Debug, Clone)]
 pub(crate) struct FolderWatch {
     path: Arc<Path>,
-    folder: Inode,
-    file: Inode,
+    /// What lies where, by its path below the folder: the folder itself by none.
+    expected: Arc<[(&'static str, Inode)]>,
 }
 
 /// The path leads to another folder than the one that was locked, or its lock is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{path}: {found} while this control plane was using it. What it has written since may be lost, so it acknowledges \
+    "{path} {found} while this control plane was using it. What it has written since may be lost, so it acknowledges \
      nothing more, and ends. Put the folder that it used back in its place, then start it again", path = path.display()
 )]
 pub struct FolderLost {
-    path: Arc<Path>,
+    path: PathBuf,
     found: Found,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
-    NoFolder,
-    OtherFolder,
-    NoLock,
-    OtherLock,
+    Nothing,
+    Another,
     /// The system said this instead.
     Unknown(String),
 }
@@ -83,7 +81,7 @@ impl FolderLock {
                 file,
             };
             // The one that held it may have taken the folder away and put another in its place meanwhile.
-            if lock.watch().map_err(io_error)?.check().is_ok() {
+            if lock.watch(&[]).map_err(io_error)?.check().is_ok() {
                 lock.leave_note().map_err(io_error)?;
                 return Ok(lock);
             }
@@ -94,12 +92,18 @@ impl FolderLock {
         &self.path
     }
 
-    /// What tells whether the path still leads to what is locked.
-    pub(crate) fn watch(&self) -> io::Result<FolderWatch> {
+    /// What tells whether the path still leads to what is locked, and to these folders in it.
+    pub(crate) fn watch(&self, folders: &[&'static str]) -> io::Result<FolderWatch> {
+        let mut expected = vec![
+            ("", Inode::of(&self.folder.metadata()?)),
+            (LOCK, Inode::of(&self.file.metadata()?)),
+        ];
+        for &folder in folders {
+            expected.push((folder, Inode::of(&std::fs::metadata(self.path.join(folder))?)));
+        }
         Ok(FolderWatch {
             path: self.path.as_path().into(),
-            folder: Inode::of(&self.folder.metadata()?),
-            file: Inode::of(&self.file.metadata()?),
+            expected: expected.into(),
         })
     }
 
@@ -120,10 +124,11 @@ impl FolderLock {
 // === impl FolderWatch ===
 
 impl FolderWatch {
-    /// To be asked after something became durable and before it is acknowledged: two calls of `stat`.
+    /// To be asked after something became durable and before it is acknowledged: a few calls of `stat`.
     pub(crate) fn check(&self) -> Result<(), FolderLost> {
-        self.compare(&self.path, self.folder, Found::NoFolder, Found::OtherFolder)?;
-        self.compare(&self.path.join(LOCK), self.file, Found::NoLock, Found::OtherLock)
+        self.expected
+            .iter()
+            .try_for_each(|(below, expected)| self.compare(below, *expected))
     }
 
     /// Of a folder that is always there, for tests of what is in it.
@@ -134,20 +139,22 @@ impl FolderWatch {
             let lock = FolderLock::take(folder.path(), None).unwrap();
             (folder, lock)
         });
-        FOLDER.1.watch().unwrap()
+        FOLDER.1.watch(&[]).unwrap()
     }
 
-    fn compare(&self, path: &Path, expected: Inode, none: Found, other: Found) -> Result<(), FolderLost> {
-        let found = match std::fs::metadata(path) {
+    fn compare(&self, below: &str, expected: Inode) -> Result<(), FolderLost> {
+        // Joined with nothing, a path ends in a slash.
+        let path = match below {
+            "" => self.path.to_path_buf(),
+            below => self.path.join(below),
+        };
+        let found = match std::fs::metadata(&path) {
             Ok(metadata) if Inode::of(&metadata) == expected => return Ok(()),
-            Ok(_) => other,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => none,
+            Ok(_) => Found::Another,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
             Err(error) => Found::Unknown(error.to_string()),
         };
-        Err(FolderLost {
-            path: Arc::clone(&self.path),
-            found,
-        })
+        Err(FolderLost { path, found })
     }
 
     /// Looks every second, and raises the alarm once the folder is lost: a control plane that is asked for nothing has
@@ -172,11 +179,9 @@ impl FolderWatch {
 impl fmt::Display for Found {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoFolder => formatter.write_str("the folder was removed"),
-            Self::OtherFolder => formatter.write_str("another folder was put in its place"),
-            Self::NoLock => formatter.write_str("its file `lock` was removed"),
-            Self::OtherLock => formatter.write_str("another file `lock` was put in its place"),
-            Self::Unknown(error) => write!(formatter, "it could not be looked at ({error})"),
+            Self::Nothing => formatter.write_str("was removed"),
+            Self::Another => formatter.write_str("was replaced by another one"),
+            Self::Unknown(error) => write!(formatter, "could not be looked at ({error})"),
         }
     }
 }
@@ -277,9 +282,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("data");
         let fresh = || {
-            std::fs::create_dir(&path).unwrap();
+            std::fs::create_dir_all(path.join("log")).unwrap();
             let lock = FolderLock::take(&path, None).unwrap();
-            let watch = lock.watch().unwrap();
+            let watch = lock.watch(&["log"]).unwrap();
             watch.check().unwrap();
             (lock, watch)
         };
@@ -287,20 +292,20 @@ mod tests {
             std::fs::copy(path.join(LOCK), path.join("copy")).unwrap();
             std::fs::rename(path.join("copy"), path.join(LOCK)).unwrap();
         };
-        let cases: [(&dyn Fn(), &str); 4] = [
-            (&|| std::fs::remove_file(path.join(LOCK)).unwrap(), "`lock` was removed"),
-            (&copy_of_lock, "another file `lock`"),
+        let move_away = |from: &Path, to: &str| std::fs::rename(from, place.path().join(to)).unwrap();
+        let replace = |folder: &Path, aside: &str| {
+            move_away(folder, aside);
+            std::fs::create_dir(folder).unwrap();
+        };
+        let cases: [(&dyn Fn(), &str); 5] = [
             (
-                &|| std::fs::rename(&path, place.path().join("aside")).unwrap(),
-                "the folder was removed",
+                &|| std::fs::remove_file(path.join(LOCK)).unwrap(),
+                "data/lock was removed",
             ),
-            (
-                &|| {
-                    std::fs::rename(&path, place.path().join("away")).unwrap();
-                    std::fs::create_dir(&path).unwrap();
-                },
-                "another folder",
-            ),
+            (&copy_of_lock, "data/lock was replaced"),
+            (&|| move_away(&path, "first"), "data was removed"),
+            (&|| replace(&path, "second"), "data was replaced"),
+            (&|| replace(&path.join("log"), "third"), "data/log was replaced"),
         ];
         for (meddle, words) in cases {
             let (_lock, watch) = fresh();

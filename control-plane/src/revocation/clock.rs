@@ -272,6 +272,52 @@ mod tests {
     }
 
     #[test]
+    fn only_a_checksum_or_plausible_times_are_believed() {
+        use crate::config::InitOptions;
+        use crate::data_folder::{DataFolder, take_lock};
+        let folder = tempfile::tempdir().unwrap();
+        let lock = take_lock(folder.path(), true, None).unwrap();
+        let file = DataFolder::open(lock, Some(InitOptions { floor: false }), WALL)
+            .unwrap()
+            .clock();
+        let read = |last_seen| read_clock(&file, WALL, last_seen).map_err(|error| error.to_string());
+        let plain = |name: &str, text: String| std::fs::write(folder.path().join("log").join(name), text).unwrap();
+        assert_eq!(read(None), Ok((WALL, None)));
+
+        // Written by us: also far ahead, as where the log was begun with a wall clock that was.
+        file.write(WALL + 3 * YEAR).unwrap();
+        assert_eq!(read(None), Ok((WALL + 3 * YEAR, None)));
+        // Written by an older version.
+        plain("clock", format!("{}\n", WALL + YEAR));
+        assert!(read(Some(WALL)).unwrap_err().contains("log/clock is damaged"));
+        assert_eq!(
+            read(Some(WALL + YEAR)),
+            Ok((WALL + YEAR, None)),
+            "the log has seen as much"
+        );
+        plain("clock", format!("{}\n", WALL - YEAR));
+        assert_eq!(read(Some(WALL)), Ok((WALL - YEAR, None)), "ids are kept longer");
+
+        file.write(WALL).unwrap();
+        let due = |before, clock| Forgotten { before, clock };
+        let lifetime = LIFETIME as i64 + CLOCK_ALLOWANCE;
+        let good = due(WALL - lifetime, WALL);
+        file.note_forgotten(good).unwrap();
+        assert_eq!(read(None), Ok((WALL, Some(good))));
+        for wrong in [
+            due(WALL, WALL),
+            due(WALL - 2 * YEAR, WALL),
+            due(WALL + YEAR - lifetime, WALL + YEAR),
+        ] {
+            plain("forgotten", format!("{} {}\n", wrong.before, wrong.clock));
+            assert!(
+                read(None).unwrap_err().contains("log/forgotten is damaged"),
+                "{wrong:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_log_without_a_clock_begins_no_later_than_what_it_has_seen() {
         assert_eq!(LogClock::first(WALL, None), WALL);
         assert_eq!(LogClock::first(WALL + YEAR, Some(WALL)), WALL);

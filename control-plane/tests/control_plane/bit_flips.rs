@@ -51,9 +51,10 @@ enum End {
 }
 
 /// What a start on a changed folder came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
-    Refused,
+    /// In these words, which name a file.
+    Refused(String),
     AnsweredAsBefore,
 }
 
@@ -144,6 +145,8 @@ impl World {
     fn write(&self, path: &Path, bytes: &[u8]) {
         let path = self.place.path("").join(path);
         if std::fs::read(&path).ok().as_deref() != Some(bytes) {
+            // Another file: what is left of a process that was dropped may still write to the one before.
+            let _ = std::fs::remove_file(&path);
             std::fs::write(path, bytes).unwrap();
         }
     }
@@ -339,7 +342,7 @@ fn names_a_file(refusal: &str) -> Result<Verdict, String> {
         .iter()
         .any(|folder| refusal.contains(folder));
     match names {
-        true => Ok(Verdict::Refused),
+        true => Ok(Verdict::Refused(refusal.to_owned())),
         false => Err(format!("the refusal names no file: {refusal}")),
     }
 }
@@ -405,7 +408,7 @@ async fn flip(world: &World, sample: Sample) -> (usize, usize) {
     for (path, bytes) in &world.files {
         for bit in sample.bits(path, bytes, &mut random) {
             match world.judge_flip(path, bit).await {
-                Ok(Verdict::Refused) => refused += 1,
+                Ok(Verdict::Refused(_)) => refused += 1,
                 Ok(Verdict::AnsweredAsBefore) => answered += 1,
                 Err(error) => wrong.push(error),
             }

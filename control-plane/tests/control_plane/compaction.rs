@@ -97,6 +97,51 @@ async fn a_history_survives_a_compaction() {
 }
 
 #[tokio::test]
+async fn a_damaged_index_of_histories_is_made_anew_and_says_where_something_is_missing() {
+    let index_is_empty = |bytes: &mut Vec<u8>| bytes.clear();
+    let half_is_gone = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2);
+    // Every byte of every page, beyond the header.
+    let all_is_flipped = |bytes: &mut Vec<u8>| bytes[4_096..].iter_mut().for_each(|byte| *byte ^= 1);
+    let damages: [fn(&mut Vec<u8>); 3] = [index_is_empty, half_is_gone, all_is_flipped];
+    for damage in damages {
+        let place = Place::new();
+        let server = place
+            .start_with(|config| config.limits.compact_above_bytes = 4_096)
+            .await;
+        server.revoke(raise("alice")).await;
+        server.history_of("alice").await;
+        server.running.shutdown().await;
+        harm(&place, damage);
+        // The log has all of it still.
+        let server = place
+            .start_with(|config| config.limits.compact_above_bytes = 4_096)
+            .await;
+        let alice = server.history_of("alice").await;
+        assert_eq!(alice["history"].as_array().unwrap().len(), 1, "{alice}");
+        assert_eq!(alice["history_complete_from"], serde_json::Value::Null, "{alice}");
+
+        raise_until_compacted(&server, &place).await;
+        server.running.shutdown().await;
+        harm(&place, damage);
+        for _ in 0..2 {
+            let server = place.start().await;
+            let alice = server.history_of("alice").await;
+            assert_eq!(alice["history"].as_array().unwrap().len(), 0, "{alice}");
+            assert!(alice["history_complete_from"].as_u64() > Some(1), "{alice}");
+            server.revoke(raise("later")).await;
+            server.running.shutdown().await;
+        }
+    }
+}
+
+fn harm(place: &Place, damage: fn(&mut Vec<u8>)) {
+    let index = place.path("log/history.redb");
+    let mut bytes = std::fs::read(&index).unwrap();
+    damage(&mut bytes);
+    std::fs::write(index, bytes).unwrap();
+}
+
+#[tokio::test]
 async fn raises_go_on_while_the_file_is_compacted() {
     let place = Place::new();
     fill_log(&place.path(""), ISSUER, 20_000, 3).unwrap();

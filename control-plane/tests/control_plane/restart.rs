@@ -9,7 +9,7 @@ use credence_wire::v1::watch_request::Message as WatchMessage;
 use credence_wire::v1::watch_response::Message as WatchAnswer;
 use tonic::Code;
 
-use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
+use super::harness::{ISSUER, Place, Server, TOKEN, delegation, event, raise};
 
 #[tokio::test]
 async fn an_acknowledged_revocation_survives_a_crash() {
@@ -588,17 +588,20 @@ async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends
     let place = Place::new();
     let first = place.start().await;
     first.revoke(raise("alice")).await;
+    let (mut reporter, _) = first.report(None).await.unwrap();
     let aside = place.path("").with_file_name("aside");
     std::fs::rename(place.path(""), &aside).unwrap();
     let second = place.start().await;
     let refused = first.try_revoke(raise("bob")).await;
     assert_eq!(refused.status, 503, "{}", refused.text);
-    assert!(refused.text.contains("another folder"), "{}", refused.text);
+    assert!(refused.text.contains("was replaced by another one"), "{}", refused.text);
+    reporter.batch(1, vec![event("read")]).await;
+    assert_eq!(reporter.refusal().await.0, Code::Unavailable);
     // What is in force already is not acknowledged either.
     assert_eq!(first.try_revoke(raise("alice")).await.status, 503);
     let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
     assert!(
-        failure.unwrap().to_string().contains("another folder"),
+        failure.unwrap().to_string().contains("was replaced by another one"),
         "it does not say why"
     );
     assert_eq!(first.get("/readyz", &[]).await.status, 503);
