@@ -62,6 +62,8 @@ pub(crate) enum Operation {
     Sync {
         node: NodeId,
         begun: usize,
+        /// Where it was then.
+        path: String,
     },
     /// What a client was told.
     Mark(String),
@@ -229,8 +231,8 @@ impl Disk {
     pub(crate) fn without_syncs(&self, of: impl Fn(&str) -> bool) -> Self {
         let mut this = self.clone();
         for operation in &mut this.operations {
-            if let Operation::Sync { node, begun } = operation
-                && of(&self.path(*node))
+            if let Operation::Sync { begun, path, .. } = operation
+                && of(path)
             {
                 *begun = 0;
             }
@@ -244,7 +246,7 @@ impl Disk {
         let mut done: Vec<Vec<(usize, &Operation)>> = vec![Vec::new(); self.nodes.len()];
         for (number, operation) in self.operations.iter().enumerate().take(cut) {
             match operation {
-                Operation::Sync { node, begun } => synced[*node] = synced[*node].max(*begun),
+                Operation::Sync { node, begun, .. } => synced[*node] = synced[*node].max(*begun),
                 Operation::Write { node, .. } | Operation::Resize { node, .. } | Operation::Names { node, .. } => {
                     done[*node].push((number, operation));
                 }

@@ -109,6 +109,7 @@ impl Open {
             count: self.count,
             decision: self.decision.into(),
             mode: self.mode.into(),
+            principal: None,
         }
     }
 }
