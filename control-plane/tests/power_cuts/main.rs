@@ -168,6 +168,7 @@ impl Recording {
         for phase in Phase::ALL {
             record(place.path(), phase, &mut disk);
         }
+        assert_same_as_recorded(&disk, &load::data(place.path()));
         let begins = 1 + disk
             .operations
             .iter()
@@ -244,6 +245,28 @@ impl Recording {
             .collect();
         writes[random.below(writes.len() as u64) as usize]
     }
+}
+
+/// Nothing that was written is missed by the record: with all of it, the folder is what it really was at the end.
+fn assert_same_as_recorded(disk: &Disk, real: &Path) {
+    let place = scratch();
+    let replayed = place.path().join("replayed");
+    let all = disk.operations.len();
+    disk.cut(all, Survival::Everything, &mut Random(0), &replayed);
+    assert_same(&replayed, real);
+    assert_same(real, &replayed);
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    if one.is_dir() {
+        for entry in std::fs::read_dir(one).unwrap() {
+            let name = entry.unwrap().file_name();
+            assert_same(&one.join(&name), &other.join(&name));
+        }
+        return;
+    }
+    let read = |path: &Path| std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert!(read(one) == read(other), "{} is not as it was recorded", one.display());
 }
 
 /// Runs a phase under `strace`, and appends its operations.
