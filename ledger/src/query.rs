@@ -265,7 +265,11 @@ impl Searchable for Arc<Segment> {
     }
 
     fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
-        Segment::lookup(self, key).map(Some)
+        match Segment::lookup(self, key) {
+            // Without a list, everything is looked at.
+            Err(IndexError::Damaged { .. }) => Ok(None),
+            places => places.map(Some),
+        }
     }
 
     fn times(&self) -> Option<(u64, u64)> {
@@ -275,7 +279,10 @@ impl Searchable for Arc<Segment> {
     fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
         match &*self.index() {
             SegmentIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
-            SegmentIndex::File(file) => file.run_times(),
+            SegmentIndex::File(file) => match file.run_times() {
+                Err(IndexError::Damaged { .. }) => Ok(Vec::new()),
+                times => times,
+            },
         }
     }
 

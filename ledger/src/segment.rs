@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use crate::group::LEAF_LENGTH_BYTES;
+use credence_storage::frames::{FrameKind, FrameReader, HEAD_LEN};
+
+use crate::group::{Group, LEAF_LENGTH_BYTES};
 use crate::index::{IndexBuilder, IndexError, IndexFile, IndexKey, RUN_PLACES};
+use crate::ledger::UNREADABLE;
 
 /// A segment that is held, for whoever reads; it may be the one that is being appended to.
 #[derive(Debug)]
@@ -222,13 +225,37 @@ impl Segment {
                     let run = place / RUN_PLACES;
                     let of_run = match known.take().filter(|(known, _)| *known == run) {
                         Some((_, of_run)) => of_run,
-                        None => file.offsets(run)?,
+                        // A damaged index is no reason to be without the records: they say themselves where they are.
+                        None => file.offsets(run).or_else(|_| self.offsets_of_run(run))?,
                     };
                     offsets.push(*of_run.get((place % RUN_PLACES) as usize).ok_or_else(mismatch)?);
                     known = Some((run, of_run));
                 }
             }
         }
+        Ok(offsets)
+    }
+
+    /// Where the leaves of a run begin, as the segment itself has it: every group before them is read.
+    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, SegmentError> {
+        let mismatch = |_| SegmentError::Mismatch {
+            path: self.path.clone(),
+        };
+        let wanted = (run * RUN_PLACES) as usize..((run + 1) * RUN_PLACES) as usize;
+        let mut place = 0;
+        let mut offsets = Vec::with_capacity(wanted.len());
+        let reader = FrameReader::open(&self.path, FrameKind::SealedLedger).map_err(mismatch)?;
+        let scanned = reader.scan(|frame| {
+            let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
+            for (offset, _) in group.leaves() {
+                if wanted.contains(&place) {
+                    offsets.extend(u32::try_from(frame.offset + HEAD_LEN + offset as u64));
+                }
+                place += 1;
+            }
+            Ok(())
+        });
+        scanned.map_err(mismatch)?;
         Ok(offsets)
     }
 }

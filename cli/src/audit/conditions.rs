@@ -73,6 +73,7 @@ enum Kind {
     Source,
     Note,
     Erased,
+    Unreadable,
 }
 
 impl Conditions {
@@ -99,6 +100,7 @@ impl Conditions {
             Kind::Source => "source".to_owned(),
             Kind::Note => "note".to_owned(),
             Kind::Erased => "erased".to_owned(),
+            Kind::Unreadable => "unreadable".to_owned(),
         });
         let instant = |instant: &Option<Instant>| instant.clone().map(|Instant(text)| text);
         [

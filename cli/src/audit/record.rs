@@ -83,7 +83,7 @@ impl Record {
                 cell("reason"),
                 cell("rule"),
                 none(),
-                none(),
+                principal(event),
                 none(),
                 none(),
                 none(),

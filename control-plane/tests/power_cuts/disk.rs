@@ -62,6 +62,8 @@ pub(crate) enum Operation {
     Sync {
         node: NodeId,
         begun: usize,
+        /// Where it was then.
+        path: String,
     },
     /// What a client was told.
     Mark(String),
@@ -229,8 +231,8 @@ impl Disk {
     pub(crate) fn without_syncs(&self, of: impl Fn(&str) -> bool) -> Self {
         let mut this = self.clone();
         for operation in &mut this.operations {
-            if let Operation::Sync { node, begun } = operation
-                && of(&self.path(*node))
+            if let Operation::Sync { begun, path, .. } = operation
+                && of(path)
             {
                 *begun = 0;
             }
@@ -244,7 +246,7 @@ impl Disk {
         let mut done: Vec<Vec<(usize, &Operation)>> = vec![Vec::new(); self.nodes.len()];
         for (number, operation) in self.operations.iter().enumerate().take(cut) {
             match operation {
-                Operation::Sync { node, begun } => synced[*node] = synced[*node].max(*begun),
+                Operation::Sync { node, begun, .. } => synced[*node] = synced[*node].max(*begun),
                 Operation::Write { node, .. } | Operation::Resize { node, .. } | Operation::Names { node, .. } => {
                     done[*node].push((number, operation));
                 }
@@ -390,4 +392,52 @@ impl Random {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
+}
+
+#[test]
+fn what_was_synced_is_always_there_and_the_rest_may_be_in_any_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let mut disk = Disk::of(&root);
+    let write = |node, position, byte: u8| Operation::Write {
+        node,
+        position,
+        data: vec![byte; 1024],
+    };
+    let node = disk.make_file(&root.join("file"));
+    disk.push(write(node, 0, 1));
+    for node in [node, 0] {
+        let (begun, path) = (disk.operations.len(), disk.path(node));
+        disk.push(Operation::Sync { node, begun, path });
+    }
+    disk.push(write(node, 512, 2));
+    disk.make_file(&root.join("unsynced"));
+    let all = disk.operations.len();
+    let mut random = Random(1);
+    let mut seen = std::collections::BTreeSet::new();
+    for state in 0..200 {
+        let target = folder.path().join(state.to_string());
+        disk.cut(all, Survival::Blocks(512), &mut random, &target);
+        let bytes = std::fs::read(target.join("file")).unwrap();
+        assert!(bytes[..512].iter().all(|byte| *byte == 1), "{state}");
+        seen.insert((
+            bytes.get(512).copied(),
+            bytes.get(1024).copied(),
+            target.join("unsynced").exists(),
+        ));
+    }
+    // The second block old or new; the third one not there, of zeros, or there.
+    for second in [1, 2] {
+        for third in [None, Some(0), Some(2)] {
+            for name in [false, true] {
+                assert!(seen.contains(&(Some(second), third, name)), "{second} {third:?} {name}");
+            }
+        }
+    }
+    disk.cut(all, Survival::Nothing, &mut random, &folder.path().join("nothing"));
+    assert_eq!(std::fs::read(folder.path().join("nothing/file")).unwrap(), [1; 1024]);
+    // Before the folder was synced, the file has no name.
+    disk.cut(3, Survival::Nothing, &mut random, &folder.path().join("nameless"));
+    assert!(!folder.path().join("nameless/file").exists());
 }

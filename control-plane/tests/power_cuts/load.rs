@@ -69,6 +69,8 @@ pub(crate) fn config(place: &Path) -> Config {
     // A segment for each 256 records.
     config.limits.ledger_segment_bytes = 1;
     config.limits.compact_above_bytes = 4_096;
+    // Each entry is to be found as itself.
+    config.limits.ledger_principal_share = 100;
     config
 }
 

@@ -43,33 +43,22 @@ fn nothing_that_was_acknowledged_is_lost_by_thousands_of_power_cuts() {
 fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
     let mut random = seeded();
     let recorded = Recording::make();
+    let marks = recorded.after_marks();
+    // The last ones first: most was acknowledged by then.
+    let mut cuts: Vec<usize> = marks.iter().rev().step_by(7).copied().collect();
+    cuts.extend(recorded.behind_renames());
+    cuts.extend(marks.iter().rev());
     for (name, is_it) in SYNCS {
         let disk = recorded.disk.without_syncs(is_it);
-        let cuts = recorded.after_marks();
-        let mut tried = 0;
-        // The last ones first: most was acknowledged by then.
-        let lost = cuts
+        let found = cuts
             .iter()
-            .rev()
-            .step_by(7)
-            .chain(cuts.iter().rev())
-            .take(60)
-            .any(|cut| {
-                tried += 1;
-                let survival = if tried % 2 == 1 {
-                    Survival::Nothing
-                } else {
-                    Survival::Blocks(4096)
-                };
-                judged(&disk, *cut, survival, &mut random).is_err()
-            });
-        assert!(lost, "{name} is not missed in {tried} states");
-        eprintln!("without the sync of {name}: found after {tried} states");
-    }
-    // With all of them, nothing is.
-    for cut in recorded.after_marks().iter().rev().step_by(40) {
-        let judged = judged(&recorded.disk, *cut, Survival::Nothing, &mut random);
-        assert_eq!(judged, Ok(()), "{}", describe(&recorded.disk, *cut));
+            .take(MOST_TRIED)
+            .position(|cut| judged(&disk, *cut, Survival::Nothing, &mut random).is_err());
+        let found = found.unwrap_or_else(|| panic!("without the sync of {name}, nothing is missed"));
+        // With it, nothing is.
+        let judged = judged(&recorded.disk, cuts[found], Survival::Nothing, &mut random);
+        assert_eq!(judged, Ok(()), "{}", describe(&recorded.disk, cuts[found]));
+        eprintln!("without the sync of {name}: found in state {}", found + 1);
     }
 }
 
@@ -81,13 +70,19 @@ fn serves_where_it_is_told_to() {
     }
 }
 
-/// Parts of the data folder whose syncs are left out, one after the other.
-const SYNCS: [(&str, fn(&str) -> bool); 4] = [
+/// Files and folders whose syncs are left out, one after the other.
+const SYNCS: [(&str, fn(&str) -> bool); 9] = [
     ("the revocation log", |path| path == "log/revocations"),
+    ("a compacted log", |path| path == "log/revocations.compacting"),
+    ("the folder of the log", |path| path == "log"),
     ("the ledger's segments", |path| path.starts_with("ledger/segments/")),
-    ("the ledger's keys", |path| path == "ledger/keys"),
     ("the folder of the segments", |path| path == "ledger/segments"),
+    ("the ledger's keys", |path| path == "ledger/keys"),
+    ("the folder of the hashes", |path| path == "ledger/hashes"),
+    ("a checkpoint", |path| path == "ledger/checkpoint.new"),
+    ("the folder of the checkpoint", |path| path == "ledger"),
 ];
+const MOST_TRIED: usize = 120;
 
 fn survive(states: usize, of_recovery: usize) {
     let mut random = seeded();
@@ -173,6 +168,7 @@ impl Recording {
         for phase in Phase::ALL {
             record(place.path(), phase, &mut disk);
         }
+        assert_same_as_recorded(&disk, &load::data(place.path()));
         let begins = 1 + disk
             .operations
             .iter()
@@ -227,6 +223,14 @@ impl Recording {
         marks.map(|(number, _)| number + 1).collect()
     }
 
+    /// Just behind a compacted log's taking the present one's place.
+    fn behind_renames(&self) -> Vec<usize> {
+        let operations = self.disk.operations.iter().enumerate().skip(self.begins);
+        let is_rename = |operation: &Operation| matches!(operation, Operation::Names { gone: Some(_), made: Some((name, _)), .. } if name == "revocations");
+        let renames = operations.filter(|(_, operation)| is_rename(operation));
+        renames.flat_map(|(number, _)| number + 1..number + 4).collect()
+    }
+
     /// Just behind a write to a segment or to the log, before it is synced.
     fn within_writes(&self, random: &mut Random) -> usize {
         let operations = self.disk.operations.iter().enumerate().skip(self.begins);
@@ -241,6 +245,28 @@ impl Recording {
             .collect();
         writes[random.below(writes.len() as u64) as usize]
     }
+}
+
+/// Nothing that was written is missed by the record: with all of it, the folder is what it really was at the end.
+fn assert_same_as_recorded(disk: &Disk, real: &Path) {
+    let place = scratch();
+    let replayed = place.path().join("replayed");
+    let all = disk.operations.len();
+    disk.cut(all, Survival::Everything, &mut Random(0), &replayed);
+    assert_same(&replayed, real);
+    assert_same(real, &replayed);
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    if one.is_dir() {
+        for entry in std::fs::read_dir(one).unwrap() {
+            let name = entry.unwrap().file_name();
+            assert_same(&one.join(&name), &other.join(&name));
+        }
+        return;
+    }
+    let read = |path: &Path| std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert!(read(one) == read(other), "{} is not as it was recorded", one.display());
 }
 
 /// Runs a phase under `strace`, and appends its operations.
@@ -289,7 +315,7 @@ fn describe(disk: &Disk, cut: usize) -> String {
             }
             Operation::Resize { node, length } => format!("resize {} {length}", disk.path(*node)),
             Operation::Names { node, gone, made } => format!("names {:?}: {gone:?} {made:?}", disk.path(*node)),
-            Operation::Sync { node, .. } => format!("sync {:?}", disk.path(*node)),
+            Operation::Sync { path, .. } => format!("sync {path:?}"),
             Operation::Mark(text) => format!("mark {text}"),
         });
     format!(

@@ -128,7 +128,8 @@ impl Reader<'_> {
                 if let Some(handle) = handle
                     && let Target::Node(node) = self.handles[handle].target
                 {
-                    self.disk.push(Operation::Sync { node, begun });
+                    let path = self.disk.path(node);
+                    self.disk.push(Operation::Sync { node, begun, path });
                 }
             }
             "mkdir" | "mkdirat" => self.in_folder(&path_of(arguments), Disk::make_folder),

@@ -861,6 +861,7 @@ mod tests {
                 count,
                 decision: v1::Decision::Deny.into(),
                 mode: v1::Mode::Enforce.into(),
+                principal: None,
             })
         };
         let expected = [

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use credence_ledger::query::{self, Filter, Query};
 use credence_ledger::{LedgerError, LedgerOptions};
 
 use crate::support::*;
@@ -296,4 +297,36 @@ fn a_record_that_cannot_be_read_does_not_hide_those_around_it() {
     }
     assert_eq!(reader.unreadable(), 1);
     assert!(!subjects(&reader).contains(&"unreadable".to_owned()));
+}
+
+#[test]
+fn a_damaged_index_hides_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    for subject in ["a", "b"].repeat(6) {
+        fill(&mut ledger, subject, 100);
+    }
+    drop(ledger);
+    let index = folder.path().join("index").join(format!("{:020}", 0));
+    let whole = std::fs::read(&index).unwrap();
+    let of_a = || {
+        let ledger = open(folder.path());
+        let query = Query {
+            limit: 1000,
+            filter: Filter {
+                principal_subject: Some("a".to_owned()),
+                ..Filter::default()
+            },
+            ..Query::default()
+        };
+        let found = query::read(&ledger.reader(), &query).unwrap().records.len();
+        (found, subjects(&ledger.reader()).len())
+    };
+    assert_eq!(of_a(), (600, 1200));
+    let step = whole.len() / 40;
+    for byte in (0..whole.len()).step_by(step) {
+        edit(&index, |bytes| bytes[byte] ^= 0x10);
+        assert_eq!(of_a(), (600, 1200), "byte {byte} of {}", whole.len());
+        std::fs::write(&index, &whole).unwrap();
+    }
 }
