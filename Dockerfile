@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="Credence" \
 COPY --from=build /out/credence /usr/local/bin/credence
 # By number: Kubernetes, told runAsNonRoot, can not tell who a name is.
 USER 65532:65532
-# HTTP and gRPC; what is written down goes into a volume, nothing else is ever written.
-EXPOSE 7070 7071
+# HTTP, gRPC and probes; what is written down goes into a volume, nothing else is ever written.
+EXPOSE 7070 7071 7072
 ENTRYPOINT ["/usr/local/bin/credence"]
 CMD ["--help"]

@@ -57,6 +57,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
 
+    /// Where health probes are answered, apart from all other clients: /healthz and /readyz in plain HTTP, and nothing else.
+    /// The HTTP API answers them too.
+    #[arg(long, value_name = "ADDRESS")]
+    probes: Option<SocketAddr>,
+
     /// The file with the bearer token of an operator who may do everything. The configuration file may name others.
     #[arg(
         long,
@@ -190,6 +195,7 @@ impl Serve {
         config.restored.clone_from(&self.restored);
         config.http_address = self.http;
         config.grpc_address = self.grpc;
+        config.probe_address = self.probes;
         config.drain_promise = Duration::from_secs(self.drain_promise.seconds);
         config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;
@@ -253,6 +259,7 @@ impl Serve {
 async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
     config.http_address = NOBODY;
     config.grpc_address = NOBODY;
+    config.probe_address = None;
     config.drain_promise = Duration::ZERO;
     let running = ControlPlane::start(config)
         .await
@@ -341,6 +348,9 @@ fn announce(running: &Running, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "log_id: {}", running.log_id())?;
     writeln!(out, "http: {}", running.http_address())?;
     writeln!(out, "grpc: {}", running.grpc_address())?;
+    if let Some(probes) = running.probe_address() {
+        writeln!(out, "probes: {probes}")?;
+    }
     out.flush()?;
     Ok(())
 }

@@ -22,7 +22,8 @@ pub(crate) struct Watch {
     #[arg(long, conflicts_with = "since")]
     all: bool,
 
-    /// Begin with what came after this event: the id that --json prints.
+    /// Begin with what came after this event: the id that --json prints. One that this log does not know, as after a
+    /// restore from a backup, is refused: begin anew then, with --all.
     #[arg(long, value_name = "ID")]
     since: Option<String>,
 

@@ -20,7 +20,7 @@ use serde_json::Value;
 fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
     let bench = volumes();
     let first_start = Container::of("first-start.yaml", "Job", "first-start");
-    let created = bench.run(&strs(&first_start.arguments(&bench, 0, 0))).succeeded();
+    let created = bench.run(&strs(&first_start.arguments(&bench, [0; 3]))).succeeded();
 
     let running = Running::start(&bench);
     assert_eq!(created, format!("log_id: {}", running.log_id));
@@ -55,10 +55,10 @@ fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
 #[test]
 fn a_first_start_on_a_volume_with_a_log_fails_and_a_control_plane_on_an_empty_one_does_too() {
     let bench = volumes();
-    let first_start = Container::of("first-start.yaml", "Job", "first-start").arguments(&bench, 0, 0);
+    let first_start = Container::of("first-start.yaml", "Job", "first-start").arguments(&bench, [0; 3]);
     let control_plane = Container::of("control-plane.yaml", "StatefulSet", "control-plane");
     bench
-        .run(&strs(&control_plane.arguments(&bench, 0, 0)))
+        .run(&strs(&control_plane.arguments(&bench, [0; 3])))
         .failed(1, &["start once with --init"]);
     bench.run(&strs(&first_start)).succeeded();
     bench
@@ -74,7 +74,7 @@ fn it_is_refused_where_the_operators_token_is_for_all_to_read() {
     let control_plane = Container::of("control-plane.yaml", "StatefulSet", "control-plane");
     let first_start = Container::of("first-start.yaml", "Job", "first-start");
     for container in [control_plane, first_start] {
-        let ran = bench.run(&strs(&container.arguments(&bench, 0, 0)));
+        let ran = bench.run(&strs(&container.arguments(&bench, [0; 3])));
         assert_eq!(ran.code, 1, "{ran:?}");
     }
 }
@@ -195,6 +195,7 @@ struct Running {
     log_id: String,
     http: u16,
     grpc: u16,
+    probes: u16,
 }
 
 impl Container {
@@ -210,7 +211,7 @@ impl Container {
 
     /// Its arguments with the mounted paths in the bench's folder, and the ports replaced. Every mount has to be one that the bench
     /// has.
-    fn arguments(&self, bench: &Workbench, http: u16, grpc: u16) -> Vec<String> {
+    fn arguments(&self, bench: &Workbench, [http, grpc, probes]: [u16; 3]) -> Vec<String> {
         let mut args = self.args.clone();
         for mount in self.json["volumeMounts"].as_array().unwrap() {
             let folder = bench.path(match text(&mount["name"]) {
@@ -248,8 +249,8 @@ impl Container {
 impl Running {
     fn start(bench: &Workbench) -> Self {
         let container = Container::of("control-plane.yaml", "StatefulSet", "control-plane");
-        let (http, grpc) = (free_port(), free_port());
-        let arguments = container.arguments(bench, http, grpc);
+        let [http, grpc, probes] = [free_port(), free_port(), free_port()];
+        let arguments = container.arguments(bench, [http, grpc, probes]);
         let mut child = bench.command(&strs(&arguments)).spawn().unwrap();
         // Nobody reads it: that stops nothing.
         drop(child.stderr.take());
@@ -265,6 +266,7 @@ impl Running {
         let log_id = announced("log_id: ");
         announced("http: ");
         announced("grpc: ");
+        announced("probes: ");
         Self {
             container,
             child,
@@ -272,6 +274,7 @@ impl Running {
             log_id,
             http,
             grpc,
+            probes,
         }
     }
 
@@ -282,6 +285,7 @@ impl Running {
         let port = match port["containerPort"].as_u64() {
             Some(7070) => self.http,
             Some(7071) => self.grpc,
+            Some(7072) => self.probes,
             other => panic!("{other:?}"),
         };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -226,7 +226,10 @@ impl Proof {
     /// # Errors
     /// The credential has its share of the connections; the text says what to do.
     pub(crate) fn prove(&self, credential: Option<&str>) -> Result<(), String> {
-        let proven = self.0.upgrade().map_or(Ok(()), |held| held.prove(credential).map_err(|full| (held, full)));
+        let proven = self
+            .0
+            .upgrade()
+            .map_or(Ok(()), |held| held.prove(credential).map_err(|full| (held, full)));
         proven.map_err(|(held, full)| full.describe("connections", held.connections.bounds()))
     }
 }
@@ -255,7 +258,9 @@ impl Held {
                     network: Some(*network),
                 };
                 let inner = &connections.0;
-                inner.metrics.refuse(inner.limit, Full::Credential, &holder, &inner.refusals);
+                inner
+                    .metrics
+                    .refuse(inner.limit, Full::Credential, &holder, &inner.refusals);
                 return Err(Full::Credential);
             }
             *state.by_credential.entry(credential.to_owned()).or_default() += 1;

@@ -235,7 +235,10 @@ impl ControlPlane {
         let watch_places = places(SharedLimit::WatchStreams, limits.max_subscribers);
         let stream_places = places(SharedLimit::EventStreams, limits.max_http_subscribers);
         let audit_stream_places = places(SharedLimit::EvidenceStreams, limits.max_audit_subscribers);
-        let bodies = places(SharedLimit::RequestBodies, limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES));
+        let bodies = places(
+            SharedLimit::RequestBodies,
+            limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES),
+        );
         let calls = places(SharedLimit::Calls, limits.max_calls);
         let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
         let options = WriterOptions {

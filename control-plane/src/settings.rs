@@ -256,7 +256,10 @@ impl Settings {
             issuers.is_none() && roles.iter().any(|role| matches!(role, Role::Filter | Role::Admin))
         };
         let certificates = &self.access.certificates;
-        self.access.tokens.iter().any(|token| good(&token.roles, &token.issuers))
+        self.access
+            .tokens
+            .iter()
+            .any(|token| good(&token.roles, &token.issuers))
             || self.tls.grpc_asks_for_certificates()
                 && certificates.iter().any(|entry| good(&entry.roles, &entry.issuers))
     }
@@ -282,18 +285,27 @@ impl TlsSettings {
 impl AccessSettings {
     /// Credentials for filters that no filter can follow with.
     fn notes(&self) -> Vec<Remark> {
-        let tokens = self.tokens.iter().map(|token| (&token.roles, &token.issuers)).enumerate();
+        let tokens = self
+            .tokens
+            .iter()
+            .map(|token| (&token.roles, &token.issuers))
+            .enumerate();
         let tokens = tokens.map(|(index, parts)| (format!("access.tokens[{index}].issuers"), parts));
-        let certificates = self.certificates.iter().map(|entry| (&entry.roles, &entry.issuers)).enumerate();
+        let certificates = self
+            .certificates
+            .iter()
+            .map(|entry| (&entry.roles, &entry.issuers))
+            .enumerate();
         let certificates = certificates.map(|(index, parts)| (format!("access.certificates[{index}].issuers"), parts));
         tokens
             .chain(certificates)
             .filter(|(_, (roles, issuers))| roles.contains(&Role::Filter) && issuers.is_some())
             .map(|(path, _)| Remark {
                 path,
-                message: "a filter follows the whole log, which a credential that is bound to issuers may not: on the gRPC \
+                message:
+                    "a filter follows the whole log, which a credential that is bound to issuers may not: on the gRPC \
                           port this one can only report. Leave issuers out for filters"
-                    .to_owned(),
+                        .to_owned(),
             })
             .collect()
     }

@@ -841,7 +841,7 @@ impl<'r> Attempt<'_, 'r> {
             None => Chain::parse_joined(presented, limits),
         };
         // A root that was refused is the first to be looked at, once the tokens below it have the right form.
-        if let Some(denial) = root.and_then(|root| self.memories.refused.find(root))
+        if let Some(denial) = root.and_then(|root| self.memories.refused.find(root, None))
             && let Ok(chain) = &parsed
             && chain.check_before_signatures(&context).is_ok()
         {

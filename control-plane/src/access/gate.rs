@@ -174,12 +174,12 @@ impl Supervision {
             tokio::select! {
                 () = changes.next() => {}
                 () = self.peer.withdrawn() => {
-                    let status = Status::permission_denied(
+                    // Renewed certificates are ordinary: these streams are counted with the connections that end for it
+                    // (`withdrawn_connections`), and not with those that are refused.
+                    return Status::permission_denied(
                         "the client certificate that this connection was opened with has ended, or its authority is no \
                          longer in client_ca; connect again with a new one",
                     );
-                    count(&self.metrics, &status);
-                    return status;
                 }
                 // Tokens end at their time.
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
@@ -192,9 +192,9 @@ impl Supervision {
     /// What a stream was opened for is what it goes on with, as over HTTP.
     fn check_issuers(&self, caller: Option<&Caller>) -> Result<(), Refusal> {
         match (&self.caller, caller) {
-            (Some(before), Some(now)) if !now.covers_as_much_as(before) => Err(Refusal::OtherIssuers {
-                name: now.name.clone(),
-            }),
+            (Some(before), Some(now)) if !now.covers_as_much_as(before) => {
+                Err(Refusal::OtherIssuers { name: now.name.clone() })
+            }
             // On an open port a credential may come to count, or stop counting, while the stream goes on without it: it
             // could have been opened without.
             _ => Ok(()),

@@ -75,7 +75,9 @@ impl Intake {
     ) -> Result<(TicketText, Receipt), NotTaken> {
         self.check_phase()?;
         let place = self.sources.reserve(None, &reporter.holder(), Instant::now())?;
-        let address = reporter.address.map_or_else(|| "address unknown".to_owned(), |address| address.to_string());
+        let address = reporter
+            .address
+            .map_or_else(|| "address unknown".to_owned(), |address| address.to_string());
         let report = Report::Open {
             node: shorten(node),
             plugin: shorten(plugin),
@@ -94,7 +96,12 @@ impl Intake {
     }
 
     /// Stores a batch, an encoded [`v1::Batch`].
-    pub(crate) async fn store(&self, ticket: &TicketText, reporter: &Reporter, batch: Bytes) -> Result<Receipt, NotTaken> {
+    pub(crate) async fn store(
+        &self,
+        ticket: &TicketText,
+        reporter: &Reporter,
+        batch: Bytes,
+    ) -> Result<Receipt, NotTaken> {
         let source = self.source(ticket, reporter)?;
         let batch = BoundedBatch::check_seen(
             batch,
@@ -134,7 +141,9 @@ impl Intake {
     /// The source that the ticket names, if it was given to this peer.
     fn source(&self, ticket: &TicketText, reporter: &Reporter) -> Result<String, NotTaken> {
         self.check_phase()?;
-        let ticket = ticket.parse().filter(|ticket| self.tickets.is_of(ticket, &reporter.peer.0));
+        let ticket = ticket
+            .parse()
+            .filter(|ticket| self.tickets.is_of(ticket, &reporter.peer.0));
         ticket.map(|ticket| ticket.source).ok_or(NotTaken::NoSuchSource)
     }
 

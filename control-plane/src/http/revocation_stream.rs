@@ -44,7 +44,10 @@ pub(crate) async fn follow(
     let from = From::read(&headers, query.as_deref())?;
     let start = from.check(&api)?;
     let place = api.stream_places.take(&holder).map_err(|full| {
-        Problem::unavailable(full.describe("event streams", api.stream_places.bounds()), RETRY_WHEN_FULL)
+        Problem::unavailable(
+            full.describe("event streams", api.stream_places.bounds()),
+            RETRY_WHEN_FULL,
+        )
     })?;
     let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
@@ -387,7 +390,10 @@ mod tests {
         assert_eq!(read(Some(""), None).unwrap(), From::TheBeginning);
         assert_eq!(read(None, Some("from=now")).unwrap(), From::Now);
         assert_eq!(read(Some("log:7:AAAA"), Some("from=now")).unwrap(), after(7));
-        assert_eq!(read(Some("log:7:AAAA"), Some("last_event_id=log:3:AAAA")).unwrap(), after(7));
+        assert_eq!(
+            read(Some("log:7:AAAA"), Some("last_event_id=log:3:AAAA")).unwrap(),
+            after(7)
+        );
         assert_eq!(read(None, Some("last_event_id=log%3A3%3AAAAA")).unwrap(), after(3));
     }
 

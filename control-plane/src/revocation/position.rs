@@ -26,7 +26,11 @@ impl PositionKey {
         let mut block = [0; 64];
         block[..key.len()].copy_from_slice(&key);
         let mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
-        Self(mac.chain_update(CONTEXT).chain_update(log_id.as_str()).chain_update([0]))
+        Self(
+            mac.chain_update(CONTEXT)
+                .chain_update(log_id.as_str())
+                .chain_update([0]),
+        )
     }
 
     /// `mark` is the digest's, of which as much is kept of every position.

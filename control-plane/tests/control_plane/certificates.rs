@@ -77,7 +77,8 @@ impl Authority {
             let format = format_description!("[year][month][day][hour][minute][second]Z");
             time.format(&format).unwrap()
         };
-        let (begin, end) = (written(ends - Duration::from_secs(2 * 24 * 60 * 60)), written(ends));
+        let begins = ends.min(OffsetDateTime::now_utc()) - Duration::from_secs(2 * 24 * 60 * 60);
+        let (begin, end) = (written(begins), written(ends));
         let dates = ["-startdate", &begin, "-enddate", &end];
         let files = ["-in", text(&request), "-out", text(&certificate)];
         let authority = [

@@ -429,6 +429,14 @@ impl Watcher {
             .ok_or_else(|| Status::ok("the stream ended"))
     }
 
+    /// Waits longer than for an answer.
+    pub(crate) async fn refusal_within(&mut self, limit: Duration) -> (Code, String) {
+        match tokio::time::timeout(limit, self.responses.message()).await.unwrap() {
+            Ok(message) => panic!("{message:?}"),
+            Err(status) => (status.code(), status.message().to_owned()),
+        }
+    }
+
     pub(crate) async fn refusal(&mut self) -> (Code, String) {
         match self.next().await {
             Ok(message) => panic!("{message:?}"),

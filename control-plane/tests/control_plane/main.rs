@@ -15,6 +15,7 @@ mod harness;
 mod http;
 mod ingest;
 mod openapi;
+mod ordinary_weeks;
 mod otlp;
 mod principals;
 mod provider;

@@ -144,10 +144,7 @@ async fn a_claimed_position_at_the_end_of_all_numbers_is_no_evidence_of_a_restor
     let server = place.start().await;
     server.revoke(raise("alice")).await;
     let (_watcher, given, _) = server.watch_from_snapshot().await;
-    let claimed = v1::Position {
-        seq: u64::MAX,
-        ..given
-    };
+    let claimed = v1::Position { seq: u64::MAX, ..given };
     server.watch(Some(claimed)).await.refusal().await;
     server
         .wait_for("credence_revocation_foreign_positions_total{evidence=\"claimed\"} 1")

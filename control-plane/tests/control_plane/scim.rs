@@ -80,9 +80,14 @@ async fn a_new_user_is_no_refused_revocation() {
     let metrics = server.get("/metrics", &[]).await.text;
     assert!(!metrics.contains("outcome=\"refused\""), "{metrics}");
     // One that is refused is counted.
-    server.try_revoke(json!({"principal": {"issuer": ISSUER, "subject": "bob"}, "action": "enable"})).await;
+    server
+        .try_revoke(json!({"principal": {"issuer": ISSUER, "subject": "bob"}, "action": "enable"}))
+        .await;
     let metrics = server.get("/metrics", &[]).await.text;
-    assert!(metrics.contains("operation=\"enable\",source=\"operator\",outcome=\"refused\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("operation=\"enable\",source=\"operator\",outcome=\"refused\"} 1"),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]

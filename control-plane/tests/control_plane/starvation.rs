@@ -36,7 +36,13 @@ fn everything(name: &str) -> TokenSettings {
     TokenSettings {
         name: name.to_owned(),
         sha256: Sha256::digest(name).into(),
-        roles: vec![Role::Filter, Role::Watcher, Role::Auditor, Role::Reporter, Role::Revoker],
+        roles: vec![
+            Role::Filter,
+            Role::Watcher,
+            Role::Auditor,
+            Role::Reporter,
+            Role::Revoker,
+        ],
         issuers: None,
         expires: None,
     }
@@ -55,7 +61,11 @@ async fn watch_streams() {
     }
     assert!(!held.is_empty());
     let channel = channel_from(&server, ELSEWHERE).await;
-    assert!(watch(&server, channel, "other").await.is_some(), "{} are taken", held.len());
+    assert!(
+        watch(&server, channel, "other").await.is_some(),
+        "{} are taken",
+        held.len()
+    );
     assert_probed(&server).await;
 }
 
@@ -72,7 +82,11 @@ async fn audit_sources() {
     }
     assert!(!held.is_empty());
     let channel = channel_from(&server, ELSEWHERE).await;
-    assert!(report(&server, channel, "other").await.is_some(), "{} are taken", held.len());
+    assert!(
+        report(&server, channel, "other").await.is_some(),
+        "{} are taken",
+        held.len()
+    );
     assert_probed(&server).await;
 }
 
@@ -91,12 +105,20 @@ async fn audit_sources_over_http() {
 
 #[tokio::test]
 async fn event_streams() {
-    follows(|config| config.limits.max_http_subscribers = PLACES, "/v1/revocations/stream").await;
+    follows(
+        |config| config.limits.max_http_subscribers = PLACES,
+        "/v1/revocations/stream",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn evidence_streams() {
-    follows(|config| config.limits.max_audit_subscribers = PLACES, "/v1/audit/stream").await;
+    follows(
+        |config| config.limits.max_audit_subscribers = PLACES,
+        "/v1/audit/stream",
+    )
+    .await;
 }
 
 async fn follows(change: impl FnOnce(&mut Config), path: &str) {
@@ -200,7 +222,10 @@ async fn a_connection_with_a_credential_makes_no_room_for_strangers() {
 #[tokio::test]
 async fn a_stranger_who_sends_no_whole_request_in_time_is_closed() {
     let place = Place::new();
-    let server = start(&place, |config| config.limits.hello_timeout = Duration::from_millis(300)).await;
+    let server = start(&place, |config| {
+        config.limits.hello_timeout = Duration::from_millis(300)
+    })
+    .await;
     let mut stream = half_a_request(&server, ELSEWHERE, "").await.unwrap();
     let mut rest = Vec::new();
     assert!(in_time(stream.read_to_end(&mut rest)).await.is_some());
@@ -210,7 +235,12 @@ async fn a_stranger_who_sends_no_whole_request_in_time_is_closed() {
 #[tokio::test]
 async fn request_bodies() {
     const UNIT: usize = 1024;
-    unfinished_bodies("request_bodies", |config| config.limits.body_bytes = PLACES * UNIT, UNIT).await;
+    unfinished_bodies(
+        "request_bodies",
+        |config| config.limits.body_bytes = PLACES * UNIT,
+        UNIT,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -236,7 +266,10 @@ async fn unfinished_bodies(limit: &str, change: impl FnOnce(&mut Config), bytes:
     }
     // Each address has its share, and of the credential nothing is left.
     server
-        .wait_for(&format!("credence_shared_limit_held{{limit=\"{limit}\"}} {}", PLACES / 2))
+        .wait_for(&format!(
+            "credence_shared_limit_held{{limit=\"{limit}\"}} {}",
+            PLACES / 2
+        ))
         .await;
     let body = format!("{:1$}", raise("alice").to_string(), bytes);
     let request = format!(
@@ -276,7 +309,11 @@ async fn tls_handshakes() {
     let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await;
     // Its handshake is answered, by an alert: what it sends is no TLS.
     let mut alert = [0; 1];
-    assert!(in_time(stream.read_exact(&mut alert)).await.is_some_and(|read| read.is_ok()));
+    assert!(
+        in_time(stream.read_exact(&mut alert))
+            .await
+            .is_some_and(|read| read.is_ok())
+    );
     assert_eq!(probe(&server).await, 200);
 }
 
@@ -287,7 +324,10 @@ async fn every_limit_that_clients_share_is_tried_here() {
     let metrics = server.get("/metrics", &[]).await.text;
     let mut limits: Vec<_> = metrics
         .lines()
-        .filter_map(|line| line.strip_prefix("credence_shared_limit_size{limit=\"")?.split_once('"'))
+        .filter_map(|line| {
+            line.strip_prefix("credence_shared_limit_size{limit=\"")?
+                .split_once('"')
+        })
         .map(|(limit, _)| limit)
         .collect();
     limits.sort_unstable();
@@ -339,7 +379,10 @@ async fn report(server: &Server, channel: Channel, token: &str) -> Option<(Repor
 async fn channel_from(server: &Server, address: [u8; 4]) -> Channel {
     let endpoint = Channel::from_shared(format!("http://{}", server.running.grpc_address())).unwrap();
     let endpoint = endpoint.local_address(Some(IpAddr::from(address)));
-    in_time(endpoint.connect()).await.expect("no connection in time").unwrap()
+    in_time(endpoint.connect())
+        .await
+        .expect("no connection in time")
+        .unwrap()
 }
 
 async fn begin_source(server: &Server, address: [u8; 4], token: &str) -> u16 {
@@ -367,7 +410,11 @@ async fn exchange_at(to: SocketAddr, address: [u8; 4], request: &str) -> (u16, O
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut head = [0; 12];
         stream.read_exact(&mut head).await.ok()?;
-        let status = std::str::from_utf8(&head).ok()?.strip_prefix("HTTP/1.1 ")?.parse().ok()?;
+        let status = std::str::from_utf8(&head)
+            .ok()?
+            .strip_prefix("HTTP/1.1 ")?
+            .parse()
+            .ok()?;
         Some((status, Some(stream)))
     };
     in_time(exchanged).await.flatten().unwrap_or((0, None))

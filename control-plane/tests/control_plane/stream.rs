@@ -36,7 +36,10 @@ async fn a_new_stream_begins_with_the_whole_state_and_goes_on_with_what_happens(
         assert_eq!(missing.len(), before - 1);
     }
     let end = stream.next().await;
-    assert_eq!((end.name.as_str(), end.position()), ("snapshot_end", format!("{log_id}:3")));
+    assert_eq!(
+        (end.name.as_str(), end.position()),
+        ("snapshot_end", format!("{log_id}:3"))
+    );
     server.revoke(delegation("two")).await;
     let record = stream.record().await;
     assert_eq!(record.position(), format!("{log_id}:4"));
@@ -92,7 +95,10 @@ async fn a_position_of_version_0_1_0_which_names_no_history_is_resumed_with_a_sn
     }
     let mut stream = Stream::open(&server, "", Some(&format!("{}:4", server.log_id()))).await;
     let begin = stream.next().await;
-    assert_eq!((begin.name.as_str(), &begin.data["records"]), ("snapshot_begin", &json!(5)));
+    assert_eq!(
+        (begin.name.as_str(), &begin.data["records"]),
+        ("snapshot_begin", &json!(5))
+    );
 }
 
 #[tokio::test]
@@ -154,7 +160,10 @@ async fn after_a_restore_that_nobody_declared_a_follower_is_told_to_begin_anew()
     server.revoke(raise("carol")).await;
     server.revoke(raise("dave")).await;
     let (status, _) = Stream::try_open(&server, TOKEN, "", Some(&seen)).await;
-    assert!(status.ends_with("409 Conflict"), "{status}: carol's revocation would be missed");
+    assert!(
+        status.ends_with("409 Conflict"),
+        "{status}: carol's revocation would be missed"
+    );
     // What both histories have in common is resumed.
     let mut stream = Stream::open(&server, "", Some(&before)).await;
     for subject in ["carol", "dave"] {

@@ -81,9 +81,17 @@ async fn no_transport_takes_from_a_credential_what_the_other_refuses() {
             for about in [ISSUER, OTHER] {
                 let covered = issuer.is_none_or(|issuer| issuer == about);
                 let over_http = matches!(role, Role::Admin | Role::Reporter).then_some(covered);
-                assert_eq!(reported_over_http(&server, &name, about).await, over_http, "{name} over HTTP");
+                assert_eq!(
+                    reported_over_http(&server, &name, about).await,
+                    over_http,
+                    "{name} over HTTP"
+                );
                 let over_grpc = matches!(role, Role::Admin | Role::Filter).then_some(covered);
-                assert_eq!(reported_over_grpc(&server, &name, about).await, over_grpc, "{name} over gRPC");
+                assert_eq!(
+                    reported_over_grpc(&server, &name, about).await,
+                    over_grpc,
+                    "{name} over gRPC"
+                );
             }
         }
     }
