@@ -89,6 +89,24 @@ pub const ORDINARY: &[Ordinary] = &[
         query: Some("q=tea&limit=5"),
         ..ordinary("GET", "/search", "search", true)
     },
+    ordinary("GET", "/article", "article", true),
+    Ordinary {
+        query: Some("teaser=1"),
+        ..ordinary("GET", "/article", "article", false)
+    },
+    Ordinary {
+        headers: &[("x-teaser", "1")],
+        ..ordinary("GET", "/article", "article", false)
+    },
+    ordinary("GET", "/beta", "beta", true),
+    Ordinary {
+        headers: &[("x-beta", "1")],
+        ..ordinary("GET", "/beta", "beta", false)
+    },
+    Ordinary {
+        query: Some("mode=demo"),
+        ..ordinary("GET", "/beta", "beta", false)
+    },
     Ordinary {
         host: "shop.example",
         ..ordinary("GET", "/site", "site", false)
@@ -172,6 +190,19 @@ const KNOWN: &[Ordinary] = &[
     export("%20full=1"),
     export("full%00=1"),
     export("full]=1"),
+    Ordinary {
+        query: Some("teaser=%zz"),
+        ..ordinary("GET", "/article", "article", true)
+    },
+    // Values of headers.
+    Ordinary {
+        headers: &[("x-teaser", "")],
+        ..ordinary("GET", "/article", "article", true)
+    },
+    Ordinary {
+        headers: &[("x-tenant", " acme\t")],
+        ..ordinary("GET", "/tenant", "tenant", true)
+    },
     // Paths.
     ordinary("GET", "/ADMIN/USERS", "admin_users", true),
     ordinary("GET", "/admin/Users", "admin_users", true),
@@ -365,7 +396,7 @@ impl Trick {
             }
             Kind::QueryName => {
                 let member = query_name(random.pick(QUERY), random);
-                let value = random.pick(&["=1", "=evil", "", "="]);
+                let value = random.pick(&["=1", "=evil", "=demo", "=%zz", "=%ff", "", "="]);
                 add_to_query(draft, &format!("{member}{value}"), random);
             }
             Kind::QueryRespelled => {
@@ -421,6 +452,8 @@ const NAMES: &[&str] = &[
     "x-tenant",
     "x-stage",
     "x-stage",
+    "x-beta",
+    "x-teaser",
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
@@ -457,6 +490,8 @@ fn value_for(name: &str, random: &mut Random) -> String {
     let values: &[&str] = match fold.to_ascii_lowercase().as_str() {
         "x-tenant" => &["evil", "acme", "", "evil, acme"],
         "x-stage" => &["evil", "beta", "", "1"],
+        "x-teaser" => &["1", "", "1"],
+        "x-beta" => &["1", "0", "", "1, 0", "0,1"],
         "x-http-method-override"
         | "x-http-method"
         | "x-method-override"
@@ -629,7 +664,17 @@ const INSIDES: &[&str] = &[
     "/files/..%2f",
 ];
 
-const QUERY: &[&str] = &["full", "full_export", "full", "full_export", "q", "limit", "note"];
+const QUERY: &[&str] = &[
+    "full",
+    "full_export",
+    "full",
+    "full_export",
+    "q",
+    "limit",
+    "note",
+    "teaser",
+    "mode",
+];
 
 /// A spelling that some parser takes for the name.
 fn query_name(name: &str, random: &mut Random) -> String {

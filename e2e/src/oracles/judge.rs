@@ -61,7 +61,7 @@ const OVERRIDES: &[&str] = &[
 ];
 
 /// What rules read: an application that merges trailers into headers must not find them there.
-const READ_BY_RULES: &[&str] = &["x-tenant", "x-stage"];
+const READ_BY_RULES: &[&str] = &["x-tenant", "x-stage", "x-beta", "x-teaser"];
 
 /// An allowed request whose evidence is still to be compared.
 #[derive(Debug, Clone)]
@@ -164,6 +164,7 @@ pub fn check_narrow(allowed: &Allowed) -> Result<(), String> {
             "name" => "book",
             "stage" => "beta",
             "q" => "tea",
+            "host" if value.is_empty() => continue,
             "host" if allowed.tool == "admin.host" => "admin.example",
             "host" => "payments.example",
             _ => continue,
@@ -191,7 +192,7 @@ pub fn check_evidence(allowed: &Allowed, decision: &Decision) -> Result<(), Stri
     }
     let recorded: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&decision.arguments)
         .map_err(|error| format!("the evidence's arguments {:?}: {error}", decision.arguments))?;
-    let recorded: BTreeMap<&str, String> = recorded
+    let mut recorded: BTreeMap<&str, String> = recorded
         .iter()
         .map(|(name, value)| {
             // Anything but a string is compared as it is written.
@@ -199,10 +200,18 @@ pub fn check_evidence(allowed: &Allowed, decision: &Decision) -> Result<(), Stri
             (name.as_str(), text)
         })
         .collect();
-    if recorded != allowed.arguments {
+    let mut read = allowed.arguments.clone();
+    if read.get("host").is_some_and(String::is_empty) {
+        // Werkzeug gives an empty text for a host that is not valid: the service knows none.
+        recorded.remove("host");
+    }
+    // lighttpd leaves headers without a value out.
+    recorded.retain(|_, value| !value.is_empty());
+    read.retain(|_, value| !value.is_empty());
+    if recorded != read {
         return Err(format!(
-            "{}: the filter recorded {recorded:?}, and the service reads {:?}",
-            allowed.tool, allowed.arguments
+            "{}: the filter recorded {recorded:?}, and the service reads {read:?}",
+            allowed.tool
         ));
     }
     Ok(())

@@ -25,7 +25,11 @@ pub fn needed(reading: &Reading) -> Needed {
     let capture = |name: &str| reading.captures.get(name).cloned();
     let tool =
         |tool, arguments: &[(&'static str, Option<String>)]| Needed::Tool(tool, arguments.iter().cloned().collect());
-    let host = || reading.host.as_ref().map(|host| host.to_ascii_lowercase());
+    // Without the brackets of an IPv6 address.
+    let host = || {
+        let host = reading.host.as_ref();
+        host.map(|host| host.trim_matches(['[', ']']).to_ascii_lowercase())
+    };
     if reading.virtual_host() == Some("admin") {
         return tool("admin.host", &[("host", host())]);
     }
@@ -38,8 +42,14 @@ pub fn needed(reading: &Reading) -> Needed {
         "tenant" => tool("tenant.read", &[("tenant", header("x-tenant"))]),
         "search" => tool("search.run", &[("q", query("q")), ("limit", query("limit"))]),
         "site" if reading.virtual_host() != Some("shop") => tool("site.other", &[("host", host())]),
+        "article" if query("teaser").is_none() && header("x-teaser").is_none() => tool("article.read", &[]),
+        "beta" if header("x-beta").as_deref() != Some("1") && query("mode").as_deref() != Some("demo") => {
+            tool("beta.use", &[])
+        }
         "cache" if reading.method == "PURGE" => tool("cache.purge", &[]),
-        "list_orders" | "preview" | "export" | "site" | "cache" | "public" | "report" => Needed::Nothing,
+        "list_orders" | "preview" | "export" | "site" | "article" | "beta" | "cache" | "public" | "report" => {
+            Needed::Nothing
+        }
         _ => Needed::Anything,
     }
 }
@@ -56,6 +66,8 @@ pub const NARROW: &[&str] = &[
     r#"search.run={"q":{"constraint_type":"exact","value":"tea"},"limit":{"constraint_type":"range","max":10}}"#,
     r#"site.other={"host":{"constraint_type":"exact","value":"payments.example"}}"#,
     "cache.purge={}",
+    "article.read={}",
+    "beta.use={}",
 ];
 
 /// Any value, so that what the service reads is compared with what the filter recorded.
@@ -70,6 +82,8 @@ pub const BROAD: &[&str] = &[
     r#"search.run={"q":{"constraint_type":"wildcard"},"limit":{"constraint_type":"wildcard"}}"#,
     r#"site.other={"host":{"constraint_type":"wildcard"}}"#,
     "cache.purge={}",
+    "article.read={}",
+    "beta.use={}",
 ];
 
 /// Protected parts, most of them above a public rule for the rest.
@@ -78,7 +92,7 @@ const RULES: &str = r#"rules:
                                 match: {hosts: [admin.example], path: "/**"}
                                 tool: admin.host
                                 args: {host: {host: true}}
-                                ignore_query: [full, full_export, q, limit, note]
+                                ignore_query: [full, full_export, q, limit, note, teaser, mode]
                                 ignore_body: true
                                 proof: none
                               - name: create-order
@@ -148,6 +162,29 @@ const RULES: &str = r#"rules:
                                 args: {host: {host: true}}
                                 ignore_body: true
                                 proof: none
+                              - name: teaser
+                                match: {path: /article, query: {teaser: {present: true}}}
+                                public: true
+                              - name: teaser-header
+                                match: {path: /article, headers: {x-teaser: {present: true}}}
+                                public: true
+                              - name: article
+                                match: {path: /article}
+                                tool: article.read
+                                ignore_body: true
+                                proof: none
+                              - name: beta-header
+                                match: {path: /beta, headers: {x-beta: {exact: "1"}}}
+                                public: true
+                              - name: beta-mode
+                                match: {path: /beta, query: {mode: {exact: demo}}}
+                                public: true
+                              - name: beta
+                                match: {path: /beta}
+                                tool: beta.use
+                                ignore_query: [mode]
+                                ignore_body: true
+                                proof: none
                               - name: purge
                                 match: {methods: [PURGE], path: /cache}
                                 tool: cache.purge
@@ -182,7 +219,7 @@ const CONTROL_PLANE: &str = "    - name: credence\n      connect_timeout: 1s\n";
 
 /// envoy-config/envoy.yaml with these services, virtual hosts and rules.
 pub fn options(reached: &[Reached]) -> StackOptions {
-    let route = format!("route: {{cluster_header: {CLUSTER}, timeout: 15s}}");
+    let route = format!("route: {{cluster_header: {CLUSTER}, timeout: 5s}}");
     let mut hosts = VIRTUAL_HOSTS.to_owned();
     for name in ["shop", "admin"] {
         // Writing to a String cannot fail.

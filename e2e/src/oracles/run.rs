@@ -301,10 +301,12 @@ impl<'a> Round<'a> {
             Err(failure) => failure.to_string(),
         };
         report.controls_failed += 1;
+        let reached = &self.services.reached[reached];
         report.findings.push(format!(
-            "{}: an ordinary request did not arrive: {complaint}\n{}",
-            self.services.reached[reached].cluster,
-            self.show(&trial)
+            "{}: an ordinary request did not arrive: {complaint}\n{}\nThe service's last words:\n{}",
+            reached.cluster,
+            self.show(&trial),
+            self.services.last_words(reached)
         ));
     }
 

@@ -23,7 +23,7 @@ pub struct Services {
     pub left_out: Vec<String>,
     _processes: Vec<Process>,
     // Last: files are removed once nothing uses them.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// A service, in the protocol that Envoy speaks to it.
@@ -58,6 +58,8 @@ const RUNTIMES: &[(&str, &[&str])] = &[
 
 /// Those that also speak HTTP/2 without TLS.
 const IN_HTTP2_TOO: &[&str] = &["django-hypercorn", "flask-hypercorn", "servemux", "chi"];
+
+const LAST_LINES: usize = 20;
 
 /// A Java virtual machine takes a while to start on a machine that does other work.
 const START: Duration = Duration::from_secs(90);
@@ -116,8 +118,25 @@ impl Services {
             versions,
             left_out,
             _processes: processes,
-            _folder: folder,
+            folder,
         })
+    }
+
+    /// The last lines that a service has printed.
+    pub(crate) fn last_words(&self, reached: &Reached) -> String {
+        let log = self.folder.path().join(format!("{}.log", reached.name()));
+        let text = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines.len().saturating_sub(LAST_LINES);
+        lines.get(last..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Reached {
+    /// The service's name: that of the cluster but for the protocol.
+    fn name(&self) -> &str {
+        self.cluster.trim_end_matches("-h2")
     }
 }
 
@@ -210,8 +229,12 @@ fn commands(name: &str, home: &Path, port: u16, folder: &Path) -> Result<Vec<Com
                 // As deployments do whose proxies send names with `_`.
                 python.args(["--header-map", "dangerous"]);
             }
-            let application = if server == "gunicorn" { "wsgi" } else { "application" };
-            python.arg(format!("{framework}_service:{application}"));
+            python.arg(match name {
+                // By hypercorn's own wrapper: behind asgiref's single thread, a stream that Envoy resets blocks all others.
+                "flask-hypercorn" => "wsgi:flask_service:wsgi".to_owned(),
+                _ if server == "gunicorn" => format!("{framework}_service:wsgi"),
+                _ => format!("{framework}_service:application"),
+            });
             commands.push(python);
         }
     }

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -28,7 +29,7 @@ type reading struct {
 	Trailers map[string]string `json:"trailers"`
 }
 
-var queryNames = []string{"full", "full_export", "q", "limit", "note"}
+var queryNames = []string{"full", "full_export", "q", "limit", "note", "teaser", "mode"}
 
 // version names what reads the request: net/http, and chi on top of it.
 var version = func() string {
@@ -77,7 +78,7 @@ func first(fields http.Header) map[string]string {
 
 var everyMethod = map[string]string{
 	"/admin/users": "admin_users", "/preview": "preview", "/export": "export", "/tenant": "tenant", "/search": "search",
-	"/site": "site", "/cache": "cache", "/public": "public", "/Reports/Q3": "report",
+	"/article": "article", "/beta": "beta", "/site": "site", "/cache": "cache", "/public": "public", "/Reports/Q3": "report",
 }
 
 func withServeMux() http.Handler {
@@ -120,6 +121,10 @@ func withChi() http.Handler {
 			captures := map[string]string{}
 			if handler == "file" {
 				captures["name"] = chi.URLParam(r, "name")
+				if r.URL.RawPath != "" {
+					// chi then routes by the path as it was sent, and leaves the decoding to the application.
+					captures["name"], _ = url.PathUnescape(captures["name"])
+				}
 			}
 			answer(w, r, handler, captures)
 		}

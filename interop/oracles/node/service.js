@@ -10,7 +10,7 @@ const app = express();
 // X-Forwarded-Host is believed, as behind a proxy.
 app.set('trust proxy', true);
 
-const QUERY = ['full', 'full_export', 'q', 'limit', 'note'];
+const QUERY = ['full', 'full_export', 'q', 'limit', 'note', 'teaser', 'mode'];
 
 function text(value) {
   return typeof value === 'string' ? value : JSON.stringify(value);
@@ -52,6 +52,8 @@ app.all('/export', reading('export'));
 app.all('/files/:name', reading('file'));
 app.all('/tenant', reading('tenant'));
 app.all('/search', reading('search'));
+app.all('/article', reading('article'));
+app.all('/beta', reading('beta'));
 app.all('/site', reading('site'));
 app.all('/cache', reading('cache'));
 app.all('/public', reading('public'));

@@ -7,7 +7,7 @@ $method = $_SERVER['REQUEST_METHOD'];
 $captures = new stdClass();
 $handlers = [
     '/admin/users' => 'admin_users', '/preview' => 'preview', '/export' => 'export', '/tenant' => 'tenant',
-    '/search' => 'search', '/site' => 'site', '/cache' => 'cache', '/public' => 'public', '/Reports/Q3' => 'report',
+    '/article' => 'article', '/beta' => 'beta', '/search' => 'search', '/site' => 'site', '/cache' => 'cache', '/public' => 'public', '/Reports/Q3' => 'report',
 ];
 if (preg_match('#^/files/([^/]+)$#D', $path, $found)) {
     $handler = 'file';
@@ -19,7 +19,7 @@ if (preg_match('#^/files/([^/]+)$#D', $path, $found)) {
 }
 
 $query = new stdClass();
-foreach (['full', 'full_export', 'q', 'limit', 'note'] as $name) {
+foreach (['full', 'full_export', 'q', 'limit', 'note', 'teaser', 'mode'] as $name) {
     if (isset($_GET[$name])) {
         $query->$name = is_string($_GET[$name]) ? $_GET[$name] : json_encode($_GET[$name]);
     }

@@ -22,7 +22,7 @@ sub object {
 
 my %handlers = (
     '/admin/users' => 'admin_users', '/preview' => 'preview', '/export' => 'export', '/tenant' => 'tenant',
-    '/search' => 'search', '/site' => 'site', '/cache' => 'cache', '/public' => 'public', '/Reports/Q3' => 'report',
+    '/article' => 'article', '/beta' => 'beta', '/search' => 'search', '/site' => 'site', '/cache' => 'cache', '/public' => 'public', '/Reports/Q3' => 'report',
 );
 my $path   = $ENV{PATH_INFO} // '/';
 my $method = $ENV{REQUEST_METHOD};
@@ -42,7 +42,7 @@ for my $member (split /[&;]/, $ENV{QUERY_STRING} // '') {
     my ($name, $value) = split /=/, $member, 2;
     next unless defined $name;
     $name = decoded($name);
-    $query{$name} //= decoded($value // '') if $name =~ /\A(?:full|full_export|q|limit|note)\z/;
+    $query{$name} //= decoded($value // '') if $name =~ /\A(?:full|full_export|q|limit|note|teaser|mode)\z/;
 }
 for my $key (grep { /^HTTP_/ } keys %ENV) {
     my $name = lc substr $key, 5;

@@ -59,6 +59,8 @@ urlpatterns = [
     re_path("^files/(?P<name>[^/]+)$", reading("file")),
     re_path("^tenant" + REST, reading("tenant")),
     re_path("^search" + REST, reading("search")),
+    re_path("^article" + REST, reading("article")),
+    re_path("^beta" + REST, reading("beta")),
     re_path("^site" + REST, reading("site")),
     re_path("^cache" + REST, reading("cache")),
     re_path("^public" + REST, reading("public")),

@@ -6,7 +6,7 @@ from importlib.metadata import version
 # The framework and the server, such as django-uvicorn.
 ORACLE = os.environ["ORACLE"]
 VERSION = ", ".join(f"{name} {version(name)}" for name in ORACLE.split("-"))
-QUERY = ["full", "full_export", "q", "limit", "note"]
+QUERY = ["full", "full_export", "q", "limit", "note", "teaser", "mode"]
 
 
 def header_name(key):

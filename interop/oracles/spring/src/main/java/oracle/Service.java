@@ -104,6 +104,12 @@ public final class Service {
         @RequestMapping("/search")
         String search(WebRequest request) { return answer("search", request, null); }
 
+        @RequestMapping("/article")
+        String article(WebRequest request) { return answer("article", request, null); }
+
+        @RequestMapping("/beta")
+        String beta(WebRequest request) { return answer("beta", request, null); }
+
         @RequestMapping("/site")
         String site(WebRequest request) { return answer("site", request, null); }
 
@@ -124,7 +130,7 @@ public final class Service {
         Request request = new Request(((ServletWebRequest) web).getNativeRequest());
         request.readBody();
         Map<String, String> query = new LinkedHashMap<>();
-        for (String member : new String[] {"full", "full_export", "q", "limit", "note"}) {
+        for (String member : new String[] {"full", "full_export", "q", "limit", "note", "teaser", "mode"}) {
             String value = web.getParameter(member);
             if (value != null) query.put(member, value);
         }
