@@ -288,7 +288,7 @@ fn what_follows_a_body_says_nothing_of_anybody_either() {
 
 /// Some services merge trailers into the headers, after the filter has decided.
 #[test]
-fn what_follows_a_body_can_not_change_what_was_decided_on() {
+fn what_follows_a_body_cannot_change_what_was_decided_on() {
     let client = Http2::connect(stack().envoy.ingress()).unwrap();
     let request = Request::new("POST", "/v1/tenant")
         .header("x-tenant", "book")

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::body::{BodyMapping, Pointer};
 use crate::query;
-use crate::request::{Header, HeaderIndex, Headers, Request};
+use crate::request::{Header, HeaderIndex, Request};
 use crate::route::Captures;
 use crate::target::{self, Host, Target};
 
@@ -21,8 +21,8 @@ pub struct ArgumentMapping {
     pub ignored_query: Vec<String>,
     /// What of the body is read.
     pub body: BodyMapping,
-    /// The headers among the sources.
-    headers: HeaderIndex,
+    /// The headers among the sources, if there are any.
+    headers: Option<Box<HeaderIndex>>,
 }
 
 /// One argument: its name in the delegation, where to find it, and how to read it.
@@ -95,11 +95,11 @@ impl ArgumentMapping {
             arguments,
             ignored_query,
             body,
-            headers: HeaderIndex::default(),
+            headers: None,
         };
         let mut headers = HeaderIndex::default();
         mapping.add_headers_to(&mut headers);
-        mapping.headers = headers;
+        mapping.headers = (!headers.is_empty()).then(|| Box::new(headers));
         mapping
     }
 
@@ -122,9 +122,13 @@ impl ArgumentMapping {
         if let Some(body) = arrived.body {
             self.body.read(body, &self.arguments, &mut arguments)?;
         }
-        let headers = match self.read_headers() {
-            true => arrived.request.read_headers(&self.headers),
-            false => Headers::default(),
+        let headers = self
+            .headers
+            .as_deref()
+            .map(|index| (index, arrived.request.read_headers(index)));
+        let header = |name: &str| {
+            let (index, headers) = headers.as_ref()?;
+            Some(headers.get(index.id(name)?))
         };
         for wanted in &self.arguments {
             match &wanted.source {
@@ -134,7 +138,7 @@ impl ArgumentMapping {
                         wanted.put(&text, &mut arguments)?;
                     }
                 }
-                Source::Header(name) => match self.headers.id(name).map_or(Header::Repeated, |id| headers.get(id)) {
+                Source::Header(name) => match header(name).unwrap_or(Header::Repeated) {
                     Header::Absent => {}
                     Header::Repeated => return Err(ArgumentError::Repeated(wanted.name.clone())),
                     Header::Once(value) => {
@@ -159,7 +163,7 @@ impl ArgumentMapping {
 
     /// Whether a header other than those that say the host and the method is read.
     pub fn read_headers(&self) -> bool {
-        !self.headers.is_empty()
+        self.headers.is_some()
     }
 
     fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), ArgumentError> {

@@ -1,7 +1,7 @@
 //! Names that the configuration asks about, found in a request by their fold.
 //!
 //! The fold of a name is the same for all spellings that some service takes for one name. `request` has the fold of header
-//! names, `query` that of query names. A look-up costs no more than reading the fold, however many names there are.
+//! names, `query` that of query names. The cost of a look-up grows with the fold's bytes, and not with the number of names.
 
 use std::collections::HashMap;
 

@@ -124,8 +124,8 @@ impl<'a> Request<'a> {
         found
     }
 
-    /// The headers of an index. Reads all headers once: costs as much as their names are long, whatever the number of
-    /// names in the index.
+    /// The headers of an index. Reads all headers once: the cost grows with their bytes, and not with the number of names
+    /// in the index.
     pub fn read_headers(&self, index: &HeaderIndex) -> Headers<'a> {
         let mut found = BTreeMap::new();
         let mut folded = Vec::new();
@@ -321,78 +321,70 @@ pub enum Override {
 }
 
 impl Override {
-    /// What a header of this name does, in whatever spelling.
+    /// What a header of this name does, in any spelling.
     pub fn of(name: &[u8]) -> Option<Self> {
-        if OVERRIDE_LENGTHS & length_bit(name) == 0 || OVERRIDE_LETTERS & letter_bit(name) == 0 {
-            return None;
-        }
-        let mut known = OVERRIDES.iter();
-        known.find(|(known, _)| folds_to(name, known)).map(|(_, found)| *found)
+        let start = *STARTS.get(name.len())?;
+        let end = *STARTS.get(name.len().saturating_add(1))?;
+        let mut of_this_length = OVERRIDES.get(start..end)?.iter();
+        of_this_length
+            .find(|(known, _)| folds_to(name, known))
+            .map(|(_, found)| *found)
     }
 }
 
-const fn length_bit(name: &[u8]) -> u32 {
-    match name.len() {
-        length @ 0..32 => 1 << length,
-        _ => 0,
-    }
-}
-
-const fn letter_bit(name: &[u8]) -> u32 {
-    match name.first() {
-        Some(letter) => 1 << (fold(*letter) % 32),
-        None => 0,
-    }
-}
-
-/// Folded names. docs/configuration.md says which service reads each.
+/// Folded names, by their lengths. docs/configuration.md says which service reads each.
 const OVERRIDES: [(&[u8], Override); 29] = [
-    (b"x-http-method-override", Override::Request),
-    (b"x-http-method", Override::Request),
-    (b"x-method-override", Override::Request),
-    (b"x-forwarded-method", Override::Request),
-    (b"x-original-method", Override::Request),
-    (b"x-original-url", Override::Request),
-    (b"x-original-uri", Override::Request),
-    (b"x-rewrite-url", Override::Request),
-    (b"x-forwarded-uri", Override::Request),
-    (b"x-forwarded-prefix", Override::Request),
-    (b"x-matched-path", Override::Request),
-    (b"x-invoke-path", Override::Request),
-    (b"script-name", Override::Request),
-    (b"x-script-name", Override::Request),
-    (b"path-info", Override::Request),
-    (b"forwarded", Override::Host),
-    (b"x-forwarded-host", Override::Host),
-    (b"x-forwarded-server", Override::Host),
-    (b"x-original-host", Override::Host),
-    (b"x-host", Override::Host),
-    (b"x-http-host", Override::Host),
-    (b"x-http-host-override", Override::Host),
-    (b"x-real-host", Override::Host),
     // `$wssn`.
     (b"-wssn", Override::Host),
-    (b"content-encoding", Override::Spelling(b"content-encoding")),
-    (b"content-length", Override::Spelling(b"content-length")),
+    (b"x-host", Override::Host),
+    (b"forwarded", Override::Host),
+    (b"path-info", Override::Request),
+    (b"script-name", Override::Request),
+    (b"x-http-host", Override::Host),
+    (b"x-real-host", Override::Host),
     (b"content-type", Override::Spelling(b"content-type")),
-    (b"transfer-encoding", Override::Spelling(b"transfer-encoding")),
     (b"x-request-id", Override::Spelling(b"x-request-id")),
+    (b"x-http-method", Override::Request),
+    (b"x-invoke-path", Override::Request),
+    (b"x-rewrite-url", Override::Request),
+    (b"x-script-name", Override::Request),
+    (b"content-length", Override::Spelling(b"content-length")),
+    (b"x-matched-path", Override::Request),
+    (b"x-original-uri", Override::Request),
+    (b"x-original-url", Override::Request),
+    (b"x-forwarded-uri", Override::Request),
+    (b"x-original-host", Override::Host),
+    (b"content-encoding", Override::Spelling(b"content-encoding")),
+    (b"x-forwarded-host", Override::Host),
+    (b"transfer-encoding", Override::Spelling(b"transfer-encoding")),
+    (b"x-method-override", Override::Request),
+    (b"x-original-method", Override::Request),
+    (b"x-forwarded-method", Override::Request),
+    (b"x-forwarded-prefix", Override::Request),
+    (b"x-forwarded-server", Override::Host),
+    (b"x-http-host-override", Override::Host),
+    (b"x-http-method-override", Override::Request),
 ];
 
-/// The lengths of those names and their first letters, as bits. Few other headers have both, which takes one look to see.
-const OVERRIDE_LENGTHS: u32 = override_bits().0;
-const OVERRIDE_LETTERS: u32 = override_bits().1;
-
-const fn override_bits() -> (u32, u32) {
-    let (mut lengths, mut letters, mut rest) = (0, 0, OVERRIDES.as_slice());
-    while let Some(((name, _), others)) = rest.split_first() {
-        assert!(length_bit(name) != 0, "a name is longer than what is looked for");
-        lengths |= length_bit(name);
-        letters |= letter_bit(name);
-        rest = others;
+/// Where the names of each length start. Every header of every request is looked up, and most have a length that few of
+/// these names have.
+const STARTS: [usize; 24] = {
+    let mut starts = [0; 24];
+    let (mut slots, mut rest, mut length) = (starts.as_mut_slice(), OVERRIDES.as_slice(), 0);
+    while let Some((slot, others)) = slots.split_first_mut() {
+        *slot = OVERRIDES.len() - rest.len();
+        while let Some(((name, _), others)) = rest.split_first()
+            && name.len() <= length
+        {
+            assert!(name.len() == length, "the names are not in the order of their lengths");
+            rest = others;
+        }
+        slots = others;
+        length += 1;
     }
-    (lengths, letters)
-}
+    assert!(rest.is_empty(), "a name is longer than what is looked for");
+    starts
+};
 
 /// Headers that start so are removed from every request before anything else, and set only by this filter.
 pub const OUR_PREFIX: &[u8] = b"x-delegation-";

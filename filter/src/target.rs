@@ -288,7 +288,7 @@ pub fn decode(text: &str) -> Result<Cow<'_, str>, Ambiguity> {
     Ok(decoded)
 }
 
-/// Whether a text that was decoded has another escape to whoever decodes it again.
+/// Whether a text that was decoded once changes if it is decoded again.
 pub fn has_escape(text: &str) -> bool {
     text.split('%').skip(1).any(starts_with_two_hex_digits)
 }

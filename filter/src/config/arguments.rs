@@ -43,7 +43,7 @@ pub(super) fn arguments(
                 .iter()
                 .find_map(|other| header_that_folds_to(header, &other.source))
         {
-            let message = format!("many services can not tell `{header}` from `{other}`; remove one");
+            let message = format!("many services cannot tell `{header}` from `{other}`; remove one");
             problems.report(&path, message);
         }
         check_kind(&path, argument, &source, problems);
@@ -190,7 +190,7 @@ fn check_query_names(
 fn check_query_name(path: String, name: &str, read: &[&str], problems: &mut Problems) {
     let mut others = read.iter().filter(|other| **other != name);
     if let Some(other) = others.find(|other| query::are_alike(other, name)) {
-        let message = format!("many services can not tell `{name}` from `{other}`; remove one");
+        let message = format!("many services cannot tell `{name}` from `{other}`; remove one");
         problems.report(path, message);
     }
 }

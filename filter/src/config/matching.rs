@@ -164,7 +164,7 @@ fn header_conditions(
         }
         let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier);
         if let Some(earlier) = earlier.find(|earlier| folds_to(earlier.as_bytes(), name.as_bytes())) {
-            let message = format!("many services can not tell `{name}` from `{earlier}`; remove one");
+            let message = format!("many services cannot tell `{name}` from `{earlier}`; remove one");
             problems.report(&path, message);
         }
         let file::HeaderTest {
@@ -199,7 +199,7 @@ fn query_conditions(
         let path = format!("{path}.{name}");
         let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier);
         if let Some(earlier) = earlier.find(|earlier| query::are_alike(earlier, name)) {
-            let message = format!("many services can not tell `{name}` from `{earlier}`; remove one");
+            let message = format!("many services cannot tell `{name}` from `{earlier}`; remove one");
             problems.report(&path, message);
         }
         if name.is_empty() || name.len() > MAX_NAME_BYTES {

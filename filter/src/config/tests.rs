@@ -604,19 +604,19 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             r#""amount": {"query": "amount""#,
             r#""a": {"header": "x-a"}, "b": {"header": "x.a""#,
             "rules[0].args.b",
-            "can not tell `x.a` from `x-a`",
+            "cannot tell `x.a` from `x-a`",
         ),
         (
             r#""amount": {"query": "amount""#,
             r#""a": {"query": "page[size]"}, "b": {"query": "page.size""#,
             "rules[0].args.b",
-            "can not tell `page.size` from `page[size]`",
+            "cannot tell `page.size` from `page[size]`",
         ),
         (
             r#""tool": "payments.charge""#,
             r#""tool": "payments.charge", "ignore_query": ["note", "amount[]"]"#,
             "rules[0].ignore_query[1]",
-            "can not tell `amount[]` from `amount`",
+            "cannot tell `amount[]` from `amount`",
         ),
         (
             r#""proof": "none""#,

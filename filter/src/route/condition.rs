@@ -143,8 +143,8 @@ impl AskedNames {
     }
 }
 
-/// What is asked about a request. Its headers are read when the first condition asks for one, and once, whatever the number
-/// of rules; so is its query.
+/// What is asked about a request. Headers and query are each read when a condition first asks about one, and once for all
+/// rules.
 pub(super) struct Asked<'a, 'r> {
     pub(super) request: &'a Request<'r>,
     target: &'a Target<'r>,
@@ -567,18 +567,20 @@ mod tests {
                 for three in texts {
                     let value = format!("{one}, {two},{three}");
                     for text in &texts[1..] {
-                        let tests: [(HeaderTest, fn(&str, &str) -> bool); 3] = [
-                            (HeaderTest::Exact(text.to_string()), |value, text| value == text),
-                            (HeaderTest::Prefix(text.to_string()), |value, text| {
-                                value.starts_with(text)
-                            }),
-                            (HeaderTest::Suffix(text.to_string()), |value, text| {
-                                value.ends_with(text)
-                            }),
-                        ];
-                        for (test, fits) in tests {
-                            let whole = fits(&value, text);
-                            let expected = match [one, two, three].iter().all(|element| fits(element, text) == whole) {
+                        let text = text.to_string();
+                        for test in [
+                            HeaderTest::Exact(text.clone()),
+                            HeaderTest::Prefix(text.clone()),
+                            HeaderTest::Suffix(text),
+                        ] {
+                            let fits = |value: &str| match &test {
+                                HeaderTest::Exact(text) => value == text,
+                                HeaderTest::Prefix(text) => value.starts_with(text),
+                                HeaderTest::Suffix(text) => value.ends_with(text),
+                                HeaderTest::Present | HeaderTest::Absent => panic!("reads no text"),
+                            };
+                            let whole = fits(&value);
+                            let expected = match [one, two, three].iter().all(|element| fits(element) == whole) {
                                 true => Reading::from(whole),
                                 false => Unclear,
                             };

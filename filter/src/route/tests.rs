@@ -596,7 +596,7 @@ fn measure_look_up() {
 }
 
 #[test]
-fn headers_and_query_are_read_once_whatever_the_number_of_rules() {
+fn headers_and_query_are_read_once_for_all_rules() {
     let list = "a, ".repeat(100) + "a";
     let query_bytes = format!("n={}", "%61".repeat(100));
     let cost_with = |rules| {
@@ -645,12 +645,16 @@ fn measure_what_conditions_cost() {
     let names = format!("/x?{}", format!("{}=1&", "n".repeat(418)).repeat(128));
     let value = format!("/x?n0={}", "%61".repeat(18_000));
     let list = "a,".repeat(27_000);
-    let shapes: [(&str, &str, Headers<'_>, fn(usize, usize) -> Condition); 4] = [
+    let parts = format!("/x?{}", format!("{}=1&", "nn.".repeat(8)).repeat(128));
+    let shapes: [Asking<'_>; 5] = [
         ("a short query", "/x?a=1", &[], |_, number| {
             query(&format!("n{number}"), QueryTest::Absent)
         }),
         ("54 KB of query names", &names, &[], |_, number| {
             query(&format!("n{number}"), QueryTest::Absent)
+        }),
+        ("128 query names of 8 parts", &parts, &[], |_, number| {
+            query(&format!("n{}", "-".repeat(3 * number + 1)), QueryTest::Absent)
         }),
         ("a query member of 54 KB", &value, &[], |rule, number| match number {
             0 => query("n0", QueryTest::Exact(format!("a{rule}"))),
@@ -858,6 +862,9 @@ type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// Paths of requests, each with the path of the rule that it takes.
 type Requests<'a> = &'a [(&'a str, &'a str)];
+
+/// A name, a request's path and headers, and the conditions of a rule by their numbers.
+type Asking<'a> = (&'a str, &'a str, Headers<'a>, fn(usize, usize) -> Condition);
 
 /// A name, the rule of a number, and the host and path that it takes.
 type Shape = (&'static str, fn(usize) -> Pattern, fn(usize) -> (String, String));

@@ -140,17 +140,17 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
         (
             headers(r#""x-a": {"present": true}, "x_a": {"present": true}"#),
             "headers.x_a",
-            "can not tell `x_a` from `x-a`",
+            "cannot tell `x_a` from `x-a`",
         ),
         (
             headers(r#""x-a": {"present": true}, "x.a": {"absent": true}"#),
             "headers.x.a",
-            "can not tell `x.a` from `x-a`",
+            "cannot tell `x.a` from `x-a`",
         ),
         (
             query(r#""a": {"absent": true}, "A": {"absent": true}"#),
             "query.A",
-            "can not tell `A` from `a`",
+            "cannot tell `A` from `a`",
         ),
         (
             query(r#""a[b][c][d][e][f][g][h][i]": {"absent": true}"#),
