@@ -188,7 +188,7 @@ fn a_host_that_envoy_strips_is_the_rules() {
     );
 }
 
-/// `prefix: /admin` takes `/adminx`, of which the service behind it gets `/x`, whatever rules say of `/admin/**`.
+/// `prefix: /admin` takes `/adminx`, and the service behind it gets `/x`. A rule for `/admin/**` does not take it.
 #[test]
 fn a_path_that_a_prefix_route_takes_elsewhere_is_denied_where_the_rule_names_its_cluster() {
     assert_each_reaches_its_rules_cluster(
