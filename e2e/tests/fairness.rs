@@ -29,8 +29,8 @@ const TOOLS: &str = r#"{"catalog.read": {"item": {"constraint_type": "wildcard"}
                         "orders.create": {"amount": {"constraint_type": "wildcard"}}}"#;
 
 /// The bystander's requests in each part of a test, and how many of them are due in a second.
-const OFFERED: u32 = 300;
-const PER_SECOND: u32 = 200;
+const OFFERED: u32 = 200;
+const PER_SECOND: u32 = 100;
 
 /// One worker, so that the bystander and the flood meet there.
 fn stack(audit: &str) -> Stack {
@@ -101,8 +101,9 @@ fn offer(stack: &Stack, request: &Request) -> Served {
     }
 }
 
-/// Offers the bystander's load alone, then while `flood` runs until it is told to stop, and returns what `flood` returns.
-fn compare<T: Send>(kind: &str, stack: &Stack, request: &Request, flood: impl FnOnce(&AtomicBool) -> T + Send) -> T {
+/// Offers the bystander's load alone, then while `flood` runs until it is told to stop. Returns what that does: a number of
+/// requests.
+fn compare(kind: &str, stack: &Stack, request: &Request, flood: impl FnOnce(&AtomicBool) -> u64 + Send) -> u64 {
     let alone = offer(stack, request);
     let stop = AtomicBool::new(false);
     let (during, flooded) = thread::scope(|scope| {
@@ -116,11 +117,10 @@ fn compare<T: Send>(kind: &str, stack: &Stack, request: &Request, flood: impl Fn
         (during, flood.join().unwrap())
     });
     eprintln!(
-        r#"{{"flood": "{kind}", "alone_per_second": {:.1}, "during_per_second": {:.1}, "ratio": {:.3}, "allowed": {}}}"#,
+        r#"{{"flood": "{kind}", "of": {flooded}, "alone_per_second": {:.1}, "during_per_second": {:.1}, "ratio": {:.3}}}"#,
         alone.per_second,
         during.per_second,
         during.per_second / alone.per_second,
-        during.allowed
     );
     assert_eq!((alone.allowed, during.allowed), (OFFERED, OFFERED), "{kind}");
     assert!(
@@ -316,7 +316,7 @@ fn a_holder_whose_bodies_never_come_leaves_places_for_others() {
         while !stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
         }
-        drop(held);
+        held.len() as u64
     });
     let records = stack.until_all_is_accounted_for().unwrap();
     assert_all_recorded("bob", &records);
@@ -345,7 +345,7 @@ fn one_connection_leaves_places_for_others_whoever_holds_the_delegations_on_it()
         while !stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
         }
-        drop(held);
+        held.len() as u64
     });
 }
 
