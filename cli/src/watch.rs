@@ -111,12 +111,9 @@ fn record(data: &Object<'_>) -> String {
         )
     } else if let Some(delegation) = subject("delegation") {
         let above = delegation.member("under").and_then(Json::as_array).unwrap_or_default();
-        let path = above.iter().map(words::value).chain([text(delegation, "id")]);
-        format!(
-            "delegation {} of {}",
-            path.collect::<Vec<_>>().join(" > "),
-            whose(delegation)
-        )
+        let above = above.iter().filter_map(Json::as_str).map(words::printable);
+        let path: Vec<_> = above.chain([text(delegation, "id")]).collect();
+        format!("delegation {} of {}", path.join(" > "), whose(delegation))
     } else if let Some(floor) = subject("log") {
         format!("every issuer: all that was issued up to {}", up_to(floor))
     } else {

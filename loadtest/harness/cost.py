@@ -17,9 +17,9 @@ from .envoy import Envoy
 from .load import LOAD_CORE, SETTLE_SECONDS
 from .process import cpu_seconds
 
-CONNECTIONS = 4
+CONNECTIONS = 16
 LIMIT_SECONDS = 60
-IDLE_SECONDS = 0.5
+IDLE_SECONDS = 1
 
 
 @dataclass(frozen=True)
