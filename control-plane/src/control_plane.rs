@@ -204,14 +204,14 @@ impl ControlPlane {
                 (Err(damage), publisher)
             }
         };
-        let publisher = Arc::new(publisher);
+        let publisher = Arc::new(publisher.only_while(folder.watch()));
         let witnesses = witnesses(&config.settings, &metrics)?;
         let awaited = awaited.iter().map(SourceName::to_string);
         let sources = Arc::new(Sources::new(limits.max_sources, awaited, Instant::now()));
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
-            folder: folder.watch()?,
+            folder: folder.watch(),
             inherited: Arc::clone(&inherited),
             forgetting,
             clock_file: folder.clock(),
@@ -230,7 +230,7 @@ impl ControlPlane {
                 let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics));
                 let (handle, writer) = ledger_writer::start(
                     ledger,
-                    folder.watch()?,
+                    folder.watch(),
                     seen,
                     handover.clone(),
                     Arc::clone(&metrics),
@@ -243,6 +243,7 @@ impl ControlPlane {
                     ledger: handle.clone(),
                     handover,
                     folder: folder.ledger(),
+                    watch: folder.watch(),
                     metrics,
                 });
                 let reverifier = reverification
@@ -256,7 +257,7 @@ impl ControlPlane {
 
         let identity = Identity::open(
             &folder.identity(),
-            &folder.watch()?,
+            &folder.watch(),
             &config.settings,
             limits,
             &log,
@@ -302,7 +303,7 @@ impl ControlPlane {
             Some(otlp) => Some(Follower::open(
                 FollowedLedger::new(reader.clone(), ledger_growth.clone()),
                 Sender::new(otlp)?,
-                CursorFile::open(&folder.otlp())?,
+                CursorFile::open(&folder.otlp(), folder.watch())?,
                 folder.log_id().to_string(),
                 Arc::clone(&metrics),
             )?),
@@ -360,7 +361,7 @@ impl ControlPlane {
             chores.spawn(follower.follow());
         }
         chores.spawn(clear_when_kept(Arc::clone(&inherited), promise_file.clone()));
-        chores.spawn(folder.watch()?.keep(alarm.clone()));
+        chores.spawn(folder.watch().keep(alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.

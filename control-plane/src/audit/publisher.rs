@@ -16,6 +16,7 @@ use credence_ledger::published::{ContinuationError, LogTree, check_continuation}
 use credence_ledger::tree::root_of;
 use tokio::sync::watch;
 
+use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 use crate::revocation::log::unix_seconds;
 
@@ -23,6 +24,8 @@ use crate::revocation::log::unix_seconds;
 pub(crate) struct Publisher<T> {
     /// None if the ledger could not be opened.
     identity: Option<LedgerIdentity>,
+    /// Nothing is written once this is another folder.
+    folder: Option<FolderWatch>,
     tree: T,
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
@@ -88,6 +91,7 @@ where
     fn new(identity: Option<LedgerIdentity>, tree: T, metrics: Arc<Metrics>) -> Self {
         Self {
             identity,
+            folder: None,
             tree,
             latest: watch::Sender::new(None),
             writing: Mutex::default(),
@@ -95,6 +99,18 @@ where
             fault: Mutex::new(None),
             metrics,
         }
+    }
+
+    /// Writes only for as long as this is the folder that the path leads to.
+    pub(crate) fn only_while(self, folder: FolderWatch) -> Self {
+        Self {
+            folder: Some(folder),
+            ..self
+        }
+    }
+
+    fn has_lost_folder(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.check().is_err())
     }
 
     /// Publishes every second, for as long as it is polled.
@@ -124,6 +140,9 @@ where
             return;
         };
         let _writing = self.writing();
+        if self.has_lost_folder() {
+            return;
+        }
         let size = self.tree.size();
         let latest = self.latest();
         if latest.as_ref().is_some_and(|latest| latest.checkpoint().size == size) {
@@ -181,6 +200,9 @@ where
         answer: &[u8],
     ) -> Result<(), NoteError> {
         let _writing = self.writing();
+        if self.has_lost_folder() {
+            return Ok(());
+        }
         let Some((at, is_latest, mut checkpoint)) = self.recent().find(of) else {
             return Ok(());
         };
