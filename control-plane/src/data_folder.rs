@@ -386,6 +386,14 @@ impl ClockFile {
         })
     }
 
+    /// Of what an older version wrote without one.
+    pub(crate) fn give_forgotten_a_checksum(&self, forgotten: Forgotten) -> Result<(), DataFolderError> {
+        self.note_forgotten(forgotten).map_err(|error| DataFolderError::Io {
+            path: self.log.join(FORGOTTEN),
+            error,
+        })
+    }
+
     /// What is said of a clock that cannot be right.
     pub(crate) fn implausible_clock(&self) -> DataFolderError {
         DataFolderError::Damaged {
