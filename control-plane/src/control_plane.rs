@@ -223,7 +223,7 @@ impl ControlPlane {
                 (Err(damage), publisher)
             }
         };
-        let publisher = Arc::new(publisher);
+        let publisher = Arc::new(publisher.only_while(folder.watch()));
         let witnesses = witnesses(&config.settings, &metrics)?;
         if !witnesses.is_empty() {
             publisher.await_witness();
@@ -244,7 +244,7 @@ impl ControlPlane {
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
-            folder: folder.watch()?,
+            folder: folder.watch(),
             inherited: Arc::clone(&inherited),
             forgetting,
             clock_file: folder.clock(),
@@ -263,7 +263,7 @@ impl ControlPlane {
                 let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics));
                 let (handle, writer) = ledger_writer::start(
                     ledger,
-                    folder.watch()?,
+                    folder.watch(),
                     seen,
                     handover.clone(),
                     Arc::clone(&metrics),
@@ -276,6 +276,7 @@ impl ControlPlane {
                     ledger: handle.clone(),
                     handover,
                     folder: folder.ledger(),
+                    watch: folder.watch(),
                     metrics,
                 });
                 let reverifier = reverification
@@ -289,7 +290,7 @@ impl ControlPlane {
 
         let identity = Identity::open(
             &folder.identity(),
-            &folder.watch()?,
+            &folder.watch(),
             &config.settings,
             limits,
             &log,
@@ -336,7 +337,7 @@ impl ControlPlane {
             Some(otlp) => Some(Follower::open(
                 FollowedLedger::new(reader.clone(), ledger_growth.clone()),
                 Sender::new(otlp)?,
-                CursorFile::open(&folder.otlp())?,
+                CursorFile::open(&folder.otlp(), folder.watch())?,
                 folder.log_id().to_string(),
                 Arc::clone(&metrics),
             )?),
@@ -403,7 +404,7 @@ impl ControlPlane {
             chores.spawn(follower.follow());
         }
         chores.spawn(clear_when_kept(Arc::clone(&inherited), promise_file.clone()));
-        chores.spawn(folder.watch()?.keep(alarm.clone()));
+        chores.spawn(folder.watch().keep(alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.

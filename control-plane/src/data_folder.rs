@@ -47,7 +47,8 @@ pub(crate) struct DataFolder {
     log_id: LogId,
     source_key: [u8; 32],
     cache_secret: [u8; 32],
-    lock: FolderLock,
+    watch: FolderWatch,
+    _lock: FolderLock,
 }
 
 /// The name of a log: 128 random bits as 32 lower-case hexadecimal digits.
@@ -199,7 +200,8 @@ impl DataFolder {
             log_id,
             source_key,
             cache_secret,
-            lock,
+            watch: lock.watch(&[LOG, LEDGER, IDENTITY]).map_err(at(path))?,
+            _lock: lock,
         })
     }
 
@@ -216,12 +218,8 @@ impl DataFolder {
     }
 
     /// What tells whether the path still leads to this folder, and to what is in it.
-    pub(crate) fn watch(&self) -> Result<FolderWatch, DataFolderError> {
-        let watched = self.lock.watch(&[LOG, LEDGER, IDENTITY]);
-        watched.map_err(|error| DataFolderError::Io {
-            path: self.path.clone(),
-            error,
-        })
+    pub(crate) fn watch(&self) -> FolderWatch {
+        self.watch.clone()
     }
 
     /// Takes up the name that a declaration has given the log.
@@ -261,6 +259,7 @@ impl DataFolder {
             file: Arc::new(PreparedFile::open_beside(&log, PROMISE, PROMISE_ASIDE)?),
             holders: Arc::new(PreparedFile::open(&log, PROMISED)?),
             log,
+            folder: self.watch(),
         })
     }
 
@@ -276,12 +275,14 @@ impl DataFolder {
     pub(crate) fn clock(&self) -> ClockFile {
         ClockFile {
             log: self.path.join(LOG),
+            folder: self.watch(),
         }
     }
 
     pub(crate) fn head(&self) -> HeadFile {
         HeadFile {
             log: self.path.join(LOG),
+            folder: self.watch(),
         }
     }
 }
@@ -301,6 +302,7 @@ impl fmt::Debug for DataFolder {
 #[derive(Debug, Clone)]
 pub(crate) struct PromiseFile {
     log: PathBuf,
+    folder: FolderWatch,
     file: Arc<PreparedFile>,
     holders: Arc<PreparedFile>,
 }
@@ -309,12 +311,14 @@ pub(crate) struct PromiseFile {
 #[derive(Debug, Clone)]
 pub(crate) struct HeadFile {
     log: PathBuf,
+    folder: FolderWatch,
 }
 
 /// The file that keeps the log's clock.
 #[derive(Debug, Clone)]
 pub(crate) struct ClockFile {
     log: PathBuf,
+    folder: FolderWatch,
 }
 
 /// What a small file says.
@@ -355,6 +359,7 @@ pub(crate) fn take_lock(
 impl ClockFile {
     /// Seconds since the Unix epoch. Durable on return.
     pub(crate) fn write(&self, seconds: i64) -> io::Result<()> {
+        self.folder.check_before_writing()?;
         small_file::write(&self.log, CLOCK, format!("{seconds}\n").as_bytes())
     }
 
@@ -365,6 +370,7 @@ impl ClockFile {
 
     /// Durable on return.
     pub(crate) fn note_forgotten(&self, forgotten: Forgotten) -> io::Result<()> {
+        self.folder.check_before_writing()?;
         let text = format!("{} {}\n", forgotten.before, forgotten.clock);
         small_file::write(&self.log, FORGOTTEN, text.as_bytes())
     }
@@ -377,6 +383,14 @@ impl ClockFile {
                 before: before.parse().ok()?,
                 clock: clock.parse().ok()?,
             })
+        })
+    }
+
+    /// Of what an older version wrote without one.
+    pub(crate) fn give_forgotten_a_checksum(&self, forgotten: Forgotten) -> Result<(), DataFolderError> {
+        self.note_forgotten(forgotten).map_err(|error| DataFolderError::Io {
+            path: self.log.join(FORGOTTEN),
+            error,
         })
     }
 
@@ -404,6 +418,7 @@ impl ClockFile {
 impl HeadFile {
     /// The note is durable on return.
     pub(crate) fn write(&self, head: &Head) -> io::Result<()> {
+        self.folder.check_before_writing()?;
         small_file::write(&self.log, HEAD, head.to_string().as_bytes())
     }
 
@@ -421,6 +436,7 @@ impl PromiseFile {
     ///
     /// First to whom, then for how long: a crash in between leaves the promise before, whose holders are then unknown.
     pub(crate) fn write(&self, promises: &[Promise]) -> io::Result<()> {
+        self.folder.check_before_writing()?;
         let holders = promise::encode(promises);
         self.holders.write(&holders)?;
         let longest = promises.iter().map(|promise| promise.lasts).max().unwrap_or_default();
@@ -461,6 +477,7 @@ impl PromiseFile {
 
     /// The promise has been kept.
     pub(crate) fn clear(&self) -> io::Result<()> {
+        self.folder.check_before_writing()?;
         self.file.remove()?;
         self.holders.remove()?;
         self.forget_older()

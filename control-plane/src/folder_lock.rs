@@ -3,7 +3,8 @@
 //! The folder itself is locked, so that removing a file in it does not let a second process in. The file `lock` is
 //! locked too: versions from before look at nothing else, and a file system without locks on folders (NFS) has only
 //! that. A lock says nothing about a path, though: a folder that was moved away stays locked, and what is written to it
-//! is lost to the next start. Therefore [`FolderWatch`] is asked before each acknowledgement.
+//! is lost to the next start. Therefore [`FolderWatch`] is asked before each acknowledgement, and before what is written
+//! by its path, which could be in a folder that another process has locked.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
@@ -129,6 +130,11 @@ impl FolderWatch {
         self.expected
             .iter()
             .try_for_each(|(below, expected)| self.compare(below, *expected))
+    }
+
+    /// To be asked before a file is written by its path: it would be another folder's.
+    pub(crate) fn check_before_writing(&self) -> io::Result<()> {
+        self.check().map_err(io::Error::other)
     }
 
     /// Of a folder that is always there, for tests of what is in it.

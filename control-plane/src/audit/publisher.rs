@@ -17,6 +17,7 @@ use credence_ledger::published::{ContinuationError, LogTree, check_continuation}
 use credence_ledger::tree::root_of;
 use tokio::sync::watch;
 
+use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 use crate::revocation::log::unix_seconds;
 
@@ -24,6 +25,8 @@ use crate::revocation::log::unix_seconds;
 pub(crate) struct Publisher<T> {
     /// None if the ledger could not be opened.
     identity: Option<LedgerIdentity>,
+    /// Nothing is written once this is another folder.
+    folder: Option<FolderWatch>,
     tree: T,
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
@@ -84,6 +87,7 @@ where
     fn new(identity: Option<LedgerIdentity>, tree: T, metrics: Arc<Metrics>) -> Self {
         Self {
             identity,
+            folder: None,
             tree,
             latest: watch::Sender::new(None),
             writing: Mutex::default(),
@@ -116,6 +120,18 @@ where
             .or_else(|| Some(Arc::new(self.identity.as_ref()?.last_signed().ok()??)))
     }
 
+    /// Writes only for as long as this is the folder that the path leads to.
+    pub(crate) fn only_while(self, folder: FolderWatch) -> Self {
+        Self {
+            folder: Some(folder),
+            ..self
+        }
+    }
+
+    fn has_lost_folder(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.check().is_err())
+    }
+
     /// Publishes every second, for as long as it is polled.
     pub(crate) async fn keep(self: Arc<Self>)
     where
@@ -146,6 +162,9 @@ where
             return;
         }
         let _writing = self.writing();
+        if self.has_lost_folder() {
+            return;
+        }
         let size = self.tree.size();
         let latest = self.latest();
         if latest.as_ref().is_some_and(|latest| latest.checkpoint().size == size) {
@@ -203,6 +222,9 @@ where
         answer: &[u8],
     ) -> Result<(), NoteError> {
         let _writing = self.writing();
+        if self.has_lost_folder() {
+            return Ok(());
+        }
         let Some((at, is_latest, mut checkpoint)) = self.recent().find(of) else {
             return Ok(());
         };

@@ -465,6 +465,7 @@ impl Writing {
     }
 
     fn append(&mut self, items: Vec<NewItem>) -> Result<(), ReportError> {
+        self.check_folder()?;
         let first = self.ledger.reader().size();
         let counted = self.ledger.counted();
         let appended = self.ledger.append(&items);
@@ -483,6 +484,7 @@ impl Writing {
             issuer: &principal.issuer,
             subject: principal.subject.as_deref(),
         };
+        self.check_folder()?;
         let erased = match self.ledger.erase(view, &erase.by, &erase.reason) {
             // Nothing was written: whether it can be is not known.
             Ok(None) => None,
@@ -495,6 +497,9 @@ impl Writing {
 
     /// Whether anything was removed.
     fn retain(&mut self, published: &Checkpoint) -> bool {
+        if self.check_folder().is_err() {
+            return false;
+        }
         let retained = match self.ledger.retain(Some((published.size, published.root))) {
             // Nothing was written: whether it can be is not known. What room there is changes by others, too.
             Ok(None) => {

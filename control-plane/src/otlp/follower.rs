@@ -14,6 +14,7 @@ use prost::Message as _;
 use super::mapping::{Origin, log_record};
 use super::records::FollowedLedger;
 use super::sender::{OtlpError, Outcome, Sender};
+use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 
 /// Sends every record of a ledger to a collector, in order, each at least once.
@@ -34,6 +35,7 @@ pub(crate) struct Follower {
 #[derive(Debug, Clone)]
 pub(crate) struct CursorFile {
     folder: PathBuf,
+    watch: FolderWatch,
 }
 
 /// The index of the next record to send.
@@ -286,7 +288,7 @@ impl Cursor {
 
 impl CursorFile {
     /// In this folder, which is made if it is not there.
-    pub(crate) fn open(folder: &Path) -> Result<Self, OtlpError> {
+    pub(crate) fn open(folder: &Path, watch: FolderWatch) -> Result<Self, OtlpError> {
         let failed = |error| OtlpError::Cursor {
             path: folder.to_owned(),
             error,
@@ -297,6 +299,7 @@ impl CursorFile {
         }
         Ok(Self {
             folder: folder.to_owned(),
+            watch,
         })
     }
 
@@ -323,6 +326,7 @@ impl CursorFile {
     }
 
     fn write(&self, next: u64) -> io::Result<()> {
+        self.watch.check_before_writing()?;
         small_file::write(&self.folder, CURSOR, format!("{next}\n").as_bytes())
     }
 }
@@ -359,13 +363,11 @@ mod tests {
     #[test]
     fn a_cursor_that_can_not_be_read_is_refused_with_the_cure() {
         let folder = tempfile::tempdir().unwrap();
-        let file = CursorFile::open(&folder.path().join("otlp")).unwrap();
+        let open = || CursorFile::open(&folder.path().join("otlp"), FolderWatch::of_nothing()).unwrap();
+        let file = open();
         assert_eq!(file.read().unwrap(), 0);
         file.write(7).unwrap();
-        assert_eq!(
-            CursorFile::open(&folder.path().join("otlp")).unwrap().read().unwrap(),
-            7
-        );
+        assert_eq!(open().read().unwrap(), 7);
         std::fs::write(folder.path().join("otlp/cursor"), "seven").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("write the index"));
     }

@@ -78,6 +78,9 @@ pub(crate) fn read_clock(
         if !forgotten.value.fits_together() || !is_behind_clock || !is_plausible {
             return Err(file.implausible_forgotten());
         }
+        if !forgotten.is_checked {
+            file.give_forgotten_a_checksum(forgotten.value)?;
+        }
     }
     Ok((shows, forgotten.map(|forgotten| forgotten.value)))
 }
@@ -304,6 +307,9 @@ mod tests {
         let good = due(WALL - lifetime, WALL);
         file.note_forgotten(good).unwrap();
         assert_eq!(read(None), Ok((WALL, Some(good))));
+        plain("forgotten", format!("{} {}\n", good.before, good.clock));
+        assert_eq!(read(None), Ok((WALL, Some(good))));
+        assert!(file.forgotten().unwrap().unwrap().is_checked);
         for wrong in [
             due(WALL, WALL),
             due(WALL - 2 * YEAR, WALL),

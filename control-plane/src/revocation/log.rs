@@ -725,6 +725,9 @@ impl Writing {
         let Compaction::Idle { not_before } = self.compaction else {
             return;
         };
+        if self.folder.check().is_err() {
+            return;
+        }
         let view = self.shared.read();
         let needed = view.state().stored_bytes() + view.trail().len() as u64 * 8;
         let bytes = self.storage.bytes();
@@ -751,6 +754,10 @@ impl Writing {
     fn switch(&mut self, compacted: Option<Compacted>) {
         let begun = Instant::now();
         let present = self.groups.extent().file;
+        if let Err(lost) = self.folder.check() {
+            tracing::error!(%lost, "the revocation log was not compacted");
+            return;
+        }
         let switched = match compacted {
             Some(compacted) => self.storage.switch(compacted, &present, &mut |_| Ok(())),
             None => Err(std::io::Error::other("no compacted file could be made")),

@@ -602,8 +602,14 @@ async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends
         "it does not say why"
     );
     assert_eq!(first.get("/readyz", &[]).await.status, 503);
-    // The second is not disturbed.
+    // The second is not disturbed, not even by what the first does as it stops.
     second.revoke(raise("carol")).await;
+    first.running.shutdown().await;
+    let log_id = second.log_id();
+    second.running.shutdown().await;
+    let again = place.start().await;
+    assert_eq!((again.log_id(), head(&again).await), (log_id, 1));
+    assert_eq!(again.get("/readyz", &[]).await.status, 200);
 }
 
 #[tokio::test]

@@ -11,9 +11,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
-use credence_storage::durable;
+use credence_storage::small_file;
 
 use super::hex;
+use crate::folder_lock::FolderWatch;
 
 /// Where it goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,6 +28,7 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct ProgressFile {
     pub(crate) folder: PathBuf,
+    pub(crate) watch: FolderWatch,
 }
 
 // === impl ProgressFile ===
@@ -35,9 +37,9 @@ impl ProgressFile {
     /// `None` if there is none, or none that can be read: what it would have said is made up for from the ledger.
     pub(crate) fn read(&self) -> Option<Progress> {
         let path = self.folder.join(NAME);
-        let contents = match durable::read_small_file(&path, MAX_BYTES) {
-            Ok(contents) => contents,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        let contents = match small_file::read(&self.folder, NAME, MAX_BYTES) {
+            Ok(Some(contents)) => contents.into_parts().0,
+            Ok(None) => return None,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "how far evidence was verified again can not be read");
                 return None;
@@ -52,7 +54,8 @@ impl ProgressFile {
 
     /// It is durable on return.
     pub(crate) fn write(&self, progress: &Progress) -> io::Result<()> {
-        durable::write_file(&self.folder, NAME, progress.to_text().as_bytes())
+        self.watch.check_before_writing()?;
+        small_file::write(&self.folder, NAME, progress.to_text().as_bytes())
     }
 }
 
@@ -113,6 +116,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = ProgressFile {
             folder: folder.path().to_owned(),
+            watch: FolderWatch::of_nothing(),
         };
         assert_eq!(file.read(), None);
         let progress = Progress {

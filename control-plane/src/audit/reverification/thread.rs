@@ -18,6 +18,7 @@ use super::recorded::Recorded;
 use super::reporter::{Record, Reporter};
 use crate::audit::handover::Handover;
 use crate::audit::writer::{LedgerHandle, ReportError};
+use crate::folder_lock::FolderWatch;
 use crate::metrics::Metrics;
 
 /// What is verified again, and whither it is told.
@@ -29,6 +30,7 @@ pub(crate) struct Reverification {
     pub(crate) handover: Arc<Handover>,
     /// The ledger's folder.
     pub(crate) folder: PathBuf,
+    pub(crate) watch: FolderWatch,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -72,6 +74,7 @@ impl Reverification {
     fn follow(&self, record: &mut impl Record<Error = ReportError>, returned: &mut HashMap<SourceName, Vec<u8>>) {
         let file = ProgressFile {
             folder: self.folder.clone(),
+            watch: self.watch.clone(),
         };
         let mut saved = file.read().unwrap_or_default();
         let newest = self.reader.segments().first().map_or(0, |segment| segment.first());
@@ -316,6 +319,7 @@ mod tests {
         // The source's start was read by an earlier run, and what it trusts is known from its coming back alone.
         let file = ProgressFile {
             folder: folder.path().to_owned(),
+            watch: FolderWatch::of_nothing(),
         };
         let read = Progress {
             next: 1,
@@ -331,6 +335,7 @@ mod tests {
             ledger: crate::audit::writer::damaged("nobody writes here", &metrics),
             handover: Arc::clone(&handover),
             folder: folder.path().to_owned(),
+            watch: FolderWatch::of_nothing(),
             metrics,
         };
         let (told, telling) = mpsc::channel();
