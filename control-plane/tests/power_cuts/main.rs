@@ -44,9 +44,9 @@ fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
     let mut random = seeded();
     let recorded = Recording::make();
     let marks = recorded.after_marks();
+    let mut cuts = recorded.behind_renames();
     // The last ones first: most was acknowledged by then.
-    let mut cuts: Vec<usize> = marks.iter().rev().step_by(7).copied().collect();
-    cuts.extend(recorded.behind_renames());
+    cuts.extend(marks.iter().rev().step_by(7));
     cuts.extend(marks.iter().rev());
     for (name, is_it) in SYNCS {
         let disk = recorded.disk.without_syncs(is_it);
