@@ -71,7 +71,7 @@ fn serves_where_it_is_told_to() {
 }
 
 /// Files and folders whose syncs are left out, one after the other.
-const SYNCS: [(&str, fn(&str) -> bool); 9] = [
+const SYNCS: [(&str, IsIt); 9] = [
     ("the revocation log", |path| path == "log/revocations"),
     ("a compacted log", |path| path == "log/revocations.compacting"),
     ("the folder of the log", |path| path == "log"),
@@ -82,6 +82,8 @@ const SYNCS: [(&str, fn(&str) -> bool); 9] = [
     ("a checkpoint", |path| path == "ledger/checkpoint.new"),
     ("the folder of the checkpoint", |path| path == "ledger"),
 ];
+/// Whether it is the file or folder at this path.
+type IsIt = fn(&str) -> bool;
 const MOST_TRIED: usize = 120;
 
 fn survive(states: usize, of_recovery: usize) {
