@@ -270,6 +270,7 @@ fn refusals(now: u64) -> v1::Aggregate {
         count: 3,
         decision: v1::Decision::Deny.into(),
         mode: v1::Mode::Enforce.into(),
+        principal: None,
     }
 }
 

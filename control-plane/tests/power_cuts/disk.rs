@@ -360,8 +360,9 @@ fn tear(bytes: &mut Vec<u8>, pending: &[(usize, &Operation)], size: u64, random:
         if range.is_empty() {
             continue;
         }
-        for number in range.start / size as usize..range.end.div_ceil(size as usize).min(blocks) {
-            if seen[number] <= place {
+        let touched = range.start / size as usize..range.end.div_ceil(size as usize).min(blocks);
+        for (number, seen) in touched.clone().zip(&seen[touched]) {
+            if *seen <= place {
                 continue;
             }
             let within = block(number).start.max(range.start)..block(number).end.min(range.end);

@@ -44,9 +44,9 @@ fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
     let mut random = seeded();
     let recorded = Recording::make();
     let marks = recorded.after_marks();
+    let mut cuts = recorded.behind_renames();
     // The last ones first: most was acknowledged by then.
-    let mut cuts: Vec<usize> = marks.iter().rev().step_by(7).copied().collect();
-    cuts.extend(recorded.behind_renames());
+    cuts.extend(marks.iter().rev().step_by(7));
     cuts.extend(marks.iter().rev());
     for (name, is_it) in SYNCS {
         let disk = recorded.disk.without_syncs(is_it);
@@ -71,7 +71,7 @@ fn serves_where_it_is_told_to() {
 }
 
 /// Files and folders whose syncs are left out, one after the other.
-const SYNCS: [(&str, fn(&str) -> bool); 9] = [
+const SYNCS: [(&str, IsIt); 9] = [
     ("the revocation log", |path| path == "log/revocations"),
     ("a compacted log", |path| path == "log/revocations.compacting"),
     ("the folder of the log", |path| path == "log"),
@@ -82,6 +82,8 @@ const SYNCS: [(&str, fn(&str) -> bool); 9] = [
     ("a checkpoint", |path| path == "ledger/checkpoint.new"),
     ("the folder of the checkpoint", |path| path == "ledger"),
 ];
+/// Whether it is the file or folder at this path.
+type IsIt = fn(&str) -> bool;
 const MOST_TRIED: usize = 120;
 
 fn survive(states: usize, of_recovery: usize) {
