@@ -234,7 +234,8 @@ impl Container {
             }
             *arg = arg
                 .replace("0.0.0.0:7070", &format!("127.0.0.1:{http}"))
-                .replace("0.0.0.0:7071", &format!("127.0.0.1:{grpc}"));
+                .replace("0.0.0.0:7071", &format!("127.0.0.1:{grpc}"))
+                .replace("0.0.0.0:7072", &format!("127.0.0.1:{probes}"));
         }
         args
     }

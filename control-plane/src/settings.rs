@@ -511,6 +511,14 @@ mod tests {
     }
 
     #[test]
+    fn a_filters_credential_that_is_bound_to_issuers_is_noted() {
+        let bound = token(r#", "issuers": ["https://id"]"#);
+        assert!(read(&bound).unwrap().notes().is_empty(), "a watcher follows over HTTP");
+        let notes = read(&bound.replace("watcher", "filter")).unwrap().notes();
+        assert_eq!(notes[0].path, "access.tokens[0].issuers");
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let certificate = |subject: &str| {
             format!(

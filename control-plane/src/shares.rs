@@ -117,6 +117,12 @@ struct RefusalLabel {
 // === impl Bounds ===
 
 impl Bounds {
+    const NONE: Self = Self {
+        all: usize::MAX,
+        credential: usize::MAX,
+        address: usize::MAX,
+    };
+
     pub(crate) fn new(all: usize, settings: &RateSettings) -> Self {
         let share = |percent: u8| (all * usize::from(percent) / 100).max(1);
         Self {
@@ -166,13 +172,8 @@ impl Places {
 
     /// A place beyond every share, for what the control plane knows from an earlier run.
     pub(crate) fn take_regardless(&self, holder: &Holder) -> Place {
-        let everything = Bounds {
-            all: usize::MAX,
-            credential: usize::MAX,
-            address: usize::MAX,
-        };
         // Nothing is refused under these bounds.
-        let _ = self.lock().take(holder, 1, everything);
+        let _ = self.lock().take(holder, 1, Bounds::NONE);
         self.place(holder, 1)
     }
 
@@ -188,6 +189,23 @@ impl Places {
     fn lock(&self) -> MutexGuard<'_, Held> {
         // Who holds it counts, and cannot panic.
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Has a place that counts against no client's share count against this one's, beyond it too.
+    pub(crate) fn attribute_to(&mut self, holder: &Holder) {
+        if self.holder != Holder::default() {
+            return;
+        }
+        let mut held = self.pool.lock();
+        held.give_back(&self.holder, self.places);
+        // Nothing is refused under these bounds.
+        let _ = held.take(holder, self.places, Bounds::NONE);
+        drop(held);
+        self.holder.clone_from(holder);
     }
 }
 
@@ -439,6 +457,23 @@ mod tests {
         let large = places.take_many(&holder("a", "192.0.2.1"), 100).unwrap();
         assert_eq!(places.take(&holder("a", "192.0.2.1")).unwrap_err(), Full::Address);
         drop(large);
+        assert_eq!(places.lock().all, 0);
+    }
+
+    #[test]
+    fn what_nobody_was_known_to_hold_counts_once_its_holder_is_known() {
+        let places = places();
+        let (a, b) = (holder("a", "192.0.2.1"), holder("b", "192.0.2.2"));
+        let mut awaited: Vec<_> = (0..3).map(|_| places.take_regardless(&Holder::default())).collect();
+        for place in &mut awaited {
+            place.attribute_to(&a);
+            // It stays whose it is.
+            place.attribute_to(&b);
+        }
+        assert_eq!(places.take(&a).unwrap_err(), Full::Address);
+        places.take(&b).unwrap();
+        drop(awaited);
+        places.take(&a).unwrap();
         assert_eq!(places.lock().all, 0);
     }
 

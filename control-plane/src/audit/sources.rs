@@ -85,6 +85,10 @@ impl Sources {
             if let Whereabouts::Away { since } = &mut presence.whereabouts {
                 *since = now;
             }
+            // One of an earlier run counted against no share so far.
+            if let Some(place) = &mut presence.place {
+                place.attribute_to(holder);
+            }
             return Ok(Reserved { place: None });
         }
         let place = self.places.take(holder).map_err(|full| TooManySources {
