@@ -865,3 +865,30 @@ const BODIES: &[(&str, &str)] = &[
     ),
     ("text/plain", "x-tenant: evil"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drafts(seed: u64) -> Vec<String> {
+        let draft_of = |number| {
+            let (base, tricks) = generate(&mut Random::new(seed, number));
+            format!("{:?}", draft(base, &tricks))
+        };
+        (0..2_000).map(draft_of).collect()
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_requests() {
+        assert_eq!(drafts(1), drafts(1));
+        assert_ne!(drafts(1), drafts(2));
+    }
+
+    #[test]
+    fn requests_differ() {
+        let mut drafts = drafts(3);
+        drafts.sort();
+        drafts.dedup();
+        assert!(drafts.len() > 1_000, "{}", drafts.len());
+    }
+}

@@ -70,6 +70,9 @@ pub struct Report {
 /// Requests of one pair of Envoys; then their evidence is compared, and new ones start.
 const ROUND: u64 = 20_000;
 
+/// How often an ordinary request is sent that a service fails to answer.
+const ATTEMPTS: usize = 3;
+
 /// Connections of each kind, on two cores.
 const THREADS: usize = 4;
 
@@ -286,7 +289,15 @@ impl<'a> Round<'a> {
             tricks: Vec::new(),
         };
         report.controls += 1;
-        let complaint = match self.outcome(connections, &trial) {
+        let mut outcome = self.outcome(connections, &trial);
+        for _ in 1..ATTEMPTS {
+            // The service's own failure, not the filter's answer.
+            if !matches!(outcome, Ok(Outcome::Refused(500.., _))) {
+                break;
+            }
+            outcome = self.outcome(connections, &trial);
+        }
+        let complaint = match outcome {
             Ok(Outcome::Arrived(reading, nonce)) => match judged(&trial, &reading, &nonce) {
                 Ok(_) if reading.handler == expected.handler => return,
                 Ok(_) => format!("{} answered", reading.handler),
