@@ -197,7 +197,7 @@ fn a_revocation_that_names_what_a_token_hangs_under_leaves_others_of_the_same_id
         root().with("jti", "\"two\"").signed(&anchor()),
     );
     let below = |parent: &str, id: &str| {
-        let child = child(parent).with("jti", &format!("\"{id}\"")).signed(&alice());
+        let child = child(parent).with("jti", format!("\"{id}\"")).signed(&alice());
         format!("{parent}~{child}")
     };
     let (impostor, sibling) = (below(&one, "two"), below(&two, "leaf"));
