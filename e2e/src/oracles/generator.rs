@@ -78,7 +78,7 @@ pub const ORDINARY: &[Ordinary] = &[
     },
     Ordinary {
         query: Some("full_export=1"),
-        ..ordinary("GET", "/export", "export", true)
+        ..ordinary("GET", "/orders", "list_orders", true)
     },
     ordinary("GET", "/files/book", "file", true),
     Ordinary {
@@ -184,9 +184,9 @@ const KNOWN: &[Ordinary] = &[
     site("admin.example:"),
     // Names of query members.
     export("[full]=1"),
-    export("full[export=1"),
-    export("full.export=1"),
-    export("full%20export=1"),
+    orders("full[export=1"),
+    orders("full.export=1"),
+    orders("full%20export=1"),
     export("%20full=1"),
     export("full%00=1"),
     export("full]=1"),
@@ -220,6 +220,13 @@ const fn site(host: &'static str) -> Ordinary {
     Ordinary {
         host,
         ..ordinary("GET", "/site", "site", true)
+    }
+}
+
+const fn orders(query: &'static str) -> Ordinary {
+    Ordinary {
+        query: Some(query),
+        ..ordinary("GET", "/orders", "list_orders", true)
     }
 }
 

@@ -37,7 +37,8 @@ pub fn needed(reading: &Reading) -> Needed {
         "create_order" => tool("orders.create", &[("tenant", header("x-tenant"))]),
         "admin_users" => tool("admin.use", &[("method", Some(reading.method.clone()))]),
         "preview" if header("x-stage").is_some() => tool("preview.staged", &[("stage", header("x-stage"))]),
-        "export" if query("full").is_some() || query("full_export").is_some() => tool("export.full", &[]),
+        "list_orders" if query("full_export").is_some() => tool("orders.export", &[]),
+        "export" if query("full").is_some() => tool("export.full", &[]),
         "file" => tool("files.read", &[("name", capture("name"))]),
         "tenant" => tool("tenant.read", &[("tenant", header("x-tenant"))]),
         "search" => tool("search.run", &[("q", query("q")), ("limit", query("limit"))]),
@@ -61,6 +62,7 @@ pub const NARROW: &[&str] = &[
     r#"admin.host={"host":{"constraint_type":"exact","value":"admin.example"}}"#,
     r#"preview.staged={"stage":{"constraint_type":"exact","value":"beta"}}"#,
     "export.full={}",
+    "orders.export={}",
     r#"files.read={"name":{"constraint_type":"exact","value":"book"}}"#,
     r#"tenant.read={"tenant":{"constraint_type":"exact","value":"acme"}}"#,
     r#"search.run={"q":{"constraint_type":"exact","value":"tea"},"limit":{"constraint_type":"range","max":10}}"#,
@@ -77,6 +79,7 @@ pub const BROAD: &[&str] = &[
     r#"admin.host={"host":{"constraint_type":"wildcard"}}"#,
     r#"preview.staged={"stage":{"constraint_type":"wildcard"}}"#,
     "export.full={}",
+    "orders.export={}",
     r#"files.read={"name":{"constraint_type":"wildcard"}}"#,
     r#"tenant.read={"tenant":{"constraint_type":"wildcard"}}"#,
     r#"search.run={"q":{"constraint_type":"wildcard"},"limit":{"constraint_type":"wildcard"}}"#,
@@ -101,6 +104,12 @@ const RULES: &str = r#"rules:
                                 args: {tenant: {header: x-tenant}}
                                 ignore_body: true
                                 proof: none
+                              - name: export-orders
+                                match: {path: /orders, query: {full_export: {present: true}}}
+                                tool: orders.export
+                                ignore_query: [full_export, q]
+                                ignore_body: true
+                                proof: none
                               - name: orders
                                 match: {path: /orders}
                                 public: true
@@ -122,13 +131,7 @@ const RULES: &str = r#"rules:
                               - name: export-full
                                 match: {path: /export, query: {full: {present: true}}}
                                 tool: export.full
-                                ignore_query: [full, full_export, q]
-                                ignore_body: true
-                                proof: none
-                              - name: export-part
-                                match: {path: /export, query: {full_export: {present: true}}}
-                                tool: export.full
-                                ignore_query: [full, full_export, q]
+                                ignore_query: [full, q]
                                 ignore_body: true
                                 proof: none
                               - name: export
