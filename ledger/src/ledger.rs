@@ -578,12 +578,15 @@ impl Ledger {
 
     /// Whether the entry is only counted: its principal holds more than its share.
     fn is_counted(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>) -> bool {
+        let held = self.evidence_bytes();
+        if !self.shares.is_short(held) {
+            return false;
+        }
         // One that has no key holds nothing.
         let Some(key) = self.keys.known_name(principal) else {
             return false;
         };
         let bytes = (entry.encoded.len() + RECORD_OVERHEAD + SEAL_OVERHEAD) as u64;
-        let held = self.evidence_bytes();
         self.shares.counts(key, bytes, held, now())
     }
 

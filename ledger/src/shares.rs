@@ -95,9 +95,14 @@ impl Shares {
         });
     }
 
+    /// Whether any principal can be beyond its share, where `held` bytes of evidence are there.
+    pub(crate) fn is_short(&self, held: u64) -> bool {
+        self.rule.is_some_and(|rule| held >= rule.space / 2)
+    }
+
     /// Whether so many `bytes` of the principal with this key are only counted, where `held` bytes of evidence are there.
     pub(crate) fn counts(&mut self, key: u32, bytes: u64, held: u64, now: u64) -> bool {
-        let Some(rule) = self.rule.filter(|rule| held >= rule.space / 2) else {
+        let Some(rule) = self.rule.filter(|_| self.is_short(held)) else {
             return false;
         };
         if self.of(key).saturating_add(bytes) <= rule.share {

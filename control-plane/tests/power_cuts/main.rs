@@ -5,6 +5,7 @@
 //! which a power cut may leave the disk ([`disk`]). Each is opened by the control plane as any start does, and judged by
 //! what its clients had been told until then ([`judge`]).
 //!
+//! `CREDENCE_KEEP_STATES` keeps the states that are judged to have lost something, and says where.
 //! `CREDENCE_SEED` repeats a run over one recording, as far as two recordings are alike.
 
 #![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
@@ -17,7 +18,7 @@ mod judge;
 mod load;
 mod recording;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,8 +114,15 @@ fn try_all(disk: &Disk, cuts: Vec<(usize, Survival)>, random: &Random) {
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((cut, survival)) = cuts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut random = Random(random.0 ^ *cut as u64);
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((cut, survival)) = cuts.get(number) else {
+                        return;
+                    };
+                    if number > 0 && number.is_multiple_of(500) {
+                        eprintln!("{number} of {} states", cuts.len());
+                    }
+                    let mut random = Random(random.0 ^ (number as u64) << 32 ^ *cut as u64);
                     if let Err(found) = judged(disk, *cut, *survival, &mut random) {
                         failures
                             .lock()
@@ -141,15 +149,10 @@ fn judged(disk: &Disk, cut: usize, survival: Survival, random: &mut Random) -> R
     let told = Told::of(disk.marks(cut));
     let go_on = random.below(4) == 0;
     let judged = judge::judge(place.path(), &told, go_on);
-    if judged.is_err()
-        && let Some(kept) = std::env::var_os("CREDENCE_KEEP_STATES")
-    {
-        let _ = std::fs::rename(
-            place.keep(),
-            PathBuf::from(kept).join(format!("{cut}-{}", random.next())),
-        );
-    }
-    judged
+    judged.map_err(|found| match std::env::var_os("CREDENCE_KEEP_STATES") {
+        Some(_) => format!("{found} (kept in {})", place.keep().display()),
+        None => found,
+    })
 }
 
 /// What was recorded, and what its clients were told.
