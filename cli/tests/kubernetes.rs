@@ -26,7 +26,11 @@ fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
     assert_eq!(created, format!("log_id: {}", running.log_id));
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let (port, path) = running.container.probe(probe);
-        assert_eq!(running.get(&port, &path).0, "200", "{probe}");
+        // As the kubelet does, who asks again.
+        let begin = Instant::now();
+        while running.get(&port, &path).0 != "200" {
+            assert!(begin.elapsed() < Duration::from_secs(10), "{probe}");
+        }
     }
     let monitor = manifest("servicemonitor.yaml", "ServiceMonitor");
     let endpoint = &monitor["spec"]["endpoints"][0];

@@ -304,8 +304,7 @@ impl ControlPlane {
             cache_keys.clone(),
             Arc::clone(&inherited),
             office.clone(),
-            watch_places,
-            watch_options(limits),
+            watch_options(limits, watch_places),
             lifecycle.watch(),
             Arc::clone(&metrics),
         );
@@ -874,8 +873,9 @@ fn report_torn_tail(file: &'static str, torn: Option<TornTail>) {
     }
 }
 
-fn watch_options(limits: &Limits) -> WatchOptions {
+fn watch_options(limits: &Limits, places: Places) -> WatchOptions {
     WatchOptions {
+        places,
         hello_timeout: limits.hello_timeout,
         silence_timeout: limits.silence_timeout,
         send_timeout: limits.send_timeout,

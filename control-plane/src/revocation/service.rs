@@ -32,7 +32,6 @@ pub(crate) struct WatchService {
     cache_keys: CacheKeys,
     inherited: Arc<Inherited>,
     office: Office,
-    places: Places,
     options: WatchOptions,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
@@ -40,8 +39,9 @@ pub(crate) struct WatchService {
 }
 
 /// The bounds of a watch stream; see [`Limits`](crate::Limits).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct WatchOptions {
+    pub(crate) places: Places,
     pub(crate) hello_timeout: Duration,
     /// How long a client may give no sign of life.
     pub(crate) silence_timeout: Duration,
@@ -56,7 +56,6 @@ impl WatchService {
         cache_keys: CacheKeys,
         inherited: Arc<Inherited>,
         office: Office,
-        places: Places,
         options: WatchOptions,
         phase: PhaseWatch,
         metrics: Arc<Metrics>,
@@ -66,7 +65,6 @@ impl WatchService {
             cache_keys,
             inherited,
             office,
-            places,
             options,
             phase,
             metrics,
@@ -87,14 +85,14 @@ impl WatchService {
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
         let holder = Holder::new(name.as_deref(), peer.map(|peer| peer.ip()));
-        let place = self.places.take(&holder).map_err(|full| {
+        let place = self.options.places.take(&holder).map_err(|full| {
             self.metrics
                 .watch_ended
                 .get_or_create(&Outcome {
                     code: code_name(Code::ResourceExhausted),
                 })
                 .inc();
-            Status::resource_exhausted(full.describe("watch streams", self.places.bounds()))
+            Status::resource_exhausted(full.describe("watch streams", self.options.places.bounds()))
         })?;
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = WatchStream {
