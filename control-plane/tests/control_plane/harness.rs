@@ -94,7 +94,7 @@ impl Place {
     fn serving(&self, running: Running) -> Server {
         Server {
             running,
-            _folder: Arc::clone(&self.folder),
+            _folder: Some(Arc::clone(&self.folder)),
         }
     }
 }
@@ -103,7 +103,7 @@ impl Place {
 pub(crate) struct Server {
     pub(crate) running: Running,
     /// A control plane whose folder is removed acknowledges nothing.
-    _folder: Arc<tempfile::TempDir>,
+    _folder: Option<Arc<tempfile::TempDir>>,
 }
 
 /// An HTTP answer.
@@ -124,6 +124,11 @@ impl Answer {
 }
 
 impl Server {
+    /// One whose folder the caller keeps.
+    pub(crate) fn of(running: Running) -> Self {
+        Self { running, _folder: None }
+    }
+
     pub(crate) fn log_id(&self) -> String {
         self.running.log_id().to_string()
     }

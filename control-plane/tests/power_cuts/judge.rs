@@ -112,7 +112,7 @@ async fn start(place: &Path) -> Result<Server, String> {
         .await
         .map_err(|error| format!("no start: {error}"))?;
     running.announce_ready();
-    let server = Server { running };
+    let server = Server::of(running);
     let ready = server.get("/readyz", &[]).await;
     match ready.status {
         200 => Ok(server),

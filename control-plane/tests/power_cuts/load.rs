@@ -88,7 +88,7 @@ pub(crate) fn serve(place: &Path, phase: Phase) {
         }
         let running = ControlPlane::start(config).await.unwrap();
         running.announce_ready();
-        let server = Server { running };
+        let server = Server::of(running);
         let mut clients = Clients::new(&server, place, phase).await;
         clients.say(STARTED);
         match phase {
