@@ -141,6 +141,8 @@ impl ArgumentMapping {
                 Source::Header(name) => match header(name).unwrap_or(Header::Repeated) {
                     Header::Absent => {}
                     Header::Repeated => return Err(ArgumentError::Repeated(wanted.name.clone())),
+                    // HTTP/2 brings blanks at the ends as far as the service, and most services cut them off.
+                    Header::Once(value) if value.trim_ascii().len() != value.len() => return Err(wanted.ambiguous()),
                     Header::Once(value) => {
                         let text = std::str::from_utf8(value).map_err(|_| wanted.ambiguous())?;
                         wanted.put(text, &mut arguments)?;

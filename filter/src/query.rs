@@ -58,7 +58,14 @@ pub struct Found<'r> {
 #[derive(Clone, Debug)]
 pub struct EncodedValue<'r> {
     encoded: &'r str,
-    decoded: OnceCell<Option<Cow<'r, str>>>,
+    decoded: OnceCell<Option<Decoded<'r>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Decoded<'r> {
+    text: Cow<'r, str>,
+    /// A `+` is a space to some.
+    has_plus: bool,
 }
 
 impl QueryIndex {
@@ -137,13 +144,23 @@ impl<'r> EncodedValue<'r> {
 
     /// The value, percent-decoded once; nothing if that can be done in more than one way.
     pub fn decoded(&self) -> Option<&str> {
+        let decoded = self.decode()?;
+        (!decoded.has_plus).then_some(&decoded.text)
+    }
+
+    /// Whether it can be percent-decoded. Go and Tomcat leave a member out that cannot.
+    pub fn can_be_decoded(&self) -> bool {
+        self.decode().is_some()
+    }
+
+    fn decode(&self) -> Option<&Decoded<'r>> {
         let decode = || {
             work::count(self.encoded.len());
-            // A `+` is a space to some.
-            let is_plain = !self.encoded.contains('+');
-            is_plain.then(|| target::decode(self.encoded).ok()).flatten()
+            let text = target::decode(self.encoded).ok()?;
+            let has_plus = self.encoded.contains('+');
+            Some(Decoded { text, has_plus })
         };
-        self.decoded.get_or_init(decode).as_deref()
+        self.decoded.get_or_init(decode).as_ref()
     }
 }
 

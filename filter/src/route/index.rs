@@ -147,6 +147,8 @@ struct Node {
     /// The edge of a trailing slash, which is an empty literal at the end.
     slash: Option<NodeId>,
     literals: Literals,
+    /// Dots of the literal that has most of them.
+    most_dots: usize,
     text: Option<NodeId>,
     integer: Option<NodeId>,
     /// Rules whose path ends here, in order.
@@ -166,7 +168,11 @@ impl Node {
     fn set_edge(&mut self, segment: &Segment, to: NodeId) {
         match segment {
             Segment::Literal(text) if text.is_empty() => self.slash = Some(to),
-            Segment::Literal(text) => self.literals.insert(text, to),
+            Segment::Literal(text) => {
+                let dots = text.bytes().filter(|byte| *byte == b'.').count();
+                self.most_dots = self.most_dots.max(dots);
+                self.literals.insert(text, to);
+            }
             Segment::Capture { kind, .. } => match kind {
                 CaptureKind::Text => self.text = Some(to),
                 CaptureKind::Integer => self.integer = Some(to),
@@ -343,12 +349,12 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
             if bare.len() != decoded.len() {
                 self.walk_literals(node, bare, path, way.and(false));
             }
-            if !self.tolerated.format_suffix
-                && path.is_at_end()
-                && let Some(stem) = target::without_format(bare)
-            {
-                self.walk_literals(node, stem, path, way.respelled());
-                if let Some(integer) = node.integer
+            if !self.tolerated.format_suffix && path.is_at_end() {
+                // A literal with so many dots is what is in front of the next one.
+                for stem in target::without_format(bare).take(node.most_dots.saturating_add(1)) {
+                    self.walk_literals(node, stem, path, way.respelled());
+                }
+                if let (Some(integer), Some(stem)) = (node.integer, target::without_format(bare).next())
                     && CaptureKind::Integer.takes(stem) != Reading::No
                 {
                     self.walk(integer, path, way.respelled());
@@ -428,6 +434,7 @@ fn add(nodes: &mut Vec<Node>, rule: usize) -> NodeId {
     nodes.push(Node {
         first: rule,
         slash: None,
+        most_dots: 0,
         literals: Literals::None,
         text: None,
         integer: None,

@@ -118,13 +118,12 @@ impl PathTemplate {
                 ends.push((path.len() - 1, false));
             }
         }
-        let takes = |(end, has_slash): (usize, bool), cut: Option<usize>| {
+        let takes = |(end, has_slash): (usize, bool), cut: Option<(usize, &str)>| {
             let mut path: Vec<_> = path[..end].iter().map(|text| text.to_string()).collect();
-            if let Some(at) = cut {
-                path[at] = target::without_format(target::without_parameters(&path[at]))
-                    .unwrap()
-                    .to_owned();
+            if let Some((at, stem)) = cut {
+                path[at] = stem.to_owned();
             }
+            let cut = cut.map(|(at, _)| at);
             path.extend(has_slash.then(String::new));
             let takes = |segment: &Segment, at: usize| {
                 let Some(text) = path.get(at) else { return false };
@@ -154,9 +153,10 @@ impl PathTemplate {
             [.., last] => Some((path.len() - 1, last)),
             [] => None,
         };
-        let has_format = |text: &str| target::without_format(target::without_parameters(text)).is_some();
-        let cut = last.filter(|(_, text)| !tolerated.format_suffix && has_format(text));
-        let cuts = [None, cut.map(|(at, _)| at)];
+        let cuts = last.filter(|_| !tolerated.format_suffix).into_iter().flat_map(|(at, text)| {
+            target::without_format(target::without_parameters(text)).map(move |stem| Some((at, stem)))
+        });
+        let cuts: Vec<_> = [None].into_iter().chain(cuts).collect();
         ends.into_iter().any(|end| cuts.iter().any(|cut| takes(end, *cut)))
     }
 
