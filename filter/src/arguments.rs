@@ -440,6 +440,16 @@ mod tests {
     }
 
     #[test]
+    fn a_header_with_blanks_at_its_ends_denies() {
+        for value in [" 1", "1\t", " "] {
+            let ambiguous = Err(ArgumentError::Ambiguous("v".to_owned()));
+            assert_eq!(read(&header_v(), "/x", &[("x-v", value)]), ambiguous, "{value:?}");
+        }
+        let found = read(&header_v(), "/x", &[("x-v", "1 2")]).unwrap();
+        assert_eq!(found.canonical(), r#"{"v":"1 2"}"#);
+    }
+
+    #[test]
     fn a_query_member_that_no_rule_maps_denies_by_name() {
         for (query, member) in [("v=1&w=2", "w"), ("V=1", "V"), ("v%5B%5D=1", "v[]"), ("=1", "")] {
             let denial = read(&string_v(), &format!("/x?{query}"), &[]).unwrap_err();

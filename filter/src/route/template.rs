@@ -153,9 +153,12 @@ impl PathTemplate {
             [.., last] => Some((path.len() - 1, last)),
             [] => None,
         };
-        let cuts = last.filter(|_| !tolerated.format_suffix).into_iter().flat_map(|(at, text)| {
-            target::without_format(target::without_parameters(text)).map(move |stem| Some((at, stem)))
-        });
+        let cuts = last
+            .filter(|_| !tolerated.format_suffix)
+            .into_iter()
+            .flat_map(|(at, text)| {
+                target::without_format(target::without_parameters(text)).map(move |stem| Some((at, stem)))
+            });
         let cuts: Vec<_> = [None].into_iter().chain(cuts).collect();
         ends.into_iter().any(|end| cuts.iter().any(|cut| takes(end, *cut)))
     }

@@ -32,7 +32,7 @@ fn a_rule_may_ask_about_headers_and_query() {
         ("/v1/catalog/7?version=2", &fitting[..3]),
         (
             "/v1/catalog/7?version=2",
-            &[&fitting[..], &[("x-debug", "")]].concat()[..],
+            &[&fitting[..], &[("x-debug", "1")]].concat()[..],
         ),
     ] {
         assert_eq!(route(&policy, path, headers), Ok(None), "{path} {headers:?}");
