@@ -63,9 +63,9 @@ fn revocations_are_followed_across_a_restart_until_interrupted() {
         "{said}"
     );
 
-    let (_, rest) = missed.split_once(r#""id":""#).unwrap();
-    let (log_id, _) = rest.split_once(':').unwrap();
-    let mut since = watch(&["--since", &format!("{log_id}:1")]);
+    let (_, rest) = position.split_once(r#""id":""#).unwrap();
+    let (id_of_the_first, _) = rest.split_once('"').unwrap();
+    let mut since = watch(&["--since", id_of_the_first]);
     assert!(since.line().starts_with("2  principal bob"));
     let refused = bench.run(&[&["watch"], &at[..], &["--since", "another:1"]].concat());
     refused.failed(1, &["409", "another log"]);

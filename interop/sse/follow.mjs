@@ -118,7 +118,8 @@ function follow(url, from) {
 }
 
 function position(event) {
-  return Number(event.lastEventId.split(":").at(-1));
+  const [, seq] = event.lastEventId.split(":");
+  return Number(seq);
 }
 
 /** Starts the control plane and waits until it serves. */

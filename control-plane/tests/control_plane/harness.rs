@@ -93,8 +93,8 @@ impl Place {
 
     fn serving(&self, running: Running) -> Server {
         Server {
-            running,
             _folder: Some(Arc::clone(&self.folder)),
+            ..Server::of(running)
         }
     }
 }
