@@ -198,7 +198,7 @@ fn a_path_that_a_prefix_route_takes_elsewhere_is_denied_where_the_rule_names_its
             ("shop.example", "/admin/x", "shop-admin"),
             ("shop.example", "/other", "shop"),
             ("shop.example", "/adminx", "cluster_mismatch"),
-            ("shop.example", "/admin.x-y/", "cluster_mismatch"),
+            ("shop.example", "/admin-x.y/", "cluster_mismatch"),
             ("shop.example", "/admin-users", "cluster_mismatch"),
         ],
     );
