@@ -106,6 +106,10 @@ impl Connections {
                 Admission::Waiting => {}
             }
             if tokio::time::timeout(EVICTION_TIMEOUT, freed).await.is_err() {
+                // The others wait behind this one: none waits for an address that has its share.
+                if self.has_its_share(network) {
+                    return None;
+                }
                 // The one that was told to end has not: another one may.
                 evicted_one = false;
             }
@@ -139,6 +143,11 @@ impl Connections {
             (false, Full::Address) => Admission::Refused,
             (false, _) => Admission::Waiting,
         }
+    }
+
+    fn has_its_share(&self, network: Network) -> bool {
+        let held = self.lock().by_network.get(&network).copied().unwrap_or_default();
+        held >= self.0.bounds.address
     }
 
     fn enter(&self, state: &mut State, network: Network) -> (Connection, Evicted) {
@@ -291,7 +300,7 @@ impl Drop for Held {
 }
 
 /// How long a connection that was told to end may take before another one is told.
-const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn take_one<K: Eq + std::hash::Hash>(held: &mut HashMap<K, usize>, holder: &K) {
     if let Some(count) = held.get_mut(holder) {

@@ -159,6 +159,33 @@ impl BoundedStream {
     }
 }
 
+impl BoundedStream {
+    /// Whether the connection has to end in favour of another one.
+    fn is_evicted(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(evicted) = &mut self.evicted else { return false };
+        let Poll::Ready(outcome) = Pin::new(evicted).poll(context) else {
+            return false;
+        };
+        self.evicted = None;
+        outcome.is_err()
+    }
+
+    /// A client that reads nothing must not keep its place: HTTP/2 does not read while it cannot write.
+    fn unless_evicted<T>(&mut self, done: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match done {
+            Poll::Pending if self.is_evicted(context) => Poll::Ready(Err(evicted())),
+            done => done,
+        }
+    }
+}
+
+fn evicted() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the connection made room for another one",
+    )
+}
+
 impl Connected for BoundedStream {
     type ConnectInfo = Peer;
 
@@ -187,17 +214,8 @@ impl AsyncRead for BoundedStream {
                 "the peer's certificate no longer counts",
             )));
         }
-        if let Some(evicted) = &mut self.evicted
-            && read.is_pending()
-            && let Poll::Ready(outcome) = Pin::new(evicted).poll(context)
-        {
-            self.evicted = None;
-            if outcome.is_err() {
-                return Poll::Ready(Err(io::Error::new(
-                    io::ErrorKind::ConnectionAborted,
-                    "the connection made room for another one",
-                )));
-            }
+        if read.is_pending() && self.is_evicted(context) {
+            return Poll::Ready(Err(evicted()));
         }
         if let Some(greeting) = &mut self.greeting {
             greeting.missing = greeting.missing.saturating_sub(buffer.filled().len() - before);
@@ -216,17 +234,19 @@ impl AsyncRead for BoundedStream {
 
 impl AsyncWrite for BoundedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.transport {
+        let written = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        };
+        self.unless_evicted(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.transport {
+        let flushed = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_flush(context),
             Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        };
+        self.unless_evicted(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -241,10 +261,11 @@ impl AsyncWrite for BoundedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.transport {
+        let written = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
+        };
+        self.unless_evicted(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -211,7 +211,8 @@ impl ChainCache {
         while self.slots.len() >= self.limits.entries || self.bytes.saturating_add(bytes) > self.limits.bytes {
             let has_its_share = self.owned.of(principal) >= self.limits.entries.div_ceil(PRINCIPAL_SHARE)
                 || self.owned_bytes.of(principal) >= self.limits.bytes.div_ceil(PRINCIPAL_SHARE);
-            if !self.evict_one(has_its_share.then_some(principal)) {
+            // A principal that seems to have its share, and has no chain here, meets others in the sketch.
+            if !(has_its_share && self.evict_one(Some(principal)) || self.evict_one(None)) {
                 return;
             }
         }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 /// A name that the configuration asks about. Only the index that made it can look it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(usize);
 
 /// Distinct names, each with a number.

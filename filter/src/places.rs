@@ -110,6 +110,9 @@ impl Places {
     #[must_use]
     pub fn grow(&mut self, place: &mut Place, bytes: usize) -> bool {
         let more = bytes.saturating_sub(place.bytes);
+        if more == 0 {
+            return true;
+        }
         let has_room = self.has_room(&place.users, more);
         if has_room {
             self.add_bytes(place, more);
@@ -187,6 +190,21 @@ mod tests {
     fn taken(places: &mut Places, claims: &[Claim<'_>]) -> usize {
         let claims = claims.iter().cycle().take(300);
         claims.filter_map(|claim| places.take(claim).ok()).count()
+    }
+
+    #[test]
+    fn a_request_that_does_not_grow_keeps_its_place_however_much_others_take() {
+        let mut places = places();
+        let mut held: Vec<_> = (0..24)
+            .map(|connection| places.take(&claim("ada", 1, connection)).unwrap())
+            .collect();
+        assert!(held.iter_mut().all(|place| places.grow(place, 1_000)));
+        for (principal, holder, bytes) in [("mallory", 2, 38_000), ("bob", 3, 19_000)] {
+            let mut place = places.take(&claim(principal, holder, 100 + u64::from(holder))).unwrap();
+            assert!(places.grow(&mut place, bytes), "{principal}");
+        }
+        assert!(held.iter_mut().all(|place| places.grow(place, 1_000)));
+        assert!(!held.iter_mut().all(|place| places.grow(place, 2_000)));
     }
 
     #[test]

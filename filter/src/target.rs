@@ -261,6 +261,19 @@ pub fn without_parameters(segment: &str) -> &str {
     split_at(segment, b';').map_or(segment, |(name, _)| name)
 }
 
+/// The text as frameworks read it that compare letters one by one and take these for ASCII's: Java's
+/// `Character.toLowerCase` and `toUpperCase`, and Unicode's simple case folding. `None` if it has none of them.
+pub fn with_ascii_letters(text: &str) -> Option<String> {
+    let letter = |character| match character {
+        '\u{130}' | '\u{131}' => 'i',
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other,
+    };
+    let is_plain = text.is_ascii() || text.chars().all(|character| letter(character) == character);
+    (!is_plain).then(|| text.chars().map(letter).collect())
+}
+
 /// A path's last segment as frameworks read it that take `.json` and the like for the format of the answer: what is in
 /// front of each dot, from the first. Spring before 5.3 takes any text behind the dot, chi an empty one too.
 pub fn without_format(segment: &str) -> impl Iterator<Item = &str> {

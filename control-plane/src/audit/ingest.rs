@@ -141,6 +141,13 @@ impl BoundedBatch {
 
 /// A credential that is bound to issuers says nothing of others' principals. Counts and gaps are about no principal.
 fn check_scope(entry: &EntryView<'_>, index: usize, reporter: Option<&Caller>) -> Result<(), IngestError> {
+    // The ledger counts what a principal brings beyond its share, and no one else does.
+    if let EntryKind::Aggregate(aggregate) = &entry.kind
+        && aggregate.principal.is_some()
+    {
+        let reason = "counts what is of one principal, which only the ledger does: leave `principal` out";
+        return Err(IngestError::Entry { index, reason });
+    }
     let Some(reporter) = reporter else {
         return Ok(());
     };

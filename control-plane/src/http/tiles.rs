@@ -28,6 +28,7 @@ use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::tree::leaf_hash;
 
 use super::problem::Problem;
+use super::rates::ClientAddress;
 use super::{Api, Begun};
 use crate::audit::publisher::Publisher;
 use crate::settings::TileAccess;
@@ -65,13 +66,14 @@ async fn tile(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
     holder: Option<Extension<Holder>>,
+    address: Option<Extension<ClientAddress>>,
     Path(path): Path<String>,
 ) -> Result<Response, Problem> {
     let tile: Tile = path
         .parse()
         .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("{error}")))?;
     begun.note();
-    let _turn = turn(&api, holder).await;
+    let _turn = turn(&api, holder, address).await;
     let publisher = Arc::clone(&api.publisher);
     let contents = blocking(move || read(&publisher, &tile)).await?;
     let sharing = match api.tiles {
@@ -88,6 +90,7 @@ async fn proof(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
     holder: Option<Extension<Holder>>,
+    address: Option<Extension<ClientAddress>>,
     Path(index): Path<String>,
 ) -> Result<Response, Problem> {
     let index: u64 = index.parse().map_err(|_| {
@@ -97,7 +100,7 @@ async fn proof(
         )
     })?;
     begun.note();
-    let _turn = turn(&api, holder).await;
+    let _turn = turn(&api, holder, address).await;
     let publisher = Arc::clone(&api.publisher);
     let proof = blocking(move || prove(&publisher, index)).await?;
     Ok(text(proof.to_string(), "no-cache"))
@@ -208,8 +211,9 @@ where
 }
 
 /// As many read the ledger's files at a time as may query it.
-async fn turn(api: &Api, holder: Option<Extension<Holder>>) -> Turn {
-    let holder = holder.map_or_else(|| Holder::stranger(None), |Extension(holder)| holder);
+async fn turn(api: &Api, holder: Option<Extension<Holder>>, address: Option<Extension<ClientAddress>>) -> Turn {
+    let address = address.map(|Extension(ClientAddress(address))| address);
+    let holder = holder.map_or_else(|| Holder::new(None, address), |Extension(holder)| holder);
     api.query_turns.take(&holder, 1).await
 }
 

@@ -68,6 +68,10 @@ pub(crate) fn read_clock(
         return Err(file.implausible_clock());
     }
     let shows = match (clock, forgotten) {
+        // Noting the clock may have failed; what both say under a checksum was so.
+        (Some(clock), Some(forgotten)) if clock.is_checked && forgotten.is_checked => {
+            clock.value.max(forgotten.value.clock)
+        }
         (Some(clock), _) => clock.value,
         (None, Some(forgotten)) => forgotten.value.clock,
         (None, None) => LogClock::first(wall, last_seen),

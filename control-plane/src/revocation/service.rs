@@ -296,6 +296,8 @@ impl WatchStream {
                 sent = self.catch_up(sent).await?;
             }
             tokio::select! {
+                // A message that has arrived is a sign of life, however late this looks.
+                biased;
                 promise = self.phase.draining() => {
                     let Some(promise) = promise else { return Err(Ended::Quietly) };
                     if pulling.is_none() {
@@ -305,7 +307,6 @@ impl WatchStream {
                     self.send(Outgoing::Drain(drain)).await?;
                     return Err(Ended::Quietly);
                 }
-                () = tokio::time::sleep_until(silent_at) => return Err(silent(self.silence_timeout)),
                 message = self.inbound.message() => {
                     silent_at = tokio::time::Instant::now() + self.silence_timeout;
                     match message {
@@ -347,6 +348,7 @@ impl WatchStream {
                     self.send(Outgoing::CacheKeys(keys)).await?;
                 }
                 () = self.outbox.closed() => return Err(Ended::Quietly),
+                () = tokio::time::sleep_until(silent_at) => return Err(silent(self.silence_timeout)),
             }
         }
     }

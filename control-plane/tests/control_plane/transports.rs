@@ -122,6 +122,37 @@ async fn of_a_batch_with_one_entry_about_another_issuer_nothing_is_stored() {
     assert_eq!(server.events("?kind=decision").await.len(), 0);
 }
 
+/// Counts are about no principal, unless the ledger makes them: they would use up that principal's share.
+#[tokio::test]
+async fn a_count_that_names_a_principal_is_taken_from_no_one() {
+    let place = Place::new();
+    let server = start(&place).await;
+    for name in ["filter-ours", "filter-any"] {
+        for (principal, is_taken) in [(None, true), (principal_of(about(OTHER)), false)] {
+            let count = v1::Aggregate {
+                second: 1,
+                reason: "public".to_owned(),
+                count: 1_000_000,
+                decision: v1::Decision::Allow.into(),
+                mode: v1::Mode::Enforce.into(),
+                principal,
+                ..v1::Aggregate::default()
+            };
+            let entry = v1::Entry {
+                entry: Some(v1::entry::Entry::Aggregate(count)),
+            };
+            let (mut reporter, _) = server.report_as(Some(&format!("Bearer {name}")), None).await.unwrap();
+            reporter.batch(1, vec![entry]).await;
+            let refused = reporter.next().await.err();
+            assert_eq!(refused.is_none(), is_taken, "{name}: {refused:?}");
+            if let Some(refused) = refused {
+                assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+                assert!(refused.message().contains("leave `principal` out"), "{refused}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_stream_ends_when_its_credential_is_bound_to_other_issuers() {
     let place = Place::new();
@@ -209,6 +240,13 @@ async fn reported_over_grpc(server: &Server, token: &str, issuer: &str) -> Optio
         Ok(_) => Some(true),
         Err(status) if status.code() == Code::PermissionDenied => Some(false),
         Err(status) => panic!("{status}"),
+    }
+}
+
+fn principal_of(entry: v1::Entry) -> Option<v1::Principal> {
+    match entry.entry {
+        Some(v1::entry::Entry::Event(event)) => event.principal,
+        _ => None,
     }
 }
 

@@ -177,12 +177,15 @@ impl Root {
     ) -> Flow {
         let is_too_large = size > self.engine.policy().limits.body_bytes;
         let Self { held, held_places, .. } = self;
-        if let Some(Waiting { place, serialized, .. }) = held.waiting(stream)
+        // What is decided now is held no longer.
+        let is_enough = is_complete || is_too_large;
+        if !is_enough
+            && let Some(Waiting { place, serialized, .. }) = held.waiting(stream)
             && !held_places.grow(place, held_bytes(serialized).saturating_add(size))
         {
             return self.turn_away(stream, metrics);
         }
-        self.on_piece(stream, is_complete || is_too_large, watch, metrics)
+        self.on_piece(stream, is_enough, watch, metrics)
     }
 
     /// A request's trailers have arrived: its body ends before them.

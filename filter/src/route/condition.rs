@@ -66,7 +66,7 @@ impl Condition {
                 None => Reading::from(*test == HeaderTest::Absent),
             },
             Self::Query { name: _, test } => match asked.query() {
-                Some(members) => test.reads(members.get(id)),
+                Some(members) => test.reads(asked.names.query.find(members, id).as_ref()),
                 None => Reading::Unclear,
             },
         }
@@ -103,11 +103,11 @@ impl HeaderTest {
 }
 
 impl QueryTest {
-    fn reads(&self, found: Option<&Found<'_>>) -> Reading {
+    fn reads(&self, found: Option<&Found<'_, '_>>) -> Reading {
         let Some(found) = found else {
             return Reading::from(*self == Self::Absent);
         };
-        match (self, &found.value) {
+        match (self, found.value) {
             _ if found.is_in_doubt => Reading::Unclear,
             (Self::Absent | Self::Present, Some(value)) if !value.can_be_decoded() => Reading::Unclear,
             (Self::Absent, Some(_)) => Reading::No,

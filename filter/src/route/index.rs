@@ -349,9 +349,14 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
             if bare.len() != decoded.len() {
                 self.walk_literals(node, bare, path, way.and(false));
             }
+            let other_letters = target::with_ascii_letters(bare).filter(|_| !self.tolerated.letter_case);
+            if let Some(letters) = &other_letters {
+                self.walk_literals(node, letters, path, way.respelled());
+            }
             if !self.tolerated.format_suffix && path.is_at_end() {
                 // A literal with so many dots is what is in front of the next one.
-                for stem in target::without_format(bare).take(node.most_dots.saturating_add(1)) {
+                let stems = [Some(bare), other_letters.as_deref()].into_iter().flatten();
+                for stem in stems.flat_map(|text| target::without_format(text).take(node.most_dots.saturating_add(1))) {
                     self.walk_literals(node, stem, path, way.respelled());
                 }
                 if let (Some(integer), Some(stem)) = (node.integer, target::without_format(bare).next())

@@ -131,7 +131,11 @@ impl PathTemplate {
                     Segment::Literal(literal) if tolerated.letter_case => literal == text || is_bare(text, literal),
                     Segment::Literal(literal) => {
                         let bare = target::without_parameters(text);
-                        literal.eq_ignore_ascii_case(text) || literal.eq_ignore_ascii_case(bare)
+                        let letters = target::with_ascii_letters(bare);
+                        [Some(text.as_str()), Some(bare), letters.as_deref()]
+                            .into_iter()
+                            .flatten()
+                            .any(|text| literal.eq_ignore_ascii_case(text))
                     }
                     Segment::Capture { kind, .. } => {
                         kind.takes(text) != Reading::No && (*kind == CaptureKind::Integer || cut != Some(at))
