@@ -129,7 +129,7 @@ impl Connections {
         }
         let victim = match full {
             Full::Address => Some(network),
-            Full::All | Full::Credential => state.most_unproven(),
+            Full::All | Full::Credential | Full::Anonymous => state.most_unproven(),
         };
         let evicted = victim.is_some_and(|victim| state.evict_oldest(victim));
         drop(state);
@@ -230,7 +230,7 @@ impl Proof {
             .0
             .upgrade()
             .map_or(Ok(()), |held| held.prove(credential).map_err(|full| (held, full)));
-        proven.map_err(|(held, full)| full.describe("connections", held.connections.bounds()))
+        proven.map_err(|(held, full)| full.describe(held.connections.0.limit, held.connections.bounds()))
     }
 }
 

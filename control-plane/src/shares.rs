@@ -86,6 +86,8 @@ pub(crate) enum Full {
     All,
     /// The credential holds its share.
     Credential,
+    /// The callers without a credential hold one credential's share.
+    Anonymous,
     /// The address holds its share.
     Address,
 }
@@ -149,6 +151,11 @@ impl Places {
 
     pub(crate) fn bounds(&self) -> Bounds {
         self.0.bounds
+    }
+
+    /// Why there is no place, and what can be done.
+    pub(crate) fn describe(&self, full: Full) -> String {
+        full.describe(self.0.limit, self.0.bounds)
     }
 
     /// A place.
@@ -230,7 +237,11 @@ impl Held {
         if let Some(credential) = &holder.credential
             && !fits(held(self.by_credential.get(credential)), bounds.credential)
         {
-            return Err(Full::Credential);
+            return Err(if credential == ANONYMOUS {
+                Full::Anonymous
+            } else {
+                Full::Credential
+            });
         }
         if !fits(self.all, bounds.all) {
             return Err(Full::All);
@@ -282,6 +293,27 @@ impl SharedLimit {
             Self::Calls => "calls",
         }
     }
+
+    /// What there is a limited number of.
+    fn noun(self) -> &'static str {
+        match self {
+            Self::WatchStreams => "watch streams",
+            Self::AuditSources => "audit sources",
+            Self::EventStreams => "event streams",
+            Self::EvidenceStreams => "streams of evidence",
+            Self::HttpConnections | Self::GrpcConnections | Self::ProbeConnections => "connections",
+            Self::RequestBodies => "KiB for request bodies",
+            Self::Calls => "calls under way",
+        }
+    }
+
+    /// How a client gets room again.
+    fn cure(self) -> &'static str {
+        match self {
+            Self::RequestBodies | Self::Calls => "wait for some to end",
+            _ => "close some",
+        }
+    }
 }
 
 // === impl Holder ===
@@ -297,8 +329,7 @@ impl Holder {
     /// One without a credential, where most have one: all strangers together have one credential's share, so that there is
     /// room for the others.
     pub(crate) fn stranger(address: Option<IpAddr>) -> Self {
-        // No credential has this name.
-        Self::new(Some(""), address)
+        Self::new(Some(ANONYMOUS), address)
     }
 }
 
@@ -308,25 +339,31 @@ impl Full {
     fn name(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Credential => "credential",
+            Self::Credential | Self::Anonymous => "credential",
             Self::Address => "address",
         }
     }
 
     /// Whose share is used up, and what can be done.
-    pub(crate) fn describe(self, what: &str, bounds: Bounds) -> String {
+    pub(crate) fn describe(self, limit: SharedLimit, bounds: Bounds) -> String {
+        let (what, cure) = (limit.noun(), limit.cure());
         match self {
             Self::All => format!(
                 "all {} {what} of this control plane are in use; try again later",
                 bounds.all
             ),
             Self::Credential => format!(
-                "this credential holds its share of the {what}, {} of {}; close some, or raise \
+                "this credential holds its share of the {what}, {} of {}; {cure}, or raise \
                  limits.credential_share_percent",
                 bounds.credential, bounds.all
             ),
+            Self::Anonymous => format!(
+                "callers without a credential together hold one credential's share of the {what}, {} of {}; {cure}, or \
+                 raise limits.credential_share_percent",
+                bounds.credential, bounds.all
+            ),
             Self::Address => format!(
-                "this address holds its share of the {what}, {} of {}; close some, or raise limits.address_share_percent",
+                "this address holds its share of the {what}, {} of {}; {cure}, or raise limits.address_share_percent",
                 bounds.address, bounds.all
             ),
         }
@@ -407,6 +444,9 @@ fn count(places: usize) -> i64 {
     i64::try_from(places).unwrap_or(i64::MAX)
 }
 
+/// Stands for all callers without a credential: no credential has this name.
+const ANONYMOUS: &str = "";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -443,6 +483,20 @@ mod tests {
             .collect();
         assert_eq!(held.len(), 4);
         places.take(&holder("b", "192.0.2.1")).unwrap();
+    }
+
+    #[test]
+    fn callers_without_a_credential_are_told_whose_share_they_hold() {
+        let places = places();
+        let held: Vec<_> = (1..=4)
+            .map(|last| places.take(&Holder::stranger(Some([192, 0, 2, last].into()))).unwrap())
+            .collect();
+        let full = places.take(&Holder::stranger(Some([192, 0, 2, 9].into()))).unwrap_err();
+        let text = places.describe(full);
+        assert!(text.starts_with("callers without a credential together hold"), "{text}");
+        assert!(text.contains("wait for some to end"), "{text}");
+        assert_eq!(held.len(), 4);
+        let _other = places.take(&holder("b", "192.0.2.9")).unwrap();
     }
 
     #[test]

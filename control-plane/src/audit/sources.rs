@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::shares::{Bounds, Full, Holder, Place, Places};
+use crate::shares::{Bounds, Full, Holder, Place, Places, SharedLimit};
 
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
@@ -199,7 +199,7 @@ fn note(
 
 impl fmt::Display for TooManySources {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.full.describe("audit sources", self.bounds))
+        formatter.write_str(&self.full.describe(SharedLimit::AuditSources, self.bounds))
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::shares::{ShareMetrics, SharedLimit};
+    use crate::shares::ShareMetrics;
 
     fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
         let bounds = Bounds {

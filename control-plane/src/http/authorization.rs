@@ -90,13 +90,11 @@ impl Entered {
             return Err(Problem::unavailable(why, RETRY_WHEN_FULL).closing());
         }
         let holder = Holder::new(Some(&peer.0), address);
-        let refuse = |full: Full, what: &str, places: &Places| {
-            Problem::unavailable(full.describe(what, places.bounds()), Duration::from_secs(1))
-        };
+        let refuse = |full: Full, places: &Places| Problem::unavailable(places.describe(full), Duration::from_secs(1));
         let call = api.calls.take(&holder);
-        let call = call.map_err(|full| refuse(full, "calls under way", &api.calls))?;
+        let call = call.map_err(|full| refuse(full, &api.calls))?;
         let body = api.bodies.take_many(&holder, body_units(api, request));
-        let body = body.map_err(|full| refuse(full, "KiB for request bodies", &api.bodies))?;
+        let body = body.map_err(|full| refuse(full, &api.bodies))?;
         let reporter = Reporter {
             peer: peer.clone(),
             caller: Some(Arc::clone(caller)),

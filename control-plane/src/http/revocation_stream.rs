@@ -43,12 +43,10 @@ pub(crate) async fn follow(
 ) -> Result<Response, Problem> {
     let from = From::read(&headers, query.as_deref())?;
     let start = from.check(&api)?;
-    let place = api.stream_places.take(&holder).map_err(|full| {
-        Problem::unavailable(
-            full.describe("event streams", api.stream_places.bounds()),
-            RETRY_WHEN_FULL,
-        )
-    })?;
+    let place = api
+        .stream_places
+        .take(&holder)
+        .map_err(|full| Problem::unavailable(api.stream_places.describe(full), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {

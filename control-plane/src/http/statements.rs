@@ -54,10 +54,10 @@ pub(crate) async fn state(
     let order = order(&verified)?;
     begun.note();
     let holder = Holder::stranger(address.map(|address| address.0));
-    let _call = api.calls.take(&holder).map_err(|full| {
-        let detail = full.describe("calls under way", api.calls.bounds());
-        Problem::unavailable(detail, Duration::from_secs(1))
-    })?;
+    let _call = api
+        .calls
+        .take(&holder)
+        .map_err(|full| Problem::unavailable(api.calls.describe(full), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
     Ok(Json(Revoked::new(api.log.log_id(), receipt)))
 }

@@ -92,7 +92,7 @@ impl WatchService {
                     code: code_name(Code::ResourceExhausted),
                 })
                 .inc();
-            Status::resource_exhausted(full.describe("watch streams", self.options.places.bounds()))
+            Status::resource_exhausted(self.options.places.describe(full))
         })?;
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = WatchStream {

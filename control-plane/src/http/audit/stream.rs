@@ -45,12 +45,10 @@ pub(crate) async fn follow(
     // Asked first: what is recorded in between is shown.
     let growth = api.ledger_growth.clone();
     let next = first_of(&headers, asked.rest, api.reader.size())?;
-    let place = api.audit_stream_places.take(&holder).map_err(|full| {
-        Problem::unavailable(
-            full.describe("streams of evidence", api.audit_stream_places.bounds()),
-            RETRY_WHEN_FULL,
-        )
-    })?;
+    let place = api
+        .audit_stream_places
+        .take(&holder)
+        .map_err(|full| Problem::unavailable(api.audit_stream_places.describe(full), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
