@@ -330,7 +330,7 @@ pub(crate) struct Noted<T> {
 }
 
 /// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock, `standby`
-/// waits for it to end and is told by whom it is held; without, that is an error.
+/// waits for it to end and receives the holder's name; without, that is an error.
 pub(crate) fn take_lock(
     path: &Path,
     create: bool,

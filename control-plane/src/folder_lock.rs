@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_takes_the_place_of_the_folder_or_its_lock_is_noticed() {
+    fn a_replaced_folder_or_lock_is_noticed() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("data");
         let fresh = || {

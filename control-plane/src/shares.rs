@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_was_known_to_hold_counts_once_its_holder_is_known() {
+    fn an_unattributed_place_counts_once_its_client_is_known() {
         let places = places();
         let (a, b) = (holder("a", "192.0.2.1"), holder("b", "192.0.2.2"));
         let mut awaited: Vec<_> = (0..3).map(|_| places.take_regardless(&Holder::default())).collect();

@@ -881,7 +881,7 @@ impl<'r> Attempt<'_, 'r> {
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
             return Err(Reason::DelegationTooLarge.into());
         }
-        // What is revoked takes nobody's place, here or among what the workers share.
+        // A revoked chain takes no cache place, here or among what the workers share.
         let cached = self.memories.cache.prepare(chain);
         if let Err(denial) = self.check_still_valid(&cached, now, world) {
             self.remember_revoked(&cached.chain, key, &beginnings, world);
@@ -924,8 +924,8 @@ impl<'r> Attempt<'_, 'r> {
         }
     }
 
-    /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that whatever
-    /// else is derived from that is denied without another signature.
+    /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that every
+    /// other chain derived from that is denied without another signature.
     fn remember_revoked(&mut self, chain: &VerifiedChain, key: CacheKey, beginnings: &[CacheKey], world: &impl World) {
         let Some((view, revision)) = world.revocations() else {
             return;

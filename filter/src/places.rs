@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_has_half_of_the_places_whoever_it_speaks_for() {
+    fn one_connection_has_half_of_the_places_for_any_principal() {
         let mut places = places();
         let names: Vec<String> = (0..60).map(|number| format!("agent-{number}")).collect();
         let claims: Vec<_> = names.iter().map(|name| claim(name, 2, 1)).collect();

@@ -33,7 +33,7 @@ pub struct Sharers {
 // === impl Shares ===
 
 impl Shares {
-    /// Nobody has anything.
+    /// All counters are zero.
     pub fn new() -> Self {
         Self {
             counters: vec![0; SLOTS.saturating_mul(2)],
@@ -56,7 +56,7 @@ impl Shares {
         self.change(user, amount, u32::saturating_sub);
     }
 
-    /// Nobody has anything any more.
+    /// Sets all counters to zero.
     pub fn clear(&mut self) {
         self.counters.fill(0);
     }

@@ -55,7 +55,7 @@ enum Whereabouts {
 // === impl Sources ===
 
 impl Sources {
-    /// `awaited` are sources of an earlier run that never ended. Each has a place, whoever it belongs to.
+    /// `awaited` are sources of an earlier run that never ended. Each has a place, even without a known client.
     pub(crate) fn new(places: Places, awaited: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let away = |source| {
             let presence = Presence {

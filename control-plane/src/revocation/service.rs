@@ -251,8 +251,8 @@ impl WatchStream {
     }
 
     /// A client that knows more of this log than it does itself may be the only witness of a backup that was put in its
-    /// place. It is one if it can prove that the position was given out by this log; what it only claims, anybody who may
-    /// watch can claim. Neither changes anything here: both are counted and written down.
+    /// place. It is one if it can prove that the position was given out by this log; what it only claims, every client
+    /// that may watch can claim. Neither changes anything here: both are counted and written down.
     fn refuse(&self, foreign: &ForeignPosition, applied: Option<&v1::Position>) -> Ended {
         if !matches!(foreign, ForeignPosition::TooOld { .. }) {
             let proven = applied.is_some_and(|applied| self.log.gave_out(applied));

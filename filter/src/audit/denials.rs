@@ -25,14 +25,14 @@ pub enum Denied {
     Proven,
     /// A client that has shown the chain.
     Unproven,
-    /// Anybody who shows a chain that is revoked.
+    /// A client that shows a chain that is revoked.
     Revoked,
 }
 
 /// Denials that a principal's holders may have recorded together: so many times what one of them may.
 pub const PRINCIPAL_FACTOR: usize = 4;
 
-/// Denials in a second on what one principal has granted and is revoked: by whom it was tried is known after these. They
+/// Recorded denials in a second on one principal's revoked delegations. Ten identify the caller; the rest are counted. They
 /// send no chains along.
 pub const MAX_REVOKED: usize = 10;
 
@@ -147,11 +147,7 @@ mod tests {
     fn of_what_is_revoked_few_are_recorded_and_no_chain() {
         let mut cap = DenialCap::new(100);
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Revoked, 10), MAX_REVOKED);
-        assert_eq!(
-            admitted(&mut cap, of(1, 2), Denied::Revoked, 10),
-            0,
-            "whatever its holder"
-        );
+        assert_eq!(admitted(&mut cap, of(1, 2), Denied::Revoked, 10), 0, "by any holder");
         assert!(!cap.admits_chain(user(1), Denied::Revoked, 1, 10));
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 100, "what is not");
     }

@@ -226,8 +226,8 @@ impl Ring {
     /// event that names it.
     ///
     /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
-    /// their room to them. In that quarter too no principal has more than is left free. Nor does one get in that the control plane refuses: it refuses the whole batch, and nothing
-    /// behind that would ever leave the ring.
+    /// their room to them. In that quarter too no principal has more than is left free. A chain that the control plane
+    /// would refuse is not added: it refuses the whole batch, and nothing behind that would ever leave the ring.
     pub fn push_chain(
         &mut self,
         chain: &[u8],
@@ -948,7 +948,7 @@ mod tests {
         assert_eq!(ring.push_chain(&chain(bytes), bytes, None, NOW), Pushed::Shed);
         assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
         assert_eq!(ring.shed().chains, 1);
-        assert!(!ring.has_room_for_chain(bytes, None), "nobody need try again");
+        assert!(!ring.has_room_for_chain(bytes, None), "no retry is needed");
     }
 
     #[test]
