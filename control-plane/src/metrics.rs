@@ -262,13 +262,13 @@ impl Metrics {
             otlp_waiting: Gauge::default(),
         };
         metrics.register();
-        metrics.show_from_the_start();
+        metrics.initialise_labels();
         metrics
     }
 
-    /// A counter that appears with the first of its kind hides it from whoever asks for the increase: these have to be seen
+    /// A counter that appears with the first of its kind hides it from `increase()`: these have to be seen
     /// with the first.
-    fn show_from_the_start(&self) {
+    fn initialise_labels(&self) {
         for kind in DifferenceKind::ALL.map(DifferenceKind::name) {
             self.mismatches.get_or_create(&Mismatched { kind }).inc_by(0);
         }

@@ -178,7 +178,7 @@ impl Places {
     }
 
     /// A place beyond every share, for what the control plane knows from an earlier run.
-    pub(crate) fn take_regardless(&self, holder: &Holder) -> Place {
+    pub(crate) fn take_beyond_limits(&self, holder: &Holder) -> Place {
         // Nothing is refused under these bounds.
         let _ = self.lock().take(holder, 1, Bounds::NONE);
         self.place(holder, 1)
@@ -518,7 +518,7 @@ mod tests {
     fn an_unattributed_place_counts_once_its_client_is_known() {
         let places = places();
         let (a, b) = (holder("a", "192.0.2.1"), holder("b", "192.0.2.2"));
-        let mut awaited: Vec<_> = (0..3).map(|_| places.take_regardless(&Holder::default())).collect();
+        let mut awaited: Vec<_> = (0..3).map(|_| places.take_beyond_limits(&Holder::default())).collect();
         for place in &mut awaited {
             place.attribute_to(&a);
             // It stays whose it is.

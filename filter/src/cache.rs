@@ -99,7 +99,7 @@ impl CachedChain {
     }
 
     /// It was found for nothing: the cache need not keep it for that.
-    pub fn is_of_no_use(&self) {
+    pub fn clear_used(&self) {
         self.used.set(false);
     }
 

@@ -951,7 +951,7 @@ impl<'r> Attempt<'_, 'r> {
         let (view, revision) = world.revocations().ok_or(Reason::NotReady)?;
         if cached.unrevoked_at.get() != Some(revision) {
             let skew = self.policy.limits.verification.iat_skew;
-            revocation::void(&cached.chain, view, skew).inspect_err(|_| cached.is_of_no_use())?;
+            revocation::void(&cached.chain, view, skew).inspect_err(|_| cached.clear_used())?;
             cached.unrevoked_at.set(Some(revision));
         }
         Ok(())

@@ -61,7 +61,7 @@ impl Sources {
             let presence = Presence {
                 generation: 0,
                 whereabouts: Whereabouts::Away { since: now },
-                place: Some(places.take_regardless(&Holder::default())),
+                place: Some(places.take_beyond_limits(&Holder::default())),
             };
             (source, presence)
         };

@@ -53,7 +53,7 @@ impl DenialCap {
 
     /// Whether a denial is recorded by itself.
     pub fn admits(&mut self, of: Sharers, denied: Denied, second: i64) -> bool {
-        self.is_now(second);
+        self.advance_to(second);
         let (principal, holder) = (of.principal.in_role(denied.role()), of.holder.in_role(denied.role()));
         let (of_holder, of_principal) = match denied {
             Denied::Proven | Denied::Unproven => (self.per_second, self.per_second.saturating_mul(PRINCIPAL_FACTOR)),
@@ -70,7 +70,7 @@ impl DenialCap {
 
     /// Whether a denial that is recorded sends its chain of so many bytes along.
     pub fn admits_chain(&mut self, principal: ShareKey, denied: Denied, bytes: usize, second: i64) -> bool {
-        self.is_now(second);
+        self.advance_to(second);
         let key = principal.in_role(denied.role());
         let is_admitted =
             denied != Denied::Revoked && self.chain_bytes.of(key).saturating_add(bytes) <= MAX_CHAIN_BYTES_DENIED;
@@ -80,7 +80,7 @@ impl DenialCap {
         is_admitted
     }
 
-    fn is_now(&mut self, second: i64) {
+    fn advance_to(&mut self, second: i64) {
         if self.second != second {
             self.second = second;
             self.seen.clear();
