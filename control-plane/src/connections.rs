@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::shares::{Bounds, Full, Holder, Network, ShareMetrics, SharedLimit};
+use crate::shares::{Bounds, Client, Full, Network, ShareMetrics, SharedLimit, give_back};
 use crate::throttle::Throttle;
 
 /// Cheap to clone; all clones are one.
@@ -159,11 +159,11 @@ impl Connections {
     }
 
     fn refuse(&self, full: Full, network: Network) {
-        let holder = Holder {
+        let client = Client {
             credential: None,
             network: Some(network),
         };
-        self.0.metrics.refuse(self.0.limit, full, &holder, &self.0.refusals);
+        self.0.metrics.refuse(self.0.limit, full, &client, &self.0.refusals);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -253,14 +253,14 @@ impl Held {
             let held = state.by_credential.get(credential).copied().unwrap_or_default();
             if held >= connections.0.bounds.credential {
                 drop(state);
-                let holder = Holder {
+                let client = Client {
                     credential: Some(credential.to_owned()),
                     network: Some(*network),
                 };
                 let inner = &connections.0;
                 inner
                     .metrics
-                    .refuse(inner.limit, Full::Credential, &holder, &inner.refusals);
+                    .refuse(inner.limit, Full::Credential, &client, &inner.refusals);
                 return Err(Full::Credential);
             }
             *state.by_credential.entry(credential.to_owned()).or_default() += 1;
@@ -279,10 +279,10 @@ impl Drop for Held {
         let proven = self.proven.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut state = self.connections.lock();
         state.all -= 1;
-        take_one(&mut state.by_network, &self.network);
+        give_back(&mut state.by_network, &self.network, 1);
         drop(state.no_longer_unproven(self.network, self.number));
         if let Some(Some(credential)) = proven {
-            take_one(&mut state.by_credential, &credential);
+            give_back(&mut state.by_credential, &credential, 1);
         }
         drop(state);
         self.connections.0.metrics.change(self.connections.0.limit, -1);
@@ -292,15 +292,6 @@ impl Drop for Held {
 
 /// How long a connection that was told to end may take before another one is told.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
-
-fn take_one<K: Eq + std::hash::Hash>(held: &mut HashMap<K, usize>, holder: &K) {
-    if let Some(count) = held.get_mut(holder) {
-        *count -= 1;
-        if *count == 0 {
-            held.remove(holder);
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

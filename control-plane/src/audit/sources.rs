@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::shares::{Bounds, Full, Holder, Place, Places, SharedLimit};
+use crate::shares::{Bounds, Client, Full, Place, Places, SharedLimit};
 
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Sources {
             let presence = Presence {
                 generation: 0,
                 whereabouts: Whereabouts::Away { since: now },
-                place: Some(places.take_beyond_limits(&Holder::default())),
+                place: Some(places.take_beyond_limits(&Client::default())),
             };
             (source, presence)
         };
@@ -76,7 +76,7 @@ impl Sources {
     pub(crate) fn reserve(
         &self,
         returning: Option<&str>,
-        holder: &Holder,
+        client: &Client,
         now: Instant,
     ) -> Result<Reserved, TooManySources> {
         let mut present = self.lock();
@@ -87,11 +87,11 @@ impl Sources {
             }
             // One of an earlier run counted against no share so far.
             if let Some(place) = &mut presence.place {
-                place.attribute_to(holder);
+                place.attribute_to(client);
             }
             return Ok(Reserved { place: None });
         }
-        let place = self.places.take(holder).map_err(|full| TooManySources {
+        let place = self.places.take(client).map_err(|full| TooManySources {
             full,
             bounds: self.places.bounds(),
         })?;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn reserve(sources: &Sources, returning: Option<&str>, now: Instant) -> Result<Reserved, TooManySources> {
-        sources.reserve(returning, &Holder::default(), now)
+        sources.reserve(returning, &Client::default(), now)
     }
 
     /// A stream of the source, with a place of its own.

@@ -17,7 +17,7 @@ use super::{Api, BODY_UNIT_BYTES};
 use crate::access::{Caller, PeerCertificate, PeerName, Permission, Refusal, bearer_token};
 use crate::audit::intake::Reporter;
 use crate::revocation::log::unix_seconds;
-use crate::shares::{Full, Holder, Place, Places};
+use crate::shares::{Client, Full, Place, Places};
 use crate::tls::Peer;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
@@ -89,11 +89,11 @@ impl Entered {
         if let Some(Err(why)) = connection.map(|connection| connection.prove(Some(&peer.0))) {
             return Err(Problem::unavailable(why, RETRY_WHEN_FULL).closing());
         }
-        let holder = Holder::new(Some(&peer.0), address);
+        let client = Client::new(Some(&peer.0), address);
         let refuse = |full: Full, places: &Places| Problem::unavailable(places.describe(full), Duration::from_secs(1));
-        let call = api.calls.take(&holder);
+        let call = api.calls.take(&client);
         let call = call.map_err(|full| refuse(full, &api.calls))?;
-        let body = api.bodies.take_many(&holder, body_units(api, request));
+        let body = api.bodies.take_many(&client, body_units(api, request));
         let body = body.map_err(|full| refuse(full, &api.bodies))?;
         let reporter = Reporter {
             peer: peer.clone(),
@@ -101,7 +101,7 @@ impl Entered {
             address,
         };
         let extensions = request.extensions_mut();
-        extensions.insert(holder);
+        extensions.insert(client);
         extensions.insert(peer);
         extensions.insert(reporter);
         Ok(Self {

@@ -29,14 +29,14 @@ use crate::access::{Caller, Permission};
 use crate::metrics::{Counted, StreamEnd};
 use crate::revocation::log::RevocationLog;
 use crate::revocation::view::{self, FellBehind, ForeignPosition};
-use crate::shares::Holder;
+use crate::shares::Client;
 use crate::tls::Peer;
 
 /// Handles the request.
 pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
-    Extension(holder): Extension<Holder>,
+    Extension(client): Extension<Client>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
@@ -45,7 +45,7 @@ pub(crate) async fn follow(
     let start = from.check(&api)?;
     let place = api
         .stream_places
-        .take(&holder)
+        .take(&client)
         .map_err(|full| Problem::unavailable(api.stream_places.describe(full), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);

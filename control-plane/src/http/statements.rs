@@ -25,7 +25,7 @@ use crate::revocation::log::unix_seconds;
 use crate::revocation::subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
-use crate::shares::Holder;
+use crate::shares::Client;
 use crate::text::shorten;
 
 /// Handles the request.
@@ -53,10 +53,10 @@ pub(crate) async fn state(
     check_signer(&api, &verified)?;
     let order = order(&verified)?;
     begun.note();
-    let holder = Holder::stranger(address.map(|address| address.0));
+    let client = Client::anonymous(address.map(|address| address.0));
     let _call = api
         .calls
-        .take(&holder)
+        .take(&client)
         .map_err(|full| Problem::unavailable(api.calls.describe(full), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
     Ok(Json(Revoked::new(api.log.log_id(), receipt)))

@@ -31,7 +31,7 @@ use super::problem::Problem;
 use super::{Api, Begun};
 use crate::audit::publisher::Publisher;
 use crate::settings::TileAccess;
-use crate::shares::Holder;
+use crate::shares::Client;
 use crate::turns::Turn;
 
 /// The routes.
@@ -64,14 +64,14 @@ async fn key(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
 async fn tile(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    holder: Option<Extension<Holder>>,
+    client: Option<Extension<Client>>,
     Path(path): Path<String>,
 ) -> Result<Response, Problem> {
     let tile: Tile = path
         .parse()
         .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("{error}")))?;
     begun.note();
-    let _turn = turn(&api, holder).await;
+    let _turn = turn(&api, client).await;
     let publisher = Arc::clone(&api.publisher);
     let contents = blocking(move || read(&publisher, &tile)).await?;
     let sharing = match api.tiles {
@@ -87,7 +87,7 @@ async fn tile(
 async fn proof(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    holder: Option<Extension<Holder>>,
+    client: Option<Extension<Client>>,
     Path(index): Path<String>,
 ) -> Result<Response, Problem> {
     let index: u64 = index.parse().map_err(|_| {
@@ -97,7 +97,7 @@ async fn proof(
         )
     })?;
     begun.note();
-    let _turn = turn(&api, holder).await;
+    let _turn = turn(&api, client).await;
     let publisher = Arc::clone(&api.publisher);
     let proof = blocking(move || prove(&publisher, index)).await?;
     Ok(text(proof.to_string(), "no-cache"))
@@ -208,9 +208,9 @@ where
 }
 
 /// As many read the ledger's files at a time as may query it.
-async fn turn(api: &Api, holder: Option<Extension<Holder>>) -> Turn {
-    let holder = holder.map_or_else(|| Holder::stranger(None), |Extension(holder)| holder);
-    api.query_turns.take(&holder, 1).await
+async fn turn(api: &Api, client: Option<Extension<Client>>) -> Turn {
+    let client = client.map_or_else(|| Client::anonymous(None), |Extension(client)| client);
+    api.query_turns.take(&client, 1).await
 }
 
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R, Problem> + Send + 'static) -> Result<R, Problem> {

@@ -21,7 +21,7 @@ use crate::access::PeerName;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
-use crate::shares::{Holder, Places};
+use crate::shares::{Client, Places};
 use crate::text::shorten;
 use crate::throttle::Throttle;
 
@@ -84,8 +84,8 @@ impl WatchService {
         }
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
-        let holder = Holder::new(name.as_deref(), peer.map(|peer| peer.ip()));
-        let place = self.options.places.take(&holder).map_err(|full| {
+        let client = Client::new(name.as_deref(), peer.map(|peer| peer.ip()));
+        let place = self.options.places.take(&client).map_err(|full| {
             self.metrics
                 .watch_ended
                 .get_or_create(&Outcome {
@@ -101,7 +101,7 @@ impl WatchService {
             rotations: self.cache_keys.rotations(),
             cache_keys: self.cache_keys.clone(),
             node: String::new(),
-            holder,
+            client,
             silence_timeout: self.options.silence_timeout,
             inherited: Arc::clone(&self.inherited),
             office: self.office.clone(),
@@ -147,7 +147,7 @@ struct WatchStream {
     /// What the client calls its node; empty before its hello.
     node: String,
     /// Who the client is, as far as it has shown that.
-    holder: Holder,
+    client: Client,
     silence_timeout: Duration,
     inherited: Arc<Inherited>,
     office: Office,
@@ -259,7 +259,7 @@ impl WatchStream {
             self.metrics.note_foreign_position(proven);
             if let Some(clients) = self.foreign.count(proven, Instant::now()) {
                 let node = shorten(self.node.clone());
-                let (credential, address) = (&self.holder.credential, self.holder.network);
+                let (credential, address) = (&self.client.credential, self.client.network);
                 if proven {
                     tracing::error!(
                         clients,
