@@ -25,8 +25,8 @@ use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::{CacheKeys, Freshness, SealedWith};
 use crate::route::{Captures, Unclear};
 use crate::shared_chains::{self, SealContext, SharedChains};
-use crate::shares::{ShareKey, Sharers};
 use crate::target::{self, Host, Target};
+use crate::usage_sketch::{Sharers, UserKey};
 
 /// Decides requests by one configuration.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub trait World: SharedStore {
     fn cluster(&self) -> Option<Vec<u8>>;
     /// Whether a decision about what this principal granted can be recorded, or may go unrecorded; `None` while it is not
     /// known whose it is.
-    fn can_record(&self, principal: Option<ShareKey>) -> bool;
+    fn can_record(&self, principal: Option<UserKey>) -> bool;
 }
 
 /// A decision, and what there is to say about it.

@@ -4,7 +4,7 @@
 //! are by principal and by holder key, not by chain: some denials in a second say all there is to say, and the rest is
 //! counted. What one principal has used takes nothing from another's share.
 
-use crate::shares::{ShareKey, Sharers, Shares};
+use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
 
 /// Lets through so many denials in one second.
 #[derive(Debug)]
@@ -12,9 +12,9 @@ pub struct DenialCap {
     per_second: usize,
     second: i64,
     /// Denials of this second, by principal and by holder.
-    seen: Shares,
+    seen: UsageSketch,
     /// Bytes of chains that denials of this second have sent along, by principal.
-    chain_bytes: Shares,
+    chain_bytes: UsageSketch,
 }
 
 /// What is known of who was denied. Each kind has shares of its own: a client that has copied a chain cannot use up those
@@ -46,8 +46,8 @@ impl DenialCap {
         Self {
             per_second,
             second: 0,
-            seen: Shares::new(),
-            chain_bytes: Shares::new(),
+            seen: UsageSketch::new(),
+            chain_bytes: UsageSketch::new(),
         }
     }
 
@@ -69,7 +69,7 @@ impl DenialCap {
     }
 
     /// Whether a denial that is recorded sends its chain of so many bytes along.
-    pub fn admits_chain(&mut self, principal: ShareKey, denied: Denied, bytes: usize, second: i64) -> bool {
+    pub fn admits_chain(&mut self, principal: UserKey, denied: Denied, bytes: usize, second: i64) -> bool {
         self.advance_to(second);
         let key = principal.in_role(denied.role());
         let is_admitted =
@@ -104,8 +104,8 @@ impl Denied {
 mod tests {
     use super::*;
 
-    fn user(number: u64) -> ShareKey {
-        ShareKey::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
+    fn user(number: u64) -> UserKey {
+        UserKey::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
     }
 
     fn of(principal: u64, holder: u64) -> Sharers {
