@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::shares::{Bounds, Client, Full, Network, ShareMetrics, SharedLimit, give_back};
+use crate::client_limits::{Bounds, Client, Full, Network, ShareMetrics, SharedLimit, give_back};
 use crate::throttle::Throttle;
 
 /// Cheap to clone; all clones are one.

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::audit::reverification::comparison::DifferenceKind;
-use crate::shares::ShareMetrics;
+use crate::client_limits::ShareMetrics;
 use crate::tls::TlsMetrics;
 
 /// Every metric, and the registry that `/metrics` encodes.
@@ -667,7 +667,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::shares::SharedLimit;
+    use crate::client_limits::SharedLimit;
 
     /// With something to count for each that has labels, for without they are not shown.
     fn shown() -> String {

@@ -14,8 +14,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::client_limits::Network;
 use crate::connections::{Connection, Connections, Evicted};
-use crate::shares::Network;
 use crate::tls::{Cut, Peer};
 
 /// A listener with a bound on its connections.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::shares::{Client, Network, share_of};
+use crate::client_limits::{Client, Network, share_of};
 
 /// Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! How much evidence may be on its way to the disk.
 
-use crate::shares::Client;
+use crate::client_limits::Client;
 use crate::turns::{Turn, Turns};
 
 /// Memory for evidence that is not on disk yet, shared by all who report, in units of 1 KiB. Cheap to clone; all clones are

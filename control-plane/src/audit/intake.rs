@@ -17,8 +17,8 @@ use super::sources::{Reserved, Sources, TooManySources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::access::{Caller, PeerName};
+use crate::client_limits::Client;
 use crate::lifecycle::{Phase, PhaseWatch};
-use crate::shares::Client;
 use crate::text::shorten;
 
 /// Takes evidence in for sources without a stream.
@@ -241,11 +241,11 @@ mod tests {
     use super::*;
     use crate::audit::seen::Seen;
     use crate::audit::writer::{self, LedgerWriter};
+    use crate::client_limits::{Bounds, Places, ShareMetrics, SharedLimit};
     use crate::folder_lock::FolderWatch;
     use crate::lifecycle::Lifecycle;
     use crate::metrics::Metrics;
     use crate::settings::RateSettings;
-    use crate::shares::{Bounds, Places, ShareMetrics, SharedLimit};
     use crate::supervision::Alarm;
 
     struct Running {

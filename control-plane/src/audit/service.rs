@@ -16,10 +16,10 @@ use super::sources::{Reserved, Sources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::access::{Caller, PeerName};
+use crate::client_limits::Client;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
-use crate::shares::Client;
 use crate::text::shorten;
 
 /// Takes evidence in.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::shares::{Bounds, Client, Full, Place, Places, SharedLimit};
+use crate::client_limits::{Bounds, Client, Full, Place, Places, SharedLimit};
 
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::shares::ShareMetrics;
+    use crate::client_limits::ShareMetrics;
 
     fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
         let bounds = Bounds {

@@ -16,8 +16,8 @@ use super::sse::RETRY_WHEN_FULL;
 use super::{Api, BODY_UNIT_BYTES};
 use crate::access::{Caller, PeerCertificate, PeerName, Permission, Refusal, bearer_token};
 use crate::audit::intake::Reporter;
+use crate::client_limits::{Client, Full, Place, Places};
 use crate::revocation::log::unix_seconds;
-use crate::shares::{Client, Full, Place, Places};
 use crate::tls::Peer;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an

@@ -26,10 +26,10 @@ use super::record::{RecordView, concerns};
 use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
 use super::standing::Standing;
 use crate::access::{Caller, Permission};
+use crate::client_limits::Client;
 use crate::metrics::{Counted, StreamEnd};
 use crate::revocation::log::RevocationLog;
 use crate::revocation::view::{self, FellBehind, ForeignPosition};
-use crate::shares::Client;
 use crate::tls::Peer;
 
 /// Handles the request.

@@ -21,11 +21,11 @@ use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::revocations::Revoked;
 use super::{Api, Begun, json};
+use crate::client_limits::Client;
 use crate::revocation::log::unix_seconds;
 use crate::revocation::subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
-use crate::shares::Client;
 use crate::text::shorten;
 
 /// Handles the request.

@@ -30,8 +30,8 @@ use credence_ledger::tree::leaf_hash;
 use super::problem::Problem;
 use super::{Api, Begun};
 use crate::audit::publisher::Publisher;
+use crate::client_limits::Client;
 use crate::settings::TileAccess;
-use crate::shares::Client;
 use crate::turns::Turn;
 
 /// The routes.

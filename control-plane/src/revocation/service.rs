@@ -18,10 +18,10 @@ use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
 use super::view::{FellBehind, ForeignPosition, Start};
 use crate::access::PeerName;
+use crate::client_limits::{Client, Places};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
-use crate::shares::{Client, Places};
 use crate::text::shorten;
 use crate::throttle::Throttle;
 

@@ -26,12 +26,12 @@ use super::user::{User, is_active, read_attributes};
 use super::value::{Members, Value};
 use super::{patch, schema};
 use crate::access::Caller;
+use crate::client_limits::Client;
 use crate::data_folder::random_hex;
 use crate::identity_settings::{ScimSettings, ScimSubject};
 use crate::metrics::{Metrics, ScimChange, ScimRealm};
 use crate::revocation::log::{RevocationLog, RevokeError};
 use crate::revocation::subject::{Operation, Order, PrincipalName, Requester, Source};
-use crate::shares::Client;
 use crate::turns::Turns;
 
 /// Everything that SCIM's routes work on.

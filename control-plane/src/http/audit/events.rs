@@ -18,7 +18,7 @@ use super::super::{Api, Begun};
 use super::conditions::{Asked, bad_request, whole};
 use super::view::RecordView;
 use crate::access::Caller;
-use crate::shares::Client;
+use crate::client_limits::Client;
 
 /// Answers a question.
 pub(crate) async fn events(

@@ -26,8 +26,8 @@ use super::conditions::{Asked, bad_request, whole};
 use super::events::{check_readable, reading};
 use super::view::RecordView;
 use crate::access::{Caller, Permission};
+use crate::client_limits::Client;
 use crate::metrics::{Counted, StreamEnd};
-use crate::shares::Client;
 use crate::tls::Peer;
 
 /// Handles the request.
