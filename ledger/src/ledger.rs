@@ -319,7 +319,8 @@ impl Ledger {
         self.reserve = Reserve::with(bytes, self.options.retention);
     }
 
-    /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `principal_quota`). 100: it may.
+    /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `principal_quota`).
+    /// 100: it may.
     pub fn share_out(&mut self, percent: u8) {
         let LedgerOptions { bounds, retention, .. } = &self.options;
         self.shares.share_out(percent, bounds.total, *retention);
