@@ -86,7 +86,7 @@ impl Entered {
         let peer = PeerName::of(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
         let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
         let connection = request.extensions().get::<Peer>().cloned();
-        if let Some(Err(why)) = connection.map(|connection| connection.prove(Some(&peer.0))) {
+        if let Some(Err(why)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
             return Err(Problem::unavailable(why, RETRY_WHEN_FULL).closing());
         }
         let client = Client::new(Some(&peer.0), address);
