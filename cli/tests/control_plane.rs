@@ -278,17 +278,7 @@ fn a_delegation_is_named_by_its_chain_under_both_readings_of_its_principal() {
 fn a_delegation_is_named_by_those_above_it_too() {
     let bench = Workbench::new();
     bench.keys(&["issuer", "agent"]);
-    let mint = [
-        "mint",
-        "--key",
-        "issuer.jwk",
-        "--issuer",
-        ISSUER,
-        "--holder",
-        "agent.pub",
-    ];
-    let more = ["--tool", "t", "--id", "root", "--max-depth", "1"];
-    let root = bench.run(&[&mint[..], &more].concat()).succeeded();
+    let root = bench.mint_root(&["--tool", "t", "--id", "root", "--max-depth", "1"]);
     let derive = [
         "derive",
         "--parent",
@@ -351,17 +341,7 @@ fn a_revocation_that_is_half_done_says_which_half() {
     let bench = Workbench::new();
     bench.keys(&["issuer", "agent"]);
     bench.file("token", &"x".repeat(40));
-    let mint = [
-        "mint",
-        "--key",
-        "issuer.jwk",
-        "--issuer",
-        ISSUER,
-        "--holder",
-        "agent.pub",
-    ];
-    let more = ["--subject", "alice", "--tool", "t", "--id", "t-1"];
-    let chain = bench.run(&[&mint[..], &more].concat()).succeeded();
+    let chain = bench.mint_root(&["--subject", "alice", "--tool", "t", "--id", "t-1"]);
     let revoke = |url: &str| {
         let revoke = ["revoke", "delegation", "--chain", &chain, "--token-file", "token"];
         bench.run(&[&revoke[..], &["--control-plane", url]].concat())

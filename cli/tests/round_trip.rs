@@ -250,20 +250,7 @@ fn same_tools_hands_on_everything() {
 fn a_derived_token_ends_with_its_parent_unless_told_to_end_before() {
     let delegated = Delegated::new();
     let bench = &delegated.bench;
-    let mint = [
-        "mint",
-        "--key",
-        "issuer.jwk",
-        "--issuer",
-        ISSUER,
-        "--holder",
-        "agent.pub",
-        "--tool",
-        "t",
-    ];
-    let parent = bench
-        .run(&[&mint[..], &["--ttl", "5m", "--max-depth", "1"]].concat())
-        .succeeded();
+    let parent = bench.mint_root(&["--tool", "t", "--ttl", "5m", "--max-depth", "1"]);
     let derive = [
         "derive",
         "--parent",

@@ -121,9 +121,9 @@ pub struct Limits {
     /// Security event tokens that are remembered, so that none counts twice; while there are as many, further ones get
     /// 503.
     pub security_event_ids: u64,
-    /// TCP connections at a time on each of the two listeners. For a further one the oldest is closed over which nothing
-    /// came yet that was let through; where there is none, further ones wait in the kernel's backlog. Fewer where the limit
-    /// on open files does not leave room for them.
+    /// TCP connections at a time on each of the two listeners. For a further one the oldest without an accepted request is
+    /// closed, of the address that has the most of them; where there is none, further ones wait in the kernel's backlog.
+    /// Fewer where the limit on open files does not leave room for them.
     pub max_connections: usize,
     /// Bytes of an HTTP request's body; more gets 413. What comes of a body after the answer is dropped, up to 4 MiB
     /// within `request_timeout`; then the connection is closed.

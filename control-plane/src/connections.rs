@@ -1,9 +1,9 @@
 //! The connections of one port, and which of them is closed when another one needs its place.
 //!
-//! A connection is *unproven* until something came over it that was let through: a request with a good credential, or a
-//! gRPC stream. Unproven connections never keep others out: when the port, or the share of an address, is full, the oldest
-//! unproven connection of the address that has most of them is closed in favour of the new one. A proven connection is
-//! never closed for another, and counts against the share of its credential.
+//! A connection is *accepted* once a request over it was: one with a good credential, or a gRPC stream. Unaccepted
+//! connections never keep others out: when the port, or the share of an address, is full, the oldest unaccepted connection
+//! of the address that has most of them is closed in favour of the new one. An accepted connection is never closed for
+//! another, and counts against the share of its credential.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::shares::{Bounds, Full, Holder, Network, ShareMetrics, SharedLimit};
+use crate::client_limits::{Bounds, Client, Full, Network, ShareMetrics, SharedLimit, give_back};
 use crate::throttle::Throttle;
 
 /// Cheap to clone; all clones are one.
@@ -36,30 +36,30 @@ struct State {
     by_network: HashMap<Network, usize>,
     by_credential: HashMap<String, usize>,
     /// By age. Dropping the sender has the connection closed.
-    unproven: HashMap<Network, BTreeMap<u64, oneshot::Sender<()>>>,
+    unaccepted: HashMap<Network, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
 /// A connection's place, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Connection(Arc<Held>);
 
-/// What comes over a connection can prove it. Does not hold its place.
+/// Has a connection accepted once a request over it is. Does not hold its place.
 #[derive(Debug, Clone)]
-pub(crate) struct Proof(Weak<Held>);
+pub(crate) struct Acceptance(Weak<Held>);
 
 #[derive(Debug)]
 struct Held {
     connections: Connections,
     number: u64,
     network: Network,
-    /// Absent while the connection is unproven; then its credential, if it has shown one.
-    proven: Mutex<Option<Option<String>>>,
+    /// Absent while the connection is unaccepted; then its credential, if it has shown one.
+    accepted: Mutex<Option<Option<String>>>,
 }
 
 /// Never sent: the connection has to end once the sender is gone.
 pub(crate) type Evicted = oneshot::Receiver<()>;
 
-/// Resolves once the connection has to end in favour of another one: never, if it is proven before.
+/// Resolves once the connection has to end in favour of another one: never, if it is accepted before.
 pub(crate) async fn eviction(evicted: &mut Option<Evicted>) {
     if let Some(pending) = evicted {
         let outcome = pending.await;
@@ -90,8 +90,8 @@ impl Connections {
         self.0.bounds
     }
 
-    /// A place for a new connection; nothing if its address has its share already, all of it proven. Waits for the
-    /// connection that is closed in its favour, and, where all places are held by proven connections, for one of them.
+    /// A place for a new connection; nothing if its address has its share already, all of it accepted. Waits for the
+    /// connection that is closed in its favour, and, where all places are held by accepted connections, for one of them.
     pub(crate) async fn admit(&self, network: Network) -> Option<(Connection, Evicted)> {
         let mut evicted_one = false;
         loop {
@@ -133,7 +133,7 @@ impl Connections {
         }
         let victim = match full {
             Full::Address => Some(network),
-            Full::All | Full::Credential => state.most_unproven(),
+            Full::All | Full::Credential | Full::Anonymous => state.most_unaccepted(),
         };
         let evicted = victim.is_some_and(|victim| state.evict_oldest(victim));
         drop(state);
@@ -156,23 +156,23 @@ impl Connections {
         state.last += 1;
         let number = state.last;
         *state.by_network.entry(network).or_default() += 1;
-        state.unproven.entry(network).or_default().insert(number, evict);
+        state.unaccepted.entry(network).or_default().insert(number, evict);
         self.0.metrics.change(self.0.limit, 1);
         let held = Held {
             connections: self.clone(),
             number,
             network,
-            proven: Mutex::default(),
+            accepted: Mutex::default(),
         };
         (Connection(Arc::new(held)), evicted)
     }
 
     fn refuse(&self, full: Full, network: Network) {
-        let holder = Holder {
+        let client = Client {
             credential: None,
             network: Some(network),
         };
-        self.0.metrics.refuse(self.0.limit, full, &holder, &self.0.refusals);
+        self.0.metrics.refuse(self.0.limit, full, &client, &self.0.refusals);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -191,29 +191,29 @@ enum Admission {
 // === impl State ===
 
 impl State {
-    /// The address with most unproven connections.
-    fn most_unproven(&self) -> Option<Network> {
-        let most = self.unproven.iter().max_by_key(|(_, connections)| connections.len());
+    /// The address with most unaccepted connections.
+    fn most_unaccepted(&self) -> Option<Network> {
+        let most = self.unaccepted.iter().max_by_key(|(_, connections)| connections.len());
         most.map(|(network, _)| *network)
     }
 
     /// Whether there was one. Its place is free once it has ended.
     fn evict_oldest(&mut self, network: Network) -> bool {
-        let Some(connections) = self.unproven.get_mut(&network) else {
+        let Some(connections) = self.unaccepted.get_mut(&network) else {
             return false;
         };
         let evicted = connections.pop_first().is_some();
         if connections.is_empty() {
-            self.unproven.remove(&network);
+            self.unaccepted.remove(&network);
         }
         evicted
     }
 
-    fn no_longer_unproven(&mut self, network: Network, number: u64) -> Option<oneshot::Sender<()>> {
-        let connections = self.unproven.get_mut(&network)?;
+    fn no_longer_unaccepted(&mut self, network: Network, number: u64) -> Option<oneshot::Sender<()>> {
+        let connections = self.unaccepted.get_mut(&network)?;
         let evict = connections.remove(&number);
         if connections.is_empty() {
-            self.unproven.remove(&network);
+            self.unaccepted.remove(&network);
         }
         evict
     }
@@ -222,39 +222,39 @@ impl State {
 // === impl Connection ===
 
 impl Connection {
-    pub(crate) fn proof(&self) -> Proof {
-        Proof(Arc::downgrade(&self.0))
+    pub(crate) fn acceptance(&self) -> Acceptance {
+        Acceptance(Arc::downgrade(&self.0))
     }
 }
 
-// === impl Proof ===
+// === impl Acceptance ===
 
-impl Proof {
-    /// Something came over the connection that was let through, by this credential if one was shown. The first one counts.
+impl Acceptance {
+    /// A request over the connection was accepted, with this credential if one was shown. The first one counts.
     ///
     /// # Errors
     /// The credential has its share of the connections; the text says what to do.
-    pub(crate) fn prove(&self, credential: Option<&str>) -> Result<(), String> {
-        let proven = self
+    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), String> {
+        let accepted = self
             .0
             .upgrade()
-            .map_or(Ok(()), |held| held.prove(credential).map_err(|full| (held, full)));
-        proven.map_err(|(held, full)| full.describe("connections", held.connections.bounds()))
+            .map_or(Ok(()), |held| held.accept(credential).map_err(|full| (held, full)));
+        accepted.map_err(|(held, full)| full.describe(held.connections.0.limit, held.connections.bounds()))
     }
 }
 
 // === impl Held ===
 
 impl Held {
-    fn prove(&self, credential: Option<&str>) -> Result<(), Full> {
+    fn accept(&self, credential: Option<&str>) -> Result<(), Full> {
         let Self {
             connections,
             number,
             network,
-            proven,
+            accepted,
         } = self;
-        let mut proven = proven.lock().unwrap_or_else(PoisonError::into_inner);
-        if proven.is_some() {
+        let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.is_some() {
             return Ok(());
         }
         let mut state = connections.lock();
@@ -262,36 +262,36 @@ impl Held {
             let held = state.by_credential.get(credential).copied().unwrap_or_default();
             if held >= connections.0.bounds.credential {
                 drop(state);
-                let holder = Holder {
+                let client = Client {
                     credential: Some(credential.to_owned()),
                     network: Some(*network),
                 };
                 let inner = &connections.0;
                 inner
                     .metrics
-                    .refuse(inner.limit, Full::Credential, &holder, &inner.refusals);
+                    .refuse(inner.limit, Full::Credential, &client, &inner.refusals);
                 return Err(Full::Credential);
             }
             *state.by_credential.entry(credential.to_owned()).or_default() += 1;
         }
-        if let Some(evict) = state.no_longer_unproven(*network, *number) {
+        if let Some(evict) = state.no_longer_unaccepted(*network, *number) {
             // It would be told to end if the sender were dropped: the receiver has to hear that it stays.
             let _ = evict.send(());
         }
-        *proven = Some(credential.map(str::to_owned));
+        *accepted = Some(credential.map(str::to_owned));
         Ok(())
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let proven = self.proven.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let accepted = self.accepted.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut state = self.connections.lock();
         state.all -= 1;
-        take_one(&mut state.by_network, &self.network);
-        drop(state.no_longer_unproven(self.network, self.number));
-        if let Some(Some(credential)) = proven {
-            take_one(&mut state.by_credential, &credential);
+        give_back(&mut state.by_network, &self.network, 1);
+        drop(state.no_longer_unaccepted(self.network, self.number));
+        if let Some(Some(credential)) = accepted {
+            give_back(&mut state.by_credential, &credential, 1);
         }
         drop(state);
         self.connections.0.metrics.change(self.connections.0.limit, -1);
@@ -301,15 +301,6 @@ impl Drop for Held {
 
 /// How long a connection that was told to end may take before another one is told.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
-
-fn take_one<K: Eq + std::hash::Hash>(held: &mut HashMap<K, usize>, holder: &K) {
-    if let Some(count) = held.get_mut(holder) {
-        *count -= 1;
-        if *count == 0 {
-            held.remove(holder);
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -337,16 +328,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_unproven_connection_of_the_greediest_address_makes_room() {
+    async fn the_oldest_unaccepted_connection_of_the_greediest_address_makes_room() {
         let connections = connections();
         let mut held = Vec::new();
         for last in [1, 1, 2, 2, 3, 3, 4, 5] {
             held.push(open(&connections, last).await);
         }
-        held[0].0.0.prove(Some("a")).unwrap();
-        held[1].0.0.prove(None).unwrap();
-        held[4].0.0.prove(None).unwrap();
-        // Of the address 2 there are two that are unproven, of others one.
+        held[0].0.0.accept(Some("a")).unwrap();
+        held[1].0.0.accept(None).unwrap();
+        held[4].0.0.accept(None).unwrap();
+        // Of the address 2 there are two that are unaccepted, of others one.
         let newcomer = tokio::spawn({
             let connections = connections.clone();
             async move { open(&connections, 6).await }
@@ -373,8 +364,8 @@ mod tests {
         assert!(is_evicted(&mut first.1));
         drop(first);
         let third = waiting.await.unwrap();
-        second.0.0.prove(None).unwrap();
-        third.0.0.prove(None).unwrap();
+        second.0.0.accept(None).unwrap();
+        third.0.0.accept(None).unwrap();
         assert!(connections.admit(network(1)).await.is_none(), "its share is in use");
     }
 
@@ -385,20 +376,20 @@ mod tests {
         for last in 1..=5 {
             held.push(open(&connections, last).await.0);
         }
-        let proven: Vec<_> = held.iter().map(|connection| connection.0.prove(Some("a"))).collect();
-        assert_eq!(proven, [Ok(()), Ok(()), Ok(()), Ok(()), Err(Full::Credential)]);
-        held[4].0.prove(Some("b")).unwrap();
+        let accepted: Vec<_> = held.iter().map(|connection| connection.0.accept(Some("a"))).collect();
+        assert_eq!(accepted, [Ok(()), Ok(()), Ok(()), Ok(()), Err(Full::Credential)]);
+        held[4].0.accept(Some("b")).unwrap();
         held.remove(0);
-        open(&connections, 6).await.0.0.prove(Some("a")).unwrap();
+        open(&connections, 6).await.0.0.accept(Some("a")).unwrap();
     }
 
     #[tokio::test]
-    async fn where_all_are_proven_a_newcomer_waits_for_one_to_end() {
+    async fn where_all_are_accepted_a_newcomer_waits_for_one_to_end() {
         let connections = connections();
         let mut held = Vec::new();
         for last in 1..=8 {
             let (connection, _) = open(&connections, last).await;
-            connection.0.prove(None).unwrap();
+            connection.0.accept(None).unwrap();
             held.push(connection);
         }
         let waited = tokio::time::timeout(Duration::from_millis(20), connections.admit(network(9))).await;
@@ -411,10 +402,10 @@ mod tests {
     async fn what_has_ended_takes_no_memory() {
         let connections = connections();
         let (connection, _evicted) = open(&connections, 1).await;
-        connection.0.prove(Some("a")).unwrap();
+        connection.0.accept(Some("a")).unwrap();
         drop(connection);
         let state = connections.lock();
         assert_eq!(state.all, 0);
-        assert!(state.by_network.is_empty() && state.by_credential.is_empty() && state.unproven.is_empty());
+        assert!(state.by_network.is_empty() && state.by_credential.is_empty() && state.unaccepted.is_empty());
     }
 }

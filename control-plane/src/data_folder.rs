@@ -330,7 +330,7 @@ pub(crate) struct Noted<T> {
 }
 
 /// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock, `standby`
-/// waits for it to end and is told by whom it is held; without, that is an error.
+/// waits for it to end and receives the holder's name; without, that is an error.
 pub(crate) fn take_lock(
     path: &Path,
     create: bool,
@@ -676,7 +676,9 @@ const RESTORE_FOLDER: &str = "Restore the data folder from a backup, and start o
 const RESTORE_ID: &str = "Restore this file from a backup of this folder, or write the log_id that the filters are \
                           configured with to it, as one line: the log is checked against it";
 const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
-                                  then audit sources that are open cannot go on, and begin anew";
+                                  then audit sources that are open cannot go on, and begin anew; followers of the event \
+                                  stream get 409 once and must begin anew, and positions given out before count as \
+                                  `claimed`";
 const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains anew";
 const REMOVE_CLOCK: &str = "While no control plane runs, set the wall clock right and remove this file: the log's clock \
                             begins anew, and ids of revoked delegations are kept longer. Do not edit it: a clock that is \

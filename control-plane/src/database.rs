@@ -58,7 +58,7 @@ fn make(path: &Path, prepare: &impl Fn(&WriteTransaction) -> Result<(), Error>) 
         return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
     };
     let aside = path.with_extension("new");
-    // Empty, whatever an interrupted start has left there.
+    // Truncated: an interrupted start may have left a part.
     let file = OpenOptions::new()
         .write(true)
         .create(true)

@@ -37,7 +37,8 @@ pub(crate) struct FolderWatch {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{path} {found} while this control plane was using it. What it has written since may be lost, so it acknowledges \
-     nothing more, and ends. Put the folder that it used back in its place, then start it again", path = path.display()
+     nothing more, and ends. If the folder was moved or replaced, put the one that it used back. If only `lock` is \
+     missing, start again", path = path.display()
 )]
 pub struct FolderLost {
     path: PathBuf,
@@ -59,8 +60,8 @@ struct Inode(u64, u64);
 // === impl FolderLock ===
 
 impl FolderLock {
-    /// Locks a folder. Where another process holds the lock, `standby` waits for it to end and is told by whom it is
-    /// held; without, that is an error.
+    /// Locks a folder. Where another process holds the lock, `standby` waits for it to end and receives the
+    /// holder's name; without, that is an error.
     pub(crate) fn take(path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<Self, DataFolderError> {
         let io_error = |error| DataFolderError::Io {
             path: path.join(LOCK),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_takes_the_place_of_the_folder_or_its_lock_is_noticed() {
+    fn a_replaced_folder_or_lock_is_noticed() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("data");
         let fresh = || {

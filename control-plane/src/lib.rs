@@ -5,6 +5,7 @@
 
 mod access;
 mod audit;
+mod client_limits;
 mod config;
 mod connections;
 mod control_plane;
@@ -28,7 +29,6 @@ mod revocation;
 mod scim;
 mod security_events;
 mod settings;
-mod shares;
 mod supervision;
 mod text;
 mod throttle;

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::audit::reverification::comparison::DifferenceKind;
-use crate::shares::ShareMetrics;
+use crate::client_limits::ShareMetrics;
 use crate::tls::TlsMetrics;
 
 /// Every metric, and the registry that `/metrics` encodes.
@@ -262,13 +262,13 @@ impl Metrics {
             otlp_waiting: Gauge::default(),
         };
         metrics.register();
-        metrics.show_from_the_start();
+        metrics.initialise_labels();
         metrics
     }
 
-    /// A counter that appears with the first of its kind hides it from whoever asks for the increase: these have to be seen
+    /// A counter that appears with the first of its kind hides it from `increase()`: these have to be seen
     /// with the first.
-    fn show_from_the_start(&self) {
+    fn initialise_labels(&self) {
         for kind in DifferenceKind::ALL.map(DifferenceKind::name) {
             self.mismatches.get_or_create(&Mismatched { kind }).inc_by(0);
         }
@@ -667,7 +667,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::shares::SharedLimit;
+    use crate::client_limits::SharedLimit;
 
     /// With something to count for each that has labels, for without they are not shown.
     fn shown() -> String {

@@ -14,8 +14,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::client_limits::Network;
 use crate::connections::{Connection, Connections, Evicted};
-use crate::shares::Network;
 use crate::tls::{Cut, Peer};
 
 /// A listener with a bound on its connections.
@@ -34,7 +34,7 @@ pub(crate) struct BoundedStream {
     peer: Peer,
     greeting: Option<Greeting>,
     cut: Option<Cut>,
-    /// Absent once the connection is proven.
+    /// Absent once the connection is accepted.
     evicted: Option<Evicted>,
     connection: Connection,
 }
@@ -89,7 +89,7 @@ impl BoundedListener {
                         tracing::debug!(%error, "a connection has no TCP_USER_TIMEOUT");
                     }
                     return BoundedStream {
-                        peer: Peer::unknown(stream.peer_addr().ok()).over(connection.proof()),
+                        peer: Peer::unknown(stream.peer_addr().ok()).over(connection.acceptance()),
                         transport: Transport::Plain(stream),
                         greeting: None,
                         cut: None,
@@ -128,7 +128,7 @@ impl BoundedStream {
         let chain = stream.get_ref().1.peer_certificates();
         let chain = chain.map(|chain| chain.iter().cloned().map(CertificateDer::into_owned).collect());
         let (peer, cut) = known(self.peer.address, chain);
-        let peer = peer.over(self.connection.proof());
+        let peer = peer.over(self.connection.acceptance());
         Ok(Self {
             transport: Transport::Tls(Box::new(stream)),
             peer,

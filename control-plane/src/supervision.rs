@@ -13,7 +13,7 @@ pub(crate) struct Alarm(watch::Sender<Option<Failure>>);
 pub enum Failure {
     /// A part of the control plane ended that was not told to.
     #[error(
-        "{part} ended unexpectedly (the log says why); without it the control plane can not do its work. Start it again: \
+        "{part} ended unexpectedly (the log says why); without it the control plane cannot do its work. Start it again: \
          everything that was acknowledged is in force"
     )]
     Ended {

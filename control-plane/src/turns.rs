@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::shares::{Holder, Network};
+use crate::client_limits::{Client, Network, share_of};
 
 /// Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -18,12 +18,12 @@ pub(crate) struct Turns(Arc<Inner>);
 struct Inner {
     all: Arc<Semaphore>,
     share: u32,
-    by_client: Mutex<HashMap<Client, Line>>,
+    by_client: Mutex<HashMap<QueueKey, Line>>,
 }
 
 /// By credential, and where none is asked for by address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Client {
+enum QueueKey {
     Credential(String),
     Address(Option<Network>),
 }
@@ -49,7 +49,7 @@ pub(crate) struct Turn {
 #[derive(Debug)]
 struct Member {
     turns: Turns,
-    client: Client,
+    key: QueueKey,
 }
 
 // === impl Turns ===
@@ -57,18 +57,17 @@ struct Member {
 impl Turns {
     /// So many units at a time, this percentage of them, and at least one, of one client.
     pub(crate) fn new(units: u32, share_percent: u8) -> Self {
-        let share = u64::from(units) * u64::from(share_percent) / 100;
         Self(Arc::new(Inner {
             all: Arc::new(Semaphore::new(units as usize)),
-            share: u32::try_from(share).unwrap_or(u32::MAX).max(1),
+            share: u32::try_from(share_of(units as usize, share_percent)).unwrap_or(u32::MAX),
             by_client: Mutex::default(),
         }))
     }
 
     /// Waits for so many units; what is more than the client's share takes all of the share.
-    pub(crate) async fn take(&self, holder: &Holder, units: u32) -> Turn {
+    pub(crate) async fn take(&self, client: &Client, units: u32) -> Turn {
         let units = units.min(self.0.share);
-        let member = self.enter(Client::of(holder));
+        let member = self.enter(QueueKey::of(client));
         let share = Arc::clone(&self.line_of(&member));
         let share = acquire(share, units).await;
         let all = acquire(Arc::clone(&self.0.all), units).await;
@@ -79,27 +78,27 @@ impl Turns {
         }
     }
 
-    fn enter(&self, client: Client) -> Member {
+    fn enter(&self, key: QueueKey) -> Member {
         let mut lines = self.lock();
-        let line = lines.entry(client.clone()).or_insert_with(|| Line {
+        let line = lines.entry(key.clone()).or_insert_with(|| Line {
             share: Arc::new(Semaphore::new(self.0.share as usize)),
             members: 0,
         });
         line.members += 1;
         Member {
             turns: self.clone(),
-            client,
+            key,
         }
     }
 
     fn line_of(&self, member: &Member) -> Arc<Semaphore> {
         let lines = self.lock();
-        let line = lines.get(&member.client).map(|line| Arc::clone(&line.share));
+        let line = lines.get(&member.key).map(|line| Arc::clone(&line.share));
         // A member keeps its line.
         line.unwrap_or_else(|| Arc::new(Semaphore::new(self.0.share as usize)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Client, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueKey, Line>> {
         self.0.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,13 +111,13 @@ async fn acquire(semaphore: Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit 
     }
 }
 
-// === impl Client ===
+// === impl QueueKey ===
 
-impl Client {
-    fn of(holder: &Holder) -> Self {
-        match &holder.credential {
+impl QueueKey {
+    fn of(client: &Client) -> Self {
+        match &client.credential {
             Some(credential) => Self::Credential(credential.clone()),
-            None => Self::Address(holder.network),
+            None => Self::Address(client.network),
         }
     }
 }
@@ -126,10 +125,10 @@ impl Client {
 impl Drop for Member {
     fn drop(&mut self) {
         let mut lines = self.turns.lock();
-        if let Some(line) = lines.get_mut(&self.client) {
+        if let Some(line) = lines.get_mut(&self.key) {
             line.members -= 1;
             if line.members == 0 {
-                lines.remove(&self.client);
+                lines.remove(&self.key);
             }
         }
     }
@@ -154,18 +153,18 @@ mod tests {
         }
     }
 
-    fn holder(credential: &str) -> Holder {
-        Holder::new(Some(credential), None)
+    fn client(credential: &str) -> Client {
+        Client::new(Some(credential), None)
     }
 
     #[test]
     fn however_much_one_client_has_waiting_another_has_its_turn_at_once() {
         let turns = Turns::new(4, 50);
-        let greedy = holder("greedy");
+        let greedy = client("greedy");
         let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.take(&greedy, 1))).collect();
         let held: Vec<_> = waiting.iter_mut().filter_map(|turn| poll_once(turn.as_mut())).collect();
         assert_eq!(held.len(), 2);
-        let other = holder("other");
+        let other = client("other");
         let mut first = Box::pin(turns.take(&other, 1));
         let mut second = Box::pin(turns.take(&other, 1));
         let _served = (poll_once(first.as_mut()).unwrap(), poll_once(second.as_mut()).unwrap());
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_larger_than_a_share_takes_all_of_the_share() {
         let turns = Turns::new(10, 50);
-        let client = holder("a");
+        let client = client("a");
         let large = poll_once(Box::pin(turns.take(&client, 100)).as_mut()).unwrap();
         assert!(poll_once(Box::pin(turns.take(&client, 1)).as_mut()).is_none());
         drop(large);
@@ -186,7 +185,7 @@ mod tests {
     #[test]
     fn who_neither_has_nor_waits_for_anything_takes_no_memory() {
         let turns = Turns::new(4, 50);
-        let client = holder("a");
+        let client = client("a");
         let held = poll_once(Box::pin(turns.take(&client, 2)).as_mut()).unwrap();
         // One that was given up while it waited.
         drop(Box::pin(turns.take(&client, 1)));

@@ -108,7 +108,7 @@ fn compare(kind: &str, stack: &Stack, request: &Request, flood: impl FnOnce(&Ato
     let stop = AtomicBool::new(false);
     let (during, flooded) = thread::scope(|scope| {
         let flood = scope.spawn(|| flood(&stop));
-        // Whatever becomes of the bystander, the flood ends.
+        // The flood ends even if the bystander fails.
         let _stop = Stop(&stop);
         // The flood is under way before the bystander's first request.
         thread::sleep(Duration::from_millis(300));
@@ -323,7 +323,7 @@ fn a_holder_whose_bodies_never_come_leaves_places_for_others() {
 }
 
 #[test]
-fn one_connection_leaves_places_for_others_whoever_holds_the_delegations_on_it() {
+fn one_connection_leaves_places_for_others_for_any_holder() {
     let stack = stack("{}");
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
     let request = order(&bystander).json(r#"{"amount": 5}"#);

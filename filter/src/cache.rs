@@ -18,7 +18,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::engine::Agent;
 use crate::grant::Grant;
-use crate::shares::{ShareKey, Sharers, Shares};
+use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
 
 /// A bounded cache of verified chains.
 ///
@@ -36,8 +36,8 @@ pub struct ChainCache {
     hand: usize,
     bytes: usize,
     /// Chains of each principal, and their bytes.
-    owned: Shares,
-    owned_bytes: Shares,
+    owned: UsageSketch,
+    owned_bytes: UsageSketch,
     evictions: u64,
 }
 
@@ -99,7 +99,7 @@ impl CachedChain {
     }
 
     /// It was found for nothing: the cache need not keep it for that.
-    pub fn is_of_no_use(&self) {
+    pub fn clear_used(&self) {
         self.used.set(false);
     }
 
@@ -152,8 +152,8 @@ impl ChainCache {
             slots: Vec::new(),
             hand: 0,
             bytes: 0,
-            owned: Shares::new(),
-            owned_bytes: Shares::new(),
+            owned: UsageSketch::new(),
+            owned_bytes: UsageSketch::new(),
             evictions: 0,
         }
     }
@@ -255,7 +255,7 @@ impl ChainCache {
     }
 
     /// Forgets one chain; one of `principal`, if that is given.
-    fn evict_one(&mut self, principal: Option<ShareKey>) -> bool {
+    fn evict_one(&mut self, principal: Option<UserKey>) -> bool {
         // The second turn finds every flag cleared by the first.
         let turns = self.slots.len().saturating_mul(2);
         for _ in 0..turns {

@@ -25,8 +25,8 @@ use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::{CacheKeys, Freshness, SealedWith};
 use crate::route::{Captures, Unclear};
 use crate::shared_chains::{self, SealContext, SharedChains};
-use crate::shares::{ShareKey, Sharers};
 use crate::target::{self, Host, Target};
+use crate::usage_sketch::{Sharers, UserKey};
 
 /// Decides requests by one configuration.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub trait World: SharedStore {
     fn cluster(&self) -> Option<Vec<u8>>;
     /// Whether a decision about what this principal granted can be recorded, or may go unrecorded; `None` while it is not
     /// known whose it is.
-    fn can_record(&self, principal: Option<ShareKey>) -> bool;
+    fn can_record(&self, principal: Option<UserKey>) -> bool;
 }
 
 /// A decision, and what there is to say about it.
@@ -881,7 +881,7 @@ impl<'r> Attempt<'_, 'r> {
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
             return Err(Reason::DelegationTooLarge.into());
         }
-        // What is revoked takes nobody's place, here or among what the workers share.
+        // A revoked chain takes no cache place, here or among what the workers share.
         let cached = self.memories.cache.prepare(chain);
         if let Err(denial) = self.check_still_valid(&cached, now, world) {
             self.remember_revoked(&cached.chain, key, &beginnings, world);
@@ -924,8 +924,8 @@ impl<'r> Attempt<'_, 'r> {
         }
     }
 
-    /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that whatever
-    /// else is derived from that is denied without another signature.
+    /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that every
+    /// other chain derived from that is denied without another signature.
     fn remember_revoked(&mut self, chain: &VerifiedChain, key: CacheKey, beginnings: &[CacheKey], world: &impl World) {
         let Some((view, revision)) = world.revocations() else {
             return;
@@ -951,7 +951,7 @@ impl<'r> Attempt<'_, 'r> {
         let (view, revision) = world.revocations().ok_or(Reason::NotReady)?;
         if cached.unrevoked_at.get() != Some(revision) {
             let skew = self.policy.limits.verification.iat_skew;
-            revocation::void(&cached.chain, view, skew).inspect_err(|_| cached.is_of_no_use())?;
+            revocation::void(&cached.chain, view, skew).inspect_err(|_| cached.clear_used())?;
             cached.unrevoked_at.set(Some(revision));
         }
         Ok(())

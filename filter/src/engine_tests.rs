@@ -96,7 +96,7 @@ impl World for TestWorld {
     fn cluster(&self) -> Option<Vec<u8>> {
         self.cluster.map(Into::into)
     }
-    fn can_record(&self, _: Option<ShareKey>) -> bool {
+    fn can_record(&self, _: Option<UserKey>) -> bool {
         self.can_record
     }
 }

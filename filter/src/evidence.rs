@@ -30,7 +30,7 @@ pub enum Record<'e> {
     },
     /// As one more of its kind in this second: a request that no delegation was asked of; a denial before any signature
     /// had verified, or of somebody who showed another's chain and could not prove to be its holder; a denial for want of
-    /// room to record it; or one more denial of a holder or principal that has had many. Anybody can cause these, and a
+    /// room to record it; or one more denial of a holder or principal that has had many. Any caller can cause these, and a
     /// flood of them must not write the ledger full, nor in another's name.
     Count,
 }
@@ -211,14 +211,14 @@ impl Recorder {
     }
 }
 
-/// Whether somebody has proven to be the holder.
+/// Whether the caller has proven possession of the holder key.
 fn is_proven(findings: &Findings) -> bool {
     matches!(findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)))
 }
 
 /// Who could have caused a denial.
 fn standing(findings: &Findings, reason: Reason) -> Standing {
-    // A proof that was good once can be shown as often as anybody likes who has seen it.
+    // A proof that was good once: any client that has seen it can replay it.
     if is_proven(findings) && reason.class() != Class::Proof {
         Standing::Verified
     } else {
@@ -591,7 +591,7 @@ mod tests {
         };
         assert_eq!(events(Reason::AuditFull, 3), 0);
         assert_eq!(events(Reason::Expired, 3 * DENIALS), DENIALS);
-        assert_eq!(events(Reason::ToolNotGranted, 3), 0, "whatever the reason");
+        assert_eq!(events(Reason::ToolNotGranted, 3), 0, "for any reason");
     }
 
     /// A holder derives as many leaves as it likes. Each is another chain.

@@ -18,7 +18,7 @@
 //! | [`grant`], [`identity`] | what an allowed request is granted, and what the service behind us is told |
 //! | [`evidence`], [`audit`] | what is recorded of it, and its way to the ledger |
 //! | [`holding`], [`awaiting`], [`places`] | requests that are held for their bodies, and for the first snapshot, and how many may be |
-//! | [`shares`] | how much of something limited each principal, holder or connection has |
+//! | [`usage_sketch`] | how much of something limited each principal, holder or connection has |
 //! | [`metrics`], [`clock`], [`backoff`] | figures, instants, and patience |
 
 #![cfg_attr(
@@ -63,9 +63,9 @@ pub mod request;
 pub mod revocation;
 pub mod route;
 pub mod shared_chains;
-pub mod shares;
 pub mod target;
 pub mod trailers;
+pub mod usage_sketch;
 
 #[cfg(test)]
 mod samples;

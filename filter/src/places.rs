@@ -9,7 +9,7 @@ use std::hash::Hasher;
 use credence_delegation::Thumbprint;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::shares::{ShareKey, Sharers, Shares};
+use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
 
 /// The places of one configuration in one VM.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub struct Places {
     limits: PlaceLimits,
     requests: usize,
     bytes: usize,
-    requests_of: Shares,
-    bytes_of: Shares,
+    requests_of: UsageSketch,
+    bytes_of: UsageSketch,
     /// Proofs of the requests that are held: one proof holds one place.
     proofs: BTreeSet<u64>,
 }
@@ -50,7 +50,7 @@ pub struct Claim<'a> {
 #[derive(Debug)]
 #[must_use = "a place that is not released is lost"]
 pub struct Place {
-    users: [Option<ShareKey>; 3],
+    users: [Option<UserKey>; 3],
     proof: Option<u64>,
     bytes: usize,
 }
@@ -72,8 +72,8 @@ impl Places {
             limits,
             requests: 0,
             bytes: 0,
-            requests_of: Shares::new(),
-            bytes_of: Shares::new(),
+            requests_of: UsageSketch::new(),
+            bytes_of: UsageSketch::new(),
             proofs: BTreeSet::new(),
         }
     }
@@ -91,7 +91,7 @@ impl Places {
         ];
         let requests = self.requests.saturating_add(1);
         let free = self.limits.requests.checked_sub(requests).ok_or(NoPlace::Taken)?;
-        let leaves_enough = |user: &ShareKey| self.requests_of.of(*user) <= free;
+        let leaves_enough = |user: &UserKey| self.requests_of.of(*user) <= free;
         if !users.iter().flatten().all(leaves_enough) || !self.has_room(&users, claim.bytes) {
             return Err(NoPlace::Taken);
         }
@@ -134,7 +134,7 @@ impl Places {
         }
     }
 
-    fn has_room(&self, users: &[Option<ShareKey>; 3], more: usize) -> bool {
+    fn has_room(&self, users: &[Option<UserKey>; 3], more: usize) -> bool {
         let free = self.limits.bytes.checked_sub(self.bytes.saturating_add(more));
         free.is_some_and(|free| users.iter().flatten().all(|user| self.bytes_of.of(*user) <= free))
     }
@@ -147,12 +147,12 @@ impl Places {
         }
     }
 
-    fn connection(&self, number: Option<u64>) -> ShareKey {
+    fn connection(&self, number: Option<u64>) -> UserKey {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         if let Some(number) = number {
             hasher.write_u64(number);
         }
-        ShareKey::new(hasher.finish128().h1)
+        UserKey::new(hasher.finish128().h1)
     }
 
     fn proof(&self, holder: &Thumbprint, id: &str) -> u64 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_has_half_of_the_places_whoever_it_speaks_for() {
+    fn one_connection_has_half_of_the_places_for_any_principal() {
         let mut places = places();
         let names: Vec<String> = (0..60).map(|number| format!("agent-{number}")).collect();
         let claims: Vec<_> = names.iter().map(|name| claim(name, 2, 1)).collect();

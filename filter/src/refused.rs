@@ -52,7 +52,7 @@ impl RefusedChains {
     }
 
     /// Remembers a chain that was refused, if it will be refused again for sure, and had cost a signature. Where its root was
-    /// refused, that is what to remember: whatever is derived from it is refused too.
+    /// refused, that is what to remember: every chain derived from it is refused too.
     pub fn remember(&mut self, key: CacheKey, denial: &Denial) {
         if !is_for_good(&denial.cause) {
             return;

@@ -169,7 +169,7 @@ pub struct HeaderNames {
 
 impl HeaderNames {
     /// Whether a header of this name is one of the two to some service.
-    pub fn have(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         [&self.delegation, &self.proof]
             .into_iter()
             .any(|carrier| folds_to(carrier.as_bytes(), name.as_bytes()))
@@ -257,7 +257,7 @@ impl HeaderIndex {
     }
 
     /// Whether some service takes a header of this name for one of the index.
-    pub fn has_alike(&self, name: &[u8]) -> bool {
+    pub fn contains_fold_of(&self, name: &[u8]) -> bool {
         let folded: Vec<u8> = name.iter().map(|byte| fold(*byte)).collect();
         !self.folds.find(&folded).is_empty()
     }

@@ -29,7 +29,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::replay::SharedStore;
 use crate::revocation::{CacheKeys, SealedWith};
-use crate::shares::{ShareKey, Shares};
+use crate::usage_sketch::{UsageSketch, UserKey};
 
 /// One configuration's handle on the chains that the process's workers share.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct SharedChains {
     context: SealContext,
     waiting: VecDeque<Verified>,
     /// How many of them each principal has.
-    owned: Shares,
+    owned: UsageSketch,
     /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, since when nobody looked.
     fruitless: u32,
     counters: Counters,
@@ -83,7 +83,7 @@ struct Verified {
     digest: [u8; 32],
     expires_at: UnixTime,
     anchor: Thumbprint,
-    principal: ShareKey,
+    principal: UserKey,
 }
 
 impl SharedChains {
@@ -95,7 +95,7 @@ impl SharedChains {
             buckets: u32::try_from(entries.div_ceil(ENTRIES_PER_BUCKET)).unwrap_or(u32::MAX),
             context,
             waiting: VecDeque::new(),
-            owned: Shares::new(),
+            owned: UsageSketch::new(),
             fruitless: 0,
             counters: Counters::default(),
         }
@@ -163,7 +163,7 @@ impl SharedChains {
 
     /// Remembers a principal's chain, which has been verified and is not revoked, for the next
     /// [`SharedChains::write_waiting`]. No principal has more places there than are left free.
-    pub fn share(&mut self, chain: &VerifiedChain, principal: ShareKey) {
+    pub fn share(&mut self, chain: &VerifiedChain, principal: UserKey) {
         if !self.is_on() {
             return;
         }

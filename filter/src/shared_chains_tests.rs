@@ -55,8 +55,8 @@ fn chain_of_three() -> String {
     format!("{root}~{child}~{leaf}")
 }
 
-fn principal(number: u64) -> ShareKey {
-    ShareKey::new(number << 1)
+fn principal(number: u64) -> UserKey {
+    UserKey::new(number << 1)
 }
 
 /// Has a worker verify a chain and write it down.

@@ -46,7 +46,7 @@ impl DecidedOn {
         carriers.any(|carrier| folds_to(name, carrier.as_bytes()))
             || plain.any(|plain| folds_to(name, plain))
             || Override::of(name).is_some()
-            || self.read.has_alike(name)
+            || self.read.contains_fold_of(name)
     }
 }
 

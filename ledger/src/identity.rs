@@ -197,7 +197,7 @@ impl LedgerIdentity {
     }
 
     /// Writes down a checkpoint, in the folder and where it is remembered outside of it. Durable on return: from then on
-    /// anybody may be shown it.
+    /// every caller may be shown it.
     pub fn publish(&self, checkpoint: &SignedCheckpoint) -> io::Result<()> {
         durable::write_file(&self.folder, CHECKPOINT, checkpoint.note().as_bytes())?;
         self.remember(checkpoint)

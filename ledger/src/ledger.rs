@@ -16,6 +16,7 @@ use crate::hashes::{HashError, HashFiles, HashWriter};
 use crate::index::{IndexBuilder, IndexError, IndexSecret, KeyHasher, MAX_PLACES};
 use crate::keys::{DataKeys, KeyError, UNIT};
 use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
+use crate::principal_quota::{Counted, Shares};
 pub use crate::reader::LedgerReader;
 use crate::reader::Shared;
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
@@ -23,7 +24,6 @@ use crate::reserve::{Reserve, Room};
 use crate::rows::Row;
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment, SegmentIndex};
-use crate::shares::{Counted, Shares};
 use crate::sources::{KnownSources, SourceState};
 use crate::tree::{Frontier, Hash, leaf_hash};
 use crate::view::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
@@ -319,7 +319,8 @@ impl Ledger {
         self.reserve = Reserve::with(bytes, self.options.retention);
     }
 
-    /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `shares`). 100: it may.
+    /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `principal_quota`).
+    /// 100: it may.
     pub fn share_out(&mut self, percent: u8) {
         let LedgerOptions { bounds, retention, .. } = &self.options;
         self.shares.share_out(percent, bounds.total, *retention);

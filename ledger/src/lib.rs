@@ -9,7 +9,7 @@
 //! | `keys`, `seal` | the principals' keys, and leaves that are sealed with them |
 //! | `hashes` | the tree's hashes on disk |
 //! | `chains`, `sources` | what the one who appends knows of chains and sources |
-//! | `shares` | how much is held of each principal, and what of it is only counted |
+//! | `principal_quota` | how much is held of each principal, and what of it is only counted |
 //! | `finisher`, `rows` | writing the index |
 //! | `leaf` | what is sealed in a leaf, and the record that it is read back as |
 //! | `index` | where in a segment what is asked for can be found |
@@ -42,6 +42,7 @@ mod keys;
 pub mod leaf;
 pub mod ledger;
 pub mod note;
+mod principal_quota;
 pub mod proof;
 pub mod published;
 pub mod query;
@@ -53,7 +54,6 @@ mod reserve;
 mod rows;
 mod seal;
 pub mod segment;
-mod shares;
 pub mod sources;
 pub mod tiles;
 pub mod tlog_proof;

@@ -108,7 +108,7 @@ pub enum FrameError {
 pub enum AppendError {
     /// The file is as it was before; a later append may succeed (somebody freed disk space).
     #[error(
-        "writing {path} failed: {error}. Free disk space, raise a limit on file sizes (ulimit -f), or mend the volume; \
+        "writing {path} failed: {error}. Free disk space, raise a limit on file sizes (ulimit -f), or repair the volume; \
          writing will be tried again", path = path.display()
     )]
     WriteFailed {

@@ -48,6 +48,20 @@ impl Workbench {
         }
     }
 
+    /// A root of `issuer.jwk` for the holder of `agent.pub`, with these options besides.
+    pub(crate) fn mint_root(&self, options: &[&str]) -> String {
+        let mint = [
+            "mint",
+            "--key",
+            "issuer.jwk",
+            "--issuer",
+            "https://id.example.com",
+            "--holder",
+            "agent.pub",
+        ];
+        self.run(&[&mint[..], options].concat()).succeeded()
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.run_with_input(arguments, "")
     }

@@ -60,7 +60,7 @@ impl AccessControl {
             .authorize_digest(shown.token, certificate, permission, now)
     }
 
-    /// The same on the gRPC port. Where it is open, a caller without a token is let in, as nobody in particular; a token
+    /// The same on the gRPC port. Where it is open, a caller without a token is let in, as an anonymous caller; a token
     /// that is shown has to be good for it all the same.
     ///
     /// A caller that is bound to issuers may not watch there. Each update carries the digest of the whole history, which

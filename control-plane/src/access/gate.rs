@@ -88,7 +88,7 @@ impl<S> Gate<S> {
         })?;
         let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
         let name = PeerName::of(certificate, caller.as_deref());
-        peer.prove(name.as_ref().map(|name| name.0.as_str())).map_err(|why| {
+        peer.accept(name.as_ref().map(|name| name.0.as_str())).map_err(|why| {
             let status = Status::resource_exhausted(why);
             count(&self.metrics, &status);
             status

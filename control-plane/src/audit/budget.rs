@@ -1,6 +1,6 @@
 //! How much evidence may be on its way to the disk.
 
-use crate::shares::Holder;
+use crate::client_limits::Client;
 use crate::turns::{Turn, Turns};
 
 /// Memory for evidence that is not on disk yet, shared by all who report, in units of 1 KiB. Cheap to clone; all clones are
@@ -19,9 +19,9 @@ impl Budget {
 
     /// Waits for room. What is larger than the client's share takes all of the share. What is returned goes with the
     /// evidence to the ledger's writer, which frees it, so that no stream can hold what another waits for.
-    pub(crate) async fn take(&self, holder: &Holder, bytes: usize) -> Turn {
+    pub(crate) async fn take(&self, client: &Client, bytes: usize) -> Turn {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        self.0.take(holder, units).await
+        self.0.take(client, units).await
     }
 }
 

@@ -17,8 +17,8 @@ use super::sources::{Reserved, Sources, TooManySources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::access::{Caller, PeerName};
+use crate::client_limits::Client;
 use crate::lifecycle::{Phase, PhaseWatch};
-use crate::shares::Holder;
 use crate::text::shorten;
 
 /// Takes evidence in for sources without a stream.
@@ -74,7 +74,7 @@ impl Intake {
         reporter: &Reporter,
     ) -> Result<(TicketText, Receipt), NotTaken> {
         self.check_phase()?;
-        let place = self.sources.reserve(None, &reporter.holder(), Instant::now())?;
+        let place = self.sources.reserve(None, &reporter.client(), Instant::now())?;
         let address = reporter
             .address
             .map_or_else(|| "address unknown".to_owned(), |address| address.to_string());
@@ -109,7 +109,7 @@ impl Intake {
             reporter.caller.as_deref(),
             &mut SeenOfLate::default(),
         )?;
-        let room = tokio::time::timeout(self.patience, self.budget.take(&reporter.holder(), batch.cost()))
+        let room = tokio::time::timeout(self.patience, self.budget.take(&reporter.client(), batch.cost()))
             .await
             .map_err(|_| NotTaken::NoRoom)?;
         let generation = self.present(&source, reporter).await?;
@@ -121,7 +121,7 @@ impl Intake {
         };
         let receipt = self.ledger.perform(report).await?;
         // What took long to store was no silence of the source's. If it has ended meanwhile, that is that.
-        drop(self.sources.reserve(Some(&source), &reporter.holder(), Instant::now()));
+        drop(self.sources.reserve(Some(&source), &reporter.client(), Instant::now()));
         Ok(receipt)
     }
 
@@ -149,7 +149,7 @@ impl Intake {
 
     /// The source's generation, after it was resumed if it had been given up or another run knew it.
     async fn present(&self, source: &str, reporter: &Reporter) -> Result<u64, NotTaken> {
-        let _place = self.sources.reserve(Some(source), &reporter.holder(), Instant::now())?;
+        let _place = self.sources.reserve(Some(source), &reporter.client(), Instant::now())?;
         match self.sources.generation(source) {
             Some(generation) => Ok(generation),
             None => Ok(self.resume(source, reporter).await?.generation),
@@ -157,7 +157,7 @@ impl Intake {
     }
 
     async fn resume(&self, source: &str, reporter: &Reporter) -> Result<Receipt, NotTaken> {
-        let place = self.sources.reserve(Some(source), &reporter.holder(), Instant::now())?;
+        let place = self.sources.reserve(Some(source), &reporter.client(), Instant::now())?;
         let report = Report::Resume {
             source: source.to_owned(),
             anchors_digest: Vec::new(),
@@ -189,8 +189,8 @@ impl Intake {
 // === impl Reporter ===
 
 impl Reporter {
-    fn holder(&self) -> Holder {
-        Holder::new(Some(&self.peer.0), self.address)
+    fn client(&self) -> Client {
+        Client::new(Some(&self.peer.0), self.address)
     }
 }
 
@@ -241,11 +241,11 @@ mod tests {
     use super::*;
     use crate::audit::seen::Seen;
     use crate::audit::writer::{self, LedgerWriter};
+    use crate::client_limits::{Bounds, Places, ShareMetrics, SharedLimit};
     use crate::folder_lock::FolderWatch;
     use crate::lifecycle::Lifecycle;
     use crate::metrics::Metrics;
     use crate::settings::RateSettings;
-    use crate::shares::{Bounds, Places, ShareMetrics, SharedLimit};
     use crate::supervision::Alarm;
 
     struct Running {

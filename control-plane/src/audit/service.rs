@@ -16,10 +16,10 @@ use super::sources::{Reserved, Sources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::access::{Caller, PeerName};
+use crate::client_limits::Client;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
-use crate::shares::Holder;
 use crate::text::shorten;
 
 /// Takes evidence in.
@@ -86,7 +86,7 @@ impl ReportService {
             options: self.options,
             budget: self.budget.clone(),
             caller: request.extensions().get::<Arc<Caller>>().cloned(),
-            holder: Holder::new(name.as_deref(), request.remote_addr().map(|peer| peer.ip())),
+            client: Client::new(name.as_deref(), request.remote_addr().map(|peer| peer.ip())),
             phase: self.phase.clone(),
             inbound: request.into_inner(),
             outbox,
@@ -153,7 +153,7 @@ struct ReportStream {
     /// Whose stream it is, if a credential was asked for.
     caller: Option<Arc<Caller>>,
     /// Whose shares it counts against.
-    holder: Holder,
+    client: Client,
     phase: PhaseWatch,
     inbound: Streaming<IngestRequest>,
     outbox: Outbox<v1::ReportResponse>,
@@ -204,7 +204,7 @@ impl ReportStream {
             )));
         }
         let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
-        let reserved = self.sources.reserve(returning, &self.holder, Instant::now());
+        let reserved = self.sources.reserve(returning, &self.client, Instant::now());
         let place = reserved.map_err(|refused| Ended::With(Status::resource_exhausted(refused.to_string())))?;
         // Anything else is none; what it would be compared with has this length.
         let anchors_digest = Some(hello.anchors_digest)
@@ -269,7 +269,7 @@ impl ReportStream {
                     bytes: self.options.max_batch_bytes as usize,
                 };
                 let batch = BoundedBatch::check_seen(encoded, bounds, self.caller.as_deref(), &mut self.seen)?;
-                let room = self.budget.take(&self.holder, batch.cost()).await;
+                let room = self.budget.take(&self.client, batch.cost()).await;
                 let report = Report::Store {
                     source: name,
                     generation,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::shares::{Bounds, Full, Holder, Place, Places};
+use crate::client_limits::{Bounds, Client, Full, Place, Places, SharedLimit};
 
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
@@ -55,13 +55,13 @@ enum Whereabouts {
 // === impl Sources ===
 
 impl Sources {
-    /// `awaited` are sources of an earlier run that never ended. Each has a place, whoever it belongs to.
+    /// `awaited` are sources of an earlier run that never ended. Each has a place, even without a known client.
     pub(crate) fn new(places: Places, awaited: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let away = |source| {
             let presence = Presence {
                 generation: 0,
                 whereabouts: Whereabouts::Away { since: now },
-                place: Some(places.take_regardless(&Holder::default())),
+                place: Some(places.take_beyond_limits(&Client::default())),
             };
             (source, presence)
         };
@@ -76,7 +76,7 @@ impl Sources {
     pub(crate) fn reserve(
         &self,
         returning: Option<&str>,
-        holder: &Holder,
+        client: &Client,
         now: Instant,
     ) -> Result<Reserved, TooManySources> {
         let mut present = self.lock();
@@ -87,11 +87,11 @@ impl Sources {
             }
             // One of an earlier run counted against no share so far.
             if let Some(place) = &mut presence.place {
-                place.attribute_to(holder);
+                place.attribute_to(client);
             }
             return Ok(Reserved { place: None });
         }
-        let place = self.places.take(holder).map_err(|full| TooManySources {
+        let place = self.places.take(client).map_err(|full| TooManySources {
             full,
             bounds: self.places.bounds(),
         })?;
@@ -199,7 +199,7 @@ fn note(
 
 impl fmt::Display for TooManySources {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.full.describe("audit sources", self.bounds))
+        formatter.write_str(&self.full.describe(SharedLimit::AuditSources, self.bounds))
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::shares::{ShareMetrics, SharedLimit};
+    use crate::client_limits::ShareMetrics;
 
     fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
         let bounds = Bounds {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn reserve(sources: &Sources, returning: Option<&str>, now: Instant) -> Result<Reserved, TooManySources> {
-        sources.reserve(returning, &Holder::default(), now)
+        sources.reserve(returning, &Client::default(), now)
     }
 
     /// A stream of the source, with a place of its own.

@@ -16,8 +16,8 @@ use super::sse::RETRY_WHEN_FULL;
 use super::{Api, BODY_UNIT_BYTES};
 use crate::access::{Caller, PeerCertificate, PeerName, Permission, Refusal, bearer_token};
 use crate::audit::intake::Reporter;
+use crate::client_limits::{Client, Full, Place, Places};
 use crate::revocation::log::unix_seconds;
-use crate::shares::{Full, Holder, Place, Places};
 use crate::tls::Peer;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
@@ -86,24 +86,22 @@ impl Entered {
         let peer = PeerName::of(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
         let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
         let connection = request.extensions().get::<Peer>().cloned();
-        if let Some(Err(why)) = connection.map(|connection| connection.prove(Some(&peer.0))) {
+        if let Some(Err(why)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
             return Err(Problem::unavailable(why, RETRY_WHEN_FULL).closing());
         }
-        let holder = Holder::new(Some(&peer.0), address);
-        let refuse = |full: Full, what: &str, places: &Places| {
-            Problem::unavailable(full.describe(what, places.bounds()), Duration::from_secs(1))
-        };
-        let call = api.calls.take(&holder);
-        let call = call.map_err(|full| refuse(full, "calls under way", &api.calls))?;
-        let body = api.bodies.take_many(&holder, body_units(api, request));
-        let body = body.map_err(|full| refuse(full, "KiB for request bodies", &api.bodies))?;
+        let client = Client::new(Some(&peer.0), address);
+        let refuse = |full: Full, places: &Places| Problem::unavailable(places.describe(full), Duration::from_secs(1));
+        let call = api.calls.take(&client);
+        let call = call.map_err(|full| refuse(full, &api.calls))?;
+        let body = api.bodies.take_many(&client, body_units(api, request));
+        let body = body.map_err(|full| refuse(full, &api.bodies))?;
         let reporter = Reporter {
             peer: peer.clone(),
             caller: Some(Arc::clone(caller)),
             address,
         };
         let extensions = request.extensions_mut();
-        extensions.insert(holder);
+        extensions.insert(client);
         extensions.insert(peer);
         extensions.insert(reporter);
         Ok(Self {

@@ -18,7 +18,8 @@
 //! recorded. `live_delegations` are those under which a request was allowed and reported since the last raise, and that
 //! have neither expired nor been revoked by an id; so many of each principal as `seen_delegations` says, the most recently
 //! seen first. `history_complete_from` is there only where older entries are missing, because the index of histories had to
-//! be made anew: the first of the log's numbers that it has. A principal of whom the log never heard is at epoch 0 with no history: a fact, and no error.
+//! be made anew: the first of the log's numbers that it has. A principal
+//! unknown to the log is at epoch 0 with no history, which is no error.
 
 use std::sync::Arc;
 

@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::Api;
 use super::problem::Problem;
+use crate::client_limits::Network;
 use crate::metrics::RateLimited;
 use crate::settings::RateSettings;
-use crate::shares::Network;
 
 /// The address that a connection came from; among the extensions of every request.
 #[derive(Debug, Clone, Copy)]

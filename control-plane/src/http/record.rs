@@ -13,7 +13,7 @@
 //! ```
 //!
 //! `seq` is the entry of the log up to which this is the state: the record's own entry, or the snapshot's. `subject` is
-//! absent for a principal who signs for himself. `under` has the ids of the tokens above the delegation, root first; without
+//! absent for a principal that signs for itself. `under` has the ids of the tokens above the delegation, root first; without
 //! it, the id counts wherever it occurs in a chain of the principal. Times are seconds since the Unix epoch.
 
 use credence_wire::v1;

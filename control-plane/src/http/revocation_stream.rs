@@ -26,29 +26,27 @@ use super::record::{RecordView, concerns};
 use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
 use super::standing::Standing;
 use crate::access::{Caller, Permission};
+use crate::client_limits::Client;
 use crate::metrics::{Counted, StreamEnd};
 use crate::revocation::log::RevocationLog;
 use crate::revocation::view::{self, FellBehind, ForeignPosition};
-use crate::shares::Holder;
 use crate::tls::Peer;
 
 /// Handles the request.
 pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
-    Extension(holder): Extension<Holder>,
+    Extension(client): Extension<Client>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let from = From::read(&headers, query.as_deref())?;
     let start = from.check(&api)?;
-    let place = api.stream_places.take(&holder).map_err(|full| {
-        Problem::unavailable(
-            full.describe("event streams", api.stream_places.bounds()),
-            RETRY_WHEN_FULL,
-        )
-    })?;
+    let place = api
+        .stream_places
+        .take(&client)
+        .map_err(|full| Problem::unavailable(api.stream_places.describe(full), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
@@ -189,7 +187,7 @@ impl From {
         match proof.map(|proof| log.resume_at_proof(seq, &proof)) {
             Some(Ok(view::Start::After(seq))) => Ok(Start::After(seq)),
             Some(Ok(view::Start::Snapshot)) => Ok(Start::Snapshot),
-            // An id of version 0.1.0 does not tell one history from another: whether it was this one's, nobody knows.
+            // An id of version 0.1.0 has no proof, so its history is unknown.
             None if seq <= log.head() => Ok(Start::Snapshot),
             None => Err(foreign(api, seq, "does not reach it")),
             Some(Err(ForeignPosition::Ahead { .. })) => Err(foreign(api, seq, "does not reach it")),
@@ -344,8 +342,8 @@ impl Following {
     }
 
     /// As in the filters' protocol, a position names its history: here by a proof alone, since the digest would let a client
-    /// that is bound to issuers try out what was revoked of others. None for a position that the log no longer knows, which
-    /// none is that a stream gets to.
+    /// that is bound to issuers try out what was revoked of others. None for a position that the log no longer knows; a running
+    /// stream never reaches such a position.
     fn event_id(&self, seq: u64) -> Option<String> {
         let proof = URL_SAFE_NO_PAD.encode(self.log.proof_of(seq)?);
         Some(format!("{}:{seq}:{proof}", self.log.log_id()))

@@ -9,10 +9,10 @@
 //! {"delegation": {"issuer": "https://id.example.com", "subject": "alice", "id": "leaf-7", "under": ["root-1"]}}
 //! ```
 //!
-//! `subject` is left out for a principal who signs for himself. `id` is a token's `jti`, `under` has those of the tokens above
-//! it, root first; without `under` the id is revoked wherever it occurs in a chain of the principal. `action` is `raise` (the default: what was granted so
-//! far is void), `disable` (and whatever will be granted) or `enable`. `reason`, up to 512 bytes, may stand beside any
-//! of them and goes into the history. The answer, 200, comes when the revocation is
+//! `subject` is left out for a principal that signs for itself. `id` is a token's `jti`, `under` has those of the tokens
+//! above it, root first; without `under` the id is revoked wherever it occurs in a chain of the principal. `action` is
+//! `raise` (the default: what was granted so far is void), `disable` (and everything granted later) or `enable`. `reason`,
+//! up to 512 bytes, may stand beside any of them and goes into the history. The answer, 200, comes when the revocation is
 //! durable and on its way to every connected filter: `{"log_id", "seq", "changed"}` and, for a principal, `"epoch"`.
 //! Repeating a revocation that is in force answers `"changed": false` (a `raise` always raises).
 

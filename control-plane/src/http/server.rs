@@ -69,7 +69,7 @@ pub(crate) async fn serve(
                         Ok::<_, Infallible>(answer)
                     }
                 });
-                // Whoever answers a request reads nothing meanwhile: it is looked for beside.
+                // While a request is being answered the connection is not read, so eviction is polled separately.
                 let mut evicted = stream.take_eviction();
                 let stream = Impatient::new(stream, limits.send_timeout);
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));

@@ -21,11 +21,11 @@ use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::revocations::Revoked;
 use super::{Api, Begun, json};
+use crate::client_limits::Client;
 use crate::revocation::log::unix_seconds;
 use crate::revocation::subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
-use crate::shares::Holder;
 use crate::text::shorten;
 
 /// Handles the request.
@@ -53,11 +53,11 @@ pub(crate) async fn state(
     check_signer(&api, &verified)?;
     let order = order(&verified)?;
     begun.note();
-    let holder = Holder::stranger(address.map(|address| address.0));
-    let _call = api.calls.take(&holder).map_err(|full| {
-        let detail = full.describe("calls under way", api.calls.bounds());
-        Problem::unavailable(detail, Duration::from_secs(1))
-    })?;
+    let client = Client::anonymous(address.map(|address| address.0));
+    let _call = api
+        .calls
+        .take(&client)
+        .map_err(|full| Problem::unavailable(api.calls.describe(full), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
     Ok(Json(Revoked::new(api.log.log_id(), receipt)))
 }

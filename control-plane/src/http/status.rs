@@ -257,14 +257,14 @@ impl Question {
         if asked.keys.is_empty() {
             return Err(missing(
                 "key",
-                "the thumbprints of the root's signing key and of every holder's; a revoked one can not be found \
+                "the thumbprints of the root's signing key and of every holder's; a revoked one cannot be found \
                  otherwise",
             ));
         }
         if asked.ids.is_empty() {
             return Err(missing(
                 "id",
-                "the jti of every token of the chain, root first; a revoked one can not be found otherwise",
+                "the jti of every token of the chain, root first; a revoked one cannot be found otherwise",
             ));
         }
         if asked.keys.len() > MAX_NAMES || asked.ids.len() > MAX_NAMES {

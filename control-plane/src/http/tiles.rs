@@ -31,8 +31,8 @@ use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::{Api, Begun};
 use crate::audit::publisher::Publisher;
+use crate::client_limits::Client;
 use crate::settings::TileAccess;
-use crate::shares::Holder;
 use crate::turns::Turn;
 
 /// The routes.
@@ -65,7 +65,7 @@ async fn key(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
 async fn tile(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    holder: Option<Extension<Holder>>,
+    client: Option<Extension<Client>>,
     address: Option<Extension<ClientAddress>>,
     Path(path): Path<String>,
 ) -> Result<Response, Problem> {
@@ -73,7 +73,7 @@ async fn tile(
         .parse()
         .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("{error}")))?;
     begun.note();
-    let _turn = turn(&api, holder, address).await;
+    let _turn = turn(&api, client, address).await;
     let publisher = Arc::clone(&api.publisher);
     let contents = blocking(move || read(&publisher, &tile)).await?;
     let sharing = match api.tiles {
@@ -89,7 +89,7 @@ async fn tile(
 async fn proof(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
-    holder: Option<Extension<Holder>>,
+    client: Option<Extension<Client>>,
     address: Option<Extension<ClientAddress>>,
     Path(index): Path<String>,
 ) -> Result<Response, Problem> {
@@ -100,7 +100,7 @@ async fn proof(
         )
     })?;
     begun.note();
-    let _turn = turn(&api, holder, address).await;
+    let _turn = turn(&api, client, address).await;
     let publisher = Arc::clone(&api.publisher);
     let proof = blocking(move || prove(&publisher, index)).await?;
     Ok(text(proof.to_string(), "no-cache"))
@@ -211,10 +211,10 @@ where
 }
 
 /// As many read the ledger's files at a time as may query it.
-async fn turn(api: &Api, holder: Option<Extension<Holder>>, address: Option<Extension<ClientAddress>>) -> Turn {
+async fn turn(api: &Api, client: Option<Extension<Client>>, address: Option<Extension<ClientAddress>>) -> Turn {
     let address = address.map(|Extension(ClientAddress(address))| address);
-    let holder = holder.map_or_else(|| Holder::new(None, address), |Extension(holder)| holder);
-    api.query_turns.take(&holder, 1).await
+    let client = client.map_or_else(|| Client::new(None, address), |Extension(client)| client);
+    api.query_turns.take(&client, 1).await
 }
 
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R, Problem> + Send + 'static) -> Result<R, Problem> {

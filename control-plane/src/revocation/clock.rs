@@ -54,8 +54,8 @@ pub(crate) struct Forgotten {
 /// in the log.
 ///
 /// A clock that is ahead has ids forgotten whose tokens still live, so a damaged file is refused. What an older version
-/// wrote has no checksum: it is believed if it is no further ahead than [`PLAUSIBLY_AHEAD`] of both the wall clock and
-/// the log.
+/// wrote has no checksum: it is believed if it is no further than [`PLAUSIBLY_AHEAD`] ahead of the later of the wall
+/// clock and the log's latest entry.
 pub(crate) fn read_clock(
     file: &ClockFile,
     wall: i64,
@@ -166,7 +166,8 @@ fn seconds(lifetime: u64) -> i64 {
 /// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime, in
 /// seconds.
 const CLOCK_ALLOWANCE: i64 = 300;
-/// How far a clock without a checksum may be ahead of the wall clock and of every entry, in seconds: as far as the clocks
+/// How far a clock without a checksum may be ahead of the later of the wall clock and the latest entry, in
+/// seconds: as far as the clocks
 /// of two machines may be apart on which an older version has run.
 const PLAUSIBLY_AHEAD: i64 = 3_600;
 /// What is forgotten is noted up to a minute before the clock is noted once more, in seconds.

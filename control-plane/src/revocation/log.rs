@@ -333,7 +333,7 @@ impl RevocationLog {
         self.shared.read().proof_of(seq)
     }
 
-    /// Whether a position that this log does not know was given out by it all the same.
+    /// Whether this log gave out a position that it no longer has.
     pub(crate) fn gave_out(&self, position: &v1::Position) -> bool {
         self.shared.read().gave_out(position)
     }
@@ -470,7 +470,7 @@ impl Drop for Ending {
     }
 }
 
-/// The writer can not go on: its own plan was refused, or its folder is lost.
+/// The writer cannot go on: its own plan was refused, or its folder is lost.
 #[derive(Debug)]
 struct Bewildered;
 

@@ -1,10 +1,9 @@
 //! The revocation log: ordered, durable, streamed to every enforcement point.
 //!
 //! [`subject`] parses what can be revoked, [`state`] says what an operation changes and [`table`] holds it, [`digest`]
-//! chains the history, [`trail`] knows its positions and [`position`] proves them, [`storage`] keeps it on disk, [`view`] and [`snapshot`] are what
-//! streams read, [`log`] is the one writer and [`head_keeper`] notes how far it
-//! was acknowledged, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer,
-//! [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
+//! chains the history, [`trail`] knows its positions and [`position`] proves them, [`storage`] keeps it on disk, [`view`]
+//! and [`snapshot`] are what streams read, [`log`] is the one writer and [`head_keeper`] notes how far it was
+//! acknowledged, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer, [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
 //! from ([`provenance`]), reading [`groups`]. [`restored`] is for backups, [`promise`]
 //! for planned stops. [`cache_keys`] is what the streams carry besides.
 

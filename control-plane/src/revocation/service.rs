@@ -18,10 +18,10 @@ use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
 use super::view::{FellBehind, ForeignPosition, Start};
 use crate::access::PeerName;
+use crate::client_limits::{Client, Places};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::metrics::{Counted, Metrics, Outcome, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
-use crate::shares::{Holder, Places};
 use crate::text::shorten;
 use crate::throttle::Throttle;
 
@@ -84,15 +84,15 @@ impl WatchService {
         }
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
-        let holder = Holder::new(name.as_deref(), peer.map(|peer| peer.ip()));
-        let place = self.options.places.take(&holder).map_err(|full| {
+        let client = Client::new(name.as_deref(), peer.map(|peer| peer.ip()));
+        let place = self.options.places.take(&client).map_err(|full| {
             self.metrics
                 .watch_ended
                 .get_or_create(&Outcome {
                     code: code_name(Code::ResourceExhausted),
                 })
                 .inc();
-            Status::resource_exhausted(full.describe("watch streams", self.options.places.bounds()))
+            Status::resource_exhausted(self.options.places.describe(full))
         })?;
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = WatchStream {
@@ -101,7 +101,7 @@ impl WatchService {
             rotations: self.cache_keys.rotations(),
             cache_keys: self.cache_keys.clone(),
             node: String::new(),
-            holder,
+            client,
             silence_timeout: self.options.silence_timeout,
             inherited: Arc::clone(&self.inherited),
             office: self.office.clone(),
@@ -147,7 +147,7 @@ struct WatchStream {
     /// What the client calls its node; empty before its hello.
     node: String,
     /// Who the client is, as far as it has shown that.
-    holder: Holder,
+    client: Client,
     silence_timeout: Duration,
     inherited: Arc<Inherited>,
     office: Office,
@@ -251,15 +251,15 @@ impl WatchStream {
     }
 
     /// A client that knows more of this log than it does itself may be the only witness of a backup that was put in its
-    /// place. It is one if it can prove that the position was given out by this log; what it only claims, anybody who may
-    /// watch can claim. Neither changes anything here: both are counted and written down.
+    /// place. It is one if it can prove that the position was given out by this log; what it only claims, every client
+    /// that may watch can claim. Neither changes anything here: both are counted and written down.
     fn refuse(&self, foreign: &ForeignPosition, applied: Option<&v1::Position>) -> Ended {
         if !matches!(foreign, ForeignPosition::TooOld { .. }) {
             let proven = applied.is_some_and(|applied| self.log.gave_out(applied));
             self.metrics.note_foreign_position(proven);
             if let Some(clients) = self.foreign.count(proven, Instant::now()) {
                 let node = shorten(self.node.clone());
-                let (credential, address) = (&self.holder.credential, self.holder.network);
+                let (credential, address) = (&self.client.credential, self.client.network);
                 if proven {
                     tracing::error!(
                         clients,

@@ -69,8 +69,8 @@ pub(crate) struct PrincipalName {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Thumbprint(String);
 
-/// A token's `jti` (1 to 256 bytes), scoped to its root's principal so that nobody can revoke another's, and to the tokens
-/// above it where they are named: a holder chooses the `jti` of the tokens below its own, and may choose one that a token
+/// A token's `jti` (1 to 256 bytes), scoped to its root's principal so that no principal can revoke another's, and to the
+/// tokens above it where they are named: a holder chooses the `jti` of the tokens below its own, and may choose one that a token
 /// elsewhere has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DelegationName {

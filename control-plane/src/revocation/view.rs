@@ -176,7 +176,7 @@ impl View {
         }
     }
 
-    /// Where a client goes on that can only show what [`proof_of`](Self::proof_of) said of its position.
+    /// Where a client resumes that presents only a position's [proof](Self::proof_of).
     pub(crate) fn start_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
         if seq > self.head() {
             return Err(ForeignPosition::Ahead {
@@ -197,7 +197,7 @@ impl View {
         Some(self.key.as_ref()?.prove(seq, self.trail.mark(seq)?))
     }
 
-    /// Whether a position that this log does not know was given out by it all the same.
+    /// Whether this log gave out a position that it no longer has.
     pub(crate) fn gave_out(&self, position: &v1::Position) -> bool {
         self.key.as_ref().is_some_and(|key| key.accepts(position))
     }

@@ -26,12 +26,12 @@ use super::user::{User, is_active, read_attributes};
 use super::value::{Members, Value};
 use super::{patch, schema};
 use crate::access::Caller;
+use crate::client_limits::Client;
 use crate::data_folder::random_hex;
 use crate::identity_settings::{ScimSettings, ScimSubject};
 use crate::metrics::{Metrics, ScimChange, ScimRealm};
 use crate::revocation::log::{RevocationLog, RevokeError};
 use crate::revocation::subject::{Operation, Order, PrincipalName, Requester, Source};
-use crate::shares::Holder;
 use crate::turns::Turns;
 
 /// Everything that SCIM's routes work on.
@@ -140,7 +140,7 @@ impl Provisioning {
 
     pub(crate) async fn search(&self, realm: &Realm, query: Query) -> Result<Found, ScimError> {
         // A realm's own searches wait for each other.
-        let _turn = self.searches.take(&Holder::new(Some(realm.name()), None), 1).await;
+        let _turn = self.searches.take(&Client::new(Some(realm.name()), None), 1).await;
         let name = realm.name().to_owned();
         let until = Instant::now() + self.search_timeout;
         self.reading(move |store| search(store, &name, &query, until))

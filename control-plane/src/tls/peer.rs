@@ -11,7 +11,7 @@ use super::metrics::{PortLabel, TlsMetrics};
 use super::port::TlsPort;
 use super::validity::not_after;
 use crate::access::PeerCertificate;
-use crate::connections::Proof;
+use crate::connections::Acceptance;
 use crate::revocation::log::unix_seconds;
 
 /// The other end of a connection.
@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     /// Absent if it was gone before it could be asked for.
     pub(crate) address: Option<SocketAddr>,
     presented: Option<Presented>,
-    proof: Option<Proof>,
+    acceptance: Option<Acceptance>,
 }
 
 /// A certificate that was verified when the connection began.
@@ -42,14 +42,14 @@ impl Peer {
         Self {
             address,
             presented: None,
-            proof: None,
+            acceptance: None,
         }
     }
 
     /// The same, at the other end of this connection.
-    pub(crate) fn over(self, proof: Proof) -> Self {
+    pub(crate) fn over(self, acceptance: Acceptance) -> Self {
         Self {
-            proof: Some(proof),
+            acceptance: Some(acceptance),
             ..self
         }
     }
@@ -59,8 +59,10 @@ impl Peer {
     ///
     /// # Errors
     /// The credential has its share of the connections; the text says what to do.
-    pub(crate) fn prove(&self, credential: Option<&str>) -> Result<(), String> {
-        self.proof.as_ref().map_or(Ok(()), |proof| proof.prove(credential))
+    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), String> {
+        self.acceptance
+            .as_ref()
+            .map_or(Ok(()), |acceptance| acceptance.accept(credential))
     }
 
     /// Somebody whose certificate, with the intermediate ones behind it, was verified. From now on it is watched
@@ -98,7 +100,7 @@ impl Peer {
         let peer = Self {
             address,
             presented: Some(presented),
-            proof: None,
+            acceptance: None,
         };
         (peer, Some(cut))
     }

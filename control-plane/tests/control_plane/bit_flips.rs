@@ -231,7 +231,7 @@ impl World {
                 continue;
             }
             let body = answer.json();
-            // The replayed event is about alice: were it taken, she would be raised again.
+            // The replayed event is about alice: were it taken, alice would be raised again.
             add(
                 &format!("{path}, in force"),
                 Answer::Is(json!([body["epoch"], body["disabled_by"], body["seq"]])),

@@ -17,7 +17,7 @@ use super::harness::{Place, Reporter, Server, TOKEN, Watcher, raise};
 
 /// The addresses that take all they can get.
 const GREEDY: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 3]];
-/// Where somebody else is.
+/// Where another client is.
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 4];
 /// Places of the limit under test.
 const PLACES: usize = 8;

@@ -140,7 +140,7 @@ async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
 }
 
 #[tokio::test]
-async fn after_a_restore_that_nobody_declared_a_follower_is_told_to_begin_anew() {
+async fn after_an_undeclared_restore_a_follower_is_told_to_begin_anew() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;

@@ -169,7 +169,7 @@ async fn a_stream_ends_when_its_credential_is_bound_to_other_issuers() {
             token.issuers = Some(vec![ISSUER.to_owned()]);
         }
     }
-    // Somebody has to be able to follow.
+    // One client has to be able to follow.
     settings.access.grpc = Some(GrpcAccess::Required);
     server.running.reload(settings).await.unwrap();
     assert_eq!(watcher.refusal().await.0, Code::PermissionDenied);

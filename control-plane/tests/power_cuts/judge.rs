@@ -24,7 +24,7 @@ pub(crate) struct Told {
     /// Checkpoints that were shown: size and root.
     checkpoints: BTreeMap<u64, String>,
     erased: Option<Erased>,
-    /// Whether somebody has asked for an erasure.
+    /// Whether an erasure was asked for.
     is_erasing: bool,
 }
 
@@ -139,7 +139,7 @@ async fn check_revocations(server: &Server, told: &Told) -> Result<(), String> {
         if let Some(Subject::Principal(state)) = &record.subject {
             let principal = state.principal.as_ref().unwrap();
             if principal.issuer != ISSUER {
-                return Err(format!("a principal that nobody revoked: {principal:?}"));
+                return Err(format!("a principal that was never revoked: {principal:?}"));
             }
             epochs.insert(principal.subject().to_owned(), state.epoch);
         }
@@ -161,7 +161,7 @@ async fn check_revocations(server: &Server, told: &Told) -> Result<(), String> {
         .count()
     {
         0 | 1 => Ok(()),
-        more => Err(format!("{more} principals that nobody was told about")),
+        more => Err(format!("{more} principals that no client was told about")),
     }
 }
 

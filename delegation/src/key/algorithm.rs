@@ -101,8 +101,8 @@ impl KeyType {
     }
 
     /// How many keys of this kind one signature is held against, where nothing says which of an issuer's keys made it:
-    /// anybody can send a token that no key has signed. In V8 a check takes some 105 µs with Ed25519, 285 µs with
-    /// secp256k1 and 590 µs with P-256 (`make bench BENCH=cost`); all of them together stay below 600 µs.
+    /// any caller can send a token that no key has signed. In V8 a check takes some 105 µs with Ed25519, 285 µs with
+    /// secp256k1 and 590 µs with P-256 (`make bench BENCH=cost`), so one token costs at most 600 µs of checks.
     #[must_use]
     pub const fn most_tried(self) -> usize {
         match self {

@@ -444,7 +444,7 @@ impl Trick {
     }
 }
 
-/// Headers that somebody reads: the identity, what the rules ask for, overrides, and what carries the delegation.
+/// Headers that the filter or a service reads: the identity, what the rules ask for, overrides, and what carries the delegation.
 const NAMES: &[&str] = &[
     "x-delegation-subject",
     "x-delegation-subject",

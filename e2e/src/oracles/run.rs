@@ -23,7 +23,7 @@ use crate::{Client, Failure, Http2, Reply, Request, Stack, StackOptions, waiting
 /// How long to go on, and with which requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// The same seed makes the same requests, whatever their order.
+    /// The same seed makes the same requests, in any order.
     pub seed: u64,
     /// Stop after so many.
     pub requests: u64,

@@ -4,7 +4,7 @@
 //! are by principal and by holder key, not by chain: some denials in a second say all there is to say, and the rest is
 //! counted. What one principal has used takes nothing from another's share.
 
-use crate::shares::{ShareKey, Sharers, Shares};
+use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
 
 /// Lets through so many denials in one second.
 #[derive(Debug)]
@@ -12,9 +12,9 @@ pub struct DenialCap {
     per_second: usize,
     second: i64,
     /// Denials of this second, by principal and by holder.
-    seen: Shares,
+    seen: UsageSketch,
     /// Bytes of chains that denials of this second have sent along, by principal.
-    chain_bytes: Shares,
+    chain_bytes: UsageSketch,
 }
 
 /// What is known of who was denied. Each kind has shares of its own: a client that has copied a chain cannot use up those
@@ -25,14 +25,14 @@ pub enum Denied {
     Proven,
     /// A client that has shown the chain.
     Unproven,
-    /// Anybody who shows a chain that is revoked.
+    /// A client that shows a chain that is revoked.
     Revoked,
 }
 
 /// Denials that a principal's holders may have recorded together: so many times what one of them may.
 pub const PRINCIPAL_FACTOR: usize = 4;
 
-/// Denials in a second on what one principal has granted and is revoked: by whom it was tried is known after these. They
+/// Recorded denials in a second on one principal's revoked delegations. Ten identify the caller; the rest are counted. They
 /// send no chains along.
 pub const MAX_REVOKED: usize = 10;
 
@@ -46,14 +46,14 @@ impl DenialCap {
         Self {
             per_second,
             second: 0,
-            seen: Shares::new(),
-            chain_bytes: Shares::new(),
+            seen: UsageSketch::new(),
+            chain_bytes: UsageSketch::new(),
         }
     }
 
     /// Whether a denial is recorded by itself.
     pub fn admits(&mut self, of: Sharers, denied: Denied, second: i64) -> bool {
-        self.is_now(second);
+        self.advance_to(second);
         let (principal, holder) = (of.principal.in_role(denied.role()), of.holder.in_role(denied.role()));
         let (of_holder, of_principal) = match denied {
             Denied::Proven | Denied::Unproven => (self.per_second, self.per_second.saturating_mul(PRINCIPAL_FACTOR)),
@@ -69,8 +69,8 @@ impl DenialCap {
     }
 
     /// Whether a denial that is recorded sends its chain of so many bytes along.
-    pub fn admits_chain(&mut self, principal: ShareKey, denied: Denied, bytes: usize, second: i64) -> bool {
-        self.is_now(second);
+    pub fn admits_chain(&mut self, principal: UserKey, denied: Denied, bytes: usize, second: i64) -> bool {
+        self.advance_to(second);
         let key = principal.in_role(denied.role());
         let is_admitted =
             denied != Denied::Revoked && self.chain_bytes.of(key).saturating_add(bytes) <= MAX_CHAIN_BYTES_DENIED;
@@ -80,7 +80,7 @@ impl DenialCap {
         is_admitted
     }
 
-    fn is_now(&mut self, second: i64) {
+    fn advance_to(&mut self, second: i64) {
         if self.second != second {
             self.second = second;
             self.seen.clear();
@@ -104,8 +104,8 @@ impl Denied {
 mod tests {
     use super::*;
 
-    fn user(number: u64) -> ShareKey {
-        ShareKey::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
+    fn user(number: u64) -> UserKey {
+        UserKey::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
     }
 
     fn of(principal: u64, holder: u64) -> Sharers {
@@ -147,11 +147,7 @@ mod tests {
     fn of_what_is_revoked_few_are_recorded_and_no_chain() {
         let mut cap = DenialCap::new(100);
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Revoked, 10), MAX_REVOKED);
-        assert_eq!(
-            admitted(&mut cap, of(1, 2), Denied::Revoked, 10),
-            0,
-            "whatever its holder"
-        );
+        assert_eq!(admitted(&mut cap, of(1, 2), Denied::Revoked, 10), 0, "by any holder");
         assert!(!cap.admits_chain(user(1), Denied::Revoked, 1, 10));
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 100, "what is not");
     }

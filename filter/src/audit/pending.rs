@@ -10,7 +10,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 
 use super::{Owner, Ring};
 use crate::clock::{Monotonic, UnixNanos};
-use crate::shares::ShareKey;
+use crate::usage_sketch::UserKey;
 
 /// Events that wait, by the stream of their request.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Pending<K> {
 #[derive(Debug)]
 struct Waiting {
     event: Vec<u8>,
-    share: Option<ShareKey>,
+    share: Option<UserKey>,
     since: Monotonic,
 }
 

@@ -9,7 +9,7 @@ use prost::encoding::encoded_len_varint;
 use super::counts::{Counts, Kind};
 use super::pages::Pages;
 use crate::clock::UnixNanos;
-use crate::shares::{ShareKey, Shares};
+use crate::usage_sketch::{UsageSketch, UserKey};
 
 /// A bounded queue of audit entries, oldest first.
 ///
@@ -34,7 +34,7 @@ pub struct Ring {
     /// What of these are chains.
     chains: Room,
     /// Bytes that each principal has of these.
-    owned_chains: Shares,
+    owned_chains: UsageSketch,
     /// What is kept for events that are yet to be completed.
     reserved: Room,
     counts: Counts,
@@ -69,7 +69,7 @@ pub struct Owner {
     /// Whether a signature stands behind it.
     pub standing: Standing,
     /// Who loses evidence if there is too much of it. `None` for what the filter writes by itself.
-    pub share: Option<ShareKey>,
+    pub share: Option<UserKey>,
 }
 
 /// Whether a signature stands behind an event.
@@ -106,14 +106,14 @@ pub struct Shed {
 struct Stored {
     /// Its length; with [`CHAIN`] set if it is a chain.
     marked: u32,
-    share: Option<ShareKey>,
+    share: Option<UserKey>,
 }
 
 /// The parts of the ring that principals have.
 #[derive(Debug, Default)]
 struct Owned {
-    entries: Shares,
-    bytes: Shares,
+    entries: UsageSketch,
+    bytes: UsageSketch,
 }
 
 /// A part of the ring.
@@ -201,7 +201,7 @@ impl Ring {
             stored,
             owned: Owned::default(),
             chains: Room::default(),
-            owned_chains: Shares::new(),
+            owned_chains: UsageSketch::new(),
             reserved: Room::default(),
             counts: Counts::default(),
             gap: None,
@@ -226,13 +226,13 @@ impl Ring {
     /// event that names it.
     ///
     /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
-    /// their room to them. In that quarter too no principal has more than is left free. Nor does one get in that the control plane refuses: it refuses the whole batch, and nothing
-    /// behind that would ever leave the ring.
+    /// their room to them. In that quarter too no principal has more than is left free. A chain that the control plane
+    /// would refuse is not added: it refuses the whole batch, and nothing behind that would ever leave the ring.
     pub fn push_chain(
         &mut self,
         chain: &[u8],
         presented_bytes: usize,
-        share: Option<ShareKey>,
+        share: Option<UserKey>,
         now: UnixNanos,
     ) -> Pushed {
         let length = framed(framed(chain.len()));
@@ -251,7 +251,7 @@ impl Ring {
     }
 
     /// Whether a principal's chain that was presented in so many bytes might be stored now; `false` is certain.
-    pub fn has_room_for_chain(&self, presented_bytes: usize, share: Option<ShareKey>) -> bool {
+    pub fn has_room_for_chain(&self, presented_bytes: usize, share: Option<UserKey>) -> bool {
         presented_bytes <= MAX_CHAIN_BYTES && self.fits_as_chain(presented_bytes, share)
     }
 
@@ -275,7 +275,7 @@ impl Ring {
         &mut self,
         event: &[u8],
         reserved_bytes: usize,
-        share: Option<ShareKey>,
+        share: Option<UserKey>,
         now: UnixNanos,
     ) -> Pushed {
         let reserved = framed(framed(reserved_bytes));
@@ -331,7 +331,7 @@ impl Ring {
 
     /// Whether an event of any permitted size, about a verified decision of this principal, would be stored now; of any
     /// principal that has nothing here yet if it is not known. Under `Overflow::Deny` a request without this is denied.
-    pub fn has_room_for_event(&self, share: Option<ShareKey>) -> bool {
+    pub fn has_room_for_event(&self, share: Option<UserKey>) -> bool {
         let with_gap = MAX_ENTRY_BYTES.saturating_add(MAX_GAP_BYTES);
         self.has_room(with_gap, 2, Standing::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
     }
@@ -399,7 +399,7 @@ impl Ring {
         self.bytes.drop_oldest(bytes)
     }
 
-    fn fits_as_chain(&self, bytes: usize, share: Option<ShareKey>) -> bool {
+    fn fits_as_chain(&self, bytes: usize, share: Option<UserKey>) -> bool {
         let (chains, of_chains) = (self.chains.plus(bytes), self.share(CHAINS_SHARE));
         // The event that names it comes next, and must not lose its room to it.
         let with_event = self.used().plus(bytes).plus(MAX_ENTRY_BYTES);
@@ -413,7 +413,7 @@ impl Ring {
     }
 
     /// Whether at least as much is left free behind an entry of so many bytes as its principal has already.
-    fn leaves_enough(&self, share: Option<ShareKey>, bytes: usize) -> bool {
+    fn leaves_enough(&self, share: Option<UserKey>, bytes: usize) -> bool {
         let Some(share) = share else { return true };
         let used = self.used().plus(bytes);
         self.owned.entries.of(share) <= self.limits.max_entries.saturating_sub(used.entries)
@@ -471,7 +471,7 @@ impl Ring {
             && self.append(tag, message, 0, owner.share)
     }
 
-    fn append(&mut self, tag: u8, message: &[u8], mark: u32, share: Option<ShareKey>) -> bool {
+    fn append(&mut self, tag: u8, message: &[u8], mark: u32, share: Option<UserKey>) -> bool {
         let entry_length = framed(message.len());
         let Ok(stored_length) = u32::try_from(framed(entry_length)) else {
             return false;
@@ -544,14 +544,14 @@ impl Stored {
 // === impl Owned ===
 
 impl Owned {
-    fn add(&mut self, share: Option<ShareKey>, bytes: usize) {
+    fn add(&mut self, share: Option<UserKey>, bytes: usize) {
         if let Some(share) = share {
             self.entries.add(share, 1);
             self.bytes.add(share, bytes);
         }
     }
 
-    fn remove(&mut self, share: Option<ShareKey>, bytes: usize) {
+    fn remove(&mut self, share: Option<UserKey>, bytes: usize) {
         if let Some(share) = share {
             self.entries.remove(share, 1);
             self.bytes.remove(share, bytes);
@@ -948,7 +948,7 @@ mod tests {
         assert_eq!(ring.push_chain(&chain(bytes), bytes, None, NOW), Pushed::Shed);
         assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
         assert_eq!(ring.shed().chains, 1);
-        assert!(!ring.has_room_for_chain(bytes, None), "nobody need try again");
+        assert!(!ring.has_room_for_chain(bytes, None), "no retry is needed");
     }
 
     #[test]
@@ -999,7 +999,7 @@ mod tests {
     fn owner(number: u64) -> Owner {
         Owner {
             standing: Standing::Verified,
-            share: Some(ShareKey::new(number << 1)),
+            share: Some(UserKey::new(number << 1)),
         }
     }
 
@@ -1046,7 +1046,7 @@ mod tests {
         }
         assert_eq!(ring.push(&event, owner(2), NOW), Pushed::Stored);
         ring.drop_oldest(usize::MAX);
-        assert_eq!(ring.owned.entries.of(ShareKey::new(2)), 0);
+        assert_eq!(ring.owned.entries.of(UserKey::new(2)), 0);
     }
 
     #[test]

@@ -149,7 +149,7 @@ fn query_member(path: &str, name: &str, problems: &mut Problems) -> Source {
 fn header_value(path: &str, name: &str, headers: &HeaderNames, problems: &mut Problems) -> Source {
     let path = format!("{path}.header");
     header_name(&path, name, problems);
-    if headers.have(name) {
+    if headers.matches(name) {
         problems.report(
             path,
             format!("`{name}` carries the delegation or its proof; write another name"),

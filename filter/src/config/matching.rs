@@ -156,7 +156,7 @@ fn header_conditions(
     for (index, (name, test)) in asked.iter().enumerate() {
         let path = format!("{path}.{name}");
         header_name(&path, name, problems);
-        if carriers.have(name) {
+        if carriers.matches(name) {
             problems.report(
                 &path,
                 format!("`{name}` carries the delegation or its proof; write another name"),

@@ -8,7 +8,7 @@ use crate::engine::World;
 use crate::host::calls::{self, INSERT_IF_ABSENT, Written};
 use crate::replay::{SharedStore, StoreFailure, Version};
 use crate::revocation::{CacheKeys, Freshness, Watch};
-use crate::shares::ShareKey;
+use crate::usage_sketch::UserKey;
 
 /// The world as it is when a request arrives.
 pub(super) struct RequestWorld<'a> {
@@ -53,7 +53,7 @@ impl World for RequestWorld<'_> {
         calls::property(&["xds", "cluster_name"]).ok()?
     }
 
-    fn can_record(&self, principal: Option<ShareKey>) -> bool {
+    fn can_record(&self, principal: Option<UserKey>) -> bool {
         self.must_record_in
             .is_none_or(|ring| ring.has_room_for_event(principal))
     }

@@ -55,7 +55,7 @@ fn without_shares_the_others_are_pushed_out() {
 
 /// The control: a principal that needs the space alone has half of it, and everybody is recorded until then.
 #[test]
-fn while_there_is_space_nobody_is_counted() {
+fn while_there_is_space_no_principal_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = shared(folder.path(), 25);
     for round in 0..ROUNDS / 8 {

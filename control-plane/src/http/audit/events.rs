@@ -18,21 +18,21 @@ use super::super::{Api, Begun};
 use super::conditions::{Asked, bad_request, whole};
 use super::view::RecordView;
 use crate::access::Caller;
-use crate::shares::Holder;
+use crate::client_limits::Client;
 
 /// Answers a question.
 pub(crate) async fn events(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
-    Extension(holder): Extension<Holder>,
+    Extension(client): Extension<Client>,
     RawQuery(text): RawQuery,
 ) -> Result<Json<PageBody>, Problem> {
     let asked = Asked::read(text.as_deref())?;
     asked.check_scope(&caller)?;
     let query = question(asked, &caller)?;
     begun.note();
-    let page = reading(&api, &holder, move |reader| {
+    let page = reading(&api, &client, move |reader| {
         // Counted from here: to have waited for others' questions is no reason for an empty page.
         let deadline = Some(Instant::now() + LONGEST_LOOK);
         query::read(reader, &Query { deadline, ..query })
@@ -49,7 +49,7 @@ pub(crate) async fn event(
     State(api): State<Arc<Api>>,
     Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
-    Extension(holder): Extension<Holder>,
+    Extension(client): Extension<Client>,
     Path(index): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Result<Json<RecordView>, Problem> {
@@ -61,7 +61,7 @@ pub(crate) async fn event(
     }
     begun.note();
     let issuers = caller.issuers().map(<[String]>::to_vec);
-    let record = reading(&api, &holder, move |reader| {
+    let record = reading(&api, &client, move |reader| {
         let mut records = Evidence::records(reader, index, index.saturating_add(1))?;
         records.retain(|record| {
             // A chain is asked for if its index is.
@@ -99,7 +99,7 @@ pub(crate) struct PageBody {
 /// Reads the ledger where it may block, when it is the client's turn.
 pub(super) async fn reading<T: Send + 'static>(
     api: &Api,
-    holder: &Holder,
+    client: &Client,
     read: impl FnOnce(&LedgerReader) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, Problem> {
     check_readable(api)?;
@@ -110,7 +110,7 @@ pub(super) async fn reading<T: Send + 'static>(
             format!("the ledger can not be read: {error}"),
         )
     };
-    let _turn = api.query_turns.take(holder, 1).await;
+    let _turn = api.query_turns.take(client, 1).await;
     let reader = api.reader.clone();
     let answer = tokio::task::spawn_blocking(move || read(&reader)).await;
     let unreadable = i64::try_from(api.reader.unreadable()).unwrap_or(i64::MAX);

@@ -26,15 +26,15 @@ use super::conditions::{Asked, bad_request, whole};
 use super::events::{check_readable, reading};
 use super::view::RecordView;
 use crate::access::{Caller, Permission};
+use crate::client_limits::Client;
 use crate::metrics::{Counted, StreamEnd};
-use crate::shares::Holder;
 use crate::tls::Peer;
 
 /// Handles the request.
 pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
-    Extension(holder): Extension<Holder>,
+    Extension(client): Extension<Client>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(text): RawQuery,
@@ -45,12 +45,10 @@ pub(crate) async fn follow(
     // Asked first: what is recorded in between is shown.
     let growth = api.ledger_growth.clone();
     let next = first_of(&headers, asked.rest, api.reader.size())?;
-    let place = api.audit_stream_places.take(&holder).map_err(|full| {
-        Problem::unavailable(
-            full.describe("streams of evidence", api.audit_stream_places.bounds()),
-            RETRY_WHEN_FULL,
-        )
-    })?;
+    let place = api
+        .audit_stream_places
+        .take(&client)
+        .map_err(|full| Problem::unavailable(api.audit_stream_places.describe(full), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
@@ -60,7 +58,7 @@ pub(crate) async fn follow(
             ..Query::default()
         }),
         api: Arc::clone(&api),
-        holder,
+        client,
         growth,
         next,
         events,
@@ -107,7 +105,7 @@ fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Resu
 /// One client's stream.
 struct Following {
     api: Arc<Api>,
-    holder: Holder,
+    client: Client,
     query: Arc<Query>,
     /// Changes whenever the ledger has grown.
     growth: watch::Receiver<u64>,
@@ -169,7 +167,7 @@ impl Following {
     async fn look_at_some(&mut self, held: u64) -> Result<(), Ended> {
         let (from, until) = (self.next, held.min(self.next.saturating_add(RECORDS_AT_A_TIME)));
         let query = Arc::clone(&self.query);
-        let records = reading(&self.api, &self.holder, move |reader| {
+        let records = reading(&self.api, &self.client, move |reader| {
             let mut records: Vec<LedgerRecord> = Evidence::records(reader, from, until)?;
             records.retain(|record| query::admits(&query, record));
             Ok(records)

@@ -306,7 +306,7 @@ mod tests {
         let mut shares = shares();
         shares.add(1, 2_500);
         shares.add(2, 2_400);
-        // Nobody else needs the space yet.
+        // No other principal needs the space yet.
         assert!(!shares.counts(1, 1_000, 4_999, 0));
         assert!(shares.counts(1, 100, 5_000, 0));
         assert!(!shares.counts(2, 100, 5_000, 0));

@@ -12,28 +12,28 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 /// Amounts by user.
 #[derive(Debug)]
-pub struct Shares {
+pub struct UsageSketch {
     /// The rows, one after the other.
     counters: Vec<u32>,
 }
 
 /// One user: a principal, a holder or a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShareKey(NonZeroU32);
+pub struct UserKey(NonZeroU32);
 
 /// The users that a delegation stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sharers {
     /// The principal.
-    pub principal: ShareKey,
+    pub principal: UserKey,
     /// The principal and the leaf's holder key.
-    pub holder: ShareKey,
+    pub holder: UserKey,
 }
 
-// === impl Shares ===
+// === impl UsageSketch ===
 
-impl Shares {
-    /// Nobody has anything.
+impl UsageSketch {
+    /// All counters are zero.
     pub fn new() -> Self {
         Self {
             counters: vec![0; SLOTS.saturating_mul(2)],
@@ -41,27 +41,27 @@ impl Shares {
     }
 
     /// How much a user has, at most.
-    pub fn of(&self, user: ShareKey) -> usize {
+    pub fn of(&self, user: UserKey) -> usize {
         let amounts = user.slots().map(|slot| self.counters.get(slot).copied().unwrap_or(0));
         amounts.into_iter().min().map_or(0, |amount| amount as usize)
     }
 
     /// The user has so much more.
-    pub fn add(&mut self, user: ShareKey, amount: usize) {
+    pub fn add(&mut self, user: UserKey, amount: usize) {
         self.change(user, amount, u32::saturating_add);
     }
 
     /// The user has so much less. It must have been added before.
-    pub fn remove(&mut self, user: ShareKey, amount: usize) {
+    pub fn remove(&mut self, user: UserKey, amount: usize) {
         self.change(user, amount, u32::saturating_sub);
     }
 
-    /// Nobody has anything any more.
+    /// Sets all counters to zero.
     pub fn clear(&mut self) {
         self.counters.fill(0);
     }
 
-    fn change(&mut self, user: ShareKey, amount: usize, change: impl Fn(u32, u32) -> u32) {
+    fn change(&mut self, user: UserKey, amount: usize, change: impl Fn(u32, u32) -> u32) {
         let amount = u32::try_from(amount).unwrap_or(u32::MAX);
         for slot in user.slots() {
             if let Some(counter) = self.counters.get_mut(slot) {
@@ -71,15 +71,15 @@ impl Shares {
     }
 }
 
-impl Default for Shares {
+impl Default for UsageSketch {
     fn default() -> Self {
         Self::new()
     }
 }
 
-// === impl ShareKey ===
+// === impl UserKey ===
 
-impl ShareKey {
+impl UserKey {
     /// The user with this hash, which must be uniform and keyed with a secret of this VM.
     pub fn new(hash: u64) -> Self {
         // The lowest bit only keeps it from being zero.
@@ -113,11 +113,11 @@ impl Sharers {
             hasher.write_u8(1);
             hasher.write(subject.as_bytes());
         }
-        let principal = ShareKey::new(hasher.finish128().h1);
+        let principal = UserKey::new(hasher.finish128().h1);
         hasher.write(holder.as_bytes());
         Self {
             principal,
-            holder: ShareKey::new(hasher.finish128().h1),
+            holder: UserKey::new(hasher.finish128().h1),
         }
     }
 }
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn each_user_has_what_it_was_given() {
-        let mut shares = Shares::new();
-        let [one, other] = [11, 5 << 11].map(ShareKey::new);
+        let mut shares = UsageSketch::new();
+        let [one, other] = [11, 5 << 11].map(UserKey::new);
         shares.add(one, 5);
         shares.add(other, 2);
         shares.add(one, 1);
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn a_thousand_users_seldom_seem_to_have_what_others_have() {
-        let mut shares = Shares::new();
-        let users: Vec<ShareKey> = (0..1_000_u64)
-            .map(|user| ShareKey::new(user.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20))
+        let mut shares = UsageSketch::new();
+        let users: Vec<UserKey> = (0..1_000_u64)
+            .map(|user| UserKey::new(user.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20))
             .collect();
         users.iter().for_each(|user| shares.add(*user, 1));
         assert!(users.iter().all(|user| shares.of(*user) >= 1));

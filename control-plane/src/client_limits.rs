@@ -62,9 +62,9 @@ struct Held {
     by_network: HashMap<Network, usize>,
 }
 
-/// Who holds a place.
+/// Who holds a place: by credential and address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Holder {
+pub(crate) struct Client {
     /// Absent where no credential is asked for.
     pub(crate) credential: Option<String>,
     /// Absent where it is not known.
@@ -75,7 +75,7 @@ pub(crate) struct Holder {
 #[derive(Debug)]
 pub(crate) struct Place {
     pool: Places,
-    holder: Holder,
+    client: Client,
     places: usize,
 }
 
@@ -86,6 +86,8 @@ pub(crate) enum Full {
     All,
     /// The credential holds its share.
     Credential,
+    /// The callers without a credential hold one credential's share.
+    Anonymous,
     /// The address holds its share.
     Address,
 }
@@ -124,13 +126,17 @@ impl Bounds {
     };
 
     pub(crate) fn new(all: usize, settings: &RateSettings) -> Self {
-        let share = |percent: u8| (all * usize::from(percent) / 100).max(1);
         Self {
             all,
-            credential: share(settings.credential_share_percent),
-            address: share(settings.address_share_percent),
+            credential: share_of(all, settings.credential_share_percent),
+            address: share_of(all, settings.address_share_percent),
         }
     }
+}
+
+/// This percentage of a limit, and at least one.
+pub(crate) fn share_of(all: usize, percent: u8) -> usize {
+    (all.saturating_mul(usize::from(percent)) / 100).max(1)
 }
 
 // === impl Places ===
@@ -151,37 +157,42 @@ impl Places {
         self.0.bounds
     }
 
+    /// Why there is no place, and what can be done.
+    pub(crate) fn describe(&self, full: Full) -> String {
+        full.describe(self.0.limit, self.0.bounds)
+    }
+
     /// A place.
-    pub(crate) fn take(&self, holder: &Holder) -> Result<Place, Full> {
-        self.take_many(holder, 1)
+    pub(crate) fn take(&self, client: &Client) -> Result<Place, Full> {
+        self.take_many(client, 1)
     }
 
     /// So many places. What is larger than a share takes all of the share.
-    pub(crate) fn take_many(&self, holder: &Holder, places: usize) -> Result<Place, Full> {
+    pub(crate) fn take_many(&self, client: &Client, places: usize) -> Result<Place, Full> {
         let bounds = self.0.bounds;
         let places = places.min(bounds.credential).min(bounds.address);
-        let taken = self.lock().take(holder, places, bounds);
+        let taken = self.lock().take(client, places, bounds);
         match taken {
-            Ok(()) => Ok(self.place(holder, places)),
+            Ok(()) => Ok(self.place(client, places)),
             Err(full) => {
-                self.0.metrics.refuse(self.0.limit, full, holder, &self.0.refusals);
+                self.0.metrics.refuse(self.0.limit, full, client, &self.0.refusals);
                 Err(full)
             }
         }
     }
 
     /// A place beyond every share, for what the control plane knows from an earlier run.
-    pub(crate) fn take_regardless(&self, holder: &Holder) -> Place {
+    pub(crate) fn take_beyond_limits(&self, client: &Client) -> Place {
         // Nothing is refused under these bounds.
-        let _ = self.lock().take(holder, 1, Bounds::NONE);
-        self.place(holder, 1)
+        let _ = self.lock().take(client, 1, Bounds::NONE);
+        self.place(client, 1)
     }
 
-    fn place(&self, holder: &Holder, places: usize) -> Place {
+    fn place(&self, client: &Client, places: usize) -> Place {
         self.0.metrics.change(self.0.limit, count(places));
         Place {
             pool: self.clone(),
-            holder: holder.clone(),
+            client: client.clone(),
             places,
         }
     }
@@ -196,22 +207,22 @@ impl Places {
 
 impl Place {
     /// Has a place that counts against no client's share count against this one's, beyond it too.
-    pub(crate) fn attribute_to(&mut self, holder: &Holder) {
-        if self.holder != Holder::default() {
+    pub(crate) fn attribute_to(&mut self, client: &Client) {
+        if self.client != Client::default() {
             return;
         }
         let mut held = self.pool.lock();
-        held.give_back(&self.holder, self.places);
+        held.give_back(&self.client, self.places);
         // Nothing is refused under these bounds.
-        let _ = held.take(holder, self.places, Bounds::NONE);
+        let _ = held.take(client, self.places, Bounds::NONE);
         drop(held);
-        self.holder.clone_from(holder);
+        self.client.clone_from(client);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.pool.lock().give_back(&self.holder, self.places);
+        self.pool.lock().give_back(&self.client, self.places);
         self.pool.0.metrics.change(self.pool.0.limit, -count(self.places));
     }
 }
@@ -219,49 +230,53 @@ impl Drop for Place {
 // === impl Held ===
 
 impl Held {
-    fn take(&mut self, holder: &Holder, places: usize, bounds: Bounds) -> Result<(), Full> {
+    fn take(&mut self, client: &Client, places: usize, bounds: Bounds) -> Result<(), Full> {
         let fits = |held: usize, bound: usize| held.saturating_add(places) <= bound;
         let held = |count: Option<&usize>| count.copied().unwrap_or_default();
-        if let Some(network) = &holder.network
+        if let Some(network) = &client.network
             && !fits(held(self.by_network.get(network)), bounds.address)
         {
             return Err(Full::Address);
         }
-        if let Some(credential) = &holder.credential
+        if let Some(credential) = &client.credential
             && !fits(held(self.by_credential.get(credential)), bounds.credential)
         {
-            return Err(Full::Credential);
+            return Err(if credential == ANONYMOUS {
+                Full::Anonymous
+            } else {
+                Full::Credential
+            });
         }
         if !fits(self.all, bounds.all) {
             return Err(Full::All);
         }
         self.all += places;
-        if let Some(network) = holder.network {
+        if let Some(network) = client.network {
             *self.by_network.entry(network).or_default() += places;
         }
-        if let Some(credential) = &holder.credential {
+        if let Some(credential) = &client.credential {
             *self.by_credential.entry(credential.clone()).or_default() += places;
         }
         Ok(())
     }
 
-    fn give_back(&mut self, holder: &Holder, places: usize) {
+    fn give_back(&mut self, client: &Client, places: usize) {
         self.all -= places;
-        if let Some(network) = &holder.network {
+        if let Some(network) = &client.network {
             give_back(&mut self.by_network, network, places);
         }
-        if let Some(credential) = &holder.credential {
+        if let Some(credential) = &client.credential {
             give_back(&mut self.by_credential, credential, places);
         }
     }
 }
 
-/// Who holds nothing takes no memory.
-fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, holder: &K, places: usize) {
-    if let Some(count) = held.get_mut(holder) {
+/// A client without places takes no memory.
+pub(crate) fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, places: usize) {
+    if let Some(count) = held.get_mut(client) {
         *count -= places;
         if *count == 0 {
-            held.remove(holder);
+            held.remove(client);
         }
     }
 }
@@ -282,11 +297,32 @@ impl SharedLimit {
             Self::Calls => "calls",
         }
     }
+
+    /// What there is a limited number of.
+    fn noun(self) -> &'static str {
+        match self {
+            Self::WatchStreams => "watch streams",
+            Self::AuditSources => "audit sources",
+            Self::EventStreams => "event streams",
+            Self::EvidenceStreams => "streams of evidence",
+            Self::HttpConnections | Self::GrpcConnections | Self::ProbeConnections => "connections",
+            Self::RequestBodies => "KiB for request bodies",
+            Self::Calls => "calls under way",
+        }
+    }
+
+    /// How a client gets room again.
+    fn cure(self) -> &'static str {
+        match self {
+            Self::RequestBodies | Self::Calls => "wait for some to end",
+            _ => "close some",
+        }
+    }
 }
 
-// === impl Holder ===
+// === impl Client ===
 
-impl Holder {
+impl Client {
     pub(crate) fn new(credential: Option<&str>, address: Option<IpAddr>) -> Self {
         Self {
             credential: credential.map(str::to_owned),
@@ -294,11 +330,10 @@ impl Holder {
         }
     }
 
-    /// One without a credential, where most have one: all strangers together have one credential's share, so that there is
+    /// One without a credential, where most have one: all of these together have one credential's share, so that there is
     /// room for the others.
-    pub(crate) fn stranger(address: Option<IpAddr>) -> Self {
-        // No credential has this name.
-        Self::new(Some(""), address)
+    pub(crate) fn anonymous(address: Option<IpAddr>) -> Self {
+        Self::new(Some(ANONYMOUS), address)
     }
 }
 
@@ -308,25 +343,31 @@ impl Full {
     fn name(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Credential => "credential",
+            Self::Credential | Self::Anonymous => "credential",
             Self::Address => "address",
         }
     }
 
     /// Whose share is used up, and what can be done.
-    pub(crate) fn describe(self, what: &str, bounds: Bounds) -> String {
+    pub(crate) fn describe(self, limit: SharedLimit, bounds: Bounds) -> String {
+        let (what, cure) = (limit.noun(), limit.cure());
         match self {
             Self::All => format!(
                 "all {} {what} of this control plane are in use; try again later",
                 bounds.all
             ),
             Self::Credential => format!(
-                "this credential holds its share of the {what}, {} of {}; close some, or raise \
+                "this credential holds its share of the {what}, {} of {}; {cure}, or raise \
                  limits.credential_share_percent",
                 bounds.credential, bounds.all
             ),
+            Self::Anonymous => format!(
+                "callers without a credential together hold one credential's share of the {what}, {} of {}; {cure}, or \
+                 raise limits.credential_share_percent",
+                bounds.credential, bounds.all
+            ),
             Self::Address => format!(
-                "this address holds its share of the {what}, {} of {}; close some, or raise limits.address_share_percent",
+                "this address holds its share of the {what}, {} of {}; {cure}, or raise limits.address_share_percent",
                 bounds.address, bounds.all
             ),
         }
@@ -380,15 +421,15 @@ impl ShareMetrics {
     }
 
     /// Counts a refusal, and names the client in the log, at most once a second.
-    pub(crate) fn refuse(&self, limit: SharedLimit, full: Full, holder: &Holder, throttle: &Throttle) {
+    pub(crate) fn refuse(&self, limit: SharedLimit, full: Full, client: &Client, throttle: &Throttle) {
         self.refused.get_or_create(&refusal(limit, full)).inc();
         if let Some(refused) = throttle.count(Instant::now()) {
             tracing::warn!(
                 limit = limit.name(),
                 by = full.name(),
                 refused,
-                last_credential = holder.credential,
-                last_address = ?holder.network.map(|network| network.0),
+                last_credential = client.credential,
+                last_address = ?client.network.map(|network| network.0),
                 "a client was refused because a share of what clients share is used up; find out what it is doing, or \
                  raise the share (limits.credential_share_percent, limits.address_share_percent)"
             );
@@ -407,6 +448,9 @@ fn count(places: usize) -> i64 {
     i64::try_from(places).unwrap_or(i64::MAX)
 }
 
+/// Stands for all callers without a credential: no credential has this name.
+const ANONYMOUS: &str = "";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,32 +461,48 @@ mod tests {
         Places::new(SharedLimit::Calls, bounds, &ShareMetrics::default())
     }
 
-    fn holder(credential: &str, address: &str) -> Holder {
-        Holder::new(Some(credential), Some(address.parse().unwrap()))
+    fn client(credential: &str, address: &str) -> Client {
+        Client::new(Some(credential), Some(address.parse().unwrap()))
     }
 
     #[test]
     fn a_client_holds_its_share_and_gets_back_what_it_gives_up() {
         let places = places();
-        let first = places.take(&holder("a", "192.0.2.1")).unwrap();
-        let _second = places.take(&holder("a", "192.0.2.1")).unwrap();
+        let first = places.take(&client("a", "192.0.2.1")).unwrap();
+        let _second = places.take(&client("a", "192.0.2.1")).unwrap();
         assert_eq!(
-            places.take(&holder("a", "::ffff:192.0.2.1")).unwrap_err(),
+            places.take(&client("a", "::ffff:192.0.2.1")).unwrap_err(),
             Full::Address
         );
-        let _other = places.take(&holder("a", "192.0.2.2")).unwrap();
+        let _other = places.take(&client("a", "192.0.2.2")).unwrap();
         drop(first);
-        places.take(&holder("a", "192.0.2.1")).unwrap();
+        places.take(&client("a", "192.0.2.1")).unwrap();
     }
 
     #[test]
     fn one_credential_has_its_share_however_many_addresses_it_comes_from() {
         let places = places();
         let held: Vec<_> = (1..=9)
-            .filter_map(|last| places.take(&holder("a", &format!("192.0.2.{last}"))).ok())
+            .filter_map(|last| places.take(&client("a", &format!("192.0.2.{last}"))).ok())
             .collect();
         assert_eq!(held.len(), 4);
-        places.take(&holder("b", "192.0.2.1")).unwrap();
+        places.take(&client("b", "192.0.2.1")).unwrap();
+    }
+
+    #[test]
+    fn callers_without_a_credential_are_told_whose_share_they_hold() {
+        let places = places();
+        let held: Vec<_> = (1..=4)
+            .map(|last| places.take(&Client::anonymous(Some([192, 0, 2, last].into()))).unwrap())
+            .collect();
+        let full = places
+            .take(&Client::anonymous(Some([192, 0, 2, 9].into())))
+            .unwrap_err();
+        let text = places.describe(full);
+        assert!(text.starts_with("callers without a credential together hold"), "{text}");
+        assert!(text.contains("wait for some to end"), "{text}");
+        assert_eq!(held.len(), 4);
+        let _other = places.take(&client("b", "192.0.2.9")).unwrap();
     }
 
     #[test]
@@ -454,17 +514,17 @@ mod tests {
     #[test]
     fn what_is_larger_than_a_share_takes_all_of_the_share() {
         let places = places();
-        let large = places.take_many(&holder("a", "192.0.2.1"), 100).unwrap();
-        assert_eq!(places.take(&holder("a", "192.0.2.1")).unwrap_err(), Full::Address);
+        let large = places.take_many(&client("a", "192.0.2.1"), 100).unwrap();
+        assert_eq!(places.take(&client("a", "192.0.2.1")).unwrap_err(), Full::Address);
         drop(large);
         assert_eq!(places.lock().all, 0);
     }
 
     #[test]
-    fn what_nobody_was_known_to_hold_counts_once_its_holder_is_known() {
+    fn an_unattributed_place_counts_once_its_client_is_known() {
         let places = places();
-        let (a, b) = (holder("a", "192.0.2.1"), holder("b", "192.0.2.2"));
-        let mut awaited: Vec<_> = (0..3).map(|_| places.take_regardless(&Holder::default())).collect();
+        let (a, b) = (client("a", "192.0.2.1"), client("b", "192.0.2.2"));
+        let mut awaited: Vec<_> = (0..3).map(|_| places.take_beyond_limits(&Client::default())).collect();
         for place in &mut awaited {
             place.attribute_to(&a);
             // It stays whose it is.
@@ -480,7 +540,7 @@ mod tests {
     #[test]
     fn who_holds_nothing_takes_no_memory() {
         let places = places();
-        drop(places.take(&holder("a", "192.0.2.1")).unwrap());
+        drop(places.take(&client("a", "192.0.2.1")).unwrap());
         let held = places.lock();
         assert!(held.by_network.is_empty() && held.by_credential.is_empty());
     }
