@@ -414,7 +414,7 @@ fn chains_of_one_principal_leave_places_for_anothers() {
         one.write_waiting(AT, store, &keys(1, None));
     }
     one.share(&chain, principal(1));
-    assert_eq!(one.waiting.len(), 1, "places that are free again are anybody's");
+    assert_eq!(one.waiting.len(), 1, "places that are free again are shared anew");
 }
 
 #[test]
