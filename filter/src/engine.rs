@@ -879,6 +879,7 @@ impl<'r> Attempt<'_, 'r> {
         self.findings.verified = self.findings.lookup != Some(Lookup::Shared);
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
+            self.memories.refused.remember_for_good(key, Reason::DelegationTooLarge);
             return Err(Reason::DelegationTooLarge.into());
         }
         // A revoked chain takes no cache place, here or among what the workers share.

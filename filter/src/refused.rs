@@ -65,6 +65,16 @@ impl RefusedChains {
         self.put(key, refusal);
     }
 
+    /// Remembers a verified chain that is refused at any time and revision.
+    pub fn remember_for_good(&mut self, key: CacheKey, reason: decision::Reason) {
+        let refusal = Refusal {
+            reason,
+            step: None,
+            revision: None,
+        };
+        self.put(key, refusal);
+    }
+
     /// Remembers a verified chain that is revoked at this revision.
     pub fn remember_revoked(&mut self, key: CacheKey, reason: decision::Reason, revision: u64) {
         let refusal = Refusal {
