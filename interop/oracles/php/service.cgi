@@ -9,9 +9,18 @@ sub decoded {
     return $text;
 }
 
+sub escaped {
+    my ($character) = @_;
+    return sprintf('\\u%04x', $character) if $character < 0x10000;
+    $character -= 0x10000;
+    return sprintf('\\u%04x\\u%04x', 0xd800 + ($character >> 10), 0xdc00 + ($character & 0x3ff));
+}
+
 sub quoted {
     my ($text) = @_;
-    $text =~ s/([^ !#-\[\]-~])/sprintf('\\u%04x', ord($1))/ge;
+    # CGI hands over bytes; those that are UTF-8 are text.
+    utf8::decode($text);
+    $text =~ s/([^ !#-\[\]-~])/escaped(ord($1))/ge;
     return "\"$text\"";
 }
 
