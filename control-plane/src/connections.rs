@@ -327,6 +327,17 @@ mod tests {
         evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
+    /// Others wait behind it to be accepted.
+    #[tokio::test]
+    async fn a_newcomer_waits_no_longer_than_a_moment_for_its_own_address_to_make_room() {
+        let connections = connections();
+        let mut held = [open(&connections, 1).await, open(&connections, 1).await];
+        let refused = tokio::time::timeout(Duration::from_secs(5), connections.admit(network(1)));
+        assert!(refused.await.unwrap().is_none());
+        let told_to_end = held.iter_mut().map(|(_, evicted)| is_evicted(evicted));
+        assert_eq!(told_to_end.collect::<Vec<_>>(), [true, false]);
+    }
+
     #[tokio::test]
     async fn the_oldest_unaccepted_connection_of_the_greediest_address_makes_room() {
         let connections = connections();
