@@ -13,20 +13,21 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-use credence_delegation::VerifiedChain;
+use credence_delegation::{UnixTime, VerifiedChain};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::engine::Agent;
 use crate::grant::Grant;
-use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
+use crate::usage_sketch::{Sharers, UsageSketch};
 
 /// A bounded cache of verified chains.
 ///
 /// The key is SipHash-2-4 with 128 bits under a secret of this VM: whoever could find two headers with one key, or two
 /// beginnings, could present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
 ///
-/// Eviction is second-chance: a chain used since the hand last passed stays. A hit writes one flag. A principal that has an
-/// eighth of a full cache evicts its own chains only: its holders can derive ever new leaves, and cost others no hit.
+/// Eviction is second-chance: a chain used since the hand last passed stays. A principal that has an eighth of a full cache
+/// evicts its own chains, and others' only once they lie idle: its holders can derive ever new leaves, and cost nobody who
+/// is there a hit.
 #[derive(Debug)]
 pub struct ChainCache {
     secret: [u8; 16],
@@ -65,6 +66,8 @@ pub struct CachedChain {
     pub reported: Cell<Reported>,
     /// Whether it was used since the cache's hand last passed.
     used: Cell<bool>,
+    /// When it was used last.
+    used_at: Cell<UnixTime>,
     /// What it was granted last. Most chains are used under one rule, by one agent.
     granted: RefCell<Option<Rc<Grant>>>,
 }
@@ -81,7 +84,7 @@ pub enum Reported {
 }
 
 impl CachedChain {
-    fn new(secret: &[u8; 16], chain: VerifiedChain) -> Self {
+    fn new(secret: &[u8; 16], chain: VerifiedChain, now: UnixTime) -> Self {
         Self {
             digest: chain.digest(),
             sharers: Sharers::new(secret, chain.principal(), &chain.leaf().holder().thumbprint()),
@@ -89,18 +92,25 @@ impl CachedChain {
             unrevoked_at: Cell::new(None),
             reported: Cell::new(Reported::Not),
             used: Cell::new(false),
+            used_at: Cell::new(now),
             granted: RefCell::new(None),
         }
     }
 
     /// It is found again: the cache keeps what is used.
-    pub fn use_again(&self) {
+    pub fn use_again(&self, now: UnixTime) {
         self.used.set(true);
+        self.used_at.set(now);
     }
 
     /// It was found for nothing: the cache need not keep it for that.
     pub fn clear_used(&self) {
         self.used.set(false);
+    }
+
+    /// Whether nobody would miss it: it has expired, or nobody has used it for long.
+    fn is_idle(&self, now: UnixTime) -> bool {
+        self.chain.expires_at() <= now || self.used_at.get().plus(IDLE_SECONDS) <= now
     }
 
     /// What `agent` is granted under the rule of this number: what it was the last time, or what `make` says.
@@ -187,19 +197,19 @@ impl ChainCache {
     }
 
     /// The chain that was verified under this key.
-    pub fn find(&self, key: CacheKey) -> Option<Rc<CachedChain>> {
+    pub fn find(&self, key: CacheKey, now: UnixTime) -> Option<Rc<CachedChain>> {
         let slot = self.slots.get(*self.places.get(&key.0)?)?;
-        slot.chain.use_again();
+        slot.chain.use_again(now);
         Some(Rc::clone(&slot.chain))
     }
 
     /// A verified chain in the form in which it can be kept, once it is known not to be revoked.
-    pub fn prepare(&self, chain: VerifiedChain) -> Rc<CachedChain> {
-        Rc::new(CachedChain::new(&self.secret, chain))
+    pub fn prepare(&self, chain: VerifiedChain, now: UnixTime) -> Rc<CachedChain> {
+        Rc::new(CachedChain::new(&self.secret, chain, now))
     }
 
     /// Keeps a chain. One too large for the whole cache is not kept.
-    pub fn insert(&mut self, key: CacheKey, chain: &Rc<CachedChain>) {
+    pub fn insert(&mut self, key: CacheKey, chain: &Rc<CachedChain>, now: UnixTime) {
         let bytes = [chain.chain.bytes(), Grant::bytes(&chain.chain), OVERHEAD_BYTES]
             .into_iter()
             .fold(0, usize::saturating_add);
@@ -211,8 +221,9 @@ impl ChainCache {
         while self.slots.len() >= self.limits.entries || self.bytes.saturating_add(bytes) > self.limits.bytes {
             let has_its_share = self.owned.of(principal) >= self.limits.entries.div_ceil(PRINCIPAL_SHARE)
                 || self.owned_bytes.of(principal) >= self.limits.bytes.div_ceil(PRINCIPAL_SHARE);
+            let for_principal = |chain: &CachedChain| chain.sharers.principal == principal || chain.is_idle(now);
             // A principal that seems to have its share, and has no chain here, meets others in the sketch.
-            if !(has_its_share && self.evict_one(Some(principal)) || self.evict_one(None)) {
+            if !(has_its_share && self.evict_one(for_principal) || self.evict_one(|_| true)) {
                 return;
             }
         }
@@ -254,8 +265,8 @@ impl ChainCache {
         self.evictions
     }
 
-    /// Forgets one chain; one of `principal`, if that is given.
-    fn evict_one(&mut self, principal: Option<UserKey>) -> bool {
+    /// Forgets one of the chains that may go.
+    fn evict_one(&mut self, may_go: impl Fn(&CachedChain) -> bool) -> bool {
         // The second turn finds every flag cleared by the first.
         let turns = self.slots.len().saturating_mul(2);
         for _ in 0..turns {
@@ -265,8 +276,7 @@ impl ChainCache {
             let Some(slot) = self.slots.get(self.hand) else {
                 return false;
             };
-            let is_eligible = principal.is_none_or(|principal| slot.chain.sharers.principal == principal);
-            if is_eligible && !slot.chain.used.replace(false) {
+            if may_go(&slot.chain) && !slot.chain.used.replace(false) {
                 self.remove_at(self.hand);
                 // The newest has taken this place, and its turn comes when all others have had theirs.
                 self.hand = self.hand.saturating_add(1);
@@ -313,6 +323,9 @@ impl Hasher for KeyHasher {
 /// A principal with one part in so many of a full cache evicts its own chains only.
 const PRINCIPAL_SHARE: usize = 8;
 
+/// A chain that nobody has used for so long is idle.
+const IDLE_SECONDS: u64 = 60;
+
 /// What the cache keeps for a chain besides the chain: its slot, its place, and the allocator's share.
 const OVERHEAD_BYTES: usize = 240;
 
@@ -321,31 +334,33 @@ mod tests {
     use super::*;
     use crate::samples;
 
+    const NOW: UnixTime = UnixTime(samples::NOW);
+
     fn cache(entries: usize, bytes: usize) -> ChainCache {
         ChainCache::new([7; 16], CacheLimits { entries, bytes })
     }
 
     fn keep(cache: &mut ChainCache, name: &str, excluded_numbers: usize) {
         let key = cache.key(name.as_bytes());
-        let chain = cache.prepare(samples::chain_excluding(excluded_numbers));
-        cache.insert(key, &chain);
+        let chain = cache.prepare(samples::chain_excluding(excluded_numbers), NOW);
+        cache.insert(key, &chain, NOW);
     }
 
     /// Sends so many one-off chains of one principal through the cache, and asks for another's after every few of them.
     fn hits_during_a_flood(cache: &mut ChainCache, flooder: &VerifiedChain, is_used_twice: bool) -> usize {
-        let other = cache.prepare(samples::chain_for("bob"));
+        let other = cache.prepare(samples::chain_for("bob"), NOW);
         let mut hits = 0;
         for number in 0..2_000 {
             let key = cache.key(format!("flood {number}").as_bytes());
-            cache.insert(key, &cache.prepare(flooder.clone()));
+            cache.insert(key, &cache.prepare(flooder.clone(), NOW), NOW);
             if is_used_twice {
-                assert!(cache.find(key).is_some());
+                assert!(cache.find(key, NOW).is_some());
             }
             if number % 100 == 0 {
                 let key = cache.key(b"other");
-                match cache.find(key) {
+                match cache.find(key, NOW) {
                     Some(_) => hits += 1,
-                    None => cache.insert(key, &other),
+                    None => cache.insert(key, &other, NOW),
                 }
             }
         }
@@ -378,6 +393,30 @@ mod tests {
         assert_eq!((cache.len(), cache.evictions()), (64, 1));
     }
 
+    /// A cache that others have filled, and that one principal comes into with as many chains, `seconds` later. How many of
+    /// those are kept.
+    fn kept_among_others_after(seconds: u64) -> usize {
+        let mut cache = cache(64, 1 << 20);
+        for number in 0..64 {
+            let key = cache.key(format!("other {number}").as_bytes());
+            let chain = cache.prepare(samples::chain_for(&format!("other {number}")), NOW);
+            cache.insert(key, &chain, NOW);
+        }
+        let later = NOW.plus(seconds);
+        let keys: Vec<_> = (0..64).map(|number| cache.key(format!("busy {number}").as_bytes())).collect();
+        for key in &keys {
+            let chain = cache.prepare(samples::chain_for("busy"), later);
+            cache.insert(*key, &chain, later);
+        }
+        keys.iter().filter(|key| cache.find(**key, later).is_some()).count()
+    }
+
+    #[test]
+    fn a_busy_principal_takes_the_room_of_those_who_are_gone_and_of_no_others() {
+        assert_eq!(kept_among_others_after(IDLE_SECONDS - 1), 64 / PRINCIPAL_SHARE);
+        assert!(kept_among_others_after(IDLE_SECONDS) > 60, "nearly all of it");
+    }
+
     #[test]
     fn a_principal_with_little_takes_the_room_of_one_with_much() {
         let mut cache = cache(64, 1 << 20);
@@ -386,15 +425,15 @@ mod tests {
         }
         for number in 0..10 {
             let key = cache.key(format!("bob {number}").as_bytes());
-            let chain = cache.prepare(samples::chain_for("bob"));
-            cache.insert(key, &chain);
+            let chain = cache.prepare(samples::chain_for("bob"), NOW);
+            cache.insert(key, &chain, NOW);
         }
         let kept = (0..10).filter(|number| has(&cache, &format!("bob {number}")));
         assert!(kept.count() >= 8, "an eighth at least");
     }
 
     fn has(cache: &ChainCache, name: &str) -> bool {
-        cache.find(cache.key(name.as_bytes())).is_some()
+        cache.find(cache.key(name.as_bytes()), NOW).is_some()
     }
 
     #[test]

@@ -453,13 +453,14 @@ fn repeat<'p>(
     likeness: &Likeness<'_>,
     world: &impl World,
 ) -> Option<Verdict<'p>> {
-    let (repeat, chain) = memories.repeats.find(likeness)?;
+    let now = UnixTime(world.now().second());
+    let (repeat, chain) = memories.repeats.find(likeness, now)?;
     let rule = policy.routes.get(repeat.rule_index)?;
     let (_, revision) = world.revocations()?;
     let still_stands = goes_where_expected(rule, world)
         && world.can_record(Some(chain.sharers.principal))
         && world.freshness() == Freshness::Fresh
-        && chain.chain.expires_at() > UnixTime(world.now().second())
+        && chain.chain.expires_at() > now
         && chain.unrevoked_at.get() == Some(revision);
     still_stands.then(|| Verdict {
         decision: Decision::Allow(Allowance::Delegated(Rc::clone(&repeat.grant))),
@@ -550,7 +551,7 @@ impl<'r> Attempt<'_, 'r> {
         let now = UnixTime(world.now().second());
 
         // What costs nothing first: are the pieces there, and is our own state fit to decide?
-        let presented = self.presented()?;
+        let presented = self.presented(now)?;
         let proof = self.proof()?;
         let certificate = self.certificate(world)?;
         let takes_a_body = self.requirement.ignore_body || self.requirement.reads_body() || self.request.leaves_http;
@@ -704,7 +705,7 @@ impl<'r> Attempt<'_, 'r> {
 
     /// The delegation as presented, and whether it is known. What is known needs no further look: it had one when it was
     /// not known yet.
-    fn presented(&self) -> Result<Presented<'r>, Denial> {
+    fn presented(&self, now: UnixTime) -> Result<Presented<'r>, Denial> {
         let presented = match self.request.delegation {
             Field::Absent => return Err(Reason::DelegationMissing.into()),
             Field::Repeated => return Err(Reason::DelegationRepeated.into()),
@@ -714,7 +715,7 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::DelegationTooLarge.into());
         }
         let key = self.memories.cache.key(presented);
-        if let Some(chain) = self.memories.cache.find(key) {
+        if let Some(chain) = self.memories.cache.find(key, now) {
             return Ok(Presented::Known(chain));
         }
         if is_joined(presented) {
@@ -825,7 +826,7 @@ impl<'r> Attempt<'_, 'r> {
         let root = beginnings.last().copied();
         let known = beginnings
             .iter()
-            .find_map(|beginning| self.memories.cache.find(*beginning));
+            .find_map(|beginning| self.memories.cache.find(*beginning, now));
         if let Err(denial) = self.check_beginnings(&beginnings, known.as_deref(), world) {
             self.findings.lookup = Some(Lookup::Refused);
             return Err(denial);
@@ -883,7 +884,7 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::DelegationTooLarge.into());
         }
         // A revoked chain takes no cache place, here or among what the workers share.
-        let cached = self.memories.cache.prepare(chain);
+        let cached = self.memories.cache.prepare(chain, now);
         if let Err(denial) = self.check_still_valid(&cached, now, world) {
             self.remember_revoked(&cached.chain, key, &beginnings, world);
             self.findings.chain = Some(cached);
@@ -898,15 +899,15 @@ impl<'r> Attempt<'_, 'r> {
         }
         // The next leaf under the same parent will be a new one too.
         if let (Some(parent_key), Some(parent)) = (beginnings.first(), chain.parent())
-            && self.memories.cache.find(*parent_key).is_none()
+            && self.memories.cache.find(*parent_key, now).is_none()
         {
             if keys.is_some() && vouched_tokens < beginnings.len() {
                 self.memories.shared.share(&parent, principal);
             }
-            let parent = self.memories.cache.prepare(parent);
-            self.memories.cache.insert(*parent_key, &parent);
+            let parent = self.memories.cache.prepare(parent, now);
+            self.memories.cache.insert(*parent_key, &parent, now);
         }
-        self.memories.cache.insert(key, &cached);
+        self.memories.cache.insert(key, &cached, now);
         Ok(cached)
     }
 

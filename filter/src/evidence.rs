@@ -419,7 +419,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
-    use credence_delegation::VerifiedChain;
+    use credence_delegation::{UnixTime, VerifiedChain};
     use prost::Message as _;
 
     use super::*;
@@ -652,7 +652,7 @@ mod tests {
 
     fn cached(chain: VerifiedChain) -> Rc<CachedChain> {
         let limits = CacheLimits { entries: 0, bytes: 0 };
-        ChainCache::new([1; 16], limits).prepare(chain)
+        ChainCache::new([1; 16], limits).prepare(chain, UnixTime(samples::NOW))
     }
 
     const HEADERS: [(&str, &str); 5] = [

@@ -10,6 +10,8 @@
 use std::cell::OnceCell;
 use std::rc::{Rc, Weak};
 
+use credence_delegation::UnixTime;
+
 use crate::cache::CachedChain;
 use crate::grant::Grant;
 use crate::request::{Field, Request};
@@ -69,14 +71,14 @@ impl Repeats {
     }
 
     /// The request like this one that was allowed, if it is remembered, and its chain if that is still kept.
-    pub fn find(&self, likeness: &Likeness<'_>) -> Option<(Rc<Repeat>, Rc<CachedChain>)> {
+    pub fn find(&self, likeness: &Likeness<'_>, now: UnixTime) -> Option<(Rc<Repeat>, Rc<CachedChain>)> {
         let place = self.places.get(self.index(likeness)?)?;
         let repeat = place.repeat.as_ref()?;
         if place.fingerprint != likeness.fingerprint || !repeat.is_like(likeness) {
             return None;
         }
         let chain = repeat.chain.upgrade()?;
-        chain.use_again();
+        chain.use_again(now);
         Some((Rc::clone(repeat), chain))
     }
 
