@@ -183,7 +183,12 @@ impl Root {
             && let Some(Waiting { place, serialized, .. }) = held.waiting(stream)
             && !held_places.grow(place, held_bytes(serialized).saturating_add(size))
         {
-            return self.turn_away(stream, metrics);
+            return match held.piece(stream, true) {
+                Piece::Decides(waiting) => {
+                    self.finish_held(stream, waiting, Some(Reason::TooManyHeld), watch, metrics)
+                }
+                Piece::PassesOn | Piece::Waits | Piece::Stays => Flow::Pause,
+            };
         }
         self.on_piece(stream, is_enough, watch, metrics)
     }
@@ -208,41 +213,21 @@ impl Root {
             Piece::Stays => return Flow::Pause,
             Piece::Decides(waiting) => waiting,
         };
-        // One byte more than is read tells a body of just that size from a larger one.
-        let limit = self.engine.policy().limits.body_bytes;
-        let flow = calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))
-            .and_then(|body| self.conclude(stream, waiting, &body, watch, metrics))
-            .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
-        if flow == Flow::Continue {
-            self.held.release(stream);
-        }
-        flow
+        self.finish_held(stream, waiting, None, watch, metrics)
     }
 
-    /// Denies a held request whose body takes more memory than there is for it.
-    fn turn_away(&mut self, stream: StreamId, metrics: &mut Metrics) -> Flow {
-        let Piece::Decides(waiting) = self.held.piece(stream, true) else {
-            return Flow::Pause;
-        };
-        let Waiting {
-            held,
-            place,
-            began,
-            serialized,
-        } = waiting;
-        self.held_places.release(place);
-        let now = match self.clerk.begin() {
-            Ok(now) => now.after(began),
-            Err(error) => return self.clerk.refuse(&error, metrics),
-        };
-        let flow = match Request::parse(&serialized, &self.clerk.headers, true) {
-            Ok(request) => {
-                let verdict = self.engine.turn_away(held, Reason::TooManyHeld);
-                self.clerk.conclude(verdict, &request, stream, now, Ok(()), metrics)
-            }
-            Err(error) => self.clerk.refuse_unread(&error.into(), now, metrics),
-        };
-        // In shadow.
+    /// Decides a request that was held, or denies it for `refusal`. It is held no longer.
+    fn finish_held(
+        &mut self,
+        stream: StreamId,
+        waiting: Waiting,
+        refusal: Option<Reason>,
+        watch: &Watch,
+        metrics: &mut Metrics,
+    ) -> Flow {
+        let flow = self
+            .decide_held(stream, waiting, refusal, watch, metrics)
+            .unwrap_or_else(|error| self.clerk.refuse(&error, metrics));
         if flow == Flow::Continue {
             self.held.release(stream);
         }
@@ -427,11 +412,11 @@ impl Root {
         }
     }
 
-    fn conclude(
+    fn decide_held(
         &mut self,
         stream: StreamId,
         waiting: Waiting,
-        body: &[u8],
+        refusal: Option<Reason>,
         watch: &Watch,
         metrics: &mut Metrics,
     ) -> Result<Flow, HostError> {
@@ -448,8 +433,15 @@ impl Root {
             Ok(request) => request,
             Err(error) => return Ok(self.clerk.refuse_unread(&error.into(), now, metrics)),
         };
-        let mut world = self.clerk.world(now, watch);
-        let verdict = self.engine.resume(held, &request, body, &mut world);
+        let verdict = if let Some(reason) = refusal {
+            self.engine.turn_away(held, reason)
+        } else {
+            // One byte more than is read tells a body of just that size from a larger one.
+            let limit = self.engine.policy().limits.body_bytes;
+            let body = calls::buffer_bytes(BufferType::RequestBody, limit.saturating_add(1))?;
+            let mut world = self.clerk.world(now, watch);
+            self.engine.resume(held, &request, &body, &mut world)
+        };
         let flow = self.clerk.conclude(verdict, &request, stream, now, Ok(()), metrics);
         calls::recycle(serialized);
         Ok(flow)
