@@ -5,6 +5,7 @@
 //! `limits.address_share_percent`), and never less than one place.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::settings::RateSettings;
 use crate::throttle::Throttle;
@@ -28,6 +31,7 @@ struct Pool {
     limit: SharedLimit,
     bounds: Bounds,
     held: Mutex<Held>,
+    freed: Notify,
     metrics: ShareMetrics,
     refusals: Throttle,
 }
@@ -92,6 +96,14 @@ pub(crate) enum Full {
     Address,
 }
 
+/// There is no place. The text says whose share is used up, and what can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoPlace {
+    pub(crate) full: Full,
+    limit: SharedLimit,
+    bounds: Bounds,
+}
+
 /// One client's addresses: an IPv4 address, or an IPv6 network of 64 bits, since one client usually has a whole one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Network(IpAddr);
@@ -148,37 +160,40 @@ impl Places {
             limit,
             bounds,
             held: Mutex::default(),
+            freed: Notify::new(),
             metrics: metrics.clone(),
             refusals: Throttle::default(),
         }))
     }
 
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.0.bounds
-    }
-
-    /// Why there is no place, and what can be done.
-    pub(crate) fn describe(&self, full: Full) -> String {
-        full.describe(self.0.limit, self.0.bounds)
-    }
-
     /// A place.
-    pub(crate) fn take(&self, client: &Client) -> Result<Place, Full> {
+    pub(crate) fn take(&self, client: &Client) -> Result<Place, NoPlace> {
         self.take_many(client, 1)
     }
 
     /// So many places. What is larger than a share takes all of the share.
-    pub(crate) fn take_many(&self, client: &Client, places: usize) -> Result<Place, Full> {
+    pub(crate) fn take_many(&self, client: &Client, places: usize) -> Result<Place, NoPlace> {
+        self.try_take(client, places).map_err(|full| self.refuse(full, client))
+    }
+
+    /// The same for a client that may still get them: nothing is counted as refused.
+    pub(crate) fn try_take(&self, client: &Client, places: usize) -> Result<Place, Full> {
         let bounds = self.0.bounds;
         let places = places.min(bounds.credential).min(bounds.address);
-        let taken = self.lock().take(client, places, bounds);
-        match taken {
-            Ok(()) => Ok(self.place(client, places)),
-            Err(full) => {
-                self.0.metrics.refuse(self.0.limit, full, client, &self.0.refusals);
-                Err(full)
-            }
-        }
+        self.lock().take(client, places, bounds)?;
+        Ok(self.place(client, places))
+    }
+
+    /// Counts a refusal.
+    pub(crate) fn refuse(&self, full: Full, client: &Client) -> NoPlace {
+        let Pool { limit, bounds, .. } = *self.0;
+        self.0.metrics.refuse(limit, full, client, &self.0.refusals);
+        NoPlace { full, limit, bounds }
+    }
+
+    /// Resolves once places are given back.
+    pub(crate) fn freed(&self) -> Notified<'_> {
+        self.0.freed.notified()
     }
 
     /// A place beyond every share, for what the control plane knows from an earlier run.
@@ -208,21 +223,40 @@ impl Places {
 impl Place {
     /// Has a place that counts against no client's share count against this one's, beyond it too.
     pub(crate) fn attribute_to(&mut self, client: &Client) {
-        if self.client != Client::default() {
-            return;
+        if self.client == Client::default() {
+            // Nothing is refused under these bounds.
+            let _ = self.change_client(client, Bounds::NONE);
         }
+    }
+
+    /// Has the place count against this credential's share too.
+    pub(crate) fn show(&mut self, credential: &str) -> Result<(), NoPlace> {
+        let client = Client {
+            credential: Some(credential.to_owned()),
+            network: self.client.network,
+        };
+        self.change_client(&client, self.pool.0.bounds)
+            .map_err(|full| self.pool.refuse(full, &client))
+    }
+
+    fn change_client(&mut self, client: &Client, bounds: Bounds) -> Result<(), Full> {
         let mut held = self.pool.lock();
         held.give_back(&self.client, self.places);
-        // Nothing is refused under these bounds.
-        let _ = held.take(client, self.places, Bounds::NONE);
-        drop(held);
-        self.client.clone_from(client);
+        let taken = held.take(client, self.places, bounds);
+        if taken.is_ok() {
+            self.client.clone_from(client);
+        } else {
+            // It stays whose it is: nothing is refused under these bounds.
+            let _ = held.take(&self.client, self.places, Bounds::NONE);
+        }
+        taken
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.pool.lock().give_back(&self.client, self.places);
+        self.pool.0.freed.notify_waiters();
         self.pool.0.metrics.change(self.pool.0.limit, -count(self.places));
     }
 }
@@ -272,7 +306,7 @@ impl Held {
 }
 
 /// A client without places takes no memory.
-pub(crate) fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, places: usize) {
+fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, places: usize) {
     if let Some(count) = held.get_mut(client) {
         *count -= places;
         if *count == 0 {
@@ -284,7 +318,7 @@ pub(crate) fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, 
 // === impl SharedLimit ===
 
 impl SharedLimit {
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::WatchStreams => "watch_streams",
             Self::AuditSources => "audit_sources",
@@ -347,28 +381,37 @@ impl Full {
             Self::Address => "address",
         }
     }
+}
 
-    /// Whose share is used up, and what can be done.
-    pub(crate) fn describe(self, limit: SharedLimit, bounds: Bounds) -> String {
-        let (what, cure) = (limit.noun(), limit.cure());
-        match self {
-            Self::All => format!(
-                "all {} {what} of this control plane are in use; try again later",
-                bounds.all
+// === impl NoPlace ===
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, cure) = (self.limit.noun(), self.limit.cure());
+        let Bounds {
+            all,
+            credential,
+            address,
+        } = self.bounds;
+        match self.full {
+            Full::All => write!(
+                formatter,
+                "all {all} {what} of this control plane are in use; try again later"
             ),
-            Self::Credential => format!(
-                "this credential holds its share of the {what}, {} of {}; {cure}, or raise \
-                 limits.credential_share_percent",
-                bounds.credential, bounds.all
+            Full::Credential => write!(
+                formatter,
+                "this credential holds its share of the {what}, {credential} of {all}; {cure}, or raise \
+                 limits.credential_share_percent"
             ),
-            Self::Anonymous => format!(
-                "callers without a credential together hold one credential's share of the {what}, {} of {}; {cure}, or \
-                 raise limits.credential_share_percent",
-                bounds.credential, bounds.all
+            Full::Anonymous => write!(
+                formatter,
+                "callers without a credential together hold one credential's share of the {what}, {credential} of {all}; \
+                 {cure}, or raise limits.credential_share_percent"
             ),
-            Self::Address => format!(
-                "this address holds its share of the {what}, {} of {}; {cure}, or raise limits.address_share_percent",
-                bounds.address, bounds.all
+            Full::Address => write!(
+                formatter,
+                "this address holds its share of the {what}, {address} of {all}; {cure}, or raise \
+                 limits.address_share_percent"
             ),
         }
     }
@@ -416,12 +459,12 @@ impl ShareMetrics {
         }
     }
 
-    pub(crate) fn change(&self, limit: SharedLimit, by: i64) {
+    fn change(&self, limit: SharedLimit, by: i64) {
         self.held.get_or_create(&LimitLabel { limit: limit.name() }).inc_by(by);
     }
 
     /// Counts a refusal, and names the client in the log, at most once a second.
-    pub(crate) fn refuse(&self, limit: SharedLimit, full: Full, client: &Client, throttle: &Throttle) {
+    fn refuse(&self, limit: SharedLimit, full: Full, client: &Client, throttle: &Throttle) {
         self.refused.get_or_create(&refusal(limit, full)).inc();
         if let Some(refused) = throttle.count(Instant::now()) {
             tracing::warn!(
@@ -471,7 +514,7 @@ mod tests {
         let first = places.take(&client("a", "192.0.2.1")).unwrap();
         let _second = places.take(&client("a", "192.0.2.1")).unwrap();
         assert_eq!(
-            places.take(&client("a", "::ffff:192.0.2.1")).unwrap_err(),
+            places.take(&client("a", "::ffff:192.0.2.1")).unwrap_err().full,
             Full::Address
         );
         let _other = places.take(&client("a", "192.0.2.2")).unwrap();
@@ -495,10 +538,8 @@ mod tests {
         let held: Vec<_> = (1..=4)
             .map(|last| places.take(&Client::anonymous(Some([192, 0, 2, last].into()))).unwrap())
             .collect();
-        let full = places
-            .take(&Client::anonymous(Some([192, 0, 2, 9].into())))
-            .unwrap_err();
-        let text = places.describe(full);
+        let refused = places.take(&Client::anonymous(Some([192, 0, 2, 9].into())));
+        let text = refused.unwrap_err().to_string();
         assert!(text.starts_with("callers without a credential together hold"), "{text}");
         assert!(text.contains("wait for some to end"), "{text}");
         assert_eq!(held.len(), 4);
@@ -515,7 +556,7 @@ mod tests {
     fn what_is_larger_than_a_share_takes_all_of_the_share() {
         let places = places();
         let large = places.take_many(&client("a", "192.0.2.1"), 100).unwrap();
-        assert_eq!(places.take(&client("a", "192.0.2.1")).unwrap_err(), Full::Address);
+        assert_eq!(places.take(&client("a", "192.0.2.1")).unwrap_err().full, Full::Address);
         drop(large);
         assert_eq!(places.lock().all, 0);
     }
@@ -530,7 +571,7 @@ mod tests {
             // It stays whose it is.
             place.attribute_to(&b);
         }
-        assert_eq!(places.take(&a).unwrap_err(), Full::Address);
+        assert_eq!(places.take(&a).unwrap_err().full, Full::Address);
         places.take(&b).unwrap();
         drop(awaited);
         places.take(&a).unwrap();

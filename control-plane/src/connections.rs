@@ -9,34 +9,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use crate::client_limits::{Bounds, Client, Full, Network, ShareMetrics, SharedLimit, give_back};
-use crate::throttle::Throttle;
+use crate::client_limits::{Client, Full, Network, NoPlace, Place, Places};
 
 /// Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub(crate) struct Connections(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    limit: SharedLimit,
-    bounds: Bounds,
-    state: Mutex<State>,
-    /// A connection has ended.
-    freed: Notify,
-    metrics: ShareMetrics,
-    refusals: Throttle,
+pub(crate) struct Connections {
+    places: Places,
+    unaccepted: Arc<Mutex<Unaccepted>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    all: usize,
+struct Unaccepted {
     last: u64,
-    by_network: HashMap<Network, usize>,
-    by_credential: HashMap<String, usize>,
     /// By age. Dropping the sender has the connection closed.
-    unaccepted: HashMap<Network, BTreeMap<u64, oneshot::Sender<()>>>,
+    by_network: HashMap<Network, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
 /// A connection's place, until it is dropped.
@@ -52,8 +40,8 @@ struct Held {
     connections: Connections,
     number: u64,
     network: Network,
-    /// Absent while the connection is unaccepted; then its credential, if it has shown one.
-    accepted: Mutex<Option<Option<String>>>,
+    accepted: Mutex<bool>,
+    place: Mutex<Place>,
 }
 
 /// Never sent: the connection has to end once the sender is gone.
@@ -74,40 +62,41 @@ pub(crate) async fn eviction(evicted: &mut Option<Evicted>) {
 // === impl Connections ===
 
 impl Connections {
-    pub(crate) fn new(limit: SharedLimit, bounds: Bounds, metrics: &ShareMetrics) -> Self {
-        metrics.announce(limit, bounds.all);
-        Self(Arc::new(Inner {
-            limit,
-            bounds,
-            state: Mutex::default(),
-            freed: Notify::new(),
-            metrics: metrics.clone(),
-            refusals: Throttle::default(),
-        }))
-    }
-
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.0.bounds
+    pub(crate) fn new(places: Places) -> Self {
+        Self {
+            places,
+            unaccepted: Arc::default(),
+        }
     }
 
     /// A place for a new connection; nothing if its address has its share already, all of it accepted. Waits for the
     /// connection that is closed in its favour, and, where all places are held by accepted connections, for one of them.
     pub(crate) async fn admit(&self, network: Network) -> Option<(Connection, Evicted)> {
+        let client = Client {
+            credential: None,
+            network: Some(network),
+        };
         let mut evicted_one = false;
         loop {
             // Before the look: no end of a connection falls between the two.
-            let freed = self.0.freed.notified();
+            let freed = self.places.freed();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            match self.try_admit(network, evicted_one) {
-                Admission::Admitted(connection, evicted) => return Some((connection, evicted)),
-                Admission::Refused => return None,
-                Admission::Evicting => evicted_one = true,
-                Admission::Waiting => {}
+            let full = match self.places.try_take(&client, 1) {
+                Ok(place) => return Some(self.enter(network, place)),
+                Err(full) => full,
+            };
+            let own_share = full == Full::Address;
+            if !evicted_one {
+                self.places.refuse(full, &client);
+                evicted_one = self.lock().evict_oldest(own_share.then_some(network));
+                if own_share && !evicted_one {
+                    return None;
+                }
             }
             if tokio::time::timeout(EVICTION_TIMEOUT, freed).await.is_err() {
                 // The others wait behind this one: none waits for an address that has its share.
-                if self.has_its_share(network) {
+                if own_share {
                     return None;
                 }
                 // The one that was told to end has not: another one may.
@@ -116,104 +105,47 @@ impl Connections {
         }
     }
 
-    fn try_admit(&self, network: Network, evicted_one: bool) -> Admission {
-        let bounds = self.0.bounds;
-        let mut state = self.lock();
-        let of_network = state.by_network.get(&network).copied().unwrap_or_default();
-        let full = match (of_network >= bounds.address, state.all >= bounds.all) {
-            (true, _) => Full::Address,
-            (false, true) => Full::All,
-            (false, false) => {
-                let (connection, evicted) = self.enter(&mut state, network);
-                return Admission::Admitted(connection, evicted);
-            }
-        };
-        if evicted_one {
-            return Admission::Waiting;
-        }
-        let victim = match full {
-            Full::Address => Some(network),
-            Full::All | Full::Credential | Full::Anonymous => state.most_unaccepted(),
-        };
-        let evicted = victim.is_some_and(|victim| state.evict_oldest(victim));
-        drop(state);
-        self.refuse(full, network);
-        match (evicted, full) {
-            (true, _) => Admission::Evicting,
-            (false, Full::Address) => Admission::Refused,
-            (false, _) => Admission::Waiting,
-        }
-    }
-
-    fn has_its_share(&self, network: Network) -> bool {
-        let held = self.lock().by_network.get(&network).copied().unwrap_or_default();
-        held >= self.0.bounds.address
-    }
-
-    fn enter(&self, state: &mut State, network: Network) -> (Connection, Evicted) {
+    fn enter(&self, network: Network, place: Place) -> (Connection, Evicted) {
         let (evict, evicted) = oneshot::channel();
-        state.all += 1;
-        state.last += 1;
-        let number = state.last;
-        *state.by_network.entry(network).or_default() += 1;
-        state.unaccepted.entry(network).or_default().insert(number, evict);
-        self.0.metrics.change(self.0.limit, 1);
+        let mut unaccepted = self.lock();
+        unaccepted.last += 1;
+        let number = unaccepted.last;
+        unaccepted.by_network.entry(network).or_default().insert(number, evict);
         let held = Held {
             connections: self.clone(),
             number,
             network,
             accepted: Mutex::default(),
+            place: Mutex::new(place),
         };
         (Connection(Arc::new(held)), evicted)
     }
 
-    fn refuse(&self, full: Full, network: Network) {
-        let client = Client {
-            credential: None,
-            network: Some(network),
-        };
-        self.0.metrics.refuse(self.0.limit, full, &client, &self.0.refusals);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Unaccepted> {
+        self.unaccepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-enum Admission {
-    Admitted(Connection, Evicted),
-    Refused,
-    /// A connection has been told to end.
-    Evicting,
-    Waiting,
-}
+// === impl Unaccepted ===
 
-// === impl State ===
-
-impl State {
-    /// The address with most unaccepted connections.
-    fn most_unaccepted(&self) -> Option<Network> {
-        let most = self.unaccepted.iter().max_by_key(|(_, connections)| connections.len());
-        most.map(|(network, _)| *network)
-    }
-
-    /// Whether there was one. Its place is free once it has ended.
-    fn evict_oldest(&mut self, network: Network) -> bool {
-        let Some(connections) = self.unaccepted.get_mut(&network) else {
+impl Unaccepted {
+    /// Evicts a connection of this address, or else of the one that has most of them. Whether there was one: its place is
+    /// free once it has ended.
+    fn evict_oldest(&mut self, network: Option<Network>) -> bool {
+        let most = || self.by_network.iter().max_by_key(|(_, connections)| connections.len());
+        let Some(network) = network.or_else(|| most().map(|(network, _)| *network)) else {
             return false;
         };
-        let evicted = connections.pop_first().is_some();
-        if connections.is_empty() {
-            self.unaccepted.remove(&network);
-        }
-        evicted
+        let connections = self.by_network.get(&network);
+        let oldest = connections.and_then(|connections| connections.keys().next().copied());
+        oldest.is_some_and(|oldest| self.remove(network, oldest).is_some())
     }
 
-    fn no_longer_unaccepted(&mut self, network: Network, number: u64) -> Option<oneshot::Sender<()>> {
-        let connections = self.unaccepted.get_mut(&network)?;
+    fn remove(&mut self, network: Network, number: u64) -> Option<oneshot::Sender<()>> {
+        let connections = self.by_network.get_mut(&network)?;
         let evict = connections.remove(&number);
         if connections.is_empty() {
-            self.unaccepted.remove(&network);
+            self.by_network.remove(&network);
         }
         evict
     }
@@ -233,69 +165,36 @@ impl Acceptance {
     /// A request over the connection was accepted, with this credential if one was shown. The first one counts.
     ///
     /// # Errors
-    /// The credential has its share of the connections; the text says what to do.
-    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), String> {
-        let accepted = self
-            .0
-            .upgrade()
-            .map_or(Ok(()), |held| held.accept(credential).map_err(|full| (held, full)));
-        accepted.map_err(|(held, full)| full.describe(held.connections.0.limit, held.connections.bounds()))
+    /// The credential has its share of the connections.
+    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
+        self.0.upgrade().map_or(Ok(()), |held| held.accept(credential))
     }
 }
 
 // === impl Held ===
 
 impl Held {
-    fn accept(&self, credential: Option<&str>) -> Result<(), Full> {
-        let Self {
-            connections,
-            number,
-            network,
-            accepted,
-        } = self;
-        let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        if accepted.is_some() {
+    fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if *accepted {
             return Ok(());
         }
-        let mut state = connections.lock();
         if let Some(credential) = credential {
-            let held = state.by_credential.get(credential).copied().unwrap_or_default();
-            if held >= connections.0.bounds.credential {
-                drop(state);
-                let client = Client {
-                    credential: Some(credential.to_owned()),
-                    network: Some(*network),
-                };
-                let inner = &connections.0;
-                inner
-                    .metrics
-                    .refuse(inner.limit, Full::Credential, &client, &inner.refusals);
-                return Err(Full::Credential);
-            }
-            *state.by_credential.entry(credential.to_owned()).or_default() += 1;
+            let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+            place.show(credential)?;
         }
-        if let Some(evict) = state.no_longer_unaccepted(*network, *number) {
+        if let Some(evict) = self.connections.lock().remove(self.network, self.number) {
             // It would be told to end if the sender were dropped: the receiver has to hear that it stays.
             let _ = evict.send(());
         }
-        *accepted = Some(credential.map(str::to_owned));
+        *accepted = true;
         Ok(())
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let accepted = self.accepted.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let mut state = self.connections.lock();
-        state.all -= 1;
-        give_back(&mut state.by_network, &self.network, 1);
-        drop(state.no_longer_unaccepted(self.network, self.number));
-        if let Some(Some(credential)) = accepted {
-            give_back(&mut state.by_credential, &credential, 1);
-        }
-        drop(state);
-        self.connections.0.metrics.change(self.connections.0.limit, -1);
-        self.connections.0.freed.notify_waiters();
+        drop(self.connections.lock().remove(self.network, self.number));
     }
 }
 
@@ -307,12 +206,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::client_limits::{Bounds, ShareMetrics, SharedLimit};
     use crate::settings::RateSettings;
 
     /// Eight places; four of one credential, two of one address.
     fn connections() -> Connections {
         let bounds = Bounds::new(8, &RateSettings::default());
-        Connections::new(SharedLimit::HttpConnections, bounds, &ShareMetrics::default())
+        let places = Places::new(SharedLimit::HttpConnections, bounds, &ShareMetrics::default());
+        Connections::new(places)
     }
 
     fn network(last: u8) -> Network {
@@ -387,8 +288,10 @@ mod tests {
         for last in 1..=5 {
             held.push(open(&connections, last).await.0);
         }
-        let accepted: Vec<_> = held.iter().map(|connection| connection.0.accept(Some("a"))).collect();
-        assert_eq!(accepted, [Ok(()), Ok(()), Ok(()), Ok(()), Err(Full::Credential)]);
+        for connection in &held[..4] {
+            connection.0.accept(Some("a")).unwrap();
+        }
+        assert_eq!(held[4].0.accept(Some("a")).unwrap_err().full, Full::Credential);
         held[4].0.accept(Some("b")).unwrap();
         held.remove(0);
         open(&connections, 6).await.0.0.accept(Some("a")).unwrap();
@@ -415,8 +318,6 @@ mod tests {
         let (connection, _evicted) = open(&connections, 1).await;
         connection.0.accept(Some("a")).unwrap();
         drop(connection);
-        let state = connections.lock();
-        assert_eq!(state.all, 0);
-        assert!(state.by_network.is_empty() && state.by_credential.is_empty() && state.unaccepted.is_empty());
+        assert!(connections.lock().by_network.is_empty());
     }
 }

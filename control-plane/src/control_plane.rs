@@ -167,7 +167,8 @@ impl ControlPlane {
         // Before the addresses: whoever waits for a predecessor to end must not hold them.
         let lock = take_lock(&config).await?;
         let shares = &config.settings.limits;
-        let port = |limit, places| Connections::new(limit, Bounds::new(places, shares), &metrics.shares);
+        let places = |limit, places| Places::new(limit, Bounds::new(places, shares), &metrics.shares);
+        let port = |limit, connections| Connections::new(places(limit, connections));
         let silence = config.limits.silence_timeout;
         let of_http = port(SharedLimit::HttpConnections, connections.http);
         let http_listener = listen(config.http_address, "HTTP", of_http, silence).await?;
@@ -229,8 +230,6 @@ impl ControlPlane {
             publisher.await_witness();
         }
         let awaited = awaited.iter().map(SourceName::to_string);
-        let shares = &config.settings.limits;
-        let places = |limit, places| Places::new(limit, Bounds::new(places, shares), &metrics.shares);
         let source_places = places(SharedLimit::AuditSources, limits.max_sources);
         let watch_places = places(SharedLimit::WatchStreams, limits.max_subscribers);
         let stream_places = places(SharedLimit::EventStreams, limits.max_http_subscribers);

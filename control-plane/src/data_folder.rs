@@ -677,8 +677,7 @@ const RESTORE_ID: &str = "Restore this file from a backup of this folder, or wri
                           configured with to it, as one line: the log is checked against it";
 const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
                                   then audit sources that are open cannot go on, and begin anew; followers of the event \
-                                  stream get 409 once and must begin anew, and positions given out before count as \
-                                  `claimed`";
+                                  stream get a snapshot, and positions given out before count as `claimed`";
 const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains anew";
 const REMOVE_CLOCK: &str = "While no control plane runs, set the wall clock right and remove this file: the log's clock \
                             begins anew, and ids of revoked delegations are kept longer. Do not edit it: a clock that is \

@@ -45,6 +45,10 @@ enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+trait Io: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
+
 /// The first bytes of a connection, for which its place is held only so long.
 #[derive(Debug)]
 struct Greeting {
@@ -157,33 +161,25 @@ impl BoundedStream {
             ..self
         }
     }
-}
 
-impl BoundedStream {
-    /// Whether the connection has to end in favour of another one.
-    fn is_evicted(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(evicted) = &mut self.evicted else { return false };
-        let Poll::Ready(outcome) = Pin::new(evicted).poll(context) else {
-            return false;
-        };
-        self.evicted = None;
-        outcome.is_err()
-    }
-
-    /// A client that reads nothing must not keep its place: HTTP/2 does not read while it cannot write.
+    /// An error where nothing can be done and the connection has to end in favour of another one: when it writes too, since
+    /// HTTP/2 does not read while it cannot write.
     fn unless_evicted<T>(&mut self, done: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        match done {
-            Poll::Pending if self.is_evicted(context) => Poll::Ready(Err(evicted())),
-            done => done,
+        if done.is_pending()
+            && let Some(evicted) = &mut self.evicted
+            && let Poll::Ready(outcome) = Pin::new(evicted).poll(context)
+        {
+            self.evicted = None;
+            if outcome.is_err() {
+                let error = io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    "the connection made room for another one",
+                );
+                return Poll::Ready(Err(error));
+            }
         }
+        done
     }
-}
-
-fn evicted() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ConnectionAborted,
-        "the connection made room for another one",
-    )
 }
 
 impl Connected for BoundedStream {
@@ -201,10 +197,7 @@ impl AsyncRead for BoundedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
+        let read = self.transport.io().poll_read(context, buffer);
         if let Some(cut) = &mut self.cut
             && read.is_pending()
             && Pin::new(cut).poll(context).is_ready()
@@ -214,9 +207,7 @@ impl AsyncRead for BoundedStream {
                 "the peer's certificate no longer counts",
             )));
         }
-        if read.is_pending() && self.is_evicted(context) {
-            return Poll::Ready(Err(evicted()));
-        }
+        let read = self.unless_evicted(read, context);
         if let Some(greeting) = &mut self.greeting {
             greeting.missing = greeting.missing.saturating_sub(buffer.filled().len() - before);
             if greeting.missing == 0 {
@@ -234,26 +225,17 @@ impl AsyncRead for BoundedStream {
 
 impl AsyncWrite for BoundedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        };
+        let written = self.transport.io().poll_write(context, bytes);
         self.unless_evicted(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
-        };
+        let flushed = self.transport.io().poll_flush(context);
         self.unless_evicted(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        self.transport.io().poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -261,10 +243,7 @@ impl AsyncWrite for BoundedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        };
+        let written = self.transport.io().poll_write_vectored(context, slices);
         self.unless_evicted(written, context)
     }
 
@@ -272,6 +251,17 @@ impl AsyncWrite for BoundedStream {
         match &self.transport {
             Transport::Plain(stream) => stream.is_write_vectored(),
             Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}
+
+// === impl Transport ===
+
+impl Transport {
+    fn io(&mut self) -> Pin<&mut dyn Io> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream),
+            Self::Tls(stream) => Pin::new(stream),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client_limits::{Client, Network, share_of};
+use crate::client_limits::{Client, share_of};
 
 /// Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -18,14 +18,7 @@ pub(crate) struct Turns(Arc<Inner>);
 struct Inner {
     all: Arc<Semaphore>,
     share: u32,
-    by_client: Mutex<HashMap<QueueKey, Line>>,
-}
-
-/// By credential, and where none is asked for by address.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum QueueKey {
-    Credential(String),
-    Address(Option<Network>),
+    by_client: Mutex<HashMap<Client, Line>>,
 }
 
 /// What one client has under way or waiting.
@@ -49,7 +42,7 @@ pub(crate) struct Turn {
 #[derive(Debug)]
 struct Member {
     turns: Turns,
-    key: QueueKey,
+    client: Client,
 }
 
 // === impl Turns ===
@@ -67,8 +60,7 @@ impl Turns {
     /// Waits for so many units; what is more than the client's share takes all of the share.
     pub(crate) async fn take(&self, client: &Client, units: u32) -> Turn {
         let units = units.min(self.0.share);
-        let member = self.enter(QueueKey::of(client));
-        let share = Arc::clone(&self.line_of(&member));
+        let (member, share) = self.enter(client);
         let share = acquire(share, units).await;
         let all = acquire(Arc::clone(&self.0.all), units).await;
         Turn {
@@ -78,27 +70,23 @@ impl Turns {
         }
     }
 
-    fn enter(&self, key: QueueKey) -> Member {
+    /// By credential, and by address where none is shown.
+    fn enter(&self, client: &Client) -> (Member, Arc<Semaphore>) {
+        let client = Client {
+            credential: client.credential.clone(),
+            network: client.network.filter(|_| client.credential.is_none()),
+        };
         let mut lines = self.lock();
-        let line = lines.entry(key.clone()).or_insert_with(|| Line {
+        let line = lines.entry(client.clone()).or_insert_with(|| Line {
             share: Arc::new(Semaphore::new(self.0.share as usize)),
             members: 0,
         });
         line.members += 1;
-        Member {
-            turns: self.clone(),
-            key,
-        }
+        let turns = self.clone();
+        (Member { turns, client }, Arc::clone(&line.share))
     }
 
-    fn line_of(&self, member: &Member) -> Arc<Semaphore> {
-        let lines = self.lock();
-        let line = lines.get(&member.key).map(|line| Arc::clone(&line.share));
-        // A member keeps its line.
-        line.unwrap_or_else(|| Arc::new(Semaphore::new(self.0.share as usize)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueKey, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Client, Line>> {
         self.0.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,24 +99,15 @@ async fn acquire(semaphore: Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit 
     }
 }
 
-// === impl QueueKey ===
-
-impl QueueKey {
-    fn of(client: &Client) -> Self {
-        match &client.credential {
-            Some(credential) => Self::Credential(credential.clone()),
-            None => Self::Address(client.network),
-        }
-    }
-}
+// === impl Member ===
 
 impl Drop for Member {
     fn drop(&mut self) {
         let mut lines = self.turns.lock();
-        if let Some(line) = lines.get_mut(&self.key) {
+        if let Some(line) = lines.get_mut(&self.client) {
             line.members -= 1;
             if line.members == 0 {
-                lines.remove(&self.key);
+                lines.remove(&self.client);
             }
         }
     }

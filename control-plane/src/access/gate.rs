@@ -88,11 +88,12 @@ impl<S> Gate<S> {
         })?;
         let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
         let name = PeerName::of(certificate, caller.as_deref());
-        peer.accept(name.as_ref().map(|name| name.0.as_str())).map_err(|why| {
-            let status = Status::resource_exhausted(why);
-            count(&self.metrics, &status);
-            status
-        })?;
+        peer.accept(name.as_ref().map(|name| name.0.as_str()))
+            .map_err(|refused| {
+                let status = Status::resource_exhausted(refused.to_string());
+                count(&self.metrics, &status);
+                status
+            })?;
         let extensions = request.extensions_mut();
         // What tonic itself looks for.
         extensions.insert(TcpConnectInfo {

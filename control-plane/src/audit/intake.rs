@@ -13,11 +13,11 @@ use prost::bytes::Bytes;
 use super::budget::Budget;
 use super::ingest::{BatchBounds, BoundedBatch, IngestError};
 use super::seen::SeenOfLate;
-use super::sources::{Reserved, Sources, TooManySources};
+use super::sources::{Reserved, Sources};
 use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::access::{Caller, PeerName};
-use crate::client_limits::Client;
+use crate::client_limits::{Client, NoPlace};
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::text::shorten;
 
@@ -54,7 +54,7 @@ pub(crate) enum NotTaken {
     #[error("there is no such source of this credential; begin one with POST /v1/audit/sources")]
     NoSuchSource,
     #[error("{0}")]
-    TooManySources(TooManySources),
+    TooManySources(NoPlace),
     #[error("too much evidence is on its way to the disk already; nothing was stored, send it again")]
     NoRoom,
     #[error(transparent)]
@@ -213,8 +213,8 @@ impl TicketText {
 
 // === impl NotTaken ===
 
-impl From<TooManySources> for NotTaken {
-    fn from(refused: TooManySources) -> Self {
+impl From<NoPlace> for NotTaken {
+    fn from(refused: NoPlace) -> Self {
         Self::TooManySources(refused)
     }
 }

@@ -1,13 +1,12 @@
 //! Which sources are here, which may come back, and since when.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::client_limits::{Bounds, Client, Full, Place, Places, SharedLimit};
+use crate::client_limits::{Client, NoPlace, Place, Places};
 
 /// The sources that have not ended: connected, or away and awaited.
 #[derive(Debug)]
@@ -21,13 +20,6 @@ pub(crate) struct Sources {
 pub(crate) struct Reserved {
     /// Absent for a source that is present, and has a place.
     place: Option<Place>,
-}
-
-/// There are as many sources as there may be, or as many of this client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooManySources {
-    full: Full,
-    bounds: Bounds,
 }
 
 #[derive(Debug)]
@@ -73,12 +65,7 @@ impl Sources {
     }
 
     /// Takes a place for another source of this client, or for this one again.
-    pub(crate) fn reserve(
-        &self,
-        returning: Option<&str>,
-        client: &Client,
-        now: Instant,
-    ) -> Result<Reserved, TooManySources> {
+    pub(crate) fn reserve(&self, returning: Option<&str>, client: &Client, now: Instant) -> Result<Reserved, NoPlace> {
         let mut present = self.lock();
         if let Some(presence) = returning.and_then(|source| present.get_mut(source)) {
             // It has come back, so that its place is not given up while its stream begins.
@@ -91,11 +78,8 @@ impl Sources {
             }
             return Ok(Reserved { place: None });
         }
-        let place = self.places.take(client).map_err(|full| TooManySources {
-            full,
-            bounds: self.places.bounds(),
-        })?;
-        Ok(Reserved { place: Some(place) })
+        let place = Some(self.places.take(client)?);
+        Ok(Reserved { place })
     }
 
     /// A stream of the source has begun. What is returned resolves when a newer stream takes over; at once, if one
@@ -195,20 +179,12 @@ fn note(
     present.insert(source.to_owned(), presence);
 }
 
-// === impl TooManySources ===
-
-impl fmt::Display for TooManySources {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.full.describe(SharedLimit::AuditSources, self.bounds))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::client_limits::ShareMetrics;
+    use crate::client_limits::{Bounds, ShareMetrics, SharedLimit};
 
     fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
         let bounds = Bounds {
@@ -220,7 +196,7 @@ mod tests {
         Arc::new(Sources::new(places, awaited, now))
     }
 
-    fn reserve(sources: &Sources, returning: Option<&str>, now: Instant) -> Result<Reserved, TooManySources> {
+    fn reserve(sources: &Sources, returning: Option<&str>, now: Instant) -> Result<Reserved, NoPlace> {
         sources.reserve(returning, &Client::default(), now)
     }
 

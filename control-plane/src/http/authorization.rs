@@ -16,7 +16,7 @@ use super::sse::RETRY_WHEN_FULL;
 use super::{Api, BODY_UNIT_BYTES};
 use crate::access::{Caller, PeerCertificate, PeerName, Permission, Refusal, bearer_token};
 use crate::audit::intake::Reporter;
-use crate::client_limits::{Client, Full, Place, Places};
+use crate::client_limits::{Client, NoPlace, Place};
 use crate::revocation::log::unix_seconds;
 use crate::tls::Peer;
 
@@ -86,15 +86,16 @@ impl Entered {
         let peer = PeerName::of(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
         let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
         let connection = request.extensions().get::<Peer>().cloned();
-        if let Some(Err(why)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
-            return Err(Problem::unavailable(why, RETRY_WHEN_FULL).closing());
+        if let Some(Err(refused)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
+            return Err(Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL).closing());
         }
         let client = Client::new(Some(&peer.0), address);
-        let refuse = |full: Full, places: &Places| Problem::unavailable(places.describe(full), Duration::from_secs(1));
-        let call = api.calls.take(&client);
-        let call = call.map_err(|full| refuse(full, &api.calls))?;
-        let body = api.bodies.take_many(&client, body_units(api, request));
-        let body = body.map_err(|full| refuse(full, &api.bodies))?;
+        let refuse = |refused: NoPlace| Problem::unavailable(refused.to_string(), Duration::from_secs(1));
+        let call = api.calls.take(&client).map_err(refuse)?;
+        let body = api
+            .bodies
+            .take_many(&client, body_units(api, request))
+            .map_err(refuse)?;
         let reporter = Reporter {
             peer: peer.clone(),
             caller: Some(Arc::clone(caller)),

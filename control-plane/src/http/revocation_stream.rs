@@ -46,7 +46,7 @@ pub(crate) async fn follow(
     let place = api
         .stream_places
         .take(&client)
-        .map_err(|full| Problem::unavailable(api.stream_places.describe(full), RETRY_WHEN_FULL))?;
+        .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
@@ -78,8 +78,8 @@ enum From {
     After {
         log_id: String,
         seq: u64,
-        /// What proves the position; absent in ids of version 0.1.0.
-        proof: Option<Vec<u8>>,
+        /// What proves the position; empty in ids of version 0.1.0.
+        proof: Vec<u8>,
     },
 }
 
@@ -158,8 +158,8 @@ impl From {
             return None;
         }
         let proof = match proof {
-            Some(proof) => Some(URL_SAFE_NO_PAD.decode(proof).ok().filter(|proof| !proof.is_empty())?),
-            None => None,
+            Some(proof) => URL_SAFE_NO_PAD.decode(proof).ok().filter(|proof| !proof.is_empty())?,
+            None => Vec::new(),
         };
         Some(Self::After {
             log_id: log_id.to_owned(),
@@ -184,15 +184,12 @@ impl From {
             }
             Self::After { seq, proof, .. } => (seq, proof),
         };
-        match proof.map(|proof| log.resume_at_proof(seq, &proof)) {
-            Some(Ok(view::Start::After(seq))) => Ok(Start::After(seq)),
-            Some(Ok(view::Start::Snapshot)) => Ok(Start::Snapshot),
-            // An id of version 0.1.0 has no proof, so its history is unknown.
-            None if seq <= log.head() => Ok(Start::Snapshot),
-            None => Err(foreign(api, seq, "does not reach it")),
-            Some(Err(ForeignPosition::Ahead { .. })) => Err(foreign(api, seq, "does not reach it")),
-            Some(Err(ForeignPosition::Diverged { .. })) => Err(foreign(api, seq, "has another history up to it")),
-            Some(Err(ForeignPosition::TooOld { .. })) => Err(conflict(format!(
+        match log.resume_at_proof(seq, &proof) {
+            Ok(view::Start::After(seq)) => Ok(Start::After(seq)),
+            Ok(view::Start::Snapshot) => Ok(Start::Snapshot),
+            Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, seq, "does not reach it")),
+            Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, seq, "has another history up to it")),
+            Err(ForeignPosition::TooOld { .. }) => Err(conflict(format!(
                 "entry {seq} is so old that this log cannot tell any more whether it was one of its own: forget what you \
                  have and connect without Last-Event-ID"
             ))),
@@ -378,7 +375,7 @@ mod tests {
         From::After {
             log_id: "log".to_owned(),
             seq,
-            proof: Some(vec![0, 0, 0]),
+            proof: vec![0, 0, 0],
         }
     }
 
@@ -400,7 +397,7 @@ mod tests {
         let old = From::After {
             log_id: "log".to_owned(),
             seq: 7,
-            proof: None,
+            proof: Vec::new(),
         };
         assert_eq!(read(Some("log:7"), None).unwrap(), old);
     }

@@ -57,7 +57,7 @@ pub(crate) async fn state(
     let _call = api
         .calls
         .take(&client)
-        .map_err(|full| Problem::unavailable(api.calls.describe(full), Duration::from_secs(1)))?;
+        .map_err(|refused| Problem::unavailable(refused.to_string(), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
     Ok(Json(Revoked::new(api.log.log_id(), receipt)))
 }

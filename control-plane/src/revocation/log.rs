@@ -20,7 +20,6 @@ use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
 use super::history::{Histories, History, HistoryError, Indexing};
-use super::position::PositionProof;
 use super::promise::{Inherited, Quiet};
 use super::provenance::Provenance;
 use super::snapshot::Snapshot;
@@ -323,13 +322,13 @@ impl RevocationLog {
         self.shared.read().start(applied)
     }
 
-    /// Where a client goes on that shows this proof of its position.
+    /// Where a client goes on that shows this proof of its position, or none.
     pub(crate) fn resume_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
         self.shared.read().start_at_proof(seq, proof)
     }
 
     /// What proves a position of this log, if it is still known.
-    pub(crate) fn proof_of(&self, seq: u64) -> Option<PositionProof> {
+    pub(crate) fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
         self.shared.read().proof_of(seq)
     }
 

@@ -18,6 +18,9 @@ pub(crate) struct PositionKey(Hmac<Sha256>);
 /// What proves one position.
 pub(crate) type PositionProof = [u8; 16];
 
+/// Tells a proof that was made with another key from one of another history.
+pub(crate) type KeyId = [u8; 4];
+
 // === impl PositionKey ===
 
 impl PositionKey {
@@ -33,14 +36,13 @@ impl PositionKey {
         )
     }
 
+    pub(crate) fn id(&self) -> KeyId {
+        beginning_of(self.0.clone())
+    }
+
     /// `mark` is the digest's, of which as much is kept of every position.
     pub(crate) fn prove(&self, seq: u64, mark: u64) -> PositionProof {
-        let mut proof = [0; 16];
-        let mac = self.of(seq, mark).finalize().into_bytes();
-        for (byte, of_mac) in proof.iter_mut().zip(mac) {
-            *byte = of_mac;
-        }
-        proof
+        beginning_of(self.of(seq, mark))
     }
 
     /// Whether the position was given out by this log, as far as the client can prove it.
@@ -61,6 +63,11 @@ impl PositionKey {
             .chain_update(seq.to_be_bytes())
             .chain_update(mark.to_be_bytes())
     }
+}
+
+fn beginning_of<const LENGTH: usize>(mac: Hmac<Sha256>) -> [u8; LENGTH] {
+    let mac = mac.finalize().into_bytes();
+    std::array::from_fn(|index| mac[index])
 }
 
 impl std::fmt::Debug for PositionKey {
@@ -101,7 +108,9 @@ mod tests {
         ] {
             assert!(!key.accepts(&forged), "{forged:?}");
         }
-        assert!(!PositionKey::new([8; 32], &log_id).accepts(&given));
+        let other = PositionKey::new([8; 32], &log_id);
+        assert!(!other.accepts(&given));
+        assert_ne!(other.id(), key.id());
         assert!(!PositionKey::new([7; 32], &LogId::random().unwrap()).accepts(&given));
     }
 }

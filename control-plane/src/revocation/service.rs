@@ -85,14 +85,14 @@ impl WatchService {
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
         let client = Client::new(name.as_deref(), peer.map(|peer| peer.ip()));
-        let place = self.options.places.take(&client).map_err(|full| {
+        let place = self.options.places.take(&client).map_err(|refused| {
             self.metrics
                 .watch_ended
                 .get_or_create(&Outcome {
                     code: code_name(Code::ResourceExhausted),
                 })
                 .inc();
-            Status::resource_exhausted(self.options.places.describe(full))
+            Status::resource_exhausted(refused.to_string())
         })?;
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = WatchStream {

@@ -8,7 +8,7 @@ use credence_wire::v1;
 use prost::Message as _;
 
 use super::digest::Digest;
-use super::position::{PositionKey, PositionProof};
+use super::position::PositionKey;
 use super::state::{FrozenState, State};
 use super::storage::{EncodedRecord, Replay};
 use super::trail::{Standing, Trail};
@@ -176,13 +176,17 @@ impl View {
         }
     }
 
-    /// Where a client resumes that presents only a position's [proof](Self::proof_of).
+    /// Where a client resumes that presents only a position's [proof](Self::proof_of). Without one, or with one of a key
+    /// that was replaced since, its history is unknown.
     pub(crate) fn start_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
         if seq > self.head() {
             return Err(ForeignPosition::Ahead {
                 applied: seq,
                 head: self.head(),
             });
+        }
+        if !self.key.as_ref().is_some_and(|key| proof.starts_with(&key.id())) {
+            return Ok(Start::Snapshot);
         }
         match self.proof_of(seq) {
             None => Err(ForeignPosition::TooOld { applied: seq }),
@@ -192,9 +196,10 @@ impl View {
         }
     }
 
-    /// What proves a position of this log, if it is still known.
-    pub(crate) fn proof_of(&self, seq: u64) -> Option<PositionProof> {
-        Some(self.key.as_ref()?.prove(seq, self.trail.mark(seq)?))
+    /// The id of the key, and what proves a position of this log with it, if the position is still known.
+    pub(crate) fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
+        let key = self.key.as_ref()?;
+        Some([key.id().as_slice(), &key.prove(seq, self.trail.mark(seq)?)].concat())
     }
 
     /// Whether this log gave out a position that it no longer has.

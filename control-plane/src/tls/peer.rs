@@ -11,6 +11,7 @@ use super::metrics::{PortLabel, TlsMetrics};
 use super::port::TlsPort;
 use super::validity::not_after;
 use crate::access::PeerCertificate;
+use crate::client_limits::NoPlace;
 use crate::connections::Acceptance;
 use crate::revocation::log::unix_seconds;
 
@@ -58,8 +59,8 @@ impl Peer {
     /// closed any more in favour of others.
     ///
     /// # Errors
-    /// The credential has its share of the connections; the text says what to do.
-    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), String> {
+    /// The credential has its share of the connections.
+    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         self.acceptance
             .as_ref()
             .map_or(Ok(()), |acceptance| acceptance.accept(credential))

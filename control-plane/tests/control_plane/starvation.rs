@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bytes::Bytes;
 use credence_control_plane::{Config, PortTls, Role, TokenSettings};
 use credence_wire::v1;
 use credence_wire::v1::watch_response::Message as WatchAnswer;
@@ -66,6 +67,40 @@ async fn watch_streams() {
         "{} are taken",
         held.len()
     );
+    assert_probed(&server).await;
+}
+
+/// The client's windows for answers stay closed.
+#[tokio::test]
+async fn watch_streams_of_a_client_that_reads_nothing() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_subscribers = PLACES).await;
+    let watch_url = format!(
+        "http://{}/credence.v1.RevocationService/Watch",
+        server.running.grpc_address()
+    );
+    let mut held = Vec::new();
+    for address in GREEDY {
+        let stream = connect(server.running.grpc_address(), address).await.unwrap();
+        let mut client = h2::client::Builder::new();
+        let handshake = client.initial_window_size(0).handshake::<_, Bytes>(stream);
+        let (mut client, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..PLACES {
+            let request = http::Request::post(&watch_url)
+                .header("content-type", "application/grpc")
+                .header("authorization", "Bearer weak");
+            held.push(client.send_request(request.body(()).unwrap(), false).unwrap());
+        }
+    }
+    server
+        .wait_for(&format!(
+            "credence_shared_limit_held{{limit=\"watch_streams\"}} {}",
+            PLACES / 2
+        ))
+        .await;
+    let channel = channel_from(&server, ELSEWHERE).await;
+    assert!(watch(&server, channel, "other").await.is_some());
     assert_probed(&server).await;
 }
 
@@ -181,6 +216,34 @@ async fn grpc_connections() {
     let channel = channel_from(&server, ELSEWHERE).await;
     assert!(watch(&server, channel, "other").await.is_some());
     assert_probed(&server).await;
+}
+
+/// The control plane does not read from a connection either while it has pongs to write.
+#[tokio::test]
+async fn grpc_connections_that_read_nothing() {
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.max_connections = PLACES / 2).await;
+    let mut held = Vec::new();
+    for last in 10..10 + PLACES as u8 / 2 {
+        held.push(stall(&server, [127, 0, 0, last]).await);
+    }
+    let channel = channel_from(&server, ELSEWHERE).await;
+    assert!(watch(&server, channel, "other").await.is_some());
+    let evicted = held.iter().filter(|stream| stream.take_error().unwrap().is_some());
+    assert_ne!(evicted.count(), 0);
+    assert_probed(&server).await;
+}
+
+/// A connection over which an HTTP/2 client pings without reading the pongs, until nothing moves any more.
+async fn stall(server: &Server, address: [u8; 4]) -> TcpStream {
+    let mut stream = connect(server.running.grpc_address(), address).await.unwrap();
+    let preface_and_settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    stream.write_all(preface_and_settings).await.unwrap();
+    let pings = b"\0\0\x08\x06\0\0\0\0\0any data".repeat(4096);
+    while let Ok(written) = tokio::time::timeout(Duration::from_millis(500), stream.write_all(&pings)).await {
+        written.unwrap();
+    }
+    stream
 }
 
 #[tokio::test]

@@ -122,7 +122,6 @@ async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
     let server = place.start().await;
     for (id, cure) in [
         (format!("{}:1", server.log_id()), "Restore the newest"),
-        (format!("{}:0:AAAA", server.log_id()), "Restore the newest"),
         ("another-log:0".to_owned(), "forget what you have"),
     ] {
         let refused = server
@@ -169,6 +168,29 @@ async fn after_an_undeclared_restore_a_follower_is_told_to_begin_anew() {
     for subject in ["carol", "dave"] {
         assert_eq!(stream.record().await.data["principal"]["subject"], subject);
     }
+}
+
+/// An EventSource that is refused does not connect again.
+#[tokio::test]
+async fn after_the_key_of_the_proofs_was_replaced_a_follower_gets_a_snapshot() {
+    let place = Place::new();
+    let server = place.start().await;
+    let mut stream = Stream::open(&server, "?from=now", None).await;
+    server.revoke(raise("alice")).await;
+    let seen = stream.record().await.id.unwrap();
+    drop(server);
+    std::fs::write(place.path("log/audit-source-key"), [7; 32]).unwrap();
+
+    let server = place.start().await;
+    let mut stream = Stream::open(&server, "", Some(&seen)).await;
+    let begin = stream.next().await;
+    assert_eq!(
+        (begin.name.as_str(), &begin.data["records"]),
+        ("snapshot_begin", &json!(1))
+    );
+    let ahead = seen.replacen(":1:", ":2:", 1);
+    let (status, _) = Stream::try_open(&server, TOKEN, "", Some(&ahead)).await;
+    assert!(status.ends_with("409 Conflict"), "{status}");
 }
 
 #[tokio::test]

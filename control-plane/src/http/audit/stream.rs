@@ -48,7 +48,7 @@ pub(crate) async fn follow(
     let place = api
         .audit_stream_places
         .take(&client)
-        .map_err(|full| Problem::unavailable(api.audit_stream_places.describe(full), RETRY_WHEN_FULL))?;
+        .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
     let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, &headers);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
