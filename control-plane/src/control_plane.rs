@@ -112,6 +112,9 @@ pub enum StartError {
     /// The revocation log can not be read.
     #[error("the revocation log: {0}")]
     RevocationLog(String),
+    /// The latest checkpoint can not be remembered where it is configured to be.
+    #[error("ledger.published_note: {0}")]
+    PublishedNote(String),
     /// A witness can not be asked.
     #[error("{0}")]
     Witness(String),
@@ -619,6 +622,10 @@ struct Opened {
 impl Opened {
     fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
         let limits = &config.limits;
+        let published_note = config.settings.ledger.published_note.as_deref();
+        let published_note = published_note
+            .map(|note| outside_of(lock.path(), note).map_err(StartError::PublishedNote))
+            .transpose()?;
         let mut folder = DataFolder::open(lock, config.init, unix_seconds())?;
         if let Some(named) = &config.restored {
             restored::declare(&mut folder, named, unix_seconds(), limits.history_kept)?;
@@ -642,7 +649,7 @@ impl Opened {
             forgotten,
         };
         let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
-        let ledger = open_ledger(&folder, &config.settings, limits);
+        let ledger = open_ledger(&folder, &config.settings, published_note, limits);
         match &ledger {
             Ok((ledger, _)) => see_again(&ledger.reader(), &seen),
             Err(damage) => tracing::error!(
@@ -698,15 +705,20 @@ fn witnesses(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>
 }
 
 /// The ledger, and who it is to others; or what is wrong with it.
-fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Result<(Ledger, LedgerIdentity), String> {
+fn open_ledger(
+    folder: &DataFolder,
+    settings: &Settings,
+    published_note: Option<PathBuf>,
+    limits: &Limits,
+) -> Result<(Ledger, LedgerIdentity), String> {
     let origin = settings.ledger.origin().map_err(|error| error.to_string())?;
     let naming = Naming {
         origin: origin.as_ref(),
         log_id: folder.log_id().as_str(),
     };
     let mut identity = LedgerIdentity::open(&folder.ledger(), &naming).map_err(|error| error.to_string())?;
-    if let Some(note) = &settings.ledger.published_note {
-        identity.remember_in(outside_of(folder.path(), note)?);
+    if let Some(note) = published_note {
+        identity.remember_in(note);
     }
     let published = identity.published().map_err(|error| error.to_string())?;
     tracing::info!(key = %identity.verifier_key(), "the ledger's checkpoints are signed with this key");
@@ -746,19 +758,29 @@ fn open_ledger(folder: &DataFolder, settings: &Settings, limits: &Limits) -> Res
 /// The file that remembers the latest checkpoint, if it does not lie in the data folder, with which it would be restored.
 fn outside_of(data: &Path, note: &Path) -> Result<PathBuf, String> {
     let settled = |path: &Path| {
-        path.canonicalize()
-            .map_err(|error| format!("{}: {error}", path.display()))
+        let found = path.canonicalize().and_then(|found| match found.is_dir() {
+            true => Ok(found),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        });
+        found.map_err(|error| {
+            let path = path.display();
+            format!("the folder {path}: {error}. Create it, or mount the disk that it is on, and start again")
+        })
+    };
+    let note_text = note.display();
+    let Some(name) = note.file_name() else {
+        return Err(format!(
+            "{note_text} names no file. Name one outside of the data folder"
+        ));
     };
     let parent = note.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = settled(parent.unwrap_or(Path::new(".")))
-        .map_err(|error| format!("ledger.published_note: its folder: {error}. Create the folder"))?;
+    let parent = settled(parent.unwrap_or(Path::new(".")))?;
     if parent.starts_with(settled(data)?) {
         return Err(format!(
-            "ledger.published_note: {} lies in the data folder, and would be restored with it. Name a file elsewhere",
-            note.display()
+            "{note_text} lies in the data folder, and would be restored with it. Name a file elsewhere"
         ));
     }
-    Ok(parent.join(note.file_name().unwrap_or_default()))
+    Ok(parent.join(name))
 }
 
 /// Notes what principals' agents were seen to use, from the newest records.

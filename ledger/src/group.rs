@@ -40,7 +40,7 @@ pub(crate) struct Beginning {
     /// Every source that was known, those that were known for longer first.
     #[prost(message, repeated, tag = "3")]
     pub(crate) sources: Vec<SourceMark>,
-    /// How much of the segment before is about its largest principals.
+    /// How much of the segment before is about its largest principals and, with key 0, about all of them.
     #[prost(message, repeated, tag = "4")]
     pub(crate) shares: Vec<KeyShare>,
 }

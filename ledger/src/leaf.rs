@@ -38,7 +38,8 @@ pub enum StoredBody {
 /// An entry as its source encoded it.
 #[derive(Clone, PartialEq, Message)]
 pub struct StoredEntry {
-    /// Counts the source's entries from 1. 0 for a chain that was stored again because the leaf that had it was pruned.
+    /// Counts the source's entries from 1. 0 for a chain that was stored again because the leaf that had it was pruned, and for
+    /// counts of a principal beyond its share.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// An encoded `credence.v1.Entry`.

@@ -496,6 +496,7 @@ impl Ledger {
         let appended = items
             .iter()
             .try_for_each(|item| self.add(item, &mut piece))
+            .and_then(|()| self.add_counted(&mut piece))
             .and_then(|()| self.write(&mut piece));
         piece.bundle.shrink_to(KEPT_BUNDLE);
         self.piece = piece;
@@ -515,24 +516,21 @@ impl Ledger {
                 first_sequence,
             } => {
                 let fresh = BatchView::of(batch).entries().skip(*skip);
-                let mut counted = Counted::default();
                 for (sequence, entry) in (*first_sequence..).zip(fresh) {
-                    // What is counted becomes durable with the mark that says so.
-                    if !counted.is_empty() && self.is_due(piece) {
-                        self.add_counted(*source, &mut counted, piece)?;
-                    }
                     self.make_room(piece)?;
                     let entry = EntryView::parse(entry?)?;
                     match entry
                         .principal()
                         .filter(|principal| self.is_counted(*principal, &entry))
                     {
-                        Some(principal) => counted.add(sequence, principal, &entry),
+                        Some(principal) => {
+                            let received = (piece.head.received_unix_nano / 1_000_000_000) as i64;
+                            piece.counts.add(principal, &entry, received);
+                        }
                         None => self.add_entry(Some(*source), sequence, entry, piece)?,
                     }
                     piece.mark(*source, sequence);
                 }
-                self.add_counted(*source, &mut counted, piece)?;
             }
             NewItem::Chain(entry) => {
                 self.make_room(piece)?;
@@ -557,6 +555,10 @@ impl Ledger {
 
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
     fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
+        // What was counted becomes durable with the marks of its sources.
+        if self.is_due(piece) {
+            self.add_counted(piece)?;
+        }
         if self.begins_segment(piece) {
             self.write(piece)?;
             self.begin_segment()?;
@@ -591,16 +593,12 @@ impl Ledger {
         self.shares.counts(key, bytes, held, now())
     }
 
-    /// Adds what stands in the place of the entries that were counted.
-    fn add_counted(
-        &mut self,
-        source: SourceName,
-        counted: &mut Counted,
-        piece: &mut Piece,
-    ) -> Result<(), LedgerAppendError> {
-        let (entries, counts) = counted.take();
-        for (sequence, entry) in counts {
-            self.add_entry(Some(source), sequence, EntryView::parse(&entry)?, piece)?;
+    /// Adds what stands in the place of the entries that were counted: of all sources together, so that neither their
+    /// number nor that of their reports makes more of it.
+    fn add_counted(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
+        let (entries, counts) = piece.counts.take();
+        for entry in counts {
+            self.add_entry(None, 0, EntryView::parse(&entry)?, piece)?;
         }
         piece.counted += entries;
         Ok(())
@@ -922,6 +920,8 @@ pub(crate) struct Piece {
     rows: Vec<u64>,
     /// Chains that are not in the ledger yet, their records' indexes and keys.
     chains: Vec<([u8; 32], u64, u32)>,
+    /// What is counted and not yet among the leaves.
+    counts: Counted,
     /// Entries that are counted in it.
     counted: u64,
 }
@@ -953,6 +953,7 @@ impl Piece {
         self.leaves.clear();
         self.rows.clear();
         self.chains.clear();
+        self.counts = Counted::default();
         self.counted = 0;
     }
 

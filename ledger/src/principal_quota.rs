@@ -1,7 +1,8 @@
 //! How much of what is held is about each principal, so that none pushes out what is held of the others.
 //!
 //! While the ledger is short of space, a principal that holds more than its share is recorded in full only at the rate of
-//! one share in each period of retention. What it brings beyond that becomes counts.
+//! one share in each period of retention. What it brings beyond that becomes counts. A principal that alone holds
+//! everything pushes out only its own evidence, if the oldest is removed to make room: it is not counted.
 //!
 //! Principals are known by the names of their keys. Of a segment that is full, those with at least a 256th of it are
 //! remembered, in the first frame of the next one: 256 at most, and what is missed of a principal is less than a 256th of
@@ -41,6 +42,8 @@ struct Rule {
     share: u64,
     /// In which a principal beyond its share may bring another one.
     period: Duration,
+    /// Whether the oldest evidence is removed to make room.
+    makes_room: bool,
 }
 
 /// What a principal that holds more than its share may still bring.
@@ -51,18 +54,17 @@ struct Allowance {
     at: u64,
 }
 
-/// What one report brings of principals beyond their share, counted.
+/// What one write of the ledger brings of principals beyond their share, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    counts: HashMap<CountKey, Count>,
-    chains: HashMap<OwnedPrincipal, Count>,
+    principals: HashMap<OwnedPrincipal, HashMap<CountKey, u64>>,
+    chains: u64,
     /// Of all of them.
     entries: u64,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CountKey {
-    principal: OwnedPrincipal,
     second: i64,
     rule: String,
     reason: String,
@@ -70,16 +72,10 @@ struct CountKey {
     mode: i32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct OwnedPrincipal {
     issuer: String,
     subject: Option<String>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Count {
-    count: u64,
-    last_sequence: u64,
 }
 
 // === impl Shares ===
@@ -92,6 +88,7 @@ impl Shares {
             space,
             share: space / 100 * u64::from(percent),
             period: retention.age.unwrap_or(PERIOD),
+            makes_room: retention.bytes.is_some(),
         });
     }
 
@@ -105,7 +102,9 @@ impl Shares {
         let Some(rule) = self.rule.filter(|_| self.is_short(held)) else {
             return false;
         };
-        if self.of(key).saturating_add(bytes) <= rule.share {
+        let own = self.of(key);
+        let is_alone = self.of(ALL) <= own;
+        if own.saturating_add(bytes) <= rule.share || (is_alone && rule.makes_room) {
             self.allowances.remove(&key);
             return false;
         }
@@ -127,14 +126,16 @@ impl Shares {
 
     /// A leaf of so many bytes was appended.
     pub(crate) fn add(&mut self, key: u32, bytes: u64) {
-        if key != 0 {
+        if key != NO_PRINCIPAL {
             *self.growing.entry(key).or_default() += bytes;
+            *self.growing.entry(ALL).or_default() += bytes;
         }
     }
 
-    /// What the next segment has to remember of the one that is being appended to.
+    /// What the next segment has to remember of the one that is being appended to: its largest principals, and all of
+    /// them together.
     pub(crate) fn largest(&self) -> Vec<KeyShare> {
-        let least = self.growing.values().sum::<u64>() / LARGEST;
+        let least = self.growing.get(&ALL).copied().unwrap_or(0) / LARGEST;
         let largest = self.growing.iter().filter(|(_, bytes)| **bytes > least);
         let largest = largest.map(|(key, bytes)| KeyShare {
             key: *key,
@@ -150,7 +151,12 @@ impl Shares {
     }
 
     /// What the segment behind the one that begins with this index remembers of it.
-    pub(crate) fn remember(&mut self, first: u64, shares: Vec<KeyShare>) {
+    pub(crate) fn remember(&mut self, first: u64, mut shares: Vec<KeyShare>) {
+        // Version 0.1 did not write what all principals have together.
+        if shares.iter().all(|share| share.key != ALL) {
+            let bytes = shares.iter().map(|share| share.bytes).sum();
+            shares.push(KeyShare { key: ALL, bytes });
+        }
         for share in &shares {
             *self.of_full.entry(share.key).or_default() += share.bytes;
         }
@@ -199,73 +205,85 @@ impl Allowance {
 // === impl Counted ===
 
 impl Counted {
-    /// Counts an entry that is about a principal.
-    pub(crate) fn add(&mut self, sequence: u64, principal: PrincipalView<'_>, entry: &EntryView<'_>) {
-        let principal = OwnedPrincipal {
-            issuer: principal.issuer.to_owned(),
-            subject: principal.subject.map(str::to_owned),
-        };
-        let (count, more) = match &entry.kind {
+    /// Counts an entry that is about a principal, taken in at `received` (seconds since the Unix epoch).
+    pub(crate) fn add(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>, received: i64) {
+        self.entries += 1;
+        let (key, count) = match &entry.kind {
             EntryKind::Event(event) => {
                 let key = CountKey {
-                    principal,
                     second: (event.time_unix_nano / NANOS) as i64,
                     rule: event.rule.to_owned(),
                     reason: event.reason.to_owned(),
                     decision: event.decision,
                     mode: event.mode,
                 };
-                (self.counts.entry(key).or_default(), 1)
+                (key, 1)
             }
             EntryKind::Aggregate(aggregate) => {
                 let key = CountKey {
-                    principal,
                     second: aggregate.second,
                     rule: aggregate.rule.to_owned(),
                     reason: aggregate.reason.to_owned(),
                     decision: aggregate.decision,
                     mode: aggregate.mode,
                 };
-                (self.counts.entry(key).or_default(), aggregate.count)
+                (key, aggregate.count)
             }
-            EntryKind::Chain(_) | EntryKind::Gap(_) => (self.chains.entry(principal).or_default(), 1),
+            EntryKind::Chain(_) | EntryKind::Gap(_) => {
+                self.chains += 1;
+                return;
+            }
         };
-        count.count = count.count.saturating_add(more);
-        count.last_sequence = sequence;
-        self.entries += 1;
+        let principal = OwnedPrincipal {
+            issuer: principal.issuer.to_owned(),
+            subject: principal.subject.map(str::to_owned),
+        };
+        let counts = self.principals.entry(principal).or_default();
+        let key = match counts.len() < MAX_COUNTS || counts.contains_key(&key) {
+            true => key,
+            false => CountKey {
+                second: received,
+                rule: OTHER.to_owned(),
+                reason: OTHER.to_owned(),
+                decision: v1::Decision::try_from(key.decision).unwrap_or_default().into(),
+                mode: v1::Mode::try_from(key.mode).unwrap_or_default().into(),
+            },
+        };
+        let sum = counts.entry(key).or_default();
+        *sum = sum.saturating_add(count);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
-
-    /// How many entries were counted, and what stands in their place: each with the sequence number of the last of them.
-    pub(crate) fn take(&mut self) -> (u64, Vec<(u64, Vec<u8>)>) {
-        let counts = self.counts.drain().map(|(key, count)| {
-            let aggregate = v1::Aggregate {
-                second: key.second,
-                rule: key.rule,
-                reason: key.reason,
-                count: count.count,
-                decision: key.decision,
-                mode: key.mode,
-                principal: Some(key.principal.into()),
-            };
-            (count.last_sequence, v1::entry::Entry::Aggregate(aggregate))
-        });
+    /// How many entries were counted, and the encoded entries that stand in their place.
+    pub(crate) fn take(&mut self) -> (u64, Vec<Vec<u8>>) {
+        let Self {
+            principals,
+            chains,
+            entries,
+        } = std::mem::take(self);
+        let mut encoded = Vec::new();
+        let mut encode = |entry| encoded.push(v1::Entry { entry: Some(entry) }.encode_to_vec());
+        for (principal, counts) in principals {
+            let principal = v1::Principal::from(principal);
+            for (key, count) in counts {
+                encode(v1::entry::Entry::Aggregate(v1::Aggregate {
+                    second: key.second,
+                    rule: key.rule,
+                    reason: key.reason,
+                    count,
+                    decision: key.decision,
+                    mode: key.mode,
+                    principal: Some(principal.clone()),
+                }));
+            }
+        }
         // A chain that is not stored is one that was shed: the events that name it cannot be verified again.
-        let chains = self.chains.drain().map(|(_, count)| {
-            let gap = v1::Gap {
-                shed_chains: count.count,
+        if chains > 0 {
+            encode(v1::entry::Entry::Gap(v1::Gap {
+                shed_chains: chains,
                 ..Default::default()
-            };
-            (count.last_sequence, v1::entry::Entry::Gap(gap))
-        });
-        let mut entries: Vec<_> = counts.chain(chains).collect();
-        entries.sort_by_key(|(sequence, _)| *sequence);
-        let encode = |entry| v1::Entry { entry: Some(entry) }.encode_to_vec();
-        let entries = entries.into_iter().map(|(sequence, entry)| (sequence, encode(entry)));
-        (std::mem::take(&mut self.entries), entries.collect())
+            }));
+        }
+        (entries, encoded)
     }
 }
 
@@ -278,8 +296,16 @@ impl From<OwnedPrincipal> for v1::Principal {
     }
 }
 
+/// The name of the key for what is about no principal.
+const NO_PRINCIPAL: u32 = 0;
+/// Stands for all principals together, as no principal's key has this name.
+const ALL: u32 = NO_PRINCIPAL;
 /// Of a segment, principals with at least this part of it are remembered.
 const LARGEST: u64 = 256;
+/// The most counts of one principal in one write, apart from those of [`OTHER`].
+const MAX_COUNTS: usize = 64;
+/// The rule and the reason of what is beyond these. No rule can have this name.
+const OTHER: &str = "(other)";
 /// Where no age is configured.
 const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const NANOS: u64 = 1_000_000_000;
@@ -317,6 +343,7 @@ mod tests {
     fn beyond_it_there_is_another_share_in_each_period() {
         let mut shares = shares();
         shares.add(1, 2_500);
+        shares.add(2, 1);
         // A hundredth at once.
         assert!(!shares.counts(1, 25, 9_000, DAY));
         assert!(shares.counts(1, 25, 9_000, DAY));
@@ -336,8 +363,12 @@ mod tests {
         for segment in 0..4 {
             shares.add(1, 1_000);
             shares.add(2, 3);
-            let largest = shares.largest();
-            assert_eq!(largest, [KeyShare { key: 1, bytes: 1_000 }]);
+            let mut largest = shares.largest();
+            largest.sort_by_key(|share| share.key);
+            assert_eq!(
+                largest,
+                [(ALL, 1_003), (1, 1_000)].map(|(key, bytes)| KeyShare { key, bytes })
+            );
             shares.segment_is_full(segment * 256, largest);
         }
         assert_eq!(shares.of(1), 4_000);
@@ -347,8 +378,27 @@ mod tests {
         again.remember(512, vec![KeyShare { key: 1, bytes: 1_000 }]);
         again.remember(768, vec![KeyShare { key: 1, bytes: 1_000 }]);
         assert_eq!(again.of(1), 2_000);
+        assert_eq!(again.of(ALL), 2_000, "as version 0.1 has written it");
         shares.forget_before(1 << 40);
         assert!(shares.of_full.is_empty());
+    }
+
+    #[test]
+    fn a_principal_that_is_alone_is_not_counted_where_the_oldest_evidence_makes_room() {
+        let mut shares = shares();
+        shares.add(1, 9_000);
+        assert!(!shares.counts(1, 1_000, 9_000, 0));
+        shares.segment_is_full(0, shares.largest());
+        shares.add(2, 1);
+        assert!(shares.counts(1, 1_000, 9_001, 0));
+        shares.segment_is_full(256, shares.largest());
+        shares.add(1, 9_000);
+        // The last of the other's evidence is removed.
+        shares.forget_before(512);
+        assert!(!shares.counts(1, 1_000, 9_000, 0));
+        // Where nothing is removed, what is left is for principals to come.
+        shares.share_out(25, 10_000, Retention::default());
+        assert!(shares.counts(1, 1_000, 9_000, 0));
     }
 
     #[test]

@@ -169,25 +169,27 @@ impl Segment {
     }
 
     /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads. A leaf that
-    /// cannot be read is empty, which none ever is that was written.
+    /// is damaged is empty, which none ever is that was written. Where the disk does not answer, that is an error: the next
+    /// read may succeed.
     pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, SegmentError> {
         let offsets = self.offsets(places)?;
         let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
             return Ok(LeafRun::default());
         };
-        let file = File::open(&self.path).map_err(|error| SegmentError::Io {
+        let at = |error| SegmentError::Io {
             path: self.path.clone(),
             error,
-        })?;
-        // A length that a disk has changed, or a part of it that cannot be read, is no reason to be without the others.
-        let together = read_leaf(&file, last)
+        };
+        let file = File::open(&self.path).map_err(at)?;
+        // A length that a disk has changed is no reason to be without the others.
+        let span = read_leaf(&file, last)
+            .map_err(at)?
             .and_then(|leaf| (last as usize + leaf.len()).checked_sub(first as usize))
-            .filter(|span| *span <= MAX_SPAN)
-            .and_then(|span| {
-                let mut bytes = vec![0; span];
-                file.read_exact_at(&mut bytes, u64::from(first)).ok()?;
-                Some(bytes)
-            });
+            .filter(|span| *span <= MAX_SPAN);
+        let together = match span {
+            Some(span) => read_if_there(&file, first, span).map_err(at)?,
+            None => None,
+        };
         let mut run = LeafRun::default();
         for offset in offsets {
             let leaf = match &together {
@@ -195,7 +197,7 @@ impl Segment {
                     let rest = offset.checked_sub(first).and_then(|at| bytes.get(at as usize..));
                     rest.and_then(first_leaf).map(Cow::Borrowed)
                 }
-                None => read_leaf(&file, offset).map(Cow::Owned),
+                None => read_leaf(&file, offset).map_err(at)?.map(Cow::Owned),
             };
             let leaf = leaf.unwrap_or_default();
             let begin = run.bundle.len();
@@ -260,13 +262,23 @@ impl Segment {
     }
 }
 
-/// The leaf at this offset, behind its length; nothing if it cannot be read.
-fn read_leaf(file: &File, offset: u32) -> Option<Vec<u8>> {
-    let mut length = [0; LEAF_LENGTH_BYTES];
-    file.read_exact_at(&mut length, u64::from(offset)).ok()?;
-    let mut leaf = vec![0; LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(length))];
-    file.read_exact_at(&mut leaf, u64::from(offset)).ok()?;
-    Some(leaf)
+/// The leaf at this offset, behind its length; nothing if the file ends before it does.
+fn read_leaf(file: &File, offset: u32) -> io::Result<Option<Vec<u8>>> {
+    let Some(length) = read_if_there(file, offset, LEAF_LENGTH_BYTES)? else {
+        return Ok(None);
+    };
+    let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    read_if_there(file, offset, LEAF_LENGTH_BYTES + length)
+}
+
+/// So many bytes at this offset; nothing if the file ends before.
+fn read_if_there(file: &File, offset: u32, length: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; length];
+    match file.read_exact_at(&mut bytes, u64::from(offset)) {
+        Ok(()) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The leaf that the bytes begin with, behind its length.

@@ -330,7 +330,10 @@ where
     } else if size(&remembered) < size(&published)
         && let Some(published) = &published
     {
-        identity.remember(published).map_err(|error| error.to_string())?;
+        // The next checkpoint is not shown before it is remembered.
+        if let Err(error) = identity.remember(published) {
+            tracing::error!(%error, "the published checkpoint could not be remembered; it is tried again with the next one");
+        }
     }
     Ok(published.filter(|published| published.checkpoint().size > 0))
 }
@@ -475,6 +478,27 @@ mod tests {
             std::fs::read(&note).unwrap(),
             std::fs::read(folder.path().join("checkpoint")).unwrap()
         );
+    }
+
+    #[test]
+    fn a_note_that_can_not_be_written_at_a_start_is_written_with_the_next_checkpoint() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        publisher(folder.path(), MemoryTree::of(0..3)).publish_blocking();
+        // A folder stands where the file is to be made.
+        let aside = outside.path().join("published.new");
+        std::fs::create_dir(&aside).unwrap();
+        let note = outside.path().join("published");
+        let mut identity = identity(folder.path());
+        identity.remember_in(note.clone());
+        let next = Publisher::open(identity, MemoryTree::of(0..4), Arc::new(Metrics::new()));
+        assert_eq!((next.fault(), size(&next)), (None, Some(3)));
+        next.publish_blocking();
+        assert_eq!(size(&next), Some(3), "nothing more is shown without the note");
+        assert_eq!(next.metrics.ledger_publish_failures.get(), 1);
+        std::fs::remove_dir(&aside).unwrap();
+        next.publish_blocking();
+        assert_eq!(size(&next), Some(4));
+        assert_eq!(std::fs::read(&note).unwrap(), next.latest().unwrap().note().as_bytes());
     }
 
     /// A tree of 800 leaves that goes another way from this one on.

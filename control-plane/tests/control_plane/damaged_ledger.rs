@@ -98,14 +98,25 @@ async fn a_folder_that_was_taken_back_signs_nothing_below_the_published_note_unt
 }
 
 #[tokio::test]
-async fn a_published_note_in_the_data_folder_is_refused() {
-    let place = Place::new();
-    let server = place
-        .start_with(|config| config.settings.ledger.published_note = Some(config.data_folder.join("published")))
-        .await;
-    let ready = server.get("/readyz", &[]).await;
-    assert_eq!(ready.status, 503);
-    assert!(ready.text.contains("ledger.published_note"), "{}", ready.text);
+async fn a_start_is_refused_where_the_published_note_can_not_be_kept_outside_of_the_data_folder() {
+    let (place, outside) = (Place::new(), tempfile::tempdir().unwrap());
+    std::fs::write(outside.path().join("file"), "").unwrap();
+    for (note, cure) in [
+        (place.path("published"), "Name a file elsewhere"),
+        (outside.path().join("missing/published"), "Create it"),
+        (outside.path().join("file/published"), "Create it"),
+        (outside.path().join(".."), "Name one"),
+    ] {
+        let refused = place
+            .try_start(|config| config.settings.ledger.published_note = Some(note.clone()))
+            .await;
+        let error = refused.err().expect("refused").to_string();
+        let folder = note.parent().unwrap().to_str().unwrap();
+        assert!(error.starts_with("ledger.published_note: "), "{error}");
+        assert!(error.contains(folder) && error.contains(cure), "{error}");
+    }
+    // Nothing was begun.
+    assert!(!place.path("ledger").exists());
 }
 
 #[tokio::test]

@@ -300,6 +300,25 @@ fn a_record_that_cannot_be_read_does_not_hide_those_around_it() {
 }
 
 #[test]
+fn a_disk_that_does_not_answer_makes_no_record_an_unreadable_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 600);
+    let reader = ledger.reader();
+    let first = &segment_files(folder.path())[0];
+    let aside = folder.path().join("aside");
+    std::fs::rename(first, &aside).unwrap();
+    // Its first pages are not mapped: to read them gives EIO.
+    std::os::unix::fs::symlink("/proc/self/mem", first).unwrap();
+    for error in [reader.record(100).unwrap_err(), reader.records(0..600).unwrap_err()] {
+        assert!(error.to_string().contains("os error 5"), "{error}");
+    }
+    std::fs::rename(&aside, first).unwrap();
+    assert!(!subjects(&reader).contains(&"unreadable".to_owned()));
+    assert_eq!(reader.unreadable(), 0);
+}
+
+#[test]
 fn a_damaged_index_hides_no_record() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use credence_ledger::{Ledger, LedgerOptions, LedgerReader, RecordBody, Retention};
+use credence_ledger::{Ledger, LedgerOptions, LedgerReader, NewItem, RecordBody, Retention, SourceName};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
@@ -67,6 +67,78 @@ fn while_there_is_space_no_principal_is_counted() {
 }
 
 #[test]
+fn one_write_counts_a_principal_once_whatever_its_reports_and_sources() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = beyond_share(folder.path());
+    let before = ledger.reader().size();
+    let sources = (0..10).map(|number| SourceName([number; 16]));
+    let reports: Vec<_> = (0..10)
+        .flat_map(|report| sources.clone().map(move |source| (source, report)))
+        .map(|(source, report)| of_source(source, batch(1 + report * 3, vec![denial(false); 3])))
+        .collect();
+    ledger.append(&reports).unwrap();
+    let counts = counts(&ledger.reader(), before);
+    assert_eq!(counts.len(), 1);
+    assert_eq!(counts[0].count, 300);
+    // It is on disk with how far the sources have come.
+    drop(ledger);
+    let ledger = shared(folder.path(), 25);
+    assert!(
+        sources
+            .into_iter()
+            .all(|source| ledger.source(&source).unwrap().last_sequence == 30)
+    );
+    assert_eq!(self::counts(&ledger.reader(), before), counts);
+}
+
+#[test]
+fn however_many_rules_and_reasons_there_are_one_write_has_at_most_64_counts_and_an_other_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = beyond_share(folder.path());
+    let before = ledger.reader().size();
+    let next = ledger.source(&SOURCE).unwrap().last_sequence + 1;
+    let named = |number: u64| {
+        let mut entry = denial(false);
+        if let Some(Kind::Event(event)) = &mut entry.entry {
+            event.reason = format!("reason {number}");
+            event.time_unix_nano += number * 1_000_000_000;
+        }
+        entry
+    };
+    ledger.append(&[batch(next, (0..500).map(named).collect())]).unwrap();
+    let counts = counts(&ledger.reader(), before);
+    assert_eq!(counts.len(), 65);
+    let (other, named): (Vec<_>, Vec<_>) = counts.into_iter().partition(|count| count.rule == "(other)");
+    assert_eq!((other[0].reason.as_str(), other[0].count), ("(other)", 436));
+    assert!(
+        named
+            .iter()
+            .all(|count| count.reason.starts_with("reason ") && count.count == 1)
+    );
+}
+
+#[test]
+fn a_principal_that_is_alone_is_recorded_in_full_until_there_is_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = shared(folder.path(), 25);
+    for round in 0..3 * ROUNDS {
+        let subject = if round == 2 * ROUNDS { "bystander" } else { "flooding" };
+        fill(&mut ledger, subject, 50);
+        ledger.retain(None).unwrap();
+        if round % 7 == 0 {
+            drop(ledger);
+            ledger = shared(folder.path(), 25);
+        }
+        let is_alone = round < 2 * ROUNDS;
+        assert!(!is_alone || ledger.counted() == 0, "{round}");
+    }
+    assert!(ledger.reader().first() > 0, "it has pushed out its own evidence");
+    let held = Held::of(&ledger.reader());
+    assert!(held.counted > 0, "{held:?}");
+    assert_eq!(held.bystander, 50);
+}
+
+#[test]
 fn counts_of_a_principal_are_erased_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = shared(folder.path(), 10);
@@ -90,6 +162,43 @@ fn shared(folder: &Path, percent: u8) -> Ledger {
     let mut ledger = try_open(folder, options).unwrap().0;
     ledger.share_out(percent);
     ledger
+}
+
+/// One of which "flooding" holds more than its share, and has used up what it may bring beyond.
+fn beyond_share(folder: &Path) -> Ledger {
+    let mut ledger = shared(folder, 25);
+    (0..ROUNDS).for_each(|round| report(&mut ledger, round));
+    ledger
+}
+
+fn of_source(source: SourceName, item: NewItem) -> NewItem {
+    match item {
+        NewItem::Entries {
+            batch,
+            skip,
+            first_sequence,
+            ..
+        } => NewItem::Entries {
+            source,
+            batch,
+            skip,
+            first_sequence,
+        },
+        other => other,
+    }
+}
+
+/// The counts from this index on.
+fn counts(reader: &LedgerReader, from: u64) -> Vec<v1::Aggregate> {
+    let records = reader.records(from..reader.size()).unwrap();
+    let count = |body| match body {
+        RecordBody::Entry { entry, .. } => match entry.entry {
+            Some(Kind::Aggregate(count)) => Some(count),
+            _ => None,
+        },
+        _ => None,
+    };
+    records.into_iter().filter_map(|record| count(record.body)).collect()
 }
 
 /// One report: much of one principal, and a little of another.
