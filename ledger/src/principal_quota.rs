@@ -303,7 +303,7 @@ const ALL: u32 = NO_PRINCIPAL;
 /// Of a segment, principals with at least this part of it are remembered.
 const LARGEST: u64 = 256;
 /// The most counts of one principal in one write, apart from those of [`OTHER`].
-const MAX_COUNTS: usize = 64;
+const MAX_COUNTS: usize = 8;
 /// The rule and the reason of what is beyond these. No rule can have this name.
 const OTHER: &str = "(other)";
 /// Where no age is configured.

@@ -376,6 +376,7 @@ impl Writing {
         while let Some(message) = queue.blocking_recv()
             && !self.shared.stopping.load(Ordering::Acquire)
         {
+            let (begun, counted) = (Instant::now(), self.ledger.counted());
             let mut group = Group::default();
             let mut alone = None;
             let mut next = Some(message);
@@ -415,6 +416,10 @@ impl Writing {
                     let _ = answer.send(self.retain(published.checkpoint()));
                 }
                 Some(Message::Stop | Message::Report(..)) | None => {}
+            }
+            // Each write has counts of its own: what is reported meanwhile is counted together.
+            if self.ledger.counted() > counted {
+                std::thread::sleep(COUNTING_INTERVAL.saturating_sub(begun.elapsed()));
             }
         }
     }
@@ -755,6 +760,8 @@ const QUEUE: usize = 1024;
 /// A group is closed once it has as much as this.
 const GROUP_BYTES: u64 = 4 << 20;
 const GROUP_REPORTS: usize = 512;
+/// From one group to the next while a principal beyond its share is counted. Filters report as often.
+const COUNTING_INTERVAL: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -799,7 +806,8 @@ mod tests {
             retention,
             published: None,
         };
-        let (ledger, _) = Ledger::open(folder, options).unwrap();
+        let (mut ledger, _) = Ledger::open(folder, options).unwrap();
+        ledger.share_out(1);
         let awaited = ledger.awaited().iter().map(SourceName::to_string).collect();
         let reader = ledger.reader();
         let (handle, writer) = start(
@@ -937,6 +945,51 @@ mod tests {
             contents[2].contains("Erasure") && !contents[2].contains("alice"),
             "{contents:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn while_a_principal_is_counted_there_are_at_most_20_writes_a_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = LedgerBounds {
+            total: 20_000,
+            segment: 20_000,
+            keys: 100,
+        };
+        let running = run_with(folder.path(), bounds);
+        let source = running.open().await;
+        let event = v1::Entry {
+            entry: Some(Kind::Event(v1::Event {
+                principal: Some(v1::Principal {
+                    issuer: "https://id".to_owned(),
+                    subject: Some("flooding".to_owned()),
+                }),
+                ..Default::default()
+            })),
+        };
+        let store = |first_sequence, entries| Report::Store {
+            source: source.source.clone(),
+            generation: source.generation,
+            batch: checked(&v1::Batch {
+                first_sequence,
+                entries,
+            }),
+            room: None,
+        };
+        running
+            .handle
+            .perform(store(1, vec![event.clone(); 140]))
+            .await
+            .unwrap();
+        let begun = Instant::now();
+        for sequence in 141..=145 {
+            running
+                .handle
+                .perform(store(sequence, vec![event.clone()]))
+                .await
+                .unwrap();
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
+        assert!(running.contents().iter().filter(|entry| *entry == "0").count() >= 5);
     }
 
     #[tokio::test]
