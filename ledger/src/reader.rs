@@ -347,7 +347,11 @@ impl Shared {
         index: u64,
     ) -> Result<Option<T>, ReadError> {
         match opened {
-            Ok(opened) => Ok(Some(opened)),
+            Ok(opened) => {
+                // The disk may have answered another time.
+                self.unreadable().remove(&index);
+                Ok(Some(opened))
+            }
             Err(OpenError::Damaged { .. } | OpenError::Unknown { .. }) if !segment.is_removed() => {
                 let mut unreadable = self.unreadable();
                 if unreadable.len() < MAX_UNREADABLE {

@@ -169,8 +169,8 @@ impl Segment {
     }
 
     /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads. A leaf that
-    /// is damaged is empty, which none ever is that was written. Where the disk does not answer, that is an error: the next
-    /// read may succeed.
+    /// cannot be read is empty, which none ever is that was written. Where the disk gives an error for every one of them,
+    /// that is an error: the next read may succeed.
     pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, SegmentError> {
         let offsets = self.offsets(places)?;
         let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
@@ -181,23 +181,27 @@ impl Segment {
             error,
         };
         let file = File::open(&self.path).map_err(at)?;
-        // A length that a disk has changed is no reason to be without the others.
-        let span = read_leaf(&file, last)
-            .map_err(at)?
+        // A length that a disk has changed, or a part of it that cannot be read, is no reason to be without the others.
+        let together = read_leaf(&file, last)
+            .ok()
             .and_then(|leaf| (last as usize + leaf.len()).checked_sub(first as usize))
-            .filter(|span| *span <= MAX_SPAN);
-        let together = match span {
-            Some(span) => read_if_there(&file, first, span).map_err(at)?,
-            None => None,
-        };
+            .filter(|span| *span <= MAX_SPAN)
+            .and_then(|span| read_at(&file, first, span).ok());
         let mut run = LeafRun::default();
+        let mut errors = Vec::new();
         for offset in offsets {
             let leaf = match &together {
                 Some(bytes) => {
                     let rest = offset.checked_sub(first).and_then(|at| bytes.get(at as usize..));
                     rest.and_then(first_leaf).map(Cow::Borrowed)
                 }
-                None => read_leaf(&file, offset).map_err(at)?.map(Cow::Owned),
+                None => match read_leaf(&file, offset) {
+                    Ok(leaf) => Some(Cow::Owned(leaf)),
+                    Err(error) => {
+                        errors.extend((error.kind() != io::ErrorKind::UnexpectedEof).then_some(error));
+                        None
+                    }
+                },
             };
             let leaf = leaf.unwrap_or_default();
             let begin = run.bundle.len();
@@ -205,7 +209,10 @@ impl Segment {
             run.leaves
                 .push((begin + LEAF_LENGTH_BYTES).min(run.bundle.len())..run.bundle.len());
         }
-        Ok(run)
+        match errors.pop() {
+            Some(error) if errors.len() + 1 == run.leaves.len() => Err(at(error)),
+            Some(_) | None => Ok(run),
+        }
     }
 
     /// Where leaves begin in the file.
@@ -262,23 +269,17 @@ impl Segment {
     }
 }
 
-/// The leaf at this offset, behind its length; nothing if the file ends before it does.
-fn read_leaf(file: &File, offset: u32) -> io::Result<Option<Vec<u8>>> {
-    let Some(length) = read_if_there(file, offset, LEAF_LENGTH_BYTES)? else {
-        return Ok(None);
-    };
+/// The leaf at this offset, behind its length.
+fn read_leaf(file: &File, offset: u32) -> io::Result<Vec<u8>> {
+    let length = read_at(file, offset, LEAF_LENGTH_BYTES)?;
     let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-    read_if_there(file, offset, LEAF_LENGTH_BYTES + length)
+    read_at(file, offset, LEAF_LENGTH_BYTES + length)
 }
 
-/// So many bytes at this offset; nothing if the file ends before.
-fn read_if_there(file: &File, offset: u32, length: usize) -> io::Result<Option<Vec<u8>>> {
+fn read_at(file: &File, offset: u32, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
-    match file.read_exact_at(&mut bytes, u64::from(offset)) {
-        Ok(()) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error),
-    }
+    file.read_exact_at(&mut bytes, u64::from(offset))?;
+    Ok(bytes)
 }
 
 /// The leaf that the bytes begin with, behind its length.
