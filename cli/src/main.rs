@@ -9,6 +9,7 @@ mod audit;
 mod chain_text;
 mod clock;
 mod config;
+mod confirmation;
 mod control_plane;
 mod derive;
 mod events;

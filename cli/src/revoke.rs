@@ -7,12 +7,14 @@ use credence_delegation::{Revocation, Thumbprint, UnixTime};
 use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
+use crate::confirmation::AnswerOptions;
 use crate::control_plane::{Client, ControlPlaneOptions};
 use crate::failure::{Failure, Outcome};
 use crate::statement::StatementOptions;
 use crate::{clock, keys, words};
 
-/// Take back what was granted. Returns once the revocation is durable and on its way to every filter.
+/// Take back what was granted. Returns once every filter has applied the revocation or is stale: none allows anything any more
+/// that it forbids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
     #[command(subcommand)]
@@ -56,9 +58,8 @@ struct Principal {
     #[command(flatten)]
     statement: StatementOptions,
 
-    /// Print the control plane's answer as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerOptions,
 }
 
 /// Void every chain that a key occurs in, as a trust anchor's or as a holder's.
@@ -78,9 +79,8 @@ struct Key {
     #[command(flatten)]
     statement: StatementOptions,
 
-    /// Print the control plane's answer as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerOptions,
 }
 
 /// Void every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
@@ -100,9 +100,8 @@ struct Issuer {
     #[command(flatten)]
     statement: StatementOptions,
 
-    /// Print the control plane's answer as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerOptions,
 }
 
 /// Void one token and everything derived from it. With --chain or --under, no other token of the same id is.
@@ -138,9 +137,8 @@ struct Delegation {
     #[command(flatten)]
     statement: StatementOptions,
 
-    /// Print the control plane's answer as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerOptions,
 }
 
 impl Revoke {
@@ -176,9 +174,9 @@ impl Principal {
             let stated = self
                 .statement
                 .state(&self.control_plane, by, Revocation::Epoch(from), out)?;
-            return stated.report(out, |answer| say(answer, &done, self.json));
+            return stated.report(out, |answer| say(answer, &done, self.answer.json));
         }
-        post(&self.control_plane.client()?, &request, &done, self.json, out)
+        post(&self.control_plane.client()?, &request, &done, self.answer, out)
     }
 }
 
@@ -198,9 +196,9 @@ impl Key {
             let stated =
                 self.statement
                     .state(&self.control_plane, (&issuer, None), Revocation::Key(thumbprint), out)?;
-            return stated.report(out, |answer| say(answer, &done, self.json));
+            return stated.report(out, |answer| say(answer, &done, self.answer.json));
         }
-        post(&self.control_plane.client()?, &request, &done, self.json, out)
+        post(&self.control_plane.client()?, &request, &done, self.answer, out)
     }
 }
 
@@ -220,9 +218,9 @@ impl Issuer {
             let stated = self
                 .statement
                 .state(&self.control_plane, by, Revocation::IssuedUntil(up_to), out)?;
-            return stated.report(out, |answer| say(answer, &done, self.json));
+            return stated.report(out, |answer| say(answer, &done, self.answer.json));
         }
-        post(&self.control_plane.client()?, &request, &done, self.json, out)
+        post(&self.control_plane.client()?, &request, &done, self.answer, out)
     }
 }
 
@@ -243,7 +241,7 @@ impl Delegation {
             let stated = self.statement.state(&self.control_plane, by, revocation, out)?;
             let id = words::printable(&id_alone);
             let done = format!("revoked the delegation {id} of {}", principal_name(&issuer, subject));
-            return stated.report(out, |answer| say(answer, &done, self.json));
+            return stated.report(out, |answer| say(answer, &done, self.answer.json));
         }
         let client = self.control_plane.client()?;
         let mut confirmed = Vec::new();
@@ -254,7 +252,7 @@ impl Delegation {
                 delegation["under"] = json!(under);
             }
             let request = json!({ "delegation": delegation }).to_string();
-            match client.post("/v1/revocations", &request) {
+            match self.answer.post(&client, &request) {
                 Ok(answer) => confirmed.push(answer),
                 Err(failure) => {
                     let (done, open) = subjects.split_at(index);
@@ -262,15 +260,15 @@ impl Delegation {
                 }
             }
         }
-        if self.json {
+        if self.answer.json {
             for answer in &confirmed {
                 writeln!(out, "{}", answer.trim())?;
             }
         } else {
             let positions = confirmed
                 .iter()
-                .map(|answer| position(answer))
-                .collect::<Result<Vec<_>, _>>()?;
+                .map(|answer| Ok(position(answer)? + &self.answer.confirmation(&client, answer)?))
+                .collect::<Result<Vec<_>, Failure>>()?;
             let subjects = subjects.iter().map(Option::as_deref);
             let names: Vec<_> = subjects
                 .zip(positions)
@@ -351,9 +349,20 @@ fn principal_name(issuer: &str, subject: Option<&str>) -> String {
     )
 }
 
-fn post(client: &Client, request: &str, done: &str, json: bool, out: &mut impl Write) -> Result<Outcome, Failure> {
-    let answer = client.post("/v1/revocations", request)?;
-    writeln!(out, "{}", say(&answer, done, json)?)?;
+fn post(
+    client: &Client,
+    request: &str,
+    done: &str,
+    options: AnswerOptions,
+    out: &mut impl Write,
+) -> Result<Outcome, Failure> {
+    let answer = options.post(client, request)?;
+    let said = say(&answer, done, options.json)?;
+    let confirmed = match options.json {
+        true => String::new(),
+        false => options.confirmation(client, &answer)?,
+    };
+    writeln!(out, "{said}{confirmed}")?;
     Ok(Outcome::Done)
 }
 

@@ -75,8 +75,13 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// How long after a planned stop no revocation is acknowledged unless all filters are back before, so that they stay
-    /// fresh meanwhile: at most 60s.
+    /// The longest that a filter may allow requests without having heard that its revocations are complete: 2s to 60s. A
+    /// filter whose own max_staleness is shorter goes by that. A revocation is confirmed when every filter has applied it, or
+    /// this long after the filter was heard last.
+    #[arg(long, value_name = "SPAN", default_value = "5s")]
+    max_staleness: Span,
+
+    /// How long filters stay fresh after a planned stop: at most 10s. The successor confirms no revocation for as long.
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     drain_promise: Span,
 
@@ -196,6 +201,7 @@ impl Serve {
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.probe_address = self.probes;
+        config.max_staleness = Duration::from_secs(self.max_staleness.seconds);
         config.drain_promise = Duration::from_secs(self.drain_promise.seconds);
         config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
         config.limits.max_subjects = self.max_subjects;

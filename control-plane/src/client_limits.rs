@@ -49,6 +49,8 @@ pub(crate) enum SharedLimit {
     /// In KiB.
     RequestBodies,
     Calls,
+    /// Calls that wait until the filters have applied a revocation.
+    Confirmations,
 }
 
 /// How many places there are, and how many of them one client may hold.
@@ -329,6 +331,7 @@ impl SharedLimit {
             Self::ProbeConnections => "probe_connections",
             Self::RequestBodies => "request_bodies",
             Self::Calls => "calls",
+            Self::Confirmations => "confirmations",
         }
     }
 
@@ -342,13 +345,14 @@ impl SharedLimit {
             Self::HttpConnections | Self::GrpcConnections | Self::ProbeConnections => "connections",
             Self::RequestBodies => "KiB for request bodies",
             Self::Calls => "calls under way",
+            Self::Confirmations => "calls that wait for filters",
         }
     }
 
     /// How a client gets room again.
     fn cure(self) -> &'static str {
         match self {
-            Self::RequestBodies | Self::Calls => "wait for some to end",
+            Self::RequestBodies | Self::Calls | Self::Confirmations => "wait for some to end",
             _ => "close some",
         }
     }

@@ -35,9 +35,11 @@ pub struct Config {
     pub operator_token_file: Option<PathBuf>,
     /// What stands in the configuration file.
     pub settings: Settings,
-    /// How long after a planned stop no revocation will be acknowledged, so that filters stay fresh meanwhile; at
-    /// most 60 s. The successor refuses revocations (503 with Retry-After) for as long after its own start, or until every
-    /// filter that was promised so is back. Zero promises nothing.
+    /// The longest that a filter may stay fresh without an echo of its pings: 2 s to 60 s, in whole milliseconds. No
+    /// revocation is confirmed later than this after the last echo of a filter that has not applied it.
+    pub max_staleness: Duration,
+    /// How long filters stay fresh after a planned stop; at most 10 s. The successor takes revocations at once, and confirms
+    /// none for as long after its own start. Zero promises nothing.
     pub drain_promise: Duration,
     /// How often the keys change with which the filters of a node seal what they remember for each other; 1 s to 30
     /// days, in whole seconds. What was sealed is believed for one to two of these spans.
@@ -173,7 +175,13 @@ pub enum ConfigError {
 const MIN_BATCH_BYTES: u32 = 64 << 10;
 
 /// The longest [`Config::drain_promise`], from the contract with the filters.
-pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(60);
+pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(10);
+
+/// The shortest [`Config::max_staleness`]: filters ping once a second.
+const MIN_STALENESS: Duration = Duration::from_secs(2);
+
+/// The longest [`Config::max_staleness`].
+pub const MAX_STALENESS: Duration = Duration::from_secs(60);
 
 /// What is removed sooner was hardly kept.
 const MIN_RETENTION: Duration = Duration::from_secs(60);
@@ -185,7 +193,7 @@ pub const MAX_CACHE_KEY_ROTATION: Duration = Duration::from_secs(30 * 24 * 60 * 
 pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 impl Config {
-    /// A configuration on loopback with default limits, a promise of 10 s, daily cache keys, tokens that live up to 90
+    /// A configuration on loopback with default limits, leases of 5 s, a promise of 10 s, daily cache keys, tokens that live up to 90
     /// days, no initialisation, and no waiting for another control plane to end.
     pub fn new(data_folder: PathBuf, operator_token_file: Option<PathBuf>) -> Self {
         Self {
@@ -198,6 +206,7 @@ impl Config {
             probe_address: None,
             operator_token_file,
             settings: Settings::default(),
+            max_staleness: Duration::from_secs(5),
             drain_promise: Duration::from_secs(10),
             cache_key_rotation: Duration::from_secs(24 * 60 * 60),
             max_token_lifetime: Duration::from_secs(90 * 24 * 60 * 60),
@@ -213,8 +222,11 @@ impl Config {
             return refuse(
                 "drain_promise",
                 format!("{:?}", self.drain_promise),
-                "at most 60 seconds",
+                "at most 10 seconds",
             );
+        }
+        if !(MIN_STALENESS..=MAX_STALENESS).contains(&self.max_staleness) {
+            return refuse("max_staleness", format!("{:?}", self.max_staleness), "2 to 60 seconds");
         }
         let rotations = Duration::from_secs(1)..=MAX_CACHE_KEY_ROTATION;
         if !rotations.contains(&self.cache_key_rotation) {
@@ -350,7 +362,7 @@ mod tests {
     #[test]
     fn a_promise_beyond_the_contract_is_refused_by_name() {
         let config = Config {
-            drain_promise: Duration::from_secs(61),
+            drain_promise: Duration::from_secs(11),
             ..Config::new("data".into(), Some("token".into()))
         };
         assert!(config.check().unwrap_err().to_string().contains("drain_promise"));

@@ -28,7 +28,7 @@ use crate::audit::writer::{self as ledger_writer, LedgerWriter};
 use crate::client_limits::{Bounds, Places, SharedLimit};
 use crate::config::{Config, ConfigError, Limits};
 use crate::connections::Connections;
-use crate::data_folder::{self, DataFolder, DataFolderError, LogId, PromiseFile};
+use crate::data_folder::{self, DataFolder, DataFolderError, LeaseFile, LogId};
 use crate::descriptors::{self, DescriptorError};
 use crate::folder_lock::FolderLock;
 use crate::grpc;
@@ -42,9 +42,9 @@ use crate::reload::{ReloadError, Reloader};
 use crate::revocation::cache_keys::CacheKeys;
 use crate::revocation::clock::{Forgetting, LogClock, read_clock};
 use crate::revocation::head_keeper::HeadKeeper;
+use crate::revocation::leases::{Leases, with_allowance};
 use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
 use crate::revocation::position::PositionKey;
-use crate::revocation::promise::{Holders, Inherited, Office, Promise};
 use crate::revocation::restored;
 use crate::revocation::server::WatchServer;
 use crate::revocation::service::{WatchOptions, WatchService};
@@ -75,14 +75,10 @@ pub struct Running {
     log_id: LogId,
     lifecycle: Lifecycle,
     drain_promise: Duration,
-    promise_file: PromiseFile,
     head_keeper: Arc<HeadKeeper>,
     alarm: Alarm,
     announced: Arc<AtomicBool>,
     reloader: Reloader,
-    /// What earlier runs have promised.
-    inherited: Arc<Inherited>,
-    office: Office,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
     log_writer: Option<Writer>,
@@ -202,7 +198,7 @@ impl ControlPlane {
             forgetting,
             ledger,
             seen,
-            promise_file,
+            lease_file,
             inherited,
         } = opened;
 
@@ -242,12 +238,21 @@ impl ControlPlane {
             limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES),
         );
         let calls = places(SharedLimit::Calls, limits.max_calls);
+        let confirmations = places(SharedLimit::Confirmations, limits.max_calls.div_ceil(4));
         let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
+        let leases = Leases::new(
+            config.max_staleness,
+            inherited,
+            view.head(),
+            limits.max_subscribers,
+            Arc::clone(&metrics),
+            Instant::now(),
+        );
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
             folder: folder.watch(),
-            inherited: Arc::clone(&inherited),
+            leases: leases.clone(),
             forgetting,
             clock_file: folder.clock(),
             compact_above: limits.compact_above_bytes,
@@ -300,12 +305,9 @@ impl ControlPlane {
         )
         .await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
-        let office = Office::new();
         let watch = WatchService::new(
             log.clone(),
             cache_keys.clone(),
-            Arc::clone(&inherited),
-            office.clone(),
             watch_options(limits, watch_places),
             lifecycle.watch(),
             Arc::clone(&metrics),
@@ -371,6 +373,7 @@ impl ControlPlane {
             audit_stream_places,
             bodies,
             calls,
+            confirmations,
             query_turns: Turns::new(http::MAX_QUERIES, shares.credential_share_percent),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
@@ -404,7 +407,8 @@ impl ControlPlane {
         if let Some(follower) = exporting {
             chores.spawn(follower.follow());
         }
-        chores.spawn(clear_when_kept(Arc::clone(&inherited), promise_file.clone()));
+        chores.spawn(leases.keep());
+        chores.spawn(outlive(inherited, lease_file, lasting(&config)));
         chores.spawn(folder.watch().keep(alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
@@ -429,7 +433,6 @@ impl ControlPlane {
             log_id,
             lifecycle,
             drain_promise: config.drain_promise,
-            promise_file,
             head_keeper,
             alarm,
             announced,
@@ -439,8 +442,6 @@ impl ControlPlane {
                 tls,
                 metrics: metrics.tls.clone(),
             },
-            inherited,
-            office,
             servers,
             chores,
             log_writer: Some(log_writer),
@@ -507,14 +508,13 @@ impl Running {
         self.alarm.raised().await
     }
 
-    /// Stops as planned: no more revocations are accepted, the promise is written down, every filter is told of it,
-    /// evidence on its way is stored and acknowledged. Takes at most about ten seconds.
+    /// Stops as planned: no more revocations are accepted, every filter is told for how long it stays fresh, evidence on its way is stored and acknowledged. Takes at most about ten seconds.
     pub async fn shutdown(mut self) {
         tracing::info!("the control plane is stopping");
         if let Some(writer) = self.log_writer.take() {
             writer.stop().await;
         }
-        let promise = self.promise().await;
+        let promise = self.drain_promise;
         Arc::clone(&self.head_keeper).note().await;
         self.lifecycle.enter(Phase::Draining { promise });
         let all_ended = async { while self.servers.join_next().await.is_some() {} };
@@ -530,32 +530,6 @@ impl Running {
         Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }
-
-    /// Makes durable what is promised, and to whom. Returns what those may be told.
-    async fn promise(&mut self) -> Duration {
-        // One of them removes the predecessor's promise; it must not remove ours.
-        self.chores.shutdown().await;
-        let mut promises = self.inherited.left(Instant::now());
-        let tickets = self.office.close();
-        if !self.drain_promise.is_zero() && !tickets.is_empty() {
-            promises.push(Promise {
-                lasts: self.drain_promise,
-                holders: Holders::Tickets(tickets),
-            });
-        }
-        let written = if promises.is_empty() {
-            self.promise_file.clear()
-        } else {
-            self.promise_file.write(&promises)
-        };
-        match written {
-            Ok(()) => self.drain_promise,
-            Err(error) => {
-                tracing::error!(%error, "the promise to the filters could not be written, so none is made; they answer 503 until the successor is there");
-                Duration::ZERO
-            }
-        }
-    }
 }
 
 impl Drop for Running {
@@ -570,20 +544,18 @@ impl Drop for Running {
     }
 }
 
-/// Removes what was promised once it has been kept.
-async fn clear_when_kept(inherited: Arc<Inherited>, file: PromiseFile) {
-    if inherited.quiet(Instant::now()).is_some() {
-        match inherited.over().await {
-            0 => tracing::info!("what was promised to the filters has been kept: revocations are accepted"),
-            missed => tracing::info!(
-                missed,
-                "what was promised to the filters has been kept to its end: revocations are accepted; so many streams did \
-                 not come back"
-            ),
-        }
-    }
-    if let Err(error) = file.clear() {
-        tracing::warn!(%error, "a promise that was kept could not be removed; the next start will keep it again");
+/// For how long filters may be fresh once this process has ended.
+fn lasting(config: &Config) -> Duration {
+    with_allowance(config.max_staleness.max(config.drain_promise))
+}
+
+/// Once nobody lives any more on what earlier processes said, only what this one says counts for the next.
+async fn outlive(inherited: Duration, file: LeaseFile, lasts: Duration) {
+    tokio::time::sleep(inherited).await;
+    if inherited > lasts
+        && let Err(error) = file.write(lasts)
+    {
+        tracing::warn!(%error, "for how long filters may be fresh could not be noted; the next start will wait for longer");
     }
 }
 
@@ -613,8 +585,9 @@ struct Opened {
     /// Or what is wrong with it: revocations go on without it.
     ledger: Result<(Ledger, LedgerIdentity), String>,
     seen: Arc<Seen>,
-    promise_file: PromiseFile,
-    inherited: Arc<Inherited>,
+    lease_file: LeaseFile,
+    /// How long filters of earlier processes may be fresh.
+    inherited: Duration,
 }
 
 // === impl Opened ===
@@ -657,19 +630,18 @@ impl Opened {
                 "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
             ),
         }
-        let promise_file = folder
-            .promise()
-            .map_err(|error| system("preparing the promise to the filters", error))?;
-        let promises = promise_file
+        let lease_file = folder.leases();
+        let inherited = lease_file
             .read()
-            .map_err(|error| system("reading the predecessor's promise", error))?;
-        let now = Instant::now();
-        let inherited = Arc::new(Inherited::new(promises, now));
-        if let Some(quiet) = inherited.quiet(now) {
+            .map_err(|error| system("reading for how long filters may be fresh", error))?;
+        lease_file
+            .write(inherited.max(lasting(config)))
+            .map_err(|error| system("noting for how long filters may be fresh", error))?;
+        if !inherited.is_zero() {
             tracing::info!(
-                at_most = ?quiet.at_most,
-                ends_early = inherited.awaits_tickets(now),
-                "revocations are refused until the filters that were promised so are back, or for as long as was promised"
+                at_most = ?inherited,
+                "revocations are taken at once, and confirmed once no filter can live any more on what an earlier control \
+                 plane said"
             );
         }
         Ok(Self {
@@ -679,7 +651,7 @@ impl Opened {
             forgetting,
             ledger,
             seen,
-            promise_file,
+            lease_file,
             inherited,
         })
     }

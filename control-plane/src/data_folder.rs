@@ -11,10 +11,7 @@
 //! log/head                 how far the log had been acknowledged, at most about a second ago
 //! log/restored             only while the log gets another name: which it has had, and has
 //! log/revocations.restored only then: what will take the place of log/revocations
-//! log/promise              present after a planned stop: milliseconds without raises promised to the filters, and
-//!                          the digest of:
-//! log/promised             to whom
-//! log/promise.new          once a version that knew no tickets has started; believes of log/promise what it likes
+//! log/leases               how many milliseconds filters may be fresh for after this process has ended
 //! log/audit-source-key     proves that an audit source was named by us
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
@@ -28,18 +25,16 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{InitOptions, MAX_DRAIN_PROMISE};
+use crate::config::{InitOptions, MAX_STALENESS};
 use crate::folder_lock::{FolderLock, FolderWatch, LOCK};
 use crate::revocation::clock::Forgotten;
-use crate::revocation::promise::{self, Promise};
+use crate::revocation::leases::with_allowance;
 use crate::revocation::restored;
 use crate::revocation::storage::{self, Head};
-use credence_storage::durable::{self, PreparedFile};
+use credence_storage::durable;
 use credence_storage::small_file::{self, Contents, SmallFileError};
-use sha2::{Digest as _, Sha256};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
 pub(crate) struct DataFolder {
@@ -253,14 +248,11 @@ impl DataFolder {
         self.path.join(OTLP)
     }
 
-    pub(crate) fn promise(&self) -> io::Result<PromiseFile> {
-        let log = self.path.join(LOG);
-        Ok(PromiseFile {
-            file: Arc::new(PreparedFile::open_beside(&log, PROMISE, PROMISE_ASIDE)?),
-            holders: Arc::new(PreparedFile::open(&log, PROMISED)?),
-            log,
+    pub(crate) fn leases(&self) -> LeaseFile {
+        LeaseFile {
+            log: self.path.join(LOG),
             folder: self.watch(),
-        })
+        }
     }
 
     /// Where a compacted file is made.
@@ -298,13 +290,11 @@ impl fmt::Debug for DataFolder {
     }
 }
 
-/// The files that carry the promises of a planned stop to the process that starts next.
+/// The file that tells a successor for how long filters may be fresh.
 #[derive(Debug, Clone)]
-pub(crate) struct PromiseFile {
+pub(crate) struct LeaseFile {
     log: PathBuf,
     folder: FolderWatch,
-    file: Arc<PreparedFile>,
-    holders: Arc<PreparedFile>,
 }
 
 /// The file that notes how far the log has been acknowledged.
@@ -429,74 +419,42 @@ impl HeadFile {
     }
 }
 
-// === impl PromiseFile ===
+// === impl LeaseFile ===
 
-impl PromiseFile {
-    /// The promises are durable on return.
-    ///
-    /// First to whom, then for how long: a crash in between leaves the promise before, whose holders are then unknown.
-    pub(crate) fn write(&self, promises: &[Promise]) -> io::Result<()> {
+impl LeaseFile {
+    /// Filters may be fresh for `lasts` after this process has ended, and no longer. Durable on return.
+    pub(crate) fn write(&self, lasts: Duration) -> io::Result<()> {
         self.folder.check_before_writing()?;
-        let holders = promise::encode(promises);
-        self.holders.write(&holders)?;
-        let longest = promises.iter().map(|promise| promise.lasts).max().unwrap_or_default();
-        // An older version, which waits for nobody, finds no number here and keeps the longest promise there is.
-        let text = format!("{} {}", longest.as_millis(), name_of(&holders));
-        self.file.write(&small_file::encode(PROMISE, text.as_bytes()))?;
-        self.forget_older()
+        small_file::write(&self.log, LEASES, lasts.as_millis().to_string().as_bytes())?;
+        for name in OLDER {
+            match std::fs::remove_file(self.log.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
-    /// What a successor has to keep, from its start on. If it can not be understood it counts as the longest promise there
-    /// is; if it can not be told to whom it was made (an older version writes only how long), it is kept to its end.
+    /// For how long filters of earlier processes may be fresh. What cannot be read counts as the longest there is, and so
+    /// does what an older version may have promised.
     ///
-    /// An older version that starts in between takes ours for the longest there is, and leaves it where that covers what it
-    /// promises itself, to whomever. What it promised then is nowhere else: it may be as long.
-    ///
-    /// The wait is counted from the successor's start, not from the wall clock's idea of when the promise ends: the
-    /// stop was earlier than the start whatever any clock says.
-    pub(crate) fn read(&self) -> io::Result<Vec<Promise>> {
-        let text = match small_file::read(&self.log, PROMISE, 64) {
-            Ok(Some(Contents::Checked(text) | Contents::Plain(text))) => text,
-            Ok(None) => return Ok(Vec::new()),
-            // No shorter one may be read out of it.
-            Err(SmallFileError::Damaged) => return Ok(vec![Promise::unknown(MAX_DRAIN_PROMISE)]),
+    /// It is counted from the successor's start, not by the wall clock: the end was earlier than the start whatever any
+    /// clock says.
+    pub(crate) fn read(&self) -> io::Result<Duration> {
+        let longest = with_allowance(MAX_STALENESS);
+        for name in OLDER {
+            if self.log.join(name).try_exists()? {
+                return Ok(longest);
+            }
+        }
+        let text = match small_file::read(&self.log, LEASES, 32) {
+            Ok(Some(Contents::Checked(text))) => text,
+            Ok(_) | Err(SmallFileError::Damaged) => return Ok(longest),
             Err(SmallFileError::Io(error)) => return Err(error),
         };
-        let text = String::from_utf8_lossy(&text);
-        let (lasts, name) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-        if !name.is_empty() && self.log.join(OLDER).try_exists()? {
-            return Ok(vec![Promise::unknown(MAX_DRAIN_PROMISE)]);
-        }
-        let lasts = lasts.parse().map_or(MAX_DRAIN_PROMISE, Duration::from_millis);
-        let holders = durable::read_small_file(&self.log.join(PROMISED), promise::MAX_STORED_BYTES)
-            .ok()
-            .filter(|holders| name_of(holders) == name)
-            .and_then(|holders| promise::decode(&holders));
-        Ok(holders.unwrap_or_else(|| vec![Promise::unknown(lasts.min(MAX_DRAIN_PROMISE))]))
+        let milliseconds = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+        Ok(milliseconds.map_or(longest, Duration::from_millis).min(longest))
     }
-
-    /// The promise has been kept.
-    pub(crate) fn clear(&self) -> io::Result<()> {
-        self.folder.check_before_writing()?;
-        self.file.remove()?;
-        self.holders.remove()?;
-        self.forget_older()
-    }
-
-    /// Not before the promise that it may have relied upon is gone.
-    fn forget_older(&self) -> io::Result<()> {
-        match std::fs::remove_file(self.log.join(OLDER)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Ties the two files together, so that one left behind is never taken for the other's.
-fn name_of(holders: &[u8]) -> String {
-    let digest = Sha256::digest(holders);
-    let half = digest.iter().take(16);
-    half.map(|byte| format!("{byte:02x}")).collect()
 }
 
 // === impl LogId ===
@@ -562,6 +520,7 @@ fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
     let log_id = LogId::random()?;
     small_file::write(&aside, SOURCE_KEY, &random_secret()?)?;
     small_file::write(&aside, CACHE_SECRET, &random_secret()?)?;
+    small_file::write(&aside, LEASES, b"0")?;
     write_log_id(&aside, &log_id)?;
     storage::create(&aside.join(REVOCATIONS), &log_id, options.floor.then_some(now))?;
     durable::sync_folder(&aside)?;
@@ -695,12 +654,9 @@ const HISTORY: &str = "history.redb";
 const CLOCK: &str = "clock";
 const FORGOTTEN: &str = "forgotten";
 const HEAD: &str = "head";
-const PROMISE: &str = "promise";
-const PROMISED: &str = "promised";
-/// Not the one of older versions:
-const PROMISE_ASIDE: &str = "promise.next";
-/// They create this as they start, and it goes when they write a promise.
-const OLDER: &str = "promise.new";
+const LEASES: &str = "leases";
+/// Of versions before the leases: their promises, which may last for a minute.
+const OLDER: [&str; 5] = ["promise", "promised", "promise.next", "promise.new", "promised.new"];
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
@@ -712,7 +668,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::revocation::promise::Holders;
 
     const INIT: Option<InitOptions> = Some(InitOptions { floor: true });
 
@@ -923,110 +878,42 @@ mod tests {
         open(folder.path(), None).unwrap();
     }
 
-    fn promises() -> Vec<Promise> {
-        vec![
-            Promise::unknown(Duration::from_millis(700)),
-            Promise {
-                lasts: Duration::from_millis(1500),
-                holders: Holders::Tickets(BTreeSet::from([[1; 32], [2; 32]])),
-            },
-        ]
+    #[test]
+    fn filters_may_be_fresh_for_as_long_as_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(folder.path(), INIT).unwrap().leases();
+        assert_eq!(file.read().unwrap(), Duration::ZERO, "a new log has none");
+        let lasts = Duration::from_millis(5_050);
+        file.write(lasts).unwrap();
+        assert_eq!(open(folder.path(), None).unwrap().leases().read().unwrap(), lasts);
     }
 
     #[test]
-    fn a_promise_lasts_until_it_was_kept() {
+    fn a_flipped_bit_makes_no_lease_shorter() {
         let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        assert_eq!(file.read().unwrap(), []);
-        file.write(&promises()).unwrap();
-        assert_eq!(file.read().unwrap(), promises());
-        file.clear().unwrap();
-        assert_eq!(file.read().unwrap(), []);
-    }
-
-    #[test]
-    fn an_unreadable_promise_counts_as_the_longest() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        std::fs::write(folder.path().join(LOG).join(PROMISE), "soon").unwrap();
-        assert_eq!(file.read().unwrap(), [Promise::unknown(MAX_DRAIN_PROMISE)]);
-    }
-
-    #[test]
-    fn a_flipped_bit_makes_no_promise_shorter() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        file.write(&promises()).unwrap();
-        let longest = promises().iter().map(|promise| promise.lasts).max();
-        for name in [PROMISE, PROMISED] {
-            let path = folder.path().join(LOG).join(name);
-            let whole = std::fs::read(&path).unwrap();
-            for bit in 0..whole.len() * 8 {
-                let mut flipped = whole.clone();
-                flipped[bit / 8] ^= 1 << (bit % 8);
-                std::fs::write(&path, flipped).unwrap();
-                let read = file.read().unwrap();
-                let is_longer = read.iter().all(|promise| promise.holders == Holders::Unknown)
-                    && read.iter().map(|promise| promise.lasts).max() >= longest;
-                assert!(read == promises() || is_longer, "{name}, bit {bit}: {read:?}");
-            }
-            std::fs::write(&path, whole).unwrap();
+        let file = open(folder.path(), INIT).unwrap().leases();
+        file.write(Duration::from_millis(5_050)).unwrap();
+        let path = folder.path().join(LOG).join(LEASES);
+        let whole = std::fs::read(&path).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, flipped).unwrap();
+            assert_eq!(file.read().unwrap(), with_allowance(MAX_STALENESS), "bit {bit}");
         }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(file.read().unwrap(), with_allowance(MAX_STALENESS), "missing");
     }
 
     #[test]
-    fn a_promise_of_an_older_version_is_to_nobody_known_whatever_list_was_left_behind() {
+    fn what_an_older_version_may_have_promised_is_waited_for_until_we_have_said_otherwise() {
         let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        file.write(&promises()).unwrap();
-        std::fs::write(folder.path().join(LOG).join(PROMISE), "1500").unwrap();
-        assert_eq!(file.read().unwrap(), [Promise::unknown(Duration::from_millis(1500))]);
-    }
-
-    #[test]
-    fn a_promise_whose_list_is_missing_or_another_is_kept_to_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        file.write(&promises()).unwrap();
-        let list = folder.path().join(LOG).join(PROMISED);
-        let unknown = [Promise::unknown(Duration::from_millis(1500))];
-        std::fs::write(&list, promise::encode(&promises()[..1])).unwrap();
-        assert_eq!(file.read().unwrap(), unknown);
-        std::fs::remove_file(&list).unwrap();
-        assert_eq!(file.read().unwrap(), unknown);
-    }
-
-    #[test]
-    fn what_an_older_version_may_have_promised_on_the_strength_of_our_list_is_kept_too() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        file.write(&promises()).unwrap();
-        // It can not read how long, takes it for a minute, and where that covers what it promises itself, leaves it.
-        drop(PreparedFile::open(&folder.path().join(LOG), PROMISE).unwrap());
-        let file = open(folder.path(), None).unwrap().promise().unwrap();
-        assert_eq!(file.read().unwrap(), [Promise::unknown(MAX_DRAIN_PROMISE)]);
-        let file = open(folder.path(), None).unwrap().promise().unwrap();
-        assert_eq!(
-            file.read().unwrap(),
-            [Promise::unknown(MAX_DRAIN_PROMISE)],
-            "even if we crash"
-        );
-        file.write(&promises()).unwrap();
-        assert_eq!(file.read().unwrap(), promises());
-        file.clear().unwrap();
-        assert_eq!(file.read().unwrap(), []);
-    }
-
-    #[test]
-    fn what_is_left_of_a_process_that_crashed_without_a_promise_says_nothing_about_the_next_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().promise().unwrap();
-        drop(PreparedFile::open(&folder.path().join(LOG), PROMISE).unwrap());
-        assert_eq!(file.read().unwrap(), []);
-        file.clear().unwrap();
-        file.write(&promises()).unwrap();
-        drop(file);
-        let file = open(folder.path(), None).unwrap().promise().unwrap();
-        assert_eq!(file.read().unwrap(), promises());
+        let file = open(folder.path(), INIT).unwrap().leases();
+        for name in OLDER {
+            std::fs::write(folder.path().join(LOG).join(name), "").unwrap();
+            assert_eq!(file.read().unwrap(), with_allowance(MAX_STALENESS), "{name}");
+            file.write(Duration::from_secs(1)).unwrap();
+            assert_eq!(file.read().unwrap(), Duration::from_secs(1), "{name}");
+        }
     }
 }

@@ -37,7 +37,8 @@ mod turns;
 
 pub use access::OperatorTokenError;
 pub use config::{
-    Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_TOKEN_LIFETIME,
+    Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
+    MAX_TOKEN_LIFETIME,
 };
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use data_folder::{DataFolderError, LogId};

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Running,
-    /// A planned stop has begun: nothing new is accepted, streams say goodbye. The promise is durable.
+    /// A planned stop has begun: nothing new is accepted, streams say goodbye.
     Draining {
         promise: Duration,
     },

@@ -17,6 +17,8 @@ pub(crate) struct Metrics {
     pub(crate) registry: Registry,
     pub(crate) subscribers: Gauge,
     pub(crate) watch_ended: Family<Outcome, Counter>,
+    pub(crate) revocation_stalls: Counter,
+    pub(crate) revocation_wait_seconds: Histogram,
     pub(crate) log_seq: Gauge,
     pub(crate) log_subjects: Gauge,
     pub(crate) log_subjects_limit: Gauge,
@@ -197,6 +199,8 @@ impl Metrics {
             registry: Registry::with_prefix("credence"),
             subscribers: Gauge::default(),
             watch_ended: Family::default(),
+            revocation_stalls: Counter::default(),
+            revocation_wait_seconds: sync_histogram(),
             log_seq: Gauge::default(),
             log_subjects: Gauge::default(),
             log_subjects_limit: Gauge::default(),
@@ -302,6 +306,17 @@ impl Metrics {
             "watch_ended",
             "Watch streams that ended, by gRPC status",
             self.watch_ended.clone(),
+        );
+        log.register(
+            "stalls",
+            "Filters that left a revocation unapplied for half a second, so that it was confirmed late",
+            self.revocation_stalls.clone(),
+        );
+        log.register_with_unit(
+            "wait",
+            "Time from a durable revocation to its confirmation, where somebody waited for it",
+            Unit::Seconds,
+            self.revocation_wait_seconds.clone(),
         );
         log.register(
             "log_seq",

@@ -4,7 +4,6 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// Replaces `folder/name` with `contents` (readable by its owner only), all or nothing even if the machine dies.
 pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
@@ -47,61 +46,6 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
         _ => {}
     }
     sync_folder(parent)
-}
-
-/// A small file that will be written once, when the process ends. What writing it needs is open already, so that it
-/// succeeds even if no more files can be opened by then.
-#[derive(Debug)]
-pub struct PreparedFile {
-    folder: PathBuf,
-    name: &'static str,
-    folder_handle: File,
-    aside: PathBuf,
-    prepared: Mutex<Option<File>>,
-}
-
-impl PreparedFile {
-    /// Makes ready for `folder/name`, which is `name.new` until it is whole.
-    pub fn open(folder: &Path, name: &'static str) -> io::Result<Self> {
-        Self::open_as(folder, name, aside(folder, name))
-    }
-
-    /// The same, with another name beside it until it is whole.
-    pub fn open_beside(folder: &Path, name: &'static str, aside: &str) -> io::Result<Self> {
-        Self::open_as(folder, name, folder.join(aside))
-    }
-
-    fn open_as(folder: &Path, name: &'static str, aside: PathBuf) -> io::Result<Self> {
-        Ok(Self {
-            folder: folder.to_owned(),
-            name,
-            folder_handle: File::open(folder)?,
-            prepared: Mutex::new(Some(create(&aside)?)),
-            aside,
-        })
-    }
-
-    /// As [`write_file`].
-    pub fn write(&self, contents: &[u8]) -> io::Result<()> {
-        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut file = match prepared {
-            Some(file) => file,
-            None => create(&self.aside)?,
-        };
-        file.write_all(contents)?;
-        file.sync_all()?;
-        std::fs::rename(&self.aside, self.folder.join(self.name))?;
-        self.folder_handle.sync_all()
-    }
-
-    /// Removes the file; one that is not there counts as removed.
-    pub fn remove(&self) -> io::Result<()> {
-        match std::fs::remove_file(self.folder.join(self.name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        self.folder_handle.sync_all()
-    }
 }
 
 /// Makes the names in a folder durable: without it a crash may forget a file that was itself fsynced.
@@ -161,21 +105,5 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("data"), "").unwrap();
         assert!(create_folder(&folder.path().join("data/below")).is_err());
-    }
-
-    #[test]
-    fn a_prepared_file_is_written_removed_and_written_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = PreparedFile::open(folder.path(), "promise").unwrap();
-        for contents in ["one", "two"] {
-            file.write(contents.as_bytes()).unwrap();
-            assert_eq!(
-                std::fs::read_to_string(folder.path().join("promise")).unwrap(),
-                contents
-            );
-        }
-        file.remove().unwrap();
-        file.remove().unwrap();
-        assert!(!folder.path().join("promise").exists());
     }
 }

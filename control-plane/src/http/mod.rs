@@ -3,6 +3,7 @@
 //! | route | who | what |
 //! |---|---|---|
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
+//! | `GET /v1/revocations/{seq}` | [`Permission::Revoke`] | [`confirmation`] |
 //! | `GET /v1/revocations/stream` | [`Permission::Watch`] | [`revocation_stream`] |
 //! | `GET /v1/principals/{id}`, `/v1/principals` | [`Permission::ReadPrincipals`] | [`principals`] |
 //! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
@@ -19,6 +20,7 @@
 
 mod audit;
 mod authorization;
+mod confirmation;
 mod health;
 mod impatient;
 mod ingest;
@@ -115,6 +117,8 @@ pub(crate) struct Api {
     pub(crate) bodies: Places,
     /// Requests with a credential, and statements, that are being carried out.
     pub(crate) calls: Places,
+    /// Those of them that may wait until the filters have applied a revocation.
+    pub(crate) confirmations: Places,
     /// Queries that may read the ledger at a time.
     pub(crate) query_turns: Turns,
     /// Requests refused for want of a credential.
@@ -148,7 +152,9 @@ async fn no_such_probe() -> Problem {
 
 /// Every route, with limits, metrics and problem answers.
 pub(crate) fn router(api: Arc<Api>) -> Router {
-    let revoking = Router::new().route("/v1/revocations", post(revocations::revoke));
+    let revoking = Router::new()
+        .route("/v1/revocations", post(revocations::revoke))
+        .route("/v1/revocations/{seq}", get(confirmation::show));
     let reading_audit = Router::new()
         .route("/v1/audit/events", get(audit::events))
         .route("/v1/audit/events/{index}", get(audit::event))

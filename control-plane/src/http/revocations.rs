@@ -12,21 +12,24 @@
 //! `subject` is left out for a principal that signs for itself. `id` is a token's `jti`, `under` has those of the tokens
 //! above it, root first; without `under` the id is revoked wherever it occurs in a chain of the principal. `action` is
 //! `raise` (the default: what was granted so far is void), `disable` (and everything granted later) or `enable`. `reason`,
-//! up to 512 bytes, may stand beside any of them and goes into the history. The answer, 200, comes when the revocation is
-//! durable and on its way to every connected filter: `{"log_id", "seq", "changed"}` and, for a principal, `"epoch"`.
+//! up to 512 bytes, may stand beside any of them and goes into the history. The answer is
+//! `{"log_id", "seq", "changed", "filters"}` and, for a principal, `"epoch"`. It is 200 once every filter that may be fresh has
+//! applied the revocation ([`confirmation`](super::confirmation)).
 //! Repeating a revocation that is in force answers `"changed": false` (a `raise` always raises).
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
+use super::confirmation::{Filters, Wait, client};
 use super::json::{self, Seconds};
 use super::problem::Problem;
+use super::rates::ClientAddress;
 use super::{Api, Begun};
 use crate::access::Caller;
 use crate::data_folder::LogId;
@@ -42,8 +45,11 @@ pub(crate) async fn revoke(
     headers: HeaderMap,
     Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
+    address: Option<Extension<ClientAddress>>,
+    RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Json<Revoked>, Problem> {
+) -> Result<(StatusCode, Json<Revoked>), Problem> {
+    let wait = Wait::parse(query.as_deref())?;
     let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
     let body = Body::parse(&headers, &body)?;
     let reason = body.reason()?;
@@ -55,7 +61,8 @@ pub(crate) async fn revoke(
     };
     begun.note();
     let receipt = api.log.perform(Order { operation, by, reason }).await?;
-    Ok(Json(Revoked::new(api.log.log_id(), receipt)))
+    let filters = api.filters(receipt.seq, wait, &client(&caller, address)).await;
+    Ok((filters.status(), Json(Revoked::new(api.log.log_id(), receipt, filters))))
 }
 
 /// The answer.
@@ -66,17 +73,19 @@ pub(crate) struct Revoked {
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u64>,
     changed: bool,
+    filters: Filters,
 }
 
 // === impl Revoked ===
 
 impl Revoked {
-    pub(crate) fn new(log_id: &LogId, receipt: Receipt) -> Self {
+    pub(crate) fn new(log_id: &LogId, receipt: Receipt, filters: Filters) -> Self {
         Self {
             log_id: log_id.to_string(),
             seq: receipt.seq,
             epoch: receipt.epoch,
             changed: receipt.changed,
+            filters,
         }
     }
 }
@@ -220,7 +229,6 @@ impl From<RevokeError> for Problem {
         let detail = error.to_string();
         let unavailable = |detail| Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         match error {
-            RevokeError::Promised(quiet) => unavailable(detail).retry_after(quiet.retry_after),
             RevokeError::Stopping | RevokeError::Unknown | RevokeError::Busy => {
                 unavailable(detail).retry_after(RETRY_SOON)
             }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use credence_delegation::revocation::RevocationView as _;
@@ -17,6 +17,7 @@ use credence_delegation::{
     Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
 };
 
+use super::confirmation::Wait;
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::revocations::Revoked;
@@ -34,8 +35,10 @@ pub(crate) async fn state(
     Extension(begun): Extension<Begun>,
     address: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
+    RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Json<Revoked>, Problem> {
+) -> Result<(StatusCode, Json<Revoked>), Problem> {
+    let wait = Wait::parse(query.as_deref())?;
     let address = address.map(|Extension(address)| address);
     api.limit_statement(address)?;
     let limit = max_body();
@@ -59,7 +62,8 @@ pub(crate) async fn state(
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
-    Ok(Json(Revoked::new(api.log.log_id(), receipt)))
+    let filters = api.filters(receipt.seq, wait, &client).await;
+    Ok((filters.status(), Json(Revoked::new(api.log.log_id(), receipt, filters))))
 }
 
 /// Bytes of a statement that are read at all.

@@ -2,7 +2,7 @@
 //!
 //! Requests queue to a thread that plans a group of them, writes the group as one frame, syncs it, publishes it to
 //! the [`View`] that streams read, wakes the streams, and only then answers. An answer therefore means: durable, and
-//! on its way to every live subscriber, ahead of any pong they will get.
+//! on its way to every live subscriber, ahead of any pong they will get. When all of them have applied it, [`Leases`] says.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use super::dating::Dating;
 use super::digest::Digest;
 use super::groups::Groups;
 use super::history::{Histories, History, HistoryError, Indexing};
-use super::promise::{Inherited, Quiet};
+use super::leases::Leases;
 use super::provenance::Provenance;
 use super::snapshot::Snapshot;
 use super::state::{EpochStep, Now, Plan, PlanError, PrincipalState, Room};
@@ -60,12 +60,6 @@ pub(crate) enum RevokeError {
     #[error("the control plane is stopping; send the request again once it is back")]
     Stopping,
     #[error(
-        "before it stopped, the control plane promised the filters that nothing would be revoked until they are back, or \
-         for {}s more, so that they need not refuse traffic during the restart; send the request again in {}s",
-        .0.at_most.as_secs().max(1), .0.retry_after.as_secs().max(1)
-    )]
-    Promised(Quiet),
-    #[error(
         "the outcome is unknown, because the part that writes the revocation log has ended; send the request again \
          once the control plane is back (repeating is harmless)"
     )]
@@ -92,8 +86,8 @@ pub(crate) struct WriterOptions {
     pub(crate) max_subjects: usize,
     /// Nothing is acknowledged once this is another folder.
     pub(crate) folder: FolderWatch,
-    /// Nothing is acknowledged before these promises are kept.
-    pub(crate) inherited: Arc<Inherited>,
+    /// Who is told of what becomes durable.
+    pub(crate) leases: Leases,
     pub(crate) forgetting: Forgetting,
     pub(crate) clock_file: ClockFile,
     /// The file is not compacted below this size, in bytes.
@@ -127,6 +121,7 @@ pub(super) struct Shared {
     log_id: LogId,
     view: RwLock<View>,
     head: watch::Sender<u64>,
+    leases: Leases,
     forgetting: Forgetting,
     histories: Histories,
     /// A recent snapshot, shared by every stream that starts from it.
@@ -186,6 +181,7 @@ pub(crate) fn start(
         log_id: options.log_id.clone(),
         head: watch::Sender::new(view.head()),
         view: RwLock::new(view),
+        leases: options.leases,
         forgetting,
         histories: histories.clone(),
         snapshot: tokio::sync::Mutex::new(None),
@@ -211,7 +207,6 @@ pub(crate) fn start(
         max_subjects: options.max_subjects,
         folder: options.folder,
         alarm: alarm.clone(),
-        inherited: options.inherited,
         compact_above: options.compact_above,
         compaction: Compaction::Idle { not_before: began },
         upkeep: work,
@@ -282,6 +277,11 @@ impl RevocationLog {
         &self.shared.log_id
     }
 
+    /// Who may still be fresh, and what they have applied.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.shared.leases
+    }
+
     /// Sequence number of the last durable record.
     pub(crate) fn head(&self) -> u64 {
         *self.shared.head.borrow()
@@ -292,7 +292,8 @@ impl RevocationLog {
         self.shared.head.subscribe()
     }
 
-    /// Carries an order out. It is durable and broadcast when this returns `Ok`.
+    /// Carries an order out. It is durable and broadcast when this returns `Ok`; [`Leases::confirmed`] says when every filter
+    /// has applied it.
     pub(crate) async fn perform(&self, order: Order) -> Result<Receipt, RevokeError> {
         if self.shared.stopping.load(Ordering::Acquire) {
             return Err(RevokeError::Stopping);
@@ -483,7 +484,6 @@ struct Writing {
     max_subjects: usize,
     folder: FolderWatch,
     alarm: Alarm,
-    inherited: Arc<Inherited>,
     compact_above: u64,
     compaction: Compaction,
     upkeep: std::sync::mpsc::SyncSender<UpkeepWork>,
@@ -648,9 +648,6 @@ impl Writing {
     }
 
     fn plan(&self, order: &Order, planned: usize) -> Result<Plan, RevokeError> {
-        if let Some(quiet) = self.inherited.quiet(Instant::now()) {
-            return Err(RevokeError::Promised(quiet));
-        }
         let step = EpochStep::from_random(getrandom::u32().map_err(RevokeError::Random)?);
         let room = Room {
             max_subjects: self.max_subjects,
@@ -673,6 +670,7 @@ impl Writing {
         let head = view.head();
         drop(view);
         self.shared.head.send_replace(head);
+        self.shared.leases.publish(head, Instant::now());
         self.groups.reach(self.storage.bytes(), head);
         appended?;
         *lock(&self.shared.fault) = None;

@@ -2,18 +2,21 @@
 //!
 //! Each stream has one task that does all its writing, so that the order on the wire is the order of these lines: a
 //! pong is written only after every update up to the head that it names.
+//!
+//! What a stream owes to whoever waits for a revocation is in [`Leases`](super::leases).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_wire::v1;
 use credence_wire::v1::watch_request::Message as Incoming;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::cache_keys::CacheKeys;
+use super::leases::{Arrival, Echo, Lessee, SecretDigest};
 use super::log::RevocationLog;
-use super::promise::{Inherited, Issued, Office, Pledge};
 use super::server::{Outgoing, WatchAnswer};
 use super::snapshot::Snapshot;
 use super::view::{FellBehind, ForeignPosition, Start};
@@ -30,8 +33,6 @@ use crate::throttle::Throttle;
 pub(crate) struct WatchService {
     log: RevocationLog,
     cache_keys: CacheKeys,
-    inherited: Arc<Inherited>,
-    office: Office,
     options: WatchOptions,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
@@ -54,8 +55,6 @@ impl WatchService {
     pub(crate) fn new(
         log: RevocationLog,
         cache_keys: CacheKeys,
-        inherited: Arc<Inherited>,
-        office: Office,
         options: WatchOptions,
         phase: PhaseWatch,
         metrics: Arc<Metrics>,
@@ -63,8 +62,6 @@ impl WatchService {
         Self {
             log,
             cache_keys,
-            inherited,
-            office,
             options,
             phase,
             metrics,
@@ -85,6 +82,9 @@ impl WatchService {
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
         let client = Client::new(name.as_deref(), peer.map(|peer| peer.ip()));
+        if let Some(left) = self.log.leases().refused(&client, Instant::now()) {
+            return Err(holds_others_up(left));
+        }
         let place = self.options.places.take(&client).map_err(|refused| {
             self.metrics
                 .watch_ended
@@ -103,10 +103,7 @@ impl WatchService {
             node: String::new(),
             client,
             silence_timeout: self.options.silence_timeout,
-            inherited: Arc::clone(&self.inherited),
-            office: self.office.clone(),
-            pledge: None,
-            issued: None,
+            lessee: None,
             inbound: request.into_inner(),
             outbox,
             phase: self.phase.clone(),
@@ -149,12 +146,8 @@ struct WatchStream {
     /// Who the client is, as far as it has shown that.
     client: Client,
     silence_timeout: Duration,
-    inherited: Arc<Inherited>,
-    office: Office,
-    /// What the client's hello said of how it will hand a ticket back; nothing from those that know no tickets.
-    pledge: Option<Pledge>,
-    /// Since its first ping: without echoes a client has no lease, and nothing to be promised.
-    issued: Option<Issued>,
+    /// Of a client that confirms what it has applied.
+    lessee: Option<Lessee>,
     inbound: Streaming<v1::WatchRequest>,
     outbox: Outbox<WatchAnswer>,
     phase: PhaseWatch,
@@ -193,7 +186,6 @@ impl WatchStream {
                 .await
                 .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))??;
             self.node.clone_from(&hello.node);
-            self.pledge = Pledge::try_from(hello.pledge.as_slice()).ok();
             let (pulling, sent) = self.welcome(&hello).await?;
             self.serve(pulling, sent).await
         };
@@ -238,13 +230,21 @@ impl WatchStream {
                 (Some(Pulling { snapshot, next: 0 }), seq)
             }
         };
+        if hello.confirms {
+            let applied = match pulling {
+                Some(_) => 0,
+                None => sent,
+            };
+            self.lessee = Some(self.log.leases().begin(&self.client, arrival(hello, applied)?));
+        }
+        let max_staleness = self.log.leases().max_staleness();
         let welcome = v1::Welcome {
             log_id: self.log.log_id().to_string(),
             head: self.log.head(),
             snapshot: pulling.as_ref().map(|pulling| pulling.snapshot.announcement()),
             cache_keys: Some(self.present_keys()),
             max_token_lifetime_s: self.log.max_token_lifetime(),
-            awaits_tickets: self.inherited.awaits_tickets(Instant::now()),
+            max_staleness_ms: max_staleness.as_millis().try_into().unwrap_or(u64::MAX),
         };
         self.send(Outgoing::Welcome(welcome)).await?;
         Ok((pulling.filter(|pulling| pulling.snapshot.len() > 0), sent))
@@ -290,10 +290,25 @@ impl WatchStream {
 
     async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {
         let mut has_echoed = false;
+        // The latest ping that is not answered before the client has caught up.
+        let mut withheld = None;
         let mut silent_at = tokio::time::Instant::now() + self.silence_timeout;
         loop {
             if pulling.is_none() {
                 sent = self.catch_up(sent).await?;
+            }
+            if let Some(ping) = withheld.take() {
+                match self.echo(sent) {
+                    Echo::Granted => {
+                        has_echoed = true;
+                        self.pong(ping, sent).await?;
+                    }
+                    Echo::Behind => {
+                        withheld = Some(ping);
+                        continue;
+                    }
+                    Echo::Withheld => withheld = Some(ping),
+                }
             }
             tokio::select! {
                 // A message that has arrived is a sign of life, however late this looks.
@@ -303,35 +318,34 @@ impl WatchStream {
                     if pulling.is_none() {
                         self.catch_up(sent).await?;
                     }
-                    let drain = self.goodbye(promise);
-                    self.send(Outgoing::Drain(drain)).await?;
+                    let promise = if has_echoed { promise } else { Duration::ZERO };
+                    let promise_ms = promise.as_millis().try_into().unwrap_or(0);
+                    self.send(Outgoing::Drain(v1::Drain { promise_ms })).await?;
                     return Err(Ended::Quietly);
+                }
+                () = refused(self.lessee.as_ref()) => {
+                    let left = self.log.leases().refused(&self.client, Instant::now());
+                    return Err(Ended::With(holds_others_up(left.unwrap_or_default())));
                 }
                 message = self.inbound.message() => {
                     silent_at = tokio::time::Instant::now() + self.silence_timeout;
-                    match message {
-                    Ok(Some(v1::WatchRequest { message: Some(Incoming::Ping(ping)) })) => {
-                        let head = match pulling {
-                            Some(_) => self.log.head(),
-                            None => {
-                                sent = self.catch_up(sent).await?;
-                                self.issued = self.issued.take().or_else(|| self.office.issue(self.pledge.as_ref()));
-                                has_echoed = true;
-                                sent
-                            }
-                        };
-                        self.send(Outgoing::Pong(v1::Pong { id: ping.id, head })).await?;
-                    }
-                    Ok(Some(v1::WatchRequest { message: Some(Incoming::Pull(pull)) })) => {
-                        pulling = self.give_chunk(pulling, pull).await?;
-                    }
-                    Ok(Some(v1::WatchRequest { message: Some(Incoming::Returned(returned)) })) if has_echoed => {
-                        self.take_back(&returned)?;
-                    }
-                    Ok(Some(_)) => {
-                        return Err(out_of_order("after hello come pings and pulls, and tickets only behind an echo"));
-                    }
-                    Ok(None) | Err(_) => return Err(Ended::Quietly),
+                    let Ok(Some(v1::WatchRequest { message })) = message else { return Err(Ended::Quietly) };
+                    match (message, &self.lessee) {
+                        (Some(Incoming::Ping(ping)), _) => match pulling {
+                            Some(_) => self.pong(ping.id, self.log.head()).await?,
+                            None => withheld = Some(ping.id),
+                        },
+                        (Some(Incoming::Pull(pull)), _) => pulling = self.give_chunk(pulling, pull).await?,
+                        (Some(Incoming::Applied(applied)), Some(lessee)) if applied.seq <= sent => {
+                            lessee.apply(applied.seq);
+                        }
+                        (Some(Incoming::Leaving(_)), Some(lessee)) => lessee.leave(),
+                        _ => {
+                            return Err(out_of_order(
+                                "after hello come pings and pulls, and from a client that confirms, what it has applied of \
+                                 what it was sent",
+                            ));
+                        }
                     }
                 }
                 changed = self.head.changed() => {
@@ -353,33 +367,14 @@ impl WatchStream {
         }
     }
 
-    /// Promises only whose stub is on disk.
-    fn goodbye(&self, promise: Duration) -> v1::Drain {
-        match &self.issued {
-            Some(issued) if !promise.is_zero() => v1::Drain {
-                promise_ms: promise.as_millis().try_into().unwrap_or(0),
-                ticket: issued.ticket().to_vec(),
-            },
-            Some(_) | None => v1::Drain::default(),
-        }
+    /// Whether a ping is answered now, behind the updates up to `sent`.
+    fn echo(&self, sent: u64) -> Echo {
+        let lessee = self.lessee.as_ref();
+        lessee.map_or(Echo::Granted, |lessee| lessee.echo(sent, Instant::now()))
     }
 
-    fn take_back(&self, returned: &v1::Returned) -> Result<(), Ended> {
-        if returned.tickets.len() > MAX_RETURNED {
-            return Err(out_of_order("at most 16 tickets are handed back at a time"));
-        }
-        for returned in &returned.tickets {
-            let Some((ticket, secret)) = returned
-                .split_first_chunk()
-                .filter(|(_, secret)| secret.len() == SECRET)
-            else {
-                return Err(out_of_order(
-                    "a ticket that is handed back has 16 bytes, and its secret 32",
-                ));
-            };
-            self.inherited.hand_back(ticket, secret, Instant::now());
-        }
-        Ok(())
+    async fn pong(&mut self, id: u64, head: u64) -> Result<(), Ended> {
+        self.send(Outgoing::Pong(v1::Pong { id, head })).await
     }
 
     /// Writes every update after `sent` and returns the head they reach.
@@ -426,6 +421,35 @@ impl WatchStream {
     }
 }
 
+/// What a client says of itself; `applied` is where it goes on.
+fn arrival(hello: &v1::WatchHello, applied: u64) -> Result<Arrival, Ended> {
+    if hello.earlier_secrets.len() > MAX_EARLIER_SECRETS {
+        return Err(out_of_order("a hello shows at most 8 secrets of earlier streams"));
+    }
+    let digest_of = |secret: &Vec<u8>| Sha256::digest(secret).into();
+    Ok(Arrival {
+        applied,
+        digest: SecretDigest::try_from(hello.secret_digest.as_slice()).ok(),
+        earlier: hello.earlier_secrets.iter().map(digest_of).collect(),
+    })
+}
+
+/// Resolves once the client is refused for what it does to others.
+async fn refused(lessee: Option<&Lessee>) {
+    match lessee {
+        Some(lessee) => lessee.refused().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn holds_others_up(left: Duration) -> Status {
+    Status::resource_exhausted(format!(
+        "filters of this credential and address have held up revocations again and again, by leaving updates unapplied; they \
+         are refused for {} s more",
+        left.as_secs().max(1)
+    ))
+}
+
 fn fell_behind() -> Ended {
     Ended::With(Status::resource_exhausted(
         "you fell further behind than the history kept in memory; reconnect and resume",
@@ -446,7 +470,5 @@ fn out_of_order(expected: &str) -> Ended {
 
 /// Updates read from the history under one lock.
 const UPDATES_AT_A_TIME: usize = 64;
-/// Bytes of what a client hands back behind a ticket.
-const SECRET: usize = 32;
-/// Tickets in one message.
-const MAX_RETURNED: usize = 16;
+/// Earlier streams that one hello names.
+const MAX_EARLIER_SECRETS: usize = 8;

@@ -149,7 +149,20 @@ impl Plugin for Vm {
     fn on_drain(&mut self, id: RootId) -> bool {
         let Ok((now, random)) = instant() else { return true };
         // A stream ends with its root context: another configuration's next tick opens one of its own.
-        for WatchLine { watch, line, .. } in self.watches.values_mut().filter(|watch| watch.line.is_of(id)) {
+        let is_shared = |watch: &WatchId| {
+            self.roots
+                .iter()
+                .any(|(other, root)| *other != id && root.watch == *watch)
+        };
+        let holds_none = self.roots.get(&id).is_none_or(Root::holds_none);
+        for (watch_id, WatchLine { watch, line, .. }) in
+            self.watches.iter_mut().filter(|(_, watch)| watch.line.is_of(id))
+        {
+            // What is held is still decided, by what is known now.
+            if holds_none && !is_shared(watch_id) {
+                let actions = watch.leave();
+                line.carry_out(watch, actions, now, random);
+            }
             line.hang_up(watch, now, random);
         }
         let Some(root) = self.roots.get_mut(&id) else {

@@ -152,6 +152,10 @@ impl Root {
         self.draining_since.is_some()
     }
 
+    pub(super) fn holds_none(&self) -> bool {
+        self.held.is_empty() && self.unready.is_empty()
+    }
+
     /// Decides a request, or holds it for its body.
     pub(super) fn on_request_headers(
         &mut self,
@@ -184,9 +188,7 @@ impl Root {
             && !held_places.grow(place, held_bytes(serialized).saturating_add(size))
         {
             return match held.piece(stream, true) {
-                Piece::Decides(waiting) => {
-                    self.finish_held(stream, waiting, Some(Reason::TooManyHeld), watch, metrics)
-                }
+                Piece::Decides(waiting) => self.finish_held(stream, waiting, Some(Reason::TooManyHeld), watch, metrics),
                 Piece::PassesOn | Piece::Waits | Piece::Stays => Flow::Pause,
             };
         }
@@ -456,7 +458,7 @@ impl Root {
                 }
             }
             let is_over = self.clerk.unanswered() == 0 || now.since(since) >= HELD_LIMIT;
-            if self.held.is_empty() && self.unready.is_empty() && is_over {
+            if self.holds_none() && is_over {
                 self.clerk.drain(now.plus(DRAIN_LIMIT));
             }
         }

@@ -10,7 +10,7 @@ use crate::clock::Monotonic;
 pub enum Freshness {
     /// Nothing was ever in step with the log: there is nothing to decide upon.
     NeverSynced,
-    /// Every revocation that was acknowledged longer than `max_staleness` ago is in the view.
+    /// Every revocation that was confirmed is in the view.
     Fresh,
     /// The view was last known to be complete this long ago, which is longer than `max_staleness`.
     Stale {
@@ -72,23 +72,19 @@ impl Lease {
         self.outstanding.pop_front().map(|(_, sent)| sent).ok_or(UnknownPing)
     }
 
-    /// The view held everything that was acknowledged before `instant`.
+    /// The view held everything that was committed before `instant`.
     pub(super) fn renew(&mut self, instant: Monotonic) {
         self.complete_as_of = self.complete_as_of.max(Some(instant));
     }
 
-    /// Nothing will be acknowledged before `instant`.
+    /// Nothing will be confirmed before `instant`.
     pub(super) fn promise(&mut self, instant: Monotonic) {
         self.promised_until = self.promised_until.max(Some(instant));
     }
 
-    /// From now on the echoes alone count. Does nothing, and says so, as long as they would not keep the view fresh.
-    pub(super) fn drop_promise(&mut self, now: Monotonic) -> bool {
-        let is_renewed = self.age(now).is_some_and(|age| age <= self.max_staleness);
-        if is_renewed {
-            self.promised_until = None;
-        }
-        is_renewed
+    /// How old the lease may be, from now on. Says whether that is new.
+    pub(super) fn limit(&mut self, max_staleness: Duration) -> bool {
+        std::mem::replace(&mut self.max_staleness, max_staleness) != max_staleness
     }
 
     /// A new stream: echoes of earlier pings can not arrive any more.
@@ -187,20 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_promise_leaves_the_echoes_alone() {
+    fn a_shorter_limit_counts_at_once() {
         let mut lease = Lease::new(MAX_STALENESS);
         lease.renew(at(0));
-        lease.promise(at(20_000));
-        assert!(
-            !lease.drop_promise(at(6_000)),
-            "without an echo since, it is all there is"
-        );
-        assert_eq!(lease.freshness(at(6_000)), Freshness::Fresh);
-        lease.renew(at(6_000));
-        assert!(lease.drop_promise(at(6_100)));
-        assert_eq!(lease.freshness(at(11_000)), Freshness::Fresh);
-        let age = Duration::from_millis(5_001);
-        assert_eq!(lease.freshness(at(11_001)), Freshness::Stale { age });
+        assert!(lease.limit(Duration::from_secs(2)));
+        assert!(!lease.limit(Duration::from_secs(2)), "nothing new");
+        assert_eq!(lease.freshness(at(2_000)), Freshness::Fresh);
+        assert!(matches!(lease.freshness(at(2_001)), Freshness::Stale { .. }));
     }
 
     #[test]

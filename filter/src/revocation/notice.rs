@@ -36,6 +36,18 @@ pub enum Notice {
          before what was forgotten are denied until the snapshot has arrived"
     )]
     ForgotTooMuch,
+    /// The control plane allows less than the configuration.
+    #[error(
+        "requests are denied {} ms after the last echo, as the control plane asks (its --max-staleness), and not only after \
+         the {} ms of control_plane.max_staleness",
+        limit.as_millis(), own.as_millis()
+    )]
+    ShorterLease {
+        /// As configured.
+        own: Duration,
+        /// As asked for.
+        limit: Duration,
+    },
     /// The stream stayed open and said nothing.
     #[error("revocation stream reset: nothing was received for {} ms; check that the control plane answers pings", silence.as_millis())]
     Silent {

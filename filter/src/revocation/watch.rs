@@ -43,8 +43,8 @@ pub struct Watch {
     /// The highest revision any view of this VM has had.
     revision: u64,
     lease: Lease,
-    /// What came with promises, to be handed back to whoever asks for it; newest last.
-    tickets: VecDeque<Ticket>,
+    /// Those of earlier streams that no control plane has welcomed since; newest last.
+    earlier_secrets: VecDeque<[u8; 32]>,
     /// How long the last echo took, until somebody asks.
     round_trip: Option<Duration>,
     backoff: Backoff,
@@ -116,9 +116,9 @@ struct Stream {
     known_head: u64,
     /// The last entry that its last echo named: by the next echo it must be here.
     owed: u64,
-    /// Whoever is at the other end waits for tickets, and has got none from us.
-    awaits_tickets: bool,
-    /// With this a ticket that is given on this stream will be handed back, on another.
+    /// The control plane waits for what is applied, from this entry of the log on; `None` if it waits for nobody.
+    confirmed_from: Option<u64>,
+    /// Shows on the next stream that both are this client's.
     secret: [u8; 32],
 }
 
@@ -146,21 +146,11 @@ struct Position {
     proof: Option<[u8; 16]>,
 }
 
-/// What came with a promise, and proves that it is ours.
-#[derive(Clone, Copy, Debug)]
-struct Ticket {
-    /// Random; the control plane made it for one stream.
-    number: [u8; 16],
-    /// Its digest was pledged as that stream began.
-    secret: [u8; 32],
-}
-
-/// More planned stops than there may be in the time of one promise, of control planes that each live for a while. Who
-/// misses a ticket waits for the promise's end.
-const MAX_TICKETS: usize = 8;
+/// More streams than are tried while a lease lasts. What an earlier one owed is waited for until that lease is over.
+const MAX_EARLIER_SECRETS: usize = 8;
 
 /// The longest promise of a stopping control plane that is believed.
-pub const MAX_PROMISE: Duration = Duration::from_secs(60);
+pub const MAX_PROMISE: Duration = Duration::from_secs(10);
 
 /// The largest message accepted: the contract's largest is a chunk of 64 KiB and its framing.
 pub const MAX_MESSAGE_BYTES: usize = 80 * 1024;
@@ -194,7 +184,7 @@ impl Watch {
             clock: SlowestClock::default(),
             needs_snapshot: false,
             revision: 0,
-            tickets: VecDeque::new(),
+            earlier_secrets: VecDeque::new(),
             round_trip: None,
             backoff: Backoff::default(),
             counters: Counters::default(),
@@ -285,7 +275,7 @@ impl Watch {
         *stage = Stage::AwaitingWelcome;
         stream.last_heard = now;
         stream.answered_since = now;
-        let pledge = Sha256::digest(stream.secret).to_vec();
+        let secret_digest = Sha256::digest(stream.secret).to_vec();
         // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
         let applied = self.continued().map(|position| v1::Position {
             seq: position.seq,
@@ -296,7 +286,9 @@ impl Watch {
             log_id: self.settings.log_id.clone(),
             applied,
             node: self.settings.node.clone(),
-            pledge,
+            secret_digest,
+            earlier_secrets: self.earlier_secrets.iter().map(|secret| secret.to_vec()).collect(),
+            confirms: true,
         }))]
     }
 
@@ -363,10 +355,10 @@ impl Watch {
                 last_ping: None,
                 known_head: 0,
                 owed: 0,
-                awaits_tickets: false,
+                confirmed_from: None,
                 // Nothing is learned from it of the VM's secret.
                 secret: Sha256::new()
-                    .chain_update(b"credence: the ticket of a stream")
+                    .chain_update(b"credence: the secret of a stream")
                     .chain_update(self.secret)
                     .chain_update(self.counters.opened.to_be_bytes())
                     .finalize()
@@ -387,12 +379,14 @@ impl Watch {
         let closed = Phase::Closed {
             retry_at: now.plus(wait),
         };
-        if let Phase::Open {
-            stage: Stage::Pulling(pull),
-            ..
-        } = std::mem::replace(&mut self.phase, closed)
-        {
-            self.remains = Some(pull.draft.into());
+        if let Phase::Open { stream, stage } = std::mem::replace(&mut self.phase, closed) {
+            if self.earlier_secrets.len() >= MAX_EARLIER_SECRETS {
+                self.earlier_secrets.pop_front();
+            }
+            self.earlier_secrets.push_back(stream.secret);
+            if let Stage::Pulling(pull) = stage {
+                self.remains = Some(pull.draft.into());
+            }
         }
         self.lease.forget_pings();
     }
@@ -410,7 +404,10 @@ impl Watch {
             stream.last_heard = now;
         }
         match message {
-            watch_response::Message::Welcome(welcome) => self.on_welcome(now, &welcome),
+            watch_response::Message::Welcome(welcome) => {
+                let actions = self.on_welcome(now, &welcome)?;
+                Ok(self.limit_lease(&welcome).into_iter().chain(actions).collect())
+            }
             watch_response::Message::Chunk(chunk) => self.on_chunk(now, &chunk),
             watch_response::Message::Update(update) => self.on_update(now, &update),
             watch_response::Message::Pong(pong) => self.on_pong(now, &pong),
@@ -439,10 +436,8 @@ impl Watch {
         if let Some(applied) = applied {
             check_no_rollback(applied.seq, welcome.head)?;
         }
-        stream.awaits_tickets = welcome.awaits_tickets;
-        if !welcome.awaits_tickets {
-            self.tickets.clear();
-        }
+        stream.confirmed_from = (welcome.max_staleness_ms > 0).then_some(welcome.head);
+        self.earlier_secrets.clear();
         self.cache_keys = welcome.cache_keys.as_ref().map(CacheKeys::parse).transpose()?;
         self.token_lifetime = (welcome.max_token_lifetime_s > 0).then_some(welcome.max_token_lifetime_s);
         if let Some(view) = &mut self.view {
@@ -506,6 +501,17 @@ impl Watch {
         }
     }
 
+    /// The smaller of the control plane's limit and our own counts. Says so if that is the control plane's.
+    fn limit_lease(&mut self, welcome: &v1::Welcome) -> Option<Action> {
+        let own = self.settings.max_staleness;
+        let limit = match welcome.max_staleness_ms {
+            0 => own,
+            limit => own.min(Duration::from_millis(limit)),
+        };
+        let is_changed = self.lease.limit(limit);
+        (is_changed && limit < own).then_some(Action::Report(Notice::ShorterLease { own, limit }))
+    }
+
     fn on_chunk(&mut self, now: Monotonic, chunk: &v1::SnapshotChunk) -> Result<Vec<Action>, Violation> {
         let (_, stage) = expect(&mut self.phase, "a snapshot chunk", |stage| {
             matches!(stage, Stage::Pulling(_))
@@ -562,7 +568,7 @@ impl Watch {
             Ok(()) => {
                 *applied = position;
                 self.counters.updates = self.counters.updates.saturating_add(1);
-                Ok(Vec::new())
+                Ok(self.confirm().into_iter().collect())
             }
             Err(error) => {
                 match &error {
@@ -595,24 +601,29 @@ impl Watch {
         if pong.head == applied {
             self.lease.renew(sent);
             self.backoff.succeeded();
-            return Ok(self.hand_tickets_back(now));
         }
         Ok(Vec::new())
     }
 
-    /// In step with the successor, nobody needs its predecessor's promise any more. It is dropped first: as soon as the
-    /// tickets are back, something may be revoked that this view has not.
-    fn hand_tickets_back(&mut self, now: Monotonic) -> Vec<Action> {
-        let Phase::Open { stream, .. } = &mut self.phase else {
-            return Vec::new();
+    /// What is applied is confirmed at once. On the way to the head that the welcome named it is not: the server has said
+    /// that it will not wait for less.
+    fn confirm(&self) -> Option<Action> {
+        let Phase::Open { stream, .. } = &self.phase else {
+            return None;
         };
-        if !stream.awaits_tickets || self.tickets.is_empty() || !self.lease.drop_promise(now) {
-            return Vec::new();
+        let seq = self.applied?.seq;
+        (seq >= stream.confirmed_from?).then(|| send(watch_request::Message::Applied(v1::Applied { seq })))
+    }
+
+    /// Gives the lease up, so that nothing waits for this client: no configuration goes by this watch any more.
+    pub fn leave(&mut self) -> Vec<Action> {
+        self.lease.revoke();
+        match &self.phase {
+            Phase::Open { stream, .. } if stream.confirmed_from.is_some() => {
+                vec![send(watch_request::Message::Leaving(v1::Leaving {}))]
+            }
+            Phase::Open { .. } | Phase::Closed { .. } => Vec::new(),
         }
-        stream.awaits_tickets = false;
-        // They are kept: if this control plane crashes, the next one asks for them again.
-        let tickets = self.tickets.iter().map(Ticket::encode).collect();
-        vec![send(watch_request::Message::Returned(v1::Returned { tickets }))]
     }
 
     /// The promise counts from when it was sent. That was after the last answered ping was sent, which is the latest
@@ -621,18 +632,6 @@ impl Watch {
         let Phase::Open { stream, stage } = &mut self.phase else {
             return;
         };
-        // Believed or not, the successor waits for it. Another length is no ticket.
-        if let Ok(number) = <[u8; 16]>::try_from(drain.ticket.as_slice()) {
-            if self.tickets.len() >= MAX_TICKETS {
-                self.tickets.pop_front();
-            }
-            self.tickets.push_back(Ticket {
-                number,
-                secret: stream.secret,
-            });
-        }
-        // What is handed back to it now comes too late.
-        stream.awaits_tickets = false;
         if !matches!(stage, Stage::Following) {
             // Without a view in step with the log there is nothing to keep fresh.
             return;
@@ -677,7 +676,7 @@ impl Watch {
         if let Phase::Open { stage, .. } = &mut self.phase {
             *stage = Stage::Following;
         }
-        self.ping(now)
+        self.confirm().into_iter().chain(self.ping(now)).collect()
     }
 
     fn ping(&mut self, now: Monotonic) -> Vec<Action> {
@@ -702,14 +701,6 @@ impl Watch {
 
     fn max_silence(&self) -> Duration {
         self.settings.max_staleness.saturating_mul(2).min(MAX_SILENCE)
-    }
-}
-
-// === impl Ticket ===
-
-impl Ticket {
-    fn encode(&self) -> Vec<u8> {
-        [self.number.as_slice(), &self.secret].concat()
     }
 }
 

@@ -22,7 +22,7 @@ struct Scene {
     ahead: Duration,
     log: Vec<v1::Record>,
     /// Of the streams that were opened, the last of which is the present one.
-    pledges: Vec<Vec<u8>>,
+    secret_digests: Vec<Vec<u8>>,
 }
 
 impl Scene {
@@ -43,7 +43,7 @@ impl Scene {
             now: Monotonic::from_nanos(1_000_000_000),
             ahead: Duration::from_secs(START),
             log: (1..=length).map(record).collect(),
-            pledges: Vec::new(),
+            secret_digests: Vec::new(),
         }
     }
 
@@ -55,22 +55,6 @@ impl Scene {
         scene.hear(pong(ping, length as u64));
         assert_eq!(scene.freshness(), Freshness::Fresh);
         scene
-    }
-
-    /// A watch in step with a log of one entry, whose control plane has stopped with this promise.
-    fn promised(promise_ms: u32, ticket: u8) -> Self {
-        let mut scene = Self::in_step(1);
-        scene.hear(drain_with(promise_ms, ticket));
-        scene.watch.on_close(scene.now, 0, 0);
-        scene
-    }
-
-    /// Gets in step with a successor, and hands it the one ticket.
-    fn return_to_one_who_awaits_tickets(&mut self) {
-        self.reopen();
-        let ping = ping_id(&self.hear(awaiting_tickets(welcome(1, None))));
-        assert_eq!(self.returned_at(pong(ping, 1)), [[7; 16]]);
-        assert_eq!(self.freshness(), Freshness::Fresh);
     }
 
     fn wait(&mut self, milliseconds: u64) {
@@ -87,7 +71,7 @@ impl Scene {
         assert_eq!(self.tick(), [Action::Open]);
         match sent(&self.watch.on_open(self.now)) {
             watch_request::Message::Hello(hello) => {
-                self.pledges.push(hello.pledge.clone());
+                self.secret_digests.push(hello.secret_digest.clone());
                 hello
             }
             other => panic!("expected a hello, found {other:?}"),
@@ -115,20 +99,6 @@ impl Scene {
     fn hear(&mut self, message: watch_response::Message) -> Vec<Action> {
         let response = v1::WatchResponse { message: Some(message) };
         self.watch.on_message(self.now, &response.encode_to_vec(), u64::MAX)
-    }
-
-    /// Hears something upon which tickets are handed back, each as was pledged on an earlier stream, and returns them.
-    fn returned_at(&mut self, message: watch_response::Message) -> Vec<Vec<u8>> {
-        let tickets = match sent(&self.hear(message)) {
-            watch_request::Message::Returned(returned) => returned.tickets,
-            other => panic!("expected tickets, found {other:?}"),
-        };
-        let (_, earlier) = self.pledges.split_last().unwrap();
-        for ticket in &tickets {
-            let pledge = Sha256::digest(&ticket[16..]).to_vec();
-            assert!(earlier.contains(&pledge), "{ticket:?}");
-        }
-        tickets.iter().map(|ticket| ticket[..16].to_vec()).collect()
     }
 
     /// Hears something that must reset the stream, and returns what the operator is told.
@@ -199,7 +169,7 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
         }),
         cache_keys: None,
         max_token_lifetime_s: 0,
-        awaits_tickets: false,
+        max_staleness_ms: 0,
     })
 }
 
@@ -230,27 +200,22 @@ fn pong(id: u64, head: u64) -> watch_response::Message {
 }
 
 fn drain(promise_ms: u32) -> watch_response::Message {
-    watch_response::Message::Drain(v1::Drain {
-        promise_ms,
-        ticket: Vec::new(),
-    })
+    watch_response::Message::Drain(v1::Drain { promise_ms })
 }
 
-fn drain_with(promise_ms: u32, ticket: u8) -> watch_response::Message {
-    watch_response::Message::Drain(v1::Drain {
-        promise_ms,
-        ticket: vec![ticket; 16],
-    })
-}
-
-fn awaiting_tickets(message: watch_response::Message) -> watch_response::Message {
+/// From a server that waits until this client has applied what it is sent.
+fn confirming(message: watch_response::Message, max_staleness_ms: u64) -> watch_response::Message {
     match message {
         watch_response::Message::Welcome(welcome) => watch_response::Message::Welcome(v1::Welcome {
-            awaits_tickets: true,
+            max_staleness_ms,
             ..welcome
         }),
         other => other,
     }
+}
+
+fn applied(seq: u64) -> watch_request::Message {
+    watch_request::Message::Applied(v1::Applied { seq })
 }
 
 fn sent(actions: &[Action]) -> watch_request::Message {
@@ -463,7 +428,7 @@ fn another_log_is_never_believed() {
         snapshot: None,
         cache_keys: Some(cache_keys(1, 0)),
         max_token_lifetime_s: 0,
-        awaits_tickets: false,
+        max_staleness_ms: 0,
     });
     let violation = scene.hear_violation(other);
     assert!(matches!(violation, Violation::WrongLog { .. }), "{violation:?}");
@@ -695,19 +660,19 @@ fn a_violation_leaves_the_lease_to_run_out() {
 fn a_promise_keeps_the_view_fresh_from_the_last_answered_ping_on() {
     let mut scene = Scene::in_step(1);
     scene.wait(400);
-    scene.hear(drain(20_000));
+    scene.hear(drain(9_000));
     scene.watch.on_close(scene.now, 0, 0);
-    scene.wait(19_599);
+    scene.wait(8_599);
     assert_eq!(scene.freshness(), Freshness::Fresh);
     scene.wait(1);
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
 }
 
 #[test]
-fn a_promise_is_believed_for_a_minute_at_most() {
+fn a_promise_is_believed_for_ten_seconds_at_most() {
     let mut scene = Scene::in_step(1);
     scene.hear(drain(u32::MAX));
-    scene.wait(59_999);
+    scene.wait(9_999);
     assert_eq!(scene.freshness(), Freshness::Fresh);
     scene.wait(1);
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
@@ -719,24 +684,104 @@ fn a_promise_counts_for_nothing_while_updates_are_missing() {
     scene.wait(500);
     let ping = ping_id(&scene.tick());
     scene.hear(pong(ping, 2));
-    scene.hear(drain(20_000));
+    scene.hear(drain(9_000));
     scene.wait(5_001);
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
 }
 
-#[test]
-fn in_step_with_the_successor_the_promise_is_dropped_and_then_the_ticket_handed_back() {
-    let mut scene = Scene::promised(20_000, 7);
-    scene.return_to_one_who_awaits_tickets();
-    scene.wait(5_001);
-    assert!(
-        matches!(scene.freshness(), Freshness::Stale { .. }),
-        "from here on the echoes alone count"
-    );
+// What is confirmed
+
+/// A watch that follows a server which waits for it, in step with a log of one entry.
+fn confirming_scene() -> Scene {
+    let mut scene = Scene::in_step(1);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    let [confirmed, ping] = &scene.hear(confirming(welcome(1, None), 5_000))[..] else {
+        panic!("expected what is applied, and a ping")
+    };
+    assert_eq!(sent(std::slice::from_ref(confirmed)), applied(1));
+    let ping = ping_id(std::slice::from_ref(ping));
+    scene.hear(pong(ping, 1));
+    scene
 }
 
 #[test]
-fn what_is_pledged_is_another_on_each_stream_and_in_each_vm() {
+fn what_is_applied_is_confirmed_at_once() {
+    let mut scene = confirming_scene();
+    for seq in [2, 3] {
+        let update = scene.update(seq);
+        assert_eq!(sent(&scene.hear(update)), applied(seq as u64));
+    }
+}
+
+#[test]
+fn on_the_way_to_the_announced_head_only_its_end_is_confirmed() {
+    let mut scene = Scene::in_step(1);
+    scene.watch.on_close(scene.now, 14, 0);
+    scene.reopen();
+    ping_id(&scene.hear(confirming(welcome(3, None), 5_000)));
+    let [second, third] = [2, 3].map(|seq| scene.update(seq)).map(|update| scene.hear(update));
+    assert_eq!(second, []);
+    assert_eq!(sent(&third), applied(3));
+}
+
+#[test]
+fn a_server_that_waits_for_nobody_is_told_nothing() {
+    let mut scene = Scene::in_step(1);
+    let second = scene.update(2);
+    assert_eq!(scene.hear(second), []);
+    assert_eq!(scene.watch.leave(), []);
+}
+
+#[test]
+fn who_leaves_is_fresh_no_more() {
+    let mut scene = confirming_scene();
+    assert_eq!(
+        sent(&scene.watch.leave()),
+        watch_request::Message::Leaving(v1::Leaving {})
+    );
+    assert_eq!(scene.freshness(), Freshness::NeverSynced);
+}
+
+#[test]
+fn the_smaller_of_both_limits_counts_and_is_told() {
+    for (limit_ms, fresh_ms, is_told) in [(2_000, 2_000, true), (9_000, 5_000, false)] {
+        let mut scene = Scene::in_step(1);
+        scene.watch.on_close(scene.now, 14, 0);
+        scene.reopen();
+        let actions = scene.hear(confirming(welcome(1, None), limit_ms));
+        let is_notice = |action: &Action| matches!(action, Action::Report(Notice::ShorterLease { .. }));
+        assert_eq!(actions.iter().any(is_notice), is_told);
+        let ping = ping_id(&actions[actions.len() - 1..]);
+        scene.hear(pong(ping, 1));
+        scene.wait(fresh_ms);
+        assert_eq!(scene.freshness(), Freshness::Fresh);
+        scene.wait(1);
+        assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
+    }
+}
+
+#[test]
+fn a_stream_has_a_secret_of_its_own_which_the_next_ones_show_until_they_are_welcomed() {
+    let mut scene = Scene::in_step(1);
+    let mut shown = Vec::new();
+    for _ in 0..3 {
+        scene.watch.on_close(scene.now, 14, 0);
+        shown = scene.reopen().earlier_secrets;
+    }
+    let digests: Vec<_> = shown.iter().map(|secret| Sha256::digest(secret).to_vec()).collect();
+    assert_eq!(digests, scene.secret_digests[..3]);
+    scene.hear(welcome(1, None));
+    scene.watch.on_close(scene.now, 14, 0);
+    assert_eq!(scene.reopen().earlier_secrets.len(), 1);
+    for _ in 0..2 * MAX_EARLIER_SECRETS {
+        scene.watch.on_close(scene.now, 14, 0);
+        assert!(scene.reopen().earlier_secrets.len() <= MAX_EARLIER_SECRETS);
+    }
+}
+
+#[test]
+fn secrets_of_streams_and_vms_are_all_different() {
     let mut scenes = [Scene::with_log(1), Scene::with_log(1)];
     scenes[1].watch.secret = [1; 16];
     for scene in &mut scenes {
@@ -744,115 +789,9 @@ fn what_is_pledged_is_another_on_each_stream_and_in_each_vm() {
         scene.watch.on_close(scene.now, 14, 0);
         scene.reopen();
     }
-    let pledges: std::collections::BTreeSet<_> = scenes.iter().flat_map(|scene| &scene.pledges).collect();
-    assert_eq!(pledges.len(), 4);
-    assert!(pledges.iter().all(|pledge| pledge.len() == 32));
-}
-
-#[test]
-fn before_an_echo_of_the_new_stream_nothing_is_handed_back() {
-    let mut scene = Scene::promised(20_000, 7);
-    scene.reopen();
-    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(2, None))));
-    assert_eq!(scene.hear(pong(ping, 2)), [], "an update is missing");
-    scene.watch.on_close(scene.now, 14, 0);
-    scene.wait(10_000);
-    assert_eq!(scene.freshness(), Freshness::Fresh, "and the promise holds");
-}
-
-#[test]
-fn an_echo_too_old_to_live_on_hands_nothing_back() {
-    let mut scene = Scene::promised(40_000, 7);
-    scene.reopen();
-    let late = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
-    scene.wait(5_001);
-    let next = ping_id(&scene.tick());
-    assert_eq!(scene.hear(pong(late, 1)), []);
-    assert_eq!(scene.freshness(), Freshness::Fresh);
-    assert_eq!(scene.returned_at(pong(next, 1)), [[7; 16]]);
-}
-
-#[test]
-fn a_stream_that_returned_and_is_lost_again_lives_no_longer_than_its_lease() {
-    let mut scene = Scene::promised(40_000, 7);
-    scene.return_to_one_who_awaits_tickets();
-    scene.watch.on_close(scene.now, 14, 0);
-    scene.wait(5_000);
-    assert_eq!(scene.freshness(), Freshness::Fresh);
-    scene.wait(1);
-    assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
-}
-
-#[test]
-fn a_ticket_is_handed_back_again_to_the_successor_of_one_that_crashed() {
-    let mut scene = Scene::promised(40_000, 7);
-    scene.return_to_one_who_awaits_tickets();
-    scene.watch.on_close(scene.now, 14, 0);
-    scene.return_to_one_who_awaits_tickets();
-}
-
-#[test]
-fn after_a_second_planned_stop_both_tickets_are_handed_back() {
-    let mut scene = Scene::promised(40_000, 7);
-    scene.reopen();
-    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
-    // The next stop comes before the echo: the first promise is still relied upon.
-    scene.hear(drain_with(30_000, 8));
-    assert_eq!(scene.hear(pong(ping, 1)), [], "too late for the one that stops");
-    scene.watch.on_close(scene.now, 0, 0);
-    scene.wait(10_000);
-    assert_eq!(scene.freshness(), Freshness::Fresh);
-    scene.reopen();
-    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
-    assert_eq!(scene.returned_at(pong(ping, 1)), [[7; 16], [8; 16]]);
-}
-
-#[test]
-fn a_ticket_is_handed_back_even_where_the_promise_was_not_believed() {
-    let mut scene = Scene::in_step(1);
-    scene.wait(500);
-    let ping = ping_id(&scene.tick());
-    scene.hear(pong(ping, 2));
-    scene.hear(drain_with(20_000, 7));
-    scene.watch.on_close(scene.now, 0, 0);
-    scene.reopen();
-    scene.hear(awaiting_tickets(welcome(2, None)));
-    let second = scene.update(2);
-    scene.hear(second);
-    scene.wait(500);
-    let ping = ping_id(&scene.tick());
-    assert_eq!(scene.returned_at(pong(ping, 2)), [[7; 16]]);
-}
-
-#[test]
-fn one_who_awaits_no_tickets_is_sent_none_and_the_promise_stays() {
-    let mut scene = Scene::promised(40_000, 7);
-    scene.reopen();
-    let ping = ping_id(&scene.hear(welcome(1, None)));
-    assert_eq!(scene.hear(pong(ping, 1)), []);
-    scene.watch.on_close(scene.now, 14, 0);
-    scene.wait(10_000);
-    assert_eq!(scene.freshness(), Freshness::Fresh);
-    scene.reopen();
-    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
-    assert_eq!(
-        scene.hear(pong(ping, 1)),
-        [],
-        "whoever comes after it does not know of it"
-    );
-}
-
-#[test]
-fn of_more_tickets_than_are_kept_the_newest_count() {
-    let mut scene = Scene::in_step(1);
-    for ticket in 0..=MAX_TICKETS as u8 {
-        scene.hear(drain_with(60_000, ticket));
-    }
-    scene.watch.on_close(scene.now, 0, 0);
-    scene.reopen();
-    let ping = ping_id(&scene.hear(awaiting_tickets(welcome(1, None))));
-    let expected: Vec<[u8; 16]> = (1..=MAX_TICKETS as u8).map(|ticket| [ticket; 16]).collect();
-    assert_eq!(scene.returned_at(pong(ping, 1)), expected);
+    let digests: std::collections::BTreeSet<_> = scenes.iter().flat_map(|scene| &scene.secret_digests).collect();
+    assert_eq!(digests.len(), 4);
+    assert!(digests.iter().all(|digest| digest.len() == 32));
 }
 
 // Ends of streams

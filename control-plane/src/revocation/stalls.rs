@@ -1,0 +1,115 @@
+//! Who holds other people's revocations up, again and again, and is refused for a while.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::client_limits::Client;
+
+/// What each client has done lately.
+#[derive(Debug, Default)]
+pub(super) struct Stalls(HashMap<Client, Record>);
+
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    /// How often.
+    times: u32,
+    last: Instant,
+    refused_until: Instant,
+}
+
+impl Stalls {
+    /// A filter of this client has held up a revocation. Several filters that do so at once do it once.
+    pub(super) fn note(&mut self, client: &Client, now: Instant) {
+        self.0.retain(|_, record| now < record.forgotten_at());
+        if self.0.len() >= MAX_CLIENTS && !self.0.contains_key(client) {
+            let oldest = self.0.iter().min_by_key(|(_, record)| record.last);
+            if let Some(oldest) = oldest.map(|(client, _)| client.clone()) {
+                self.0.remove(&oldest);
+            }
+        }
+        let fresh = Record {
+            times: 0,
+            last: now,
+            refused_until: now,
+        };
+        let record = self.0.entry(client.clone()).or_insert(fresh);
+        if record.times > 0 && now < record.last + AT_ONCE {
+            return;
+        }
+        record.times = record.times.saturating_add(1);
+        record.last = now;
+        if let Some(beyond) = record.times.checked_sub(TOLERATED + 1) {
+            record.refused_until = now + MIN_REFUSAL * 2_u32.saturating_pow(beyond.min(6));
+        }
+    }
+
+    /// For how long the client is refused from now on, if it is.
+    pub(super) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
+        let until = self.0.get(client)?.refused_until;
+        (now < until).then(|| until - now)
+    }
+}
+
+impl Record {
+    fn forgotten_at(&self) -> Instant {
+        self.refused_until.max(self.last) + FORGOTTEN_AFTER
+    }
+}
+
+/// So many within [`FORGOTTEN_AFTER`] are an accident: proxies are killed, machines are overloaded.
+pub(super) const TOLERATED: u32 = 3;
+/// The next one costs this, and each further one twice as much as the one before, up to about an hour.
+pub(super) const MIN_REFUSAL: Duration = Duration::from_secs(60);
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// The workers of one proxy stand still together.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// Clients that are remembered: those that did so last.
+const MAX_CLIENTS: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(number: usize) -> Client {
+        Client::new(Some(&number.to_string()), None)
+    }
+
+    #[test]
+    fn a_client_that_stalls_again_and_again_is_refused_for_longer_each_time() {
+        let (mut stalls, mut now) = (Stalls::default(), Instant::now());
+        for _ in 0..TOLERATED {
+            stalls.note(&client(1), now);
+            assert_eq!(stalls.refused(&client(1), now), None);
+            now += AT_ONCE;
+        }
+        for minutes in [1, 2, 4, 8, 16, 32, 64, 64] {
+            stalls.note(&client(1), now);
+            assert_eq!(stalls.refused(&client(1), now), Some(MIN_REFUSAL * minutes));
+            assert_eq!(stalls.refused(&client(2), now), None, "another client");
+            now += MIN_REFUSAL * minutes;
+            assert_eq!(stalls.refused(&client(1), now), None);
+        }
+        now += FORGOTTEN_AFTER;
+        stalls.note(&client(1), now);
+        assert_eq!(stalls.refused(&client(1), now), None);
+    }
+
+    #[test]
+    fn workers_that_stand_still_together_count_once() {
+        let (mut stalls, now) = (Stalls::default(), Instant::now());
+        for _ in 0..100 {
+            stalls.note(&client(1), now);
+        }
+        assert_eq!(stalls.refused(&client(1), now), None);
+    }
+
+    #[test]
+    fn the_clients_that_are_remembered_are_bounded() {
+        let (mut stalls, start) = (Stalls::default(), Instant::now());
+        for number in 0..2 * MAX_CLIENTS {
+            stalls.note(&client(number), start + Duration::from_millis(number as u64));
+        }
+        assert_eq!(stalls.0.len(), MAX_CLIENTS);
+        assert!(stalls.0.contains_key(&client(2 * MAX_CLIENTS - 1)));
+    }
+}
