@@ -99,6 +99,22 @@ impl Envoy {
         self.process.kill()
     }
 
+    /// Has it do nothing at all until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn suspend(&self) -> Result<(), Failure> {
+        self.process.suspend()
+    }
+
+    /// Has it go on.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn resume(&self) -> Result<(), Failure> {
+        self.process.resume()
+    }
+
     /// How many threads answer requests.
     pub fn workers(&self) -> usize {
         self.workers

@@ -1,7 +1,6 @@
 //! Load on every worker that remembers when each of its requests began, and tells which were allowed too late.
 //!
-//! What is promised: no request is allowed that began after a revocation was acknowledged, plus [`PROMPT`] while the
-//! path to the control plane is whole, plus `max_staleness` while it is not.
+//! What is promised: no request is allowed that began after a revocation was confirmed, whatever failed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::envoy::Envoy;
 use crate::{Client, Failure, Request, waiting};
-
-/// How long after its acknowledgement a revocation may be unknown to a worker whose path to the control plane is whole.
-/// Long against the milliseconds it takes (`make bench BENCH=revocation`), for these tests run side by side; short
-/// against any `max_staleness`, so that what arrived only by a later resynchronisation is not taken for prompt.
-pub const PROMPT: Duration = Duration::from_millis(500);
 
 /// Requests that follow one another on a connection to each worker, until [`finish`](Self::finish).
 #[derive(Debug)]
@@ -279,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_allowed_after_the_acknowledgement_is_found() {
+    fn a_request_that_is_allowed_after_the_confirmation_is_found() {
         let (_service, load) = load_without_a_filter();
         load.until_allowed("bob").unwrap();
-        let acknowledged = Instant::now();
+        let confirmed = Instant::now();
         load.until_allowed("bob").unwrap();
         let seen = load.finish().unwrap();
-        let late = seen.late_allows("bob", acknowledged);
+        let late = seen.late_allows("bob", confirmed);
         assert!(
             [0, 1]
                 .iter()
@@ -298,14 +292,14 @@ mod tests {
     #[should_panic(expected = "were allowed that began too late")]
     fn a_late_allow_fails_the_test_that_asserts_there_is_none() {
         let (_service, load) = load_without_a_filter();
-        let acknowledged = Instant::now();
+        let confirmed = Instant::now();
         load.until_allowed("bob").unwrap();
-        load.finish().unwrap().assert_no_late_allows("bob", acknowledged);
+        load.finish().unwrap().assert_no_late_allows("bob", confirmed);
     }
 
     #[test]
     #[should_panic(expected = "the load ended too early")]
-    fn a_load_that_asks_nobody_after_the_acknowledgement_shows_nothing() {
+    fn a_load_that_asks_nobody_after_the_confirmation_shows_nothing() {
         let (_service, load) = load_without_a_filter();
         load.until_allowed("bob").unwrap();
         load.finish().unwrap().assert_no_late_allows("bob", Instant::now());

@@ -23,6 +23,8 @@ pub struct Link {
 struct Condition {
     now: Mutex<Now>,
     changed: Condvar,
+    /// Both ends of every connection so far.
+    ends: Mutex<Vec<TcpStream>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,6 +83,14 @@ impl Link {
         self.change(|now| now.delay = delay);
     }
 
+    /// Ends every connection. New ones lead on.
+    pub fn reset(&self) {
+        for end in self.condition.ends().drain(..) {
+            // It may have ended before.
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Now)) {
         change(&mut self.condition.lock());
         self.condition.changed.notify_all();
@@ -94,6 +104,10 @@ impl Condition {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn ends(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn connect(self: Arc<Self>, client: TcpStream) -> io::Result<()> {
         let server = {
             let now = self
@@ -104,6 +118,7 @@ impl Condition {
                 .ok_or(io::ErrorKind::NotConnected)?
         };
         let server = TcpStream::connect(server)?;
+        self.ends().extend([client.try_clone()?, server.try_clone()?]);
         for (from, to) in [(&client, &server), (&server, &client)] {
             from.set_nodelay(true)?;
             let (from, to) = (from.try_clone()?, to.try_clone()?);

@@ -39,6 +39,7 @@ pub struct Stack {
     envoy_program: PathBuf,
     envoy_run: Run,
     configuration: String,
+    control_plane_port: u16,
     /// What Envoy watches a file for.
     watched: Option<Watched>,
     // Last: files are removed once nobody uses them.
@@ -74,7 +75,7 @@ pub struct StackOptions {
 
 impl StackOptions {
     /// Makes the filter forgive a silent control plane for 2 seconds only, and agents' clocks for 1, so that nobody
-    /// waits for longer.
+    /// waits for longer; nor does the control plane wait for longer for a filter, or promise more when it stops.
     #[must_use]
     pub fn quick() -> Self {
         let replacements = vec![
@@ -83,6 +84,9 @@ impl StackOptions {
         ];
         Self {
             replacements,
+            serve_options: ["--max-staleness", "2s", "--drain-promise", "2s"]
+                .map(str::to_owned)
+                .to_vec(),
             ..Self::default()
         }
     }
@@ -137,9 +141,10 @@ impl Stack {
                 file
             }
         };
+        let control_plane_port = options.control_plane_port.unwrap_or(control_plane.grpc().port());
         let values = Values {
             service_port: upstream.address().port(),
-            control_plane_port: options.control_plane_port.unwrap_or(control_plane.grpc().port()),
+            control_plane_port,
             filter: &filter,
             log_id: options.log_id.as_deref().unwrap_or(control_plane.log_id()),
             anchor: &issuer.x,
@@ -174,6 +179,7 @@ impl Stack {
             envoy_program,
             envoy_run: run,
             configuration,
+            control_plane_port,
             watched,
             folder,
         };
@@ -431,6 +437,20 @@ impl Stack {
             self.folder.path(),
         )?;
         Ok(())
+    }
+
+    /// Starts another Envoy with the same configuration, which reaches the control plane by this port. It watches the same
+    /// file, if the stack's own watches one.
+    ///
+    /// # Errors
+    /// If it does not start, with its last words.
+    pub fn another_envoy(&self, control_plane_port: u16) -> Result<Envoy, Failure> {
+        let port = |port: u16| format!("port_value: {port}}}}}");
+        let changes = [Replacement::once(port(self.control_plane_port), port(control_plane_port))];
+        let folder = self.folder.path().join("another");
+        fs::create_dir_all(&folder).map_err(Failure::of("making a folder for another Envoy"))?;
+        let configuration = configuration::replace(&self.configuration, &changes)?;
+        Envoy::start_as(&self.envoy_run, &self.envoy_program, &configuration, &folder)
     }
 
     /// The folder for the run's files, which goes with it.

@@ -1,5 +1,5 @@
 //! Whatever happens to the control plane, its disk, its clock and the path to it: no request is allowed that began after
-//! a revocation was acknowledged, and the bound that holds in that case has passed.
+//! a revocation was confirmed.
 //!
 //! `Load` keeps asking every worker throughout, and tells afterwards what was allowed and when it began.
 

@@ -4,7 +4,6 @@ use std::fs;
 use std::thread;
 use std::time::Instant;
 
-use credence_e2e::late_allows::PROMPT;
 use credence_e2e::operator::Operator;
 use credence_e2e::subscriber::{Position, Said, Subscriber};
 use credence_e2e::{Stack, StackOptions, waiting};
@@ -28,10 +27,10 @@ fn that_stall_delay_nobody_are_cut_and_resume() {
     let before = resident_mib(control_plane.id());
     flood(&stack);
     let bob = operator.raise("bob").unwrap();
-    load.go_on_beyond(bob.at + PROMPT, "bob").unwrap();
+    load.go_on_beyond(bob.at, "bob").unwrap();
     let grown = resident_mib(control_plane.id()) - before;
     assert!(grown < MEMORY_MIB, "{grown} MiB for {STALLED} streams that stall");
-    load.finish().unwrap().assert_no_late_allows("bob", bob.at + PROMPT);
+    load.finish().unwrap().assert_no_late_allows("bob", bob.at);
 
     waiting::until("those that stall to be cut", || {
         let cut = control_plane.metric(r#"credence_revocation_watch_ended_total{code="RESOURCE_EXHAUSTED"}"#)?;
@@ -65,7 +64,7 @@ fn flood(stack: &Stack) {
                 let mut caller = Operator::of(&stack.control_plane).unwrap();
                 for number in 0..UPDATES / OPERATORS {
                     // Names that make the updates long.
-                    caller.raise(&format!("somebody-{operator}-{number:0>200}")).unwrap();
+                    caller.commit(&format!("somebody-{operator}-{number:0>200}")).unwrap();
                 }
             });
         }
