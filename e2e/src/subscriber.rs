@@ -47,6 +47,19 @@ impl Subscriber {
     /// # Errors
     /// If the control plane does not welcome it.
     pub async fn open(server: SocketAddr, log_id: &str, applied: Option<&Position>) -> Result<Self, Failure> {
+        Self::begin(server, &hello(log_id, applied)).await
+    }
+
+    /// The same from a snapshot, as a client that confirms what it [applies](Self::apply): once it was echoed, it is waited for.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_confirming(server: SocketAddr, log_id: &str) -> Result<Self, Failure> {
+        let confirms = grpc::number_field(6, 1);
+        Self::begin(server, &[hello(log_id, None), confirms].concat()).await
+    }
+
+    async fn begin(server: SocketAddr, hello: &[u8]) -> Result<Self, Failure> {
         let attempt = || format!("subscribing to revocations at {server}");
         in_time(async {
             let stream = TcpStream::connect(server).await.map_err(Failure::of(attempt()))?;
@@ -61,7 +74,7 @@ impl Subscriber {
                 .map_err(Failure::of(attempt()))?;
             let mut sender = sender.ready().await.map_err(Failure::of(attempt()))?;
             let (response, mut to_server) = sender.send_request(request, false).map_err(Failure::of(attempt()))?;
-            send(&mut to_server, 1, &hello(log_id, applied))?;
+            send(&mut to_server, 1, hello)?;
             let response = response.await.map_err(Failure::of(attempt()))?;
             if let Some(status) = response.headers().get("grpc-status") {
                 return Err(Failure::new(format!("{}: gRPC status {status:?}", attempt())));
@@ -116,6 +129,14 @@ impl Subscriber {
     /// If the stream has ended.
     pub fn ping(&mut self, id: u64) -> Result<(), Failure> {
         send(&mut self.to_server, 3, &grpc::number_field(1, id))
+    }
+
+    /// Says that it has applied everything up to this entry.
+    ///
+    /// # Errors
+    /// If the stream has ended.
+    pub fn apply(&mut self, seq: u64) -> Result<(), Failure> {
+        send(&mut self.to_server, 5, &grpc::number_field(1, seq))
     }
 
     /// The next message, for those who are not asynchronous.

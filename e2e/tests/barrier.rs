@@ -334,11 +334,11 @@ impl Chaos<'_> {
     /// of these are one: a control plane that is restarted has forgotten that.
     fn cycle(&mut self) {
         // For longer than a lease lasts, and for less.
-        self.cut(0, MAX_STALENESS * 3 / 2);
+        self.cut(0, MAX_STALENESS * 5 / 4);
         self.restart_envoy();
         self.restart_control_plane(false);
         self.cut(1, MAX_STALENESS / 2);
-        self.suspend_envoy(MAX_STALENESS * 3 / 2);
+        self.suspend_envoy(MAX_STALENESS * 5 / 4);
         self.restart_control_plane(true);
         self.delay(MAX_STALENESS * 6 / 10);
         self.reset();
