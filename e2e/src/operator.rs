@@ -120,7 +120,9 @@ impl Operator {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
-        let request = request.clone().header("authorization", format!("Bearer {}", self.token));
+        let request = request
+            .clone()
+            .header("authorization", format!("Bearer {}", self.token));
         let mut client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(self.http)?,

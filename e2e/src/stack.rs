@@ -446,7 +446,10 @@ impl Stack {
     /// If it does not start, with its last words.
     pub fn another_envoy(&self, control_plane_port: u16) -> Result<Envoy, Failure> {
         let port = |port: u16| format!("port_value: {port}}}}}");
-        let changes = [Replacement::once(port(self.control_plane_port), port(control_plane_port))];
+        let changes = [Replacement::once(
+            port(self.control_plane_port),
+            port(control_plane_port),
+        )];
         let folder = self.folder.path().join("another");
         fs::create_dir_all(&folder).map_err(Failure::of("making a folder for another Envoy"))?;
         let configuration = configuration::replace(&self.configuration, &changes)?;

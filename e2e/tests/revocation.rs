@@ -196,7 +196,9 @@ mod a_control_plane {
     fn that_is_restarted_as_planned_costs_no_request() {
         // Filters that have met nobody for 2.5 s may wait for another 5 before they try again.
         let options = StackOptions {
-            serve_options: ["--drain-promise", "9s", "--max-staleness", "2s"].map(str::to_owned).to_vec(),
+            serve_options: ["--drain-promise", "9s", "--max-staleness", "2s"]
+                .map(str::to_owned)
+                .to_vec(),
             ..StackOptions::quick()
         };
         let mut stack = Stack::start(&options).unwrap();

@@ -74,10 +74,7 @@ impl Case {
 
     fn assert_never_allowed(self) {
         self.load.go_on_beyond(Instant::now(), "bob").unwrap();
-        self.load
-            .finish()
-            .unwrap()
-            .assert_no_late_allows("bob", self.revoked);
+        self.load.finish().unwrap().assert_no_late_allows("bob", self.revoked);
     }
 }
 
@@ -143,7 +140,10 @@ fn that_was_cut_off_unnoticed_is_not_believed_by_who_has_seen_more() {
     case.stack.control_plane.restart().unwrap();
     case.assert_not_believed();
     // Nor is it once it has become as long again.
-    Operator::of(&case.stack.control_plane).unwrap().commit("carol").unwrap();
+    Operator::of(&case.stack.control_plane)
+        .unwrap()
+        .commit("carol")
+        .unwrap();
     case.assert_not_believed();
     case.assert_never_allowed();
 }
@@ -228,7 +228,10 @@ fn that_is_restored_from_an_old_copy_is_not_believed_by_who_has_seen_more() {
     case.assert_not_believed();
     // Nor once as much has happened since as was lost, and more.
     for subject in ["dave", "erin"] {
-        Operator::of(&case.stack.control_plane).unwrap().commit(subject).unwrap();
+        Operator::of(&case.stack.control_plane)
+            .unwrap()
+            .commit(subject)
+            .unwrap();
     }
     case.assert_not_believed();
 

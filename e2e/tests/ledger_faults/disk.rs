@@ -46,7 +46,7 @@ fn assert_trouble_shows_and_revocations_go_on(control_plane: &ControlPlane, repo
     .unwrap();
     let mut operator = Operator::of(control_plane).unwrap();
     for number in 0..20 {
-        operator.raise(&format!("somebody-{number}")).unwrap();
+        operator.commit(&format!("somebody-{number}")).unwrap();
     }
     for ((label, reporter), before) in reporters.0.iter().zip(refused_before) {
         waiting::until(format_args!("{label} to be refused"), || {
