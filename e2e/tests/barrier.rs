@@ -21,7 +21,9 @@ use credence_e2e::{Client, ISSUER, Request, Stack, StackOptions, waiting};
 
 #[test]
 fn holds_through_every_fault() {
-    run(Watching::Filter, Waiting::Applied, 300).assert_holds();
+    let seen = run(Watching::Filter, Waiting::Applied, 300);
+    println!("{seen}");
+    seen.assert_holds();
 }
 
 #[test]
@@ -30,7 +32,9 @@ fn holds_through_every_fault_ten_thousand_times() {
     // All requests leave evidence, which each start of a control plane reads: several shorter runs take less time.
     for _ in 0..2 {
         for watching in [Watching::Filter, Watching::Listener] {
-            run(watching, Waiting::Applied, 2_500).assert_holds();
+            let seen = run(watching, Waiting::Applied, 2_500);
+            println!("{seen}");
+            seen.assert_holds();
         }
     }
 }
@@ -69,7 +73,6 @@ struct Seen {
 impl Seen {
     #[track_caller]
     fn assert_holds(&self) {
-        println!("{self}");
         assert_eq!(self.late_allows, 0, "{self}");
         // What nobody asks about shows nothing. While a fault lasts, no worker may be there to ask.
         assert!(self.were_allowed * 2 > self.revocations, "{self}");
