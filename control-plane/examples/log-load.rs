@@ -49,9 +49,8 @@ async fn pull(address: String, log_id: String) -> Result<usize, Box<dyn Error + 
     let say = |message| v1::WatchRequest { message: Some(message) };
     let hello = v1::WatchHello {
         log_id,
-        applied: None,
         node: "bench".to_owned(),
-        pledge: Vec::new(),
+        ..Default::default()
     };
     requests.send(say(Request::Hello(hello))).await?;
     let mut answers = client.watch(ReceiverStream::new(queue)).await?.into_inner();

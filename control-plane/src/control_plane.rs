@@ -508,12 +508,15 @@ impl Running {
         self.alarm.raised().await
     }
 
-    /// Stops as planned: no more revocations are accepted, every filter is told for how long it stays fresh, evidence on its way is stored and acknowledged. Takes at most about ten seconds.
+    /// Stops as planned: no more revocations are accepted, every filter is told for how long it stays fresh, evidence on
+    /// its way is stored and acknowledged. Takes at most about ten seconds.
     pub async fn shutdown(mut self) {
         tracing::info!("the control plane is stopping");
         if let Some(writer) = self.log_writer.take() {
             writer.stop().await;
         }
+        // They have the log: what it keeps open is closed once the last of them has ended.
+        self.chores.shutdown().await;
         let promise = self.drain_promise;
         Arc::clone(&self.head_keeper).note().await;
         self.lifecycle.enter(Phase::Draining { promise });

@@ -665,8 +665,6 @@ const OTLP: &str = "otlp";
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     const INIT: Option<InitOptions> = Some(InitOptions { floor: true });

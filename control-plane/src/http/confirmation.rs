@@ -47,11 +47,15 @@ pub(crate) struct Standing {
 /// Handles `GET /v1/revocations/{seq}`.
 pub(crate) async fn show(
     State(api): State<Arc<Api>>,
-    Path(seq): Path<u64>,
+    Path(seq): Path<String>,
     RawQuery(query): RawQuery,
     Extension(caller): Extension<Arc<Caller>>,
     address: Option<Extension<ClientAddress>>,
 ) -> Result<(StatusCode, Json<Standing>), Problem> {
+    let seq: u64 = seq.parse().map_err(|_| {
+        let detail = "the path ends with an entry's number: a decimal number";
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
     let wait = Wait::parse(query.as_deref())?;
     let head = api.log.head();
     if seq > head {

@@ -328,13 +328,15 @@ impl Account {
 
     fn echo(&mut self, id: LeaseId, sent: u64, now: Instant, lasts: Duration) -> Echo {
         self.let_fall_due(now);
+        // What is confirmed stays so.
+        let least = self.due.max(self.confirmed());
         let Some(lease) = self.leases.get_mut(&id) else {
             return Echo::Withheld;
         };
         if sent < self.head {
             return Echo::Behind;
         }
-        if lease.applied < self.due {
+        if lease.applied < least {
             return Echo::Withheld;
         }
         lease.over_at = Some(now + lasts);
@@ -471,3 +473,7 @@ const NOBODY: LeaseId = 0;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How often it is looked who lags, while somebody does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+#[path = "leases_tests.rs"]
+mod tests;

@@ -170,7 +170,7 @@ impl World {
             };
             judge(&self.expected, &self.answers(&server).await).map_err(|wrong| format!("{round}: {wrong}"))?;
             let later = server.try_revoke(raise("later")).await;
-            if later.status != 200 {
+            if !later.is_committed() {
                 return Err(format!("{round}: {}", later.text));
             }
             let user = json!({"userName": format!("user {round}"), "active": true});

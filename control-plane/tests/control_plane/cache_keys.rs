@@ -13,9 +13,8 @@ async fn welcomed(server: &Server, node: &str) -> (Watcher, v1::CacheKeys) {
     let mut watcher = server.open_watch().await.unwrap();
     let hello = v1::WatchHello {
         log_id: server.log_id(),
-        applied: None,
         node: node.to_owned(),
-        pledge: Vec::new(),
+        ..Default::default()
     };
     watcher.say(WatchMessage::Hello(hello)).await;
     let keys = watcher.welcome().await.cache_keys.unwrap();

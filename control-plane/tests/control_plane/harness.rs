@@ -118,6 +118,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Of a revocation: it is durable, and confirmed or not.
+    pub(crate) fn is_committed(&self) -> bool {
+        matches!(self.status, 200 | 202)
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
@@ -137,25 +142,30 @@ impl Server {
         format!("http://{}{path}", self.running.http_address())
     }
 
-    /// Revokes and expects success.
+    /// Revokes and expects success, however far the filters are.
     pub(crate) async fn revoke(&self, body: Value) -> Value {
         let answer = self.try_revoke(body).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert!(answer.is_committed(), "{answer:?}");
         answer.json()
     }
 
     pub(crate) async fn try_revoke(&self, body: Value) -> Answer {
-        self.post("/v1/revocations", body.to_string(), &[&format!("Bearer {TOKEN}")])
-            .await
+        let path = "/v1/revocations?wait=committed";
+        self.post(path, body.to_string(), &[&format!("Bearer {TOKEN}")]).await
     }
 
-    /// Revokes in a task of its own; to the answer's status.
-    pub(crate) fn post_in_background(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
+    /// Revokes in a task of its own and waits for the filters.
+    pub(crate) fn revoke_in_background(&self, body: Value) -> impl Future<Output = Answer> + Send + use<> {
         let request = ureq::http::Request::post(self.url("/v1/revocations"))
             .header("content-type", "application/json")
             .header("authorization", format!("Bearer {TOKEN}"));
-        let request = request.body(body.to_string()).unwrap();
-        async move { send(request).await.status }
+        send(request.body(body.to_string()).unwrap())
+    }
+
+    /// The same, to the answer's status.
+    pub(crate) fn post_in_background(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
+        let answer = self.revoke_in_background(body);
+        async move { answer.await.status }
     }
 
     pub(crate) async fn post(&self, path: &str, body: String, authorization: &[&str]) -> Answer {
@@ -282,15 +292,42 @@ impl Server {
         watcher
     }
 
-    /// Stops as planned. Returns the ticket that each of these streams got.
-    pub(crate) async fn stop_before(self, watchers: &mut [Watcher]) -> Vec<Vec<u8>> {
-        let stopping = tokio::spawn(self.running.shutdown());
-        let mut tickets = Vec::new();
-        for watcher in watchers {
-            tickets.push(watcher.ticket().await);
+    /// A stream of a filter that confirms what it has applied, in step with the log: it may be fresh.
+    pub(crate) async fn filter(&self) -> Watcher {
+        self.filter_as(None, v1::WatchHello::default()).await.unwrap()
+    }
+
+    /// The same with this in the metadata `authorization`, and what this hello says besides.
+    pub(crate) async fn filter_as(
+        &self,
+        authorization: Option<&str>,
+        hello: v1::WatchHello,
+    ) -> Result<Watcher, Status> {
+        let mut watcher = self.watch_as(authorization).await?;
+        let hello = v1::WatchHello {
+            log_id: self.log_id(),
+            confirms: true,
+            ..hello
+        };
+        watcher.say(WatchMessage::Hello(hello)).await;
+        let welcome = watcher.welcome().await;
+        for index in 0..welcome.snapshot.map_or(0, |snapshot| snapshot.chunks) {
+            watcher.pull(index).await;
         }
+        watcher.apply(welcome.head).await;
+        watcher.ping(1).await;
+        Ok(watcher)
+    }
+
+    /// Stops as planned. Returns for how long this stream may stay fresh.
+    pub(crate) async fn stop_before(self, watcher: &mut Watcher) -> u32 {
+        let stopping = tokio::spawn(self.running.shutdown());
+        let drain = match watcher.next().await.unwrap() {
+            WatchAnswer::Drain(drain) => drain,
+            other => panic!("{other:?}"),
+        };
         stopping.await.unwrap();
-        tickets
+        drain.promise_ms
     }
 
     /// An audit stream that has said hello and was welcomed.
@@ -375,9 +412,6 @@ async fn send(request: ureq::http::Request<String>) -> Answer {
     .unwrap()
 }
 
-/// What every [`Watcher`] has pledged.
-const SECRET: [u8; 32] = [5; 32];
-
 /// A client of `RevocationService.Watch`.
 pub(crate) struct Watcher {
     requests: mpsc::Sender<v1::WatchRequest>,
@@ -397,32 +431,13 @@ impl Watcher {
             log_id: log_id.to_owned(),
             applied,
             node: "node-1".to_owned(),
-            pledge: Sha256::digest(SECRET).to_vec(),
+            ..Default::default()
         };
         self.say(WatchMessage::Hello(hello)).await;
     }
 
-    /// Waits for the goodbye of a planned stop, and returns the ticket that came with it.
-    pub(crate) async fn ticket(&mut self) -> Vec<u8> {
-        match self.next().await.unwrap() {
-            WatchAnswer::Drain(drain) => drain.ticket,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Hands tickets back, and waits until that has been heard.
-    pub(crate) async fn hand_back(&mut self, tickets: &[&[u8]]) {
-        self.hand_back_with(SECRET, tickets).await;
-    }
-
-    /// The same, with another secret than was pledged.
-    pub(crate) async fn hand_back_with(&mut self, secret: [u8; 32], tickets: &[&[u8]]) {
-        let tickets = tickets
-            .iter()
-            .map(|ticket| [ticket, secret.as_slice()].concat())
-            .collect();
-        self.say(WatchMessage::Returned(v1::Returned { tickets })).await;
-        self.ping(u64::MAX).await;
+    pub(crate) async fn apply(&self, seq: u64) {
+        self.say(WatchMessage::Applied(v1::Applied { seq })).await;
     }
 
     /// The next message; an error too if the server ends the stream without one.

@@ -9,6 +9,7 @@ mod bit_flips;
 mod cache_keys;
 mod certificates;
 mod compaction;
+mod confirmation;
 mod damaged_ledger;
 mod erasures;
 mod harness;

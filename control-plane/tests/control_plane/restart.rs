@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use credence_control_plane::{DataFolderError, InitOptions, StartError};
+use credence_control_plane::{Config, DataFolderError, InitOptions, StartError};
+use credence_storage::small_file;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
-use credence_wire::v1::watch_request::Message as WatchMessage;
-use credence_wire::v1::watch_response::Message as WatchAnswer;
 use tonic::Code;
 
 use super::harness::{ISSUER, Place, Server, TOKEN, delegation, event, raise};
@@ -166,7 +165,7 @@ async fn a_restored_log_goes_on_under_another_name_and_voids_what_was_issued_bef
     let raised = server.revoke(raise("alice")).await;
     drop(server);
 
-    let restored = |config: &mut credence_control_plane::Config| config.restored = Some(old.clone());
+    let restored = |config: &mut Config| config.restored = Some(old.clone());
     let server = place.start_with(restored).await;
     let new = server.log_id();
     assert_ne!(new, old);
@@ -247,227 +246,119 @@ async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
     assert!(floors(server.watch_from_snapshot().await.2).is_empty());
 }
 
-const LONG: Duration = Duration::from_secs(40);
-
 #[tokio::test]
-async fn a_planned_stop_tells_the_filters_its_promise_and_the_successor_keeps_it() {
+async fn a_successor_commits_at_once_and_confirms_once_the_promise_is_over() {
     let place = Place::new();
-    let promise = Duration::from_millis(700);
+    let promise = Duration::from_millis(2_500);
     let server = place.start_with(|config| config.drain_promise = promise).await;
-    let mut watcher = server.watch_in_step().await;
-    let stopping = tokio::spawn(server.running.shutdown());
-    let drain = match watcher.next().await.unwrap() {
-        WatchAnswer::Drain(drain) => drain,
-        other => panic!("{other:?}"),
-    };
-    let told = Instant::now();
-    assert_eq!((drain.promise_ms, drain.ticket.len()), (700, 16));
-    stopping.await.unwrap();
+    let mut filter = server.filter().await;
+    assert_eq!(server.stop_before(&mut filter).await, 2_500);
+    let stopped = Instant::now();
 
-    let server = place.start().await;
-    let refused = server.try_revoke(raise("alice")).await;
-    assert_eq!(
-        (refused.status, refused.retry_after),
-        (503, Some(1)),
-        "{}",
-        refused.text
-    );
-    assert!(refused.text.contains("promised"), "{}", refused.text);
-    while server.try_revoke(raise("alice")).await.status != 200 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(told.elapsed() >= promise, "{:?}", told.elapsed());
-    wait_until_forgotten(&place).await;
+    let server = place.start_with(|config| config.max_staleness = MIN_STALENESS).await;
+    let mut filter = server.filter().await;
+    let confirmed = tokio::spawn(server.revoke_in_background(raise("alice")));
+    // A filter that is back hears of it at once and says so, but there may be others.
+    assert_eq!(filter.update().await.position.unwrap().seq, 1);
+    assert!(stopped.elapsed() < promise, "it waited");
+    filter.apply(1).await;
+    assert_eq!(confirmed.await.unwrap().status, 200);
+    assert!(stopped.elapsed() >= promise, "{:?}", stopped.elapsed());
+    wait_until_leases_are(&place, 2_020).await;
 }
 
 #[tokio::test]
-async fn a_promise_is_over_once_every_filter_that_was_promised_it_is_back() {
+async fn after_a_crash_nothing_is_confirmed_before_the_leases_are_over() {
     let place = Place::new();
-    let server = place.start_with(|config| config.drain_promise = LONG).await;
-    let mut filters = [server.watch_in_step().await, server.watch_in_step().await];
-    let tickets = server.stop_before(&mut filters).await;
-    assert_ne!(tickets[0], tickets[1]);
-
-    let server = place.start().await;
-    let mut one = server.watch(None).await;
-    assert!(one.welcome().await.awaits_tickets);
-    one.ping(1).await;
-    one.hand_back(&[&tickets[0], &tickets[0], &[9; 16]]).await;
-    let refused = server.try_revoke(raise("alice")).await;
-    assert_eq!(
-        (refused.status, refused.retry_after),
-        (503, Some(1)),
-        "{}",
-        refused.text
-    );
-
-    let mut other = server.watch_in_step().await;
-    other.hand_back(&[&tickets[1]]).await;
-    server.revoke(raise("alice")).await;
-    assert_eq!(
-        one.update().await.position.unwrap().seq,
-        1,
-        "and whoever is back hears of it"
-    );
-    wait_until_forgotten(&place).await;
-    let mut late = server.watch(None).await;
-    assert!(!late.welcome().await.awaits_tickets);
+    let staleness = |config: &mut Config| config.max_staleness = MIN_STALENESS;
+    let server = place.start_with(staleness).await;
+    let filter = server.filter().await;
+    let echoed = Instant::now();
+    drop((server, filter));
+    let server = place.start_with(staleness).await;
+    let answer = server.revoke_in_background(raise("alice")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(echoed.elapsed() >= MIN_STALENESS, "{:?}", echoed.elapsed());
 }
 
 #[tokio::test]
-async fn a_ticket_that_was_read_on_the_wire_ends_nothing() {
+async fn a_new_log_waits_for_no_predecessor() {
     let place = Place::new();
-    let server = place.start_with(|config| config.drain_promise = LONG).await;
-    let filter = server.watch_in_step().await;
-    let tickets = server.stop_before(&mut [filter]).await;
-
     let server = place.start().await;
-    let mut stranger = server.watch_in_step().await;
-    stranger.hand_back_with([6; 32], &[&tickets[0]]).await;
-    assert_eq!(server.try_revoke(raise("alice")).await.status, 503);
-    server.watch_in_step().await.hand_back(&[&tickets[0]]).await;
-    server.revoke(raise("alice")).await;
+    assert_eq!(server.try_revoke(raise("alice")).await.status, 200);
 }
 
 #[tokio::test]
-async fn whoever_has_sent_no_ping_is_promised_nothing_and_holds_nobody_up() {
+async fn a_filter_that_was_never_echoed_is_promised_nothing() {
     let place = Place::new();
     let server = place.start_with(|config| config.drain_promise = LONG).await;
     let (mut watcher, ..) = server.watch_from_snapshot().await;
-    let stopping = tokio::spawn(server.running.shutdown());
-    match watcher.next().await.unwrap() {
-        WatchAnswer::Drain(drain) => assert_eq!(drain, v1::Drain::default()),
-        other => panic!("{other:?}"),
-    }
-    stopping.await.unwrap();
-    assert!(!place.path("log/promise").exists());
-    place.start().await.revoke(raise("alice")).await;
+    assert_eq!(server.stop_before(&mut watcher).await, 0);
 }
 
 #[tokio::test]
-async fn a_stream_that_ended_before_the_stop_holds_nobody_up() {
+async fn a_promise_outlives_successors_that_stop_or_crash_while_it_lasts() {
     let place = Place::new();
     let server = place.start_with(|config| config.drain_promise = LONG).await;
-    drop(server.watch_in_step().await);
-    server.wait_for("credence_revocation_subscribers 0").await;
-    server.running.shutdown().await;
-    place.start().await.revoke(raise("alice")).await;
-}
-
-#[tokio::test]
-async fn tickets_that_come_before_an_echo_or_have_another_length_end_the_stream() {
-    let place = Place::new();
-    let server = place.start().await;
-    let returned = |tickets: Vec<Vec<u8>>| WatchMessage::Returned(v1::Returned { tickets });
-    let (mut early, ..) = server.watch_from_snapshot().await;
-    early.say(returned(vec![vec![1; 48]])).await;
-    assert_eq!(early.refusal().await.0, Code::InvalidArgument);
-    for tickets in [vec![vec![1; 16]], vec![vec![1; 49]], vec![vec![1; 48]; 17]] {
-        let mut watcher = server.watch_in_step().await;
-        watcher.say(returned(tickets)).await;
-        assert_eq!(watcher.refusal().await.0, Code::InvalidArgument);
+    let mut filter = server.filter().await;
+    assert_eq!(server.stop_before(&mut filter).await, 10_000);
+    for stops in [false, true, false] {
+        let server = place.start_with(|config| config.max_staleness = MIN_STALENESS).await;
+        let left = left(&server).await;
+        // Its own leases would last for 2 s.
+        assert!((5_000..=10_100).contains(&left), "{left} ms");
+        if stops {
+            server.running.shutdown().await;
+        }
     }
 }
 
 #[tokio::test]
-async fn a_second_planned_stop_hands_on_who_is_not_back_from_the_first() {
-    let place = Place::new();
-    let first = place.start_with(|config| config.drain_promise = LONG).await;
-    let mut filters = [first.watch_in_step().await, first.watch_in_step().await];
-    let of_first = first.stop_before(&mut filters).await;
-
-    // One of them comes back to the second, gets its ticket too, and hands the first one's back only there.
-    let second = place.start_with(|config| config.drain_promise = LONG).await;
-    let mut back = second.watch_in_step().await;
-    back.hand_back(&[&of_first[0]]).await;
-    let also_there = second.watch_in_step().await;
-    let of_second = second.stop_before(&mut [back, also_there]).await;
-
-    let third = place.start().await;
-    let mut filter = third.watch_in_step().await;
-    filter.hand_back(&[&of_second[0], &of_second[1], &of_first[0]]).await;
-    assert_eq!(third.try_revoke(raise("alice")).await.status, 503, "one was never back");
-    filter.hand_back(&[&of_first[1]]).await;
-    third.revoke(raise("alice")).await;
-}
-
-#[tokio::test]
-async fn a_promise_outlives_a_successor_that_crashes_while_it_keeps_it() {
-    let place = Place::new();
-    let server = place.start_with(|config| config.drain_promise = LONG).await;
-    let filter = server.watch_in_step().await;
-    let tickets = server.stop_before(&mut [filter]).await;
-    for _ in 0..2 {
-        let server = place.start().await;
-        assert_eq!(server.try_revoke(raise("alice")).await.status, 503);
+async fn what_an_older_version_may_have_promised_is_waited_for_for_longest_even_after_a_crash() {
+    for file in ["promise", "promise.new"] {
+        let place = Place::new();
+        place.start().await.running.shutdown().await;
+        std::fs::write(place.path("log").join(file), "1500").unwrap();
+        for _ in 0..2 {
+            let server = place.start().await;
+            let left = left(&server).await;
+            assert!((50_000..=60_600).contains(&left), "{file}: {left} ms");
+        }
+        assert!(!place.path("log").join(file).exists());
     }
-    place.start().await.running.shutdown().await;
-    let server = place.start().await;
-    assert_eq!(server.try_revoke(raise("alice")).await.status, 503);
-    server.watch_in_step().await.hand_back(&[&tickets[0]]).await;
-    server.revoke(raise("alice")).await;
 }
 
 #[tokio::test]
-async fn a_promise_of_an_older_version_is_kept_to_its_end() {
+async fn a_damaged_note_of_the_leases_makes_none_shorter() {
     let place = Place::new();
     place.start().await.running.shutdown().await;
-    std::fs::write(place.path("log/promise"), "1500").unwrap();
+    change_a_digit(&place, "log/leases");
+    let left = left(&place.start().await).await;
+    assert!((50_000..=60_600).contains(&left), "{left} ms");
+}
+
+const MIN_STALENESS: Duration = Duration::from_secs(2);
+
+/// The longest promise.
+const LONG: Duration = Duration::from_secs(10);
+
+/// How long it takes at the most until a revocation is confirmed that is made now, in milliseconds.
+async fn left(server: &Server) -> u64 {
+    let answer = server.try_revoke(raise("alice")).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    answer.json()["filters"]["left_ms"].as_u64().unwrap()
+}
+
+/// The next start will wait for so many milliseconds.
+async fn wait_until_leases_are(place: &Place, milliseconds: u64) {
     let begun = Instant::now();
-    let server = place.start().await;
-    let mut filter = server.watch(None).await;
-    assert!(!filter.welcome().await.awaits_tickets);
-    let refused = server.try_revoke(raise("alice")).await;
-    assert_eq!(
-        (refused.status, refused.retry_after),
-        (503, Some(2)),
-        "{}",
-        refused.text
-    );
-    while server.try_revoke(raise("alice")).await.status != 200 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
-}
-
-#[tokio::test]
-async fn once_an_older_version_has_run_in_between_tickets_end_nothing() {
-    let place = Place::new();
-    let server = place.start_with(|config| config.drain_promise = LONG).await;
-    let filter = server.watch_in_step().await;
-    let tickets = server.stop_before(&mut [filter]).await;
-    // What it leaves behind if the promise that it found covers its own.
-    std::fs::write(place.path("log/promise.new"), "").unwrap();
-
-    let server = place.start().await;
-    let mut filter = server.watch_in_step().await;
-    filter.hand_back(&[&tickets[0]]).await;
-    let refused = server.try_revoke(raise("alice")).await;
-    assert_eq!(
-        (refused.status, refused.retry_after),
-        (503, Some(60)),
-        "{}",
-        refused.text
-    );
-}
-
-#[tokio::test]
-async fn without_a_promise_the_successor_revokes_at_once() {
-    let place = Place::new();
-    let server = place.start().await;
-    server.revoke(delegation("one")).await;
-    server.running.shutdown().await;
-    let server = place.start().await;
-    assert_eq!(server.revoke(delegation("two")).await["seq"], 2);
-}
-
-async fn wait_until_forgotten(place: &Place) {
-    let begun = Instant::now();
-    while place.path("log/promise").exists() || place.path("log/promised").exists() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "the promise is still on disk"
-        );
+    loop {
+        let leases = small_file::read(&place.path("log"), "leases", 64).unwrap().unwrap();
+        let text = String::from_utf8(leases.into_parts().0).unwrap();
+        if text == milliseconds.to_string() {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "still {text}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

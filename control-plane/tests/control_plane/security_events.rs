@@ -459,19 +459,31 @@ async fn the_same_token_many_times_at_once_counts_once() {
 async fn a_token_that_could_not_be_carried_out_can_be_sent_again() {
     let place = Place::new();
     let signer = Signer::new();
-    let server = place
-        .start_with(|config| config.drain_promise = Duration::from_secs(3))
-        .await;
-    let filter = server.watch_in_step().await;
-    server.stop_before(&mut [filter]).await;
     let server = start(&place, &signer, json!({})).await;
     let token = signer.token(&claims("a", ACCOUNT_DISABLED));
-    let refused = push(&server, &token).await.expect(503);
-    assert!(!refused.header("retry-after").is_empty());
-    while push(&server, &token).await.status == 503 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    // Nothing is acknowledged while the folder is somewhere else.
+    let aside = place.path("").with_file_name("aside");
+    std::fs::rename(place.path(""), &aside).unwrap();
+    push(&server, &token).await.expect(503);
+    drop(server);
+    std::fs::rename(&aside, place.path("")).unwrap();
+    let server = start(&place, &signer, json!({})).await;
+    push(&server, &token).await.expect(202);
     assert!(principal(&server, "alice").await.unwrap().disabled);
+}
+
+#[tokio::test]
+async fn an_event_is_answered_though_a_filter_applies_nothing() {
+    let place = Place::new();
+    let signer = Signer::new();
+    let server = start(&place, &signer, json!({})).await;
+    let filter = server.filter().await;
+    let token = signer.token(&claims("a", ACCOUNT_DISABLED));
+    let answered = tokio::time::timeout(Duration::from_secs(2), push(&server, &token)).await;
+    answered.expect("it waits for the filter").expect(202);
+    let path = "/v1/revocations/1?wait=committed";
+    assert_eq!(server.get_with(path, &[]).await.status, 202);
+    drop(filter);
 }
 
 #[tokio::test]

@@ -311,6 +311,46 @@ async fn calls() {
     unfinished_bodies("calls", |config| config.limits.max_calls = PLACES, 1).await;
 }
 
+#[tokio::test]
+async fn confirmations() {
+    let place = Place::new();
+    // A quarter of the calls may wait for filters.
+    let server = start(&place, |config| config.limits.max_calls = 4 * PLACES).await;
+    let mut filter = server
+        .filter_as(Some("Bearer other"), v1::WatchHello::default())
+        .await
+        .unwrap();
+    let request = |token| {
+        let body = raise("alice").to_string();
+        format!(
+            "POST /v1/revocations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: \
+             application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let mut held = Vec::new();
+    for address in GREEDY {
+        for _ in 0..PLACES {
+            let mut stream = connect(server.running.http_address(), address).await.unwrap();
+            stream.write_all(request("weak").as_bytes()).await.unwrap();
+            held.push(stream);
+        }
+    }
+    let waiting = |calls| format!("credence_shared_limit_held{{limit=\"confirmations\"}} {calls}");
+    server.wait_for(&waiting(PLACES / 2)).await;
+    // Another client's call waits all the same.
+    let confirm = async {
+        server.wait_for(&waiting(PLACES / 2 + 1)).await;
+        for _ in 0..held.len() + 1 {
+            filter.update().await;
+        }
+        filter.apply(held.len() as u64 + 1).await;
+    };
+    let request = request("other");
+    let ((status, _), ()) = tokio::join!(exchange(&server, ELSEWHERE, &request), confirm);
+    assert_eq!(status, 200);
+}
+
 /// The clients send the heads of requests, and never the bodies.
 async fn unfinished_bodies(limit: &str, change: impl FnOnce(&mut Config), bytes: usize) {
     let place = Place::new();
@@ -398,6 +438,7 @@ async fn every_limit_that_clients_share_is_tried_here() {
     let tried = [
         "audit_sources",
         "calls",
+        "confirmations",
         "event_streams",
         "evidence_streams",
         "grpc_connections",

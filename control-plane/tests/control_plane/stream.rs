@@ -404,7 +404,7 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
 
 impl Stream {
-    async fn open(server: &Server, query: &str, last_event_id: Option<&str>) -> Self {
+    pub(crate) async fn open(server: &Server, query: &str, last_event_id: Option<&str>) -> Self {
         Self::open_as(server, TOKEN, query, last_event_id).await
     }
 
