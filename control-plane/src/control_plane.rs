@@ -200,6 +200,7 @@ impl ControlPlane {
             seen,
             lease_file,
             inherited,
+            begun,
         } = opened;
 
         let lifecycle = Lifecycle::new();
@@ -246,7 +247,7 @@ impl ControlPlane {
             view.head(),
             limits.max_subscribers,
             Arc::clone(&metrics),
-            Instant::now(),
+            begun,
         );
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
@@ -591,12 +592,15 @@ struct Opened {
     lease_file: LeaseFile,
     /// How long filters of earlier processes may be fresh.
     inherited: Duration,
+    /// Earlier processes had ended by then.
+    begun: Instant,
 }
 
 // === impl Opened ===
 
 impl Opened {
     fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
+        let begun = Instant::now();
         let limits = &config.limits;
         let published_note = config.settings.ledger.published_note.as_deref();
         let published_note = published_note
@@ -656,6 +660,7 @@ impl Opened {
             seen,
             lease_file,
             inherited,
+            begun,
         })
     }
 }
