@@ -267,15 +267,23 @@ impl Delegation {
         } else {
             let positions = confirmed
                 .iter()
-                .map(|answer| Ok(position(answer)? + &self.answer.confirmation(&client, answer)?))
+                .map(|answer| position(answer))
                 .collect::<Result<Vec<_>, Failure>>()?;
+            let mut filters = String::new();
+            for answer in &confirmed {
+                filters = self.answer.confirmation(&client, answer)?;
+            }
             let subjects = subjects.iter().map(Option::as_deref);
             let names: Vec<_> = subjects
                 .zip(positions)
                 .map(|(subject, position)| principal_name(&issuer, subject) + &position)
                 .collect();
             let id = words::printable(&id);
-            writeln!(out, "revoked the delegation {id} of {}", names.join(" and of "))?;
+            writeln!(
+                out,
+                "revoked the delegation {id} of {}{filters}",
+                names.join(" and of ")
+            )?;
         }
         Ok(Outcome::Done)
     }

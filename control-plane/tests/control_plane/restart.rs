@@ -247,7 +247,7 @@ async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
 }
 
 #[tokio::test]
-async fn a_successor_commits_at_once_and_confirms_once_the_promise_is_over() {
+async fn a_successor_confirms_once_the_promise_is_over() {
     let place = Place::new();
     let promise = Duration::from_millis(2_500);
     let server = place.start_with(|config| config.drain_promise = promise).await;
@@ -258,9 +258,8 @@ async fn a_successor_commits_at_once_and_confirms_once_the_promise_is_over() {
     let server = place.start_with(|config| config.max_staleness = MIN_STALENESS).await;
     let mut filter = server.filter().await;
     let confirmed = tokio::spawn(server.revoke_in_background(raise("alice")));
-    // A filter that is back hears of it at once and says so, but there may be others.
+    // A filter that is back says so, but there may be others.
     assert_eq!(filter.update().await.position.unwrap().seq, 1);
-    assert!(stopped.elapsed() < promise, "it waited");
     filter.apply(1).await;
     assert_eq!(confirmed.await.unwrap().status, 200);
     assert!(stopped.elapsed() >= promise, "{:?}", stopped.elapsed());
@@ -297,7 +296,7 @@ async fn a_filter_that_was_never_echoed_is_promised_nothing() {
 }
 
 #[tokio::test]
-async fn a_promise_outlives_successors_that_stop_or_crash_while_it_lasts() {
+async fn a_promise_outlives_successors_that_commit_at_once_and_stop_or_crash_while_it_lasts() {
     let place = Place::new();
     let server = place.start_with(|config| config.drain_promise = LONG).await;
     let mut filter = server.filter().await;
