@@ -77,7 +77,7 @@ mistakes_are_found() {
     mistake_in_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"
     mistake_in_values 'extraArgs: [--init]' 'extraArgs'
     mistake_in_values 'image: {digest: ""}' 'digest'
-    mistake_in_values 'drainPromise: 61s' 'drainPromise'
+    mistake_in_values 'drainPromise: 11s' 'drainPromise'
 }
 
 # mistake FILE EXPRESSION SAID: the file, changed by sed's expression, is refused, and this is said of it.
