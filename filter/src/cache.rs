@@ -403,7 +403,9 @@ mod tests {
             cache.insert(key, &chain, NOW);
         }
         let later = NOW.plus(seconds);
-        let keys: Vec<_> = (0..64).map(|number| cache.key(format!("busy {number}").as_bytes())).collect();
+        let keys: Vec<_> = (0..64)
+            .map(|number| cache.key(format!("busy {number}").as_bytes()))
+            .collect();
         for key in &keys {
             let chain = cache.prepare(samples::chain_for("busy"), later);
             cache.insert(*key, &chain, later);

@@ -184,9 +184,7 @@ impl Root {
             && !held_places.grow(place, held_bytes(serialized).saturating_add(size))
         {
             return match held.piece(stream, true) {
-                Piece::Decides(waiting) => {
-                    self.finish_held(stream, waiting, Some(Reason::TooManyHeld), watch, metrics)
-                }
+                Piece::Decides(waiting) => self.finish_held(stream, waiting, Some(Reason::TooManyHeld), watch, metrics),
                 Piece::PassesOn | Piece::Waits | Piece::Stays => Flow::Pause,
             };
         }
