@@ -394,14 +394,14 @@ fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits
     let chain_bytes = count(
         "limits.delegation_bytes",
         limits.delegation_bytes,
-        32_768,
+        16_384,
         1_024..=MAX_DELEGATION_BYTES,
         problems,
     );
     let proof_bytes = count(
         "limits.proof_bytes",
         limits.proof_bytes,
-        8_192,
+        4_096,
         512..=MAX_PROOF_BYTES,
         problems,
     );
@@ -534,8 +534,8 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// Bytes of a delegation and of a proof, of which every byte is read before it is known who sends it. With a signature to
 /// check that stays below a millisecond (`make bench BENCH=cost`).
-const MAX_DELEGATION_BYTES: usize = 32_768;
-const MAX_PROOF_BYTES: usize = 8_192;
+const MAX_DELEGATION_BYTES: usize = 16_384;
+const MAX_PROOF_BYTES: usize = 4_096;
 
 /// Audiences of the plugin or of one rule.
 const MAX_AUDIENCE: usize = 32;

@@ -65,8 +65,8 @@ fn what_is_left_out_has_its_documented_default() {
     assert_eq!(policy.control_plane.max_subjects, 5_000_000);
     assert_eq!(policy.headers, HeaderNames::default());
     let verification = credence_delegation::Limits {
-        token_bytes: 32_768,
-        chain_bytes: 32_768,
+        token_bytes: 16_384,
+        chain_bytes: 16_384,
         delegation_depth: 8,
         token_lifetime: 7_776_000,
         iat_skew: 30,
@@ -74,7 +74,7 @@ fn what_is_left_out_has_its_documented_default() {
         ..credence_delegation::Limits::default()
     };
     let limits = Limits {
-        proof_bytes: 8_192,
+        proof_bytes: 4_096,
         body_bytes: 65_536,
         held: PlaceLimits {
             requests: 1_024,
