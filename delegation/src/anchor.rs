@@ -71,7 +71,11 @@ impl TrustAnchors {
     /// These anchors, tried in this order.
     #[must_use]
     pub fn new(anchors: impl IntoIterator<Item = TrustAnchor>) -> Self {
-        Self(anchors.into_iter().collect())
+        let prepared = anchors.into_iter().map(|mut anchor| {
+            anchor.key.prepare();
+            anchor
+        });
+        Self(prepared.collect())
     }
 
     /// The anchors of one issuer.

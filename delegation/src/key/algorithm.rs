@@ -102,7 +102,7 @@ impl KeyType {
 
     /// How many keys of this kind one signature is held against, where nothing says which of an issuer's keys made it:
     /// any caller can send a token that no key has signed. In V8 a check takes some 150 µs with Ed25519, 450 µs with
-    /// secp256k1 and 650 µs with P-256 on a slow machine (`make bench BENCH=cost`), and one token costs no more than that.
+    /// secp256k1 and 350 µs with P-256 on a slow machine (`make bench BENCH=cost`), and one token costs no more than that.
     #[must_use]
     pub const fn most_tried(self) -> usize {
         match self {

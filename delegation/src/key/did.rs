@@ -61,7 +61,7 @@ impl PublicKey {
         let mut bytes = multicodec(self.key_type()).to_vec();
         match &self.point {
             Point::Ed25519(key) => bytes.extend_from_slice(key.as_bytes()),
-            Point::P256(key) => bytes.extend_from_slice(key.to_sec1_point(true).as_bytes()),
+            Point::P256(key) => bytes.extend_from_slice(key.as_library().to_sec1_point(true).as_bytes()),
             Point::Secp256k1(key) => bytes.extend_from_slice(key.to_sec1_point(true).as_bytes()),
         }
         format!("{PREFIX}{}", bs58::encode(bytes).into_string())

@@ -148,7 +148,7 @@ pub(super) fn public(point: &Point) -> String {
             let x = base64url::encode(key.as_bytes());
             format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#)
         }
-        Point::P256(key) => elliptic(KeyType::P256, key.to_sec1_point(false).as_bytes(), ""),
+        Point::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), ""),
         Point::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), ""),
     }
 }
@@ -161,7 +161,7 @@ pub(super) fn private(point: &Point, d: &str) -> Zeroizing<String> {
             let x = base64url::encode(key.as_bytes());
             format!(r#"{{"crv":"Ed25519",{}"kty":"OKP","x":"{x}"}}"#, *d)
         }
-        Point::P256(key) => elliptic(KeyType::P256, key.to_sec1_point(false).as_bytes(), &d),
+        Point::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), &d),
         Point::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), &d),
     })
 }

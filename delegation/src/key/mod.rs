@@ -19,6 +19,7 @@ mod field;
 mod hot;
 mod jwk;
 mod known;
+mod multiples;
 mod set;
 mod signing;
 mod strict;
@@ -34,6 +35,7 @@ pub use did::DidKeyError;
 pub use hot::HotKeys;
 pub use jwk::KeyError;
 pub(crate) use known::Known;
+use multiples::P256Key;
 pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
 pub use signing::SigningKey;
 pub use thumbprint::Thumbprint;
@@ -49,7 +51,7 @@ pub struct PublicKey {
 #[derive(Clone, PartialEq, Eq)]
 enum Point {
     Ed25519(ed25519_dalek::VerifyingKey),
-    P256(p256::ecdsa::VerifyingKey),
+    P256(P256Key),
     Secp256k1(k256::ecdsa::VerifyingKey),
 }
 
@@ -74,7 +76,7 @@ impl PublicKey {
         let unusable = |_| KeyError::Unusable(kind);
         match kind {
             KeyType::P256 => p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
-                .map(Point::P256)
+                .map(|key| Point::P256(P256Key::new(key)))
                 .map_err(unusable),
             KeyType::Secp256k1 => k256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
                 .map(Point::Secp256k1)
@@ -113,6 +115,14 @@ impl PublicKey {
         algorithm.key_type() == self.key_type()
     }
 
+    /// Makes this key's signatures cheaper to verify, where that is possible: with P-256 they then cost less than half. Takes as
+    /// long as verifying one, and 2 KiB.
+    pub fn prepare(&mut self) {
+        if let Point::P256(key) = &mut self.point {
+            key.prepare();
+        }
+    }
+
     /// Whether `signature` is this key's over `message`, by the rule of the key's kind (see the module).
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -124,12 +134,13 @@ impl PublicKey {
 
     /// The same for a message of which this is the SHA-256; never for a kind of key that signs something else.
     pub(crate) fn verifies_sha256(&self, digest: &[u8; 32], signature: &[u8]) -> bool {
-        use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
+        use k256::ecdsa::signature::hazmat::PrehashVerifier as _;
         match &self.point {
             Point::Ed25519(_) => false,
-            // Of s and its negative, which verify alike, the libraries may ask for the low one.
-            Point::P256(key) => p256::ecdsa::Signature::from_slice(signature)
-                .is_ok_and(|signature| key.verify_prehash(digest, &signature.normalize_s()).is_ok()),
+            Point::P256(key) => {
+                p256::ecdsa::Signature::from_slice(signature).is_ok_and(|signature| key.verifies(digest, &signature))
+            }
+            // Of s and its negative, which verify alike, the library asks for the low one.
             Point::Secp256k1(key) => k256::ecdsa::Signature::from_slice(signature)
                 .is_ok_and(|signature| key.verify_prehash(digest, &signature.normalize_s()).is_ok()),
         }

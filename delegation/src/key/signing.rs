@@ -5,6 +5,7 @@ use std::fmt;
 use ed25519_dalek::Signer as _;
 use zeroize::Zeroizing;
 
+use super::multiples::P256Key;
 use super::{Algorithm, KeyError, KeyType, Point, PublicKey, jwk};
 use crate::base64url;
 use crate::json::Json;
@@ -42,7 +43,7 @@ impl SigningKey {
             KeyType::Ed25519 => Ok(Self::from_seed(secret)),
             KeyType::P256 => p256::ecdsa::SigningKey::from_slice(secret)
                 .map(|key| Self {
-                    public: PublicKey::new(Point::P256(*key.verifying_key())),
+                    public: PublicKey::new(Point::P256(P256Key::new(*key.verifying_key()))),
                     secret: Secret::P256(key),
                 })
                 .map_err(|_| KeyError::Unusable(kind)),

@@ -62,9 +62,15 @@ fn run(name: &str, file: &str, half_order: Option<&str>, jwk: fn(&Object<'_>) ->
 fn one(suite: &mut Suite, key: &Result<PublicKey, KeyError>, half_order: Option<&str>, test: &Object<'_>) {
     let id = format!("tcId {} ({})", integer(test, "tcId"), string(test, "comment"));
     let (message, signature) = (hex(string(test, "msg")), hex(string(test, "sig")));
+    let verifies = |key: &PublicKey| key.verifies(&message, &signature);
     let got = match key {
-        Ok(key) if key.verifies(&message, &signature) => "valid",
-        _ => "invalid",
+        Ok(key) => {
+            let mut prepared = key.clone();
+            prepared.prepare();
+            assert_eq!(verifies(key), verifies(&prepared), "{id}");
+            if verifies(key) { "valid" } else { "invalid" }
+        }
+        Err(_) => "invalid",
     };
     // Wycheproof also knows "acceptable". These files have no such case; one that comes fails here, until somebody has
     // decided on it.
