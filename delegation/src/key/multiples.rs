@@ -6,6 +6,11 @@
 //! `2^64·i` times the point, of which only the odd ones below 16 are needed. Nothing here is secret, so that nothing has to
 //! take the same time always. The curve's formulas are the library's, which hold for every two points.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    reason = "points and scalars have no overflow; what a quarter is cut from has 66 bits"
+)]
+
 use std::sync::{Arc, LazyLock};
 
 use p256::ecdsa::Signature;
@@ -75,38 +80,37 @@ impl Eq for P256Key {}
 impl Multiples {
     fn of(mut point: ProjectivePoint) -> Self {
         Self(std::array::from_fn(|_| {
-            let mut odd = [point; ODD];
-            let twice = point.double();
-            for index in 1..ODD {
-                odd[index] = odd[index - 1] + twice;
-            }
+            let (mut next, twice) = (point, point.double());
+            let odd: [ProjectivePoint; ODD] = std::array::from_fn(|_| {
+                let this = next;
+                next += twice;
+                this
+            });
             for _ in 0..QUARTER_BITS {
                 point = point.double();
             }
             ProjectivePoint::batch_normalize(&odd)
         }))
     }
-
-    /// An odd multiple, of that sign.
-    fn add_to(&self, sum: &mut ProjectivePoint, quarter: usize, digit: i8) {
-        let multiple = &self.0[quarter][usize::from(digit.unsigned_abs() / 2)];
-        match digit {
-            0 => {}
-            1.. => *sum += multiple,
-            _ => *sum -= multiple,
-        }
-    }
 }
 
 /// The sum of the points, each times its scalar.
 fn sum(parts: [(&Multiples, Scalar); 2]) -> ProjectivePoint {
-    let parts = parts.map(|(multiples, scalar)| (multiples, quarters(&scalar).map(digits)));
+    let digits = parts.map(|(multiples, scalar)| (multiples, quarters(&scalar).map(digits)));
     let mut sum = ProjectivePoint::IDENTITY;
     for place in (0..DIGITS).rev() {
         sum = sum.double();
-        for (multiples, quarters) in &parts {
-            for (quarter, digits) in quarters.iter().enumerate() {
-                multiples.add_to(&mut sum, quarter, digits[place]);
+        for (multiples, quarters) in &digits {
+            for (odd, digits) in multiples.0.iter().zip(quarters) {
+                let digit = digits.get(place).copied().unwrap_or(0);
+                let Some(multiple) = odd.get(usize::from(digit.unsigned_abs() / 2)) else {
+                    continue;
+                };
+                match digit {
+                    0 => {}
+                    1.. => sum += multiple,
+                    _ => sum -= multiple,
+                }
             }
         }
     }
