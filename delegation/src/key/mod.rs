@@ -115,8 +115,8 @@ impl PublicKey {
         algorithm.key_type() == self.key_type()
     }
 
-    /// Makes this key's signatures cheaper to verify, where that is possible: with P-256 they then cost less than half. Takes as
-    /// long as verifying one, and 2 KiB.
+    /// Makes this key's signatures cheaper to verify, where that is possible: with P-256 they then cost half, but for the first,
+    /// and 2 KiB of memory.
     pub fn prepare(&mut self) {
         if let Point::P256(key) = &mut self.point {
             key.prepare();

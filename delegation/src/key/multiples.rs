@@ -1,5 +1,4 @@
-//! P-256 keys that are held against many signatures: with some multiples of such a key at hand a signature costs less than
-//! half.
+//! P-256 keys that are held against many signatures: with some multiples of such a key at hand a signature costs half.
 //!
 //! ECDSA asks whether `u1·G + u2·Q` has a certain x (SEC 1, section 4.1.4). Each of the two numbers is cut into quarters
 //! of 64 bits: 64 doublings do for all eight sums, where 256 would be needed for two. For that the multiples are those of
@@ -11,7 +10,7 @@
     reason = "points and scalars have no overflow; what a quarter is cut from has 66 bits"
 )]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use p256::ecdsa::Signature;
 use p256::elliptic_curve::BatchNormalize as _;
@@ -24,7 +23,8 @@ use p256::{AffinePoint, FieldBytes, ProjectivePoint, Scalar};
 #[derive(Clone)]
 pub(super) struct P256Key {
     key: p256::ecdsa::VerifyingKey,
-    multiples: Option<Arc<Multiples>>,
+    /// Worked out when the key is first held against a signature.
+    multiples: Option<Arc<OnceLock<Multiples>>>,
 }
 
 /// Of a point: 1, 3, ... 15 times it, for each quarter of a scalar.
@@ -40,11 +40,9 @@ impl P256Key {
         Self { key, multiples: None }
     }
 
-    /// Works the multiples out, which takes as long as a signature.
+    /// Has it keep multiples. To work them out takes as long as verifying a signature.
     pub(super) fn prepare(&mut self) {
-        if self.multiples.is_none() {
-            self.multiples = Some(Arc::new(Multiples::of((*self.key.as_affine()).into())));
-        }
+        self.multiples.get_or_insert_default();
     }
 
     pub(super) fn as_library(&self) -> &p256::ecdsa::VerifyingKey {
@@ -58,6 +56,7 @@ impl P256Key {
             // Of s and its negative, which verify alike, the library may ask for the low one.
             return self.key.verify_prehash(digest, &signature.normalize_s()).is_ok();
         };
+        let multiples = multiples.get_or_init(|| Multiples::of((*self.key.as_affine()).into()));
         let (r, s) = signature.split_scalars();
         let digest = Scalar::reduce(&FieldBytes::from(*digest));
         let inverse = *s.invert_vartime();
