@@ -21,7 +21,7 @@ BENCH ?= filter
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-token soak soak-oracles fuzz clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -112,7 +112,7 @@ lint-observability:
 	@scripts/check-alerts.sh
 	@scripts/lint-compose.sh
 
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cost, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cost, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, stalls, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
 	@"loadtest/bench-$(BENCH)"
 
@@ -151,6 +151,10 @@ bench-needs-peers: build wasm envoy
 	@cargo build --locked --release -p credence-e2e --bin paced-load
 
 bench-needs-performance: bench-needs-peers bench-needs-scaling bench-needs-token bench-needs-memory bench-needs-revocation bench-needs-ledger
+
+bench-needs-stalls: build
+	@scripts/setup-bench.sh
+	@cargo build --locked --release -p credence-e2e --bin stalls
 
 bench-needs-revocation: build wasm envoy
 	@scripts/setup-bench.sh

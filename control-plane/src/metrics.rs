@@ -286,6 +286,12 @@ impl Metrics {
         self.foreign_position(proven).inc();
     }
 
+    /// Counts a watch stream that has ended, or that was refused.
+    pub(crate) fn note_watch_ended(&self, code: tonic::Code) {
+        let code = code_name(code);
+        self.watch_ended.get_or_create(&Outcome { code }).inc();
+    }
+
     fn foreign_position(&self, proven: bool) -> impl std::ops::Deref<Target = Counter> {
         let evidence = if proven { "proven" } else { "claimed" };
         self.foreign_positions.get_or_create(&ForeignPosition { evidence })

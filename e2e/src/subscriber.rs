@@ -1,11 +1,11 @@
 //! A client of `RevocationService.Watch` that is no filter: for streams in numbers, and for ones that misbehave.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use h2::SendStream;
 use http::Request;
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 
 use crate::Failure;
 use crate::client::grpc_frame;
@@ -17,6 +17,15 @@ use crate::http2::{RUNTIME, in_time};
 pub struct Subscriber {
     to_server: SendStream<Bytes>,
     messages: Messages,
+}
+
+/// Who opens a stream.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The address that it comes from.
+    pub address: IpAddr,
+    /// Its bearer token.
+    pub token: Option<String>,
 }
 
 /// A position in the log.
@@ -47,31 +56,37 @@ impl Subscriber {
     /// # Errors
     /// If the control plane does not welcome it.
     pub async fn open(server: SocketAddr, log_id: &str, applied: Option<&Position>) -> Result<Self, Failure> {
-        Self::begin(server, &hello(log_id, applied)).await
+        Self::begin(server, &Caller::default(), &hello(log_id, applied)).await
     }
 
     /// The same from a snapshot, as a client that confirms what it [applies](Self::apply): once it was echoed, it is waited for.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn open_confirming(server: SocketAddr, log_id: &str) -> Result<Self, Failure> {
+    pub async fn open_confirming(server: SocketAddr, caller: &Caller, log_id: &str) -> Result<Self, Failure> {
         let confirms = grpc::number_field(6, 1);
-        Self::begin(server, &[hello(log_id, None), confirms].concat()).await
+        Self::begin(server, caller, &[hello(log_id, None), confirms].concat()).await
     }
 
-    async fn begin(server: SocketAddr, hello: &[u8]) -> Result<Self, Failure> {
+    async fn begin(server: SocketAddr, caller: &Caller, hello: &[u8]) -> Result<Self, Failure> {
         let attempt = || format!("subscribing to revocations at {server}");
         in_time(async {
-            let stream = TcpStream::connect(server).await.map_err(Failure::of(attempt()))?;
+            let socket = TcpSocket::new_v4().map_err(Failure::of(attempt()))?;
+            let address = SocketAddr::new(caller.address, 0);
+            socket.bind(address).map_err(Failure::of(attempt()))?;
+            let stream = socket.connect(server).await.map_err(Failure::of(attempt()))?;
             stream.set_nodelay(true).map_err(Failure::of(attempt()))?;
             let (sender, connection) = h2::client::handshake(stream).await.map_err(Failure::of(attempt()))?;
             // Its end shows in the stream.
             tokio::spawn(connection);
             let request = Request::post(format!("http://{server}/credence.v1.RevocationService/Watch"))
                 .header("content-type", "application/grpc")
-                .header("te", "trailers")
-                .body(())
-                .map_err(Failure::of(attempt()))?;
+                .header("te", "trailers");
+            let request = match &caller.token {
+                Some(token) => request.header("authorization", format!("Bearer {token}")),
+                None => request,
+            };
+            let request = request.body(()).map_err(Failure::of(attempt()))?;
             let mut sender = sender.ready().await.map_err(Failure::of(attempt()))?;
             let (response, mut to_server) = sender.send_request(request, false).map_err(Failure::of(attempt()))?;
             send(&mut to_server, 1, hello)?;
@@ -152,6 +167,16 @@ impl Subscriber {
             .next()
             .await
             .map_err(Failure::of("reading a stream of revocations"))
+    }
+}
+
+impl Default for Caller {
+    /// Somebody on this machine, without a token.
+    fn default() -> Self {
+        Self {
+            address: Ipv4Addr::LOCALHOST.into(),
+            token: None,
+        }
     }
 }
 

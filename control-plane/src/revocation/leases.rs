@@ -430,10 +430,14 @@ impl Account {
             if std::mem::replace(&mut lease.is_noted, true) {
                 continue;
             }
-            let Some(client) = lease.client.clone() else { continue };
-            self.stalls.note(&client, now);
+            let (Some(client), refused) = (lease.client.clone(), lease.refused.clone()) else {
+                continue;
+            };
+            let of_client = |lease: &&Lease| lease.refused.is_some() && lease.client.as_ref() == Some(&client);
+            let connected = self.leases.values().filter(of_client).count();
+            self.stalls.note(&client, connected, now);
             let is_refused = self.stalls.refused(&client, now).is_some();
-            if let (true, Some(refused)) = (is_refused, &lease.refused) {
+            if let (true, Some(refused)) = (is_refused, refused) {
                 refused.notify_one();
             }
             noted.push((client, is_refused));

@@ -23,7 +23,7 @@ use super::view::{FellBehind, ForeignPosition, Start};
 use crate::access::PeerName;
 use crate::client_limits::{Client, Places};
 use crate::lifecycle::{Phase, PhaseWatch};
-use crate::metrics::{Counted, Metrics, Outcome, code_name};
+use crate::metrics::{Counted, Metrics, code_name};
 use crate::outbox::{Ended, Outbox, Responses, outbox};
 use crate::text::shorten;
 use crate::throttle::Throttle;
@@ -82,18 +82,14 @@ impl WatchService {
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
         let client = Client::new(name.as_deref(), peer.map(|peer| peer.ip()));
-        if let Some(left) = self.log.leases().refused(&client, Instant::now()) {
-            return Err(holds_others_up(left));
-        }
-        let place = self.options.places.take(&client).map_err(|refused| {
-            self.metrics
-                .watch_ended
-                .get_or_create(&Outcome {
-                    code: code_name(Code::ResourceExhausted),
-                })
-                .inc();
-            Status::resource_exhausted(refused.to_string())
-        })?;
+        let place = match self.log.leases().refused(&client, Instant::now()) {
+            Some(left) => Err(holds_others_up(left)),
+            None => {
+                let place = self.options.places.take(&client);
+                place.map_err(|refused| Status::resource_exhausted(refused.to_string()))
+            }
+        };
+        let place = place.inspect_err(|status| self.metrics.note_watch_ended(status.code()))?;
         let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
         let mut stream = WatchStream {
             head: self.log.watch_head(),
@@ -126,10 +122,7 @@ impl WatchService {
             };
             let node = shorten(std::mem::take(&mut stream.node));
             tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");
-            metrics
-                .watch_ended
-                .get_or_create(&Outcome { code: code_name(code) })
-                .inc();
+            metrics.note_watch_ended(code);
             stream.outbox.finish(ended);
         });
         Ok(Response::new(responses))

@@ -18,8 +18,9 @@ struct Record {
 }
 
 impl Stalls {
-    /// A filter of this client has held up a revocation. Several filters that do so at once do it once.
-    pub(super) fn note(&mut self, client: &Client, now: Instant) {
+    /// A filter of this client has held up a revocation, and so many of its filters are connected. Several that do so at
+    /// once do it once.
+    pub(super) fn note(&mut self, client: &Client, connected: usize, now: Instant) {
         self.0.retain(|_, record| now < record.forgotten_at());
         if self.0.len() >= MAX_CLIENTS && !self.0.contains_key(client) {
             let oldest = self.0.iter().min_by_key(|(_, record)| record.last);
@@ -38,7 +39,8 @@ impl Stalls {
         }
         record.times = record.times.saturating_add(1);
         record.last = now;
-        if let Some(beyond) = record.times.checked_sub(TOLERATED + 1) {
+        let tolerated = TOLERATED.max(u32::try_from(connected / FILTERS_PER_STALL).unwrap_or(u32::MAX));
+        if let Some(beyond) = record.times.checked_sub(tolerated.saturating_add(1)) {
             record.refused_until = now + MIN_REFUSAL * 2_u32.saturating_pow(beyond.min(6));
         }
     }
@@ -58,6 +60,8 @@ impl Record {
 
 /// So many within [`FORGOTTEN_AFTER`] are an accident: proxies are killed, machines are overloaded.
 pub(super) const TOLERATED: u32 = 3;
+/// And one for so many filters that are connected: thousands may come from one address, and share a credential.
+const FILTERS_PER_STALL: usize = 10;
 /// The next one costs this, and each further one twice as much as the one before, up to about an hour.
 pub(super) const MIN_REFUSAL: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
@@ -78,19 +82,19 @@ mod tests {
     fn a_client_that_stalls_again_and_again_is_refused_for_longer_each_time() {
         let (mut stalls, mut now) = (Stalls::default(), Instant::now());
         for _ in 0..TOLERATED {
-            stalls.note(&client(1), now);
+            stalls.note(&client(1), 0, now);
             assert_eq!(stalls.refused(&client(1), now), None);
             now += AT_ONCE;
         }
         for minutes in [1, 2, 4, 8, 16, 32, 64, 64] {
-            stalls.note(&client(1), now);
+            stalls.note(&client(1), 0, now);
             assert_eq!(stalls.refused(&client(1), now), Some(MIN_REFUSAL * minutes));
             assert_eq!(stalls.refused(&client(2), now), None, "another client");
             now += MIN_REFUSAL * minutes;
             assert_eq!(stalls.refused(&client(1), now), None);
         }
         now += FORGOTTEN_AFTER;
-        stalls.note(&client(1), now);
+        stalls.note(&client(1), 0, now);
         assert_eq!(stalls.refused(&client(1), now), None);
     }
 
@@ -98,16 +102,26 @@ mod tests {
     fn workers_that_stand_still_together_count_once() {
         let (mut stalls, now) = (Stalls::default(), Instant::now());
         for _ in 0..100 {
-            stalls.note(&client(1), now);
+            stalls.note(&client(1), 0, now);
         }
         assert_eq!(stalls.refused(&client(1), now), None);
+    }
+
+    #[test]
+    fn a_client_of_many_filters_has_more_accidents() {
+        let (mut stalls, mut now) = (Stalls::default(), Instant::now());
+        for times in 1..=101 {
+            stalls.note(&client(1), 1000, now);
+            assert_eq!(stalls.refused(&client(1), now).is_some(), times > 100, "{times}");
+            now += AT_ONCE;
+        }
     }
 
     #[test]
     fn the_clients_that_are_remembered_are_bounded() {
         let (mut stalls, start) = (Stalls::default(), Instant::now());
         for number in 0..2 * MAX_CLIENTS {
-            stalls.note(&client(number), start + Duration::from_millis(number as u64));
+            stalls.note(&client(number), 0, start + Duration::from_millis(number as u64));
         }
         assert_eq!(stalls.0.len(), MAX_CLIENTS);
         assert!(stalls.0.contains_key(&client(2 * MAX_CLIENTS - 1)));

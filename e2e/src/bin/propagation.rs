@@ -16,7 +16,7 @@ use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::envoy::WORKERS;
 use credence_e2e::forge::{Claims, Forger};
 use credence_e2e::operator::Operator;
-use credence_e2e::subscriber::{Said, Subscriber};
+use credence_e2e::subscriber::{Caller, Said, Subscriber};
 use credence_e2e::{Client, Failure, ISSUER, Request, Stack, StackOptions, waiting};
 use serde::Serialize;
 
@@ -254,9 +254,9 @@ fn to_every_stream() -> Result<ToStreams, Failure> {
         .enable_all()
         .build();
     let runtime = runtime.map_err(Failure::of("starting a thread for the streams"))?;
-    let receipts = Arc::new(Receipts::default());
+    let (receipts, caller) = (Arc::new(Receipts::default()), Caller::default());
     for number in 0..STREAMS {
-        let subscriber = Subscriber::open_confirming(control_plane.grpc(), control_plane.log_id());
+        let subscriber = Subscriber::open_confirming(control_plane.grpc(), &caller, control_plane.log_id());
         let subscriber = runtime.block_on(subscriber)?;
         let receipts = Arc::clone(&receipts);
         // Spread over the interval, as those of proxies are that were not started at once.
