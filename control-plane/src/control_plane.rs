@@ -362,8 +362,6 @@ impl ControlPlane {
             receiver: identity.receiver,
             phase: lifecycle.watch(),
             metrics: Arc::clone(&metrics),
-            max_request_body: limits.max_request_body,
-            request_timeout: limits.request_timeout,
             limits: limits.clone(),
             anchors: anchors(&config.settings.trust_anchors).map_err(ConfigError::from)?,
             audience: config.settings.audience.clone(),
