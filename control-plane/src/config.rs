@@ -219,58 +219,22 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.settings.check()?;
         let limits = &self.limits;
-        within(
-            "drain_promise",
-            self.drain_promise,
-            ..=MAX_DRAIN_PROMISE,
-            "at most 10 seconds",
-        )?;
-        within(
-            "max_staleness",
-            self.max_staleness,
-            MIN_STALENESS..=MAX_STALENESS,
-            "2 to 60 seconds",
-        )?;
+        Field("drain_promise", "at most 10 seconds").within(self.drain_promise, ..=MAX_DRAIN_PROMISE)?;
+        Field("max_staleness", "2 to 60 seconds").within(self.max_staleness, MIN_STALENESS..=MAX_STALENESS)?;
         let rotations = Duration::from_secs(1)..=MAX_CACHE_KEY_ROTATION;
-        within(
-            "cache_key_rotation",
-            self.cache_key_rotation,
-            rotations,
-            "1 second to 30 days",
-        )?;
+        Field("cache_key_rotation", "1 second to 30 days").within(self.cache_key_rotation, rotations)?;
         if let Some(retention) = limits.ledger_retention {
-            within("ledger_retention", retention, MIN_RETENTION.., "at least 60 seconds")?;
+            Field("ledger_retention", "at least 60 seconds").within(retention, MIN_RETENTION..)?;
         }
-        within(
-            "ledger_principal_share",
-            limits.ledger_principal_share,
-            1..=100,
-            "1 to 100",
-        )?;
-        let segment_bytes = limits.ledger_segment_bytes;
-        within(
-            "ledger_segment_bytes",
-            segment_bytes,
-            ..=MAX_SEGMENT_BYTES,
-            "at most 3 GiB",
-        )?;
+        Field("ledger_principal_share", "1 to 100").within(limits.ledger_principal_share, 1..=100)?;
+        Field("ledger_segment_bytes", "at most 3 GiB").within(limits.ledger_segment_bytes, ..=MAX_SEGMENT_BYTES)?;
         let lifetimes = Duration::from_secs(60)..=MAX_TOKEN_LIFETIME;
-        within(
-            "max_token_lifetime",
-            self.max_token_lifetime,
-            lifetimes,
-            "60 seconds to 366 days",
-        )?;
-        within("history_kept", limits.history_kept, ..=1_000, "1 to 1000")?;
-        let batch_bytes = MIN_BATCH_BYTES as usize..=MAX_PAYLOAD / 2;
-        within(
-            "max_batch_bytes",
-            limits.max_batch_bytes as usize,
-            batch_bytes,
-            "65536 to 4194304",
-        )?;
-        within("max_batch_entries", limits.max_batch_entries, ..=100_000, "1 to 100000")?;
-        within("ingest_bytes", limits.ingest_bytes, 1 << 20.., "at least 1048576")?;
+        Field("max_token_lifetime", "60 seconds to 366 days").within(self.max_token_lifetime, lifetimes)?;
+        Field("history_kept", "1 to 1000").within(limits.history_kept, ..=1_000)?;
+        let batch_bytes = MIN_BATCH_BYTES..=(MAX_PAYLOAD / 2) as u32;
+        Field("max_batch_bytes", "65536 to 4194304").within(limits.max_batch_bytes, batch_bytes)?;
+        Field("max_batch_entries", "1 to 100000").within(limits.max_batch_entries, ..=100_000)?;
+        Field("ingest_bytes", "at least 1048576").within(limits.ingest_bytes, 1 << 20..)?;
         let positive = [
             ("max_subscribers", limits.max_subscribers),
             ("max_http_subscribers", limits.max_http_subscribers),
@@ -293,23 +257,23 @@ impl Config {
         ];
         positive
             .into_iter()
-            .try_for_each(|(name, value)| within(name, value, 1..=u32::MAX as usize, "1 to 4294967295"))
+            .try_for_each(|(name, value)| Field(name, "1 to 4294967295").within(value, 1..=u32::MAX as usize))
     }
 }
 
-fn within<T: PartialOrd + fmt::Debug>(
-    name: &'static str,
-    value: T,
-    allowed: impl RangeBounds<T>,
-    expected: &'static str,
-) -> Result<(), ConfigError> {
-    match allowed.contains(&value) {
-        true => Ok(()),
-        false => Err(ConfigError::OutOfRange {
-            name,
-            found: format!("{value:?}"),
-            expected,
-        }),
+/// A field's name, and what it must be.
+struct Field(&'static str, &'static str);
+
+// === impl Field ===
+
+impl Field {
+    fn within<T: PartialOrd + fmt::Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), ConfigError> {
+        let Self(name, expected) = self;
+        let found = format!("{value:?}");
+        match allowed.contains(&value) {
+            true => Ok(()),
+            false => Err(ConfigError::OutOfRange { name, found, expected }),
+        }
     }
 }
 
