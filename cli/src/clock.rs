@@ -42,11 +42,16 @@ pub(crate) fn relative(time: UnixTime, now: UnixTime) -> String {
 
 /// A time as options take it: whole seconds since the Unix epoch.
 pub(crate) fn unix_seconds(text: &str) -> Result<i64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0..=LATEST).contains(seconds));
+    unix_seconds_up_to(LATEST, text)
+}
+
+/// The same up to an earlier second.
+pub(crate) fn unix_seconds_up_to(latest: i64, text: &str) -> Result<i64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0..=latest).contains(seconds));
     seconds.ok_or_else(|| {
         format!(
-            "write whole seconds since the Unix epoch, from 0 to {LATEST}, which is {}",
-            rfc3339(UnixTime(LATEST))
+            "write whole seconds since the Unix epoch, from 0 to {latest}, which is {}",
+            rfc3339(UnixTime(latest))
         )
     })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use credence_delegation::json::Json;
 use ureq::http::Response;
-use ureq::{Agent, Body, Timeout};
+use ureq::{Agent, Body, RequestBuilder, Timeout};
 use zeroize::Zeroizing;
 
 use self::tls::TlsOptions;
@@ -122,10 +122,7 @@ fn authorization(token_file: &Path) -> Result<Zeroizing<String>, Failure> {
 impl Client {
     /// Asks for a change that may be asked for again, with a JSON text; gives back the answer's.
     pub(crate) fn post(&self, path: &str, json: &str) -> Result<String, Failure> {
-        let mut request = self.agent.post(format!("{}{path}", self.url));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization.as_str());
-        }
+        let request = self.authorized(self.agent.post(format!("{}{path}", self.url)));
         let response = request.content_type("application/json").send(json);
         self.answer(response, |error| self.change_unconfirmed(error))
     }
@@ -142,11 +139,8 @@ impl Client {
 
     /// Asks with these query parameters; gives back the answer's JSON text.
     pub(crate) fn get(&self, path: &str, parameters: &[(&str, String)]) -> Result<String, Failure> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization.as_str());
-        }
-        let response = request
+        let response = self
+            .authorized(self.agent.get(format!("{}{path}", self.url)))
             .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
             .call();
         self.answer(response, |error| self.unreachable(error))
@@ -154,11 +148,7 @@ impl Client {
 
     /// Asks for bytes; none if they are no longer held (410).
     pub(crate) fn fetch(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization.as_str());
-        }
-        match request.call() {
+        match self.authorized(self.agent.get(format!("{}{path}", self.url))).call() {
             Ok(mut response) if response.status() == 200 => {
                 let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
                 Ok(Some(body.read_to_vec().map_err(|error| self.unreachable(&error))?))
@@ -179,12 +169,8 @@ impl Client {
         position: Option<&str>,
     ) -> Result<impl Read + Send + use<>, StreamError> {
         let mut request = self
-            .agent
-            .get(format!("{}{path}", self.url))
+            .authorized(self.agent.get(format!("{}{path}", self.url)))
             .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization.as_str());
-        }
         if let Some(position) = position {
             request = request.header("last-event-id", position);
         }
@@ -210,6 +196,14 @@ impl Client {
                 })
             }
             Err(error) => Err(StreamError::Unavailable(self.unreachable(&error))),
+        }
+    }
+
+    /// With our credential, if we have one.
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization.as_str()),
+            None => request,
         }
     }
 

@@ -25,6 +25,7 @@ mod mint;
 mod notice;
 mod pool;
 mod principal;
+mod principal_name;
 mod prove;
 mod random;
 mod revoke;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::clock;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
+use crate::principal_name::PrincipalName;
 use crate::words;
 
 /// Print what is in force about a principal, and what was done to him, newest first.
@@ -16,13 +17,8 @@ pub(crate) struct Principal {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// The issuer of his root tokens.
-    #[arg(long, value_name = "URI")]
-    issuer: String,
-
-    /// His name at the issuer; none for an issuer who signs for himself.
-    #[arg(long, value_name = "NAME")]
-    subject: Option<String>,
+    #[command(flatten)]
+    principal: PrincipalName,
 
     /// Print the control plane's answer as JSON.
     #[arg(long)]
@@ -52,8 +48,8 @@ struct Entry {
 
 impl Principal {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let mut parameters = vec![("issuer", self.issuer.clone())];
-        parameters.extend(self.subject.clone().map(|subject| ("subject", subject)));
+        let mut parameters = vec![("issuer", self.principal.issuer.clone())];
+        parameters.extend(self.principal.subject.clone().map(|subject| ("subject", subject)));
         let text = self.control_plane.client()?.get("/v1/principals", &parameters)?;
         if self.json {
             writeln!(out, "{}", text.trim())?;

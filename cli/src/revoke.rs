@@ -8,8 +8,9 @@ use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
 use crate::confirmation::AnswerOptions;
-use crate::control_plane::{Client, ControlPlaneOptions};
+use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
+use crate::principal_name::PrincipalName;
 use crate::statement::StatementOptions;
 use crate::{clock, keys, words};
 
@@ -35,13 +36,8 @@ struct Principal {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// The issuer of his root tokens.
-    #[arg(long, value_name = "URI")]
-    issuer: String,
-
-    /// His name at the issuer; none for an issuer who signs for himself.
-    #[arg(long, value_name = "NAME")]
-    subject: Option<String>,
+    #[command(flatten)]
+    principal: PrincipalName,
 
     /// Void whatever will be granted too, until he is enabled again.
     #[arg(long, conflicts_with = "enable")]
@@ -56,10 +52,7 @@ struct Principal {
     epoch: Option<u64>,
 
     #[command(flatten)]
-    statement: StatementOptions,
-
-    #[command(flatten)]
-    answer: AnswerOptions,
+    manner: Manner,
 }
 
 /// Void every chain that a key occurs in, as a trust anchor's or as a holder's.
@@ -77,10 +70,7 @@ struct Key {
     issuer: Option<String>,
 
     #[command(flatten)]
-    statement: StatementOptions,
-
-    #[command(flatten)]
-    answer: AnswerOptions,
+    manner: Manner,
 }
 
 /// Void every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
@@ -94,14 +84,11 @@ struct Issuer {
     issuer: String,
 
     /// The last second that is void, in seconds since the Unix epoch; now if not given.
-    #[arg(long, value_name = "UNIX", value_parser = unix_seconds, allow_negative_numbers = true)]
-    issued_up_to: Option<u32>,
+    #[arg(long, value_name = "UNIX", value_parser = log_seconds, allow_negative_numbers = true)]
+    issued_up_to: Option<i64>,
 
     #[command(flatten)]
-    statement: StatementOptions,
-
-    #[command(flatten)]
-    answer: AnswerOptions,
+    manner: Manner,
 }
 
 /// Void one token and everything derived from it. With --chain or --under, no other token of the same id is.
@@ -135,6 +122,13 @@ struct Delegation {
     under: Vec<String>,
 
     #[command(flatten)]
+    manner: Manner,
+}
+
+/// How a revocation is asked for, and what is shown of the answer.
+#[derive(Debug, clap::Args)]
+struct Manner {
+    #[command(flatten)]
     statement: StatementOptions,
 
     #[command(flatten)]
@@ -159,24 +153,20 @@ impl Principal {
             (false, true) => "enable",
             (false, false) => "raise",
         };
-        let request = json!({"principal": named(&self.issuer, self.subject.as_deref()), "action": action}).to_string();
-        let name = principal_name(&self.issuer, self.subject.as_deref());
+        let name = &self.principal;
+        let request = json!({"principal": name.to_json(), "action": action}).to_string();
         let done = match action {
             "disable" => format!("disabled {name}: nothing granted on his behalf counts, now or later"),
             "enable" => format!("enabled {name}: what is granted from now on counts again"),
             _ => format!("revoked everything granted so far by {name}"),
         };
-        if self.statement.are_given() {
+        let stated = || {
             let from = self.epoch.filter(|_| action == "raise").ok_or_else(|| {
                 Failure::input("a statement raises an epoch, and only from the present one: give --epoch, and neither --disable nor --enable")
             })?;
-            let by = (self.issuer.as_str(), self.subject.as_deref());
-            let stated = self
-                .statement
-                .state(&self.control_plane, by, Revocation::Epoch(from), out)?;
-            return stated.report(out, |answer| say(answer, &done, self.answer.json));
-        }
-        post(&self.control_plane.client()?, &request, &done, self.answer, out)
+            Ok((name.clone(), Revocation::Epoch(from)))
+        };
+        self.manner.revoke(&self.control_plane, &request, stated, &done, out)
     }
 }
 
@@ -188,79 +178,61 @@ impl Key {
         };
         let request = json!({"key": {"thumbprint": thumbprint.to_string()}}).to_string();
         let done = format!("revoked the key {thumbprint}");
-        if self.statement.are_given() {
+        let stated = || {
             let issuer = match &self.issuer {
                 Some(issuer) => issuer.clone(),
-                None => self.statement.own_issuer()?,
+                None => self.manner.statement.own_issuer()?,
             };
-            let stated =
-                self.statement
-                    .state(&self.control_plane, (&issuer, None), Revocation::Key(thumbprint), out)?;
-            return stated.report(out, |answer| say(answer, &done, self.answer.json));
-        }
-        post(&self.control_plane.client()?, &request, &done, self.answer, out)
+            Ok((issuer_alone(issuer), Revocation::Key(thumbprint)))
+        };
+        self.manner.revoke(&self.control_plane, &request, stated, &done, out)
     }
 }
 
 impl Issuer {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let up_to = self
-            .issued_up_to
-            .map_or_else(clock::now, |seconds| UnixTime(i64::from(seconds)));
+        let up_to = self.issued_up_to.map_or_else(clock::now, UnixTime);
         let request = json!({"issuer": {"issuer": self.issuer, "issued_up_to": up_to.0}}).to_string();
         let issuer = words::printable(&self.issuer);
         let done = format!(
             "revoked every root token that {issuer} issued up to {}",
             clock::rfc3339(up_to)
         );
-        if self.statement.are_given() {
-            let by = (self.issuer.as_str(), None);
-            let stated = self
-                .statement
-                .state(&self.control_plane, by, Revocation::IssuedUntil(up_to), out)?;
-            return stated.report(out, |answer| say(answer, &done, self.answer.json));
-        }
-        post(&self.control_plane.client()?, &request, &done, self.answer, out)
+        let stated = || Ok((issuer_alone(self.issuer.clone()), Revocation::IssuedUntil(up_to)));
+        self.manner.revoke(&self.control_plane, &request, stated, &done, out)
     }
 }
 
 impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let Named {
-            issuer,
-            subjects,
-            under,
-            id,
-        } = self.named()?;
-        if self.statement.are_given() {
+        let Named { principals, under, id } = self.named()?;
+        let shown_id = words::printable(&id);
+        if self.manner.statement.are_given() {
             // Whoever signs for subjects names them in `sub`; whoever signs for himself has none there.
-            let subject = subjects.last().and_then(Option::as_deref);
-            let by = (issuer.as_str(), subject);
-            let id_alone = id.clone();
+            let by = principals.last().ok_or_else(|| missing("iss"))?;
+            let done = format!("revoked the delegation {shown_id} of {by}");
             let revocation = Revocation::Delegation { under, id };
-            let stated = self.statement.state(&self.control_plane, by, revocation, out)?;
-            let id = words::printable(&id_alone);
-            let done = format!("revoked the delegation {id} of {}", principal_name(&issuer, subject));
-            return stated.report(out, |answer| say(answer, &done, self.answer.json));
+            return self.manner.state(&self.control_plane, by, revocation, &done, out);
         }
+        let options = self.manner.answer;
         let client = self.control_plane.client()?;
         let mut confirmed = Vec::new();
-        for (index, subject) in subjects.iter().enumerate() {
-            let mut delegation = named(&issuer, subject.as_deref());
+        for (index, principal) in principals.iter().enumerate() {
+            let mut delegation = principal.to_json();
             delegation["id"] = json!(id);
             if !under.is_empty() {
                 delegation["under"] = json!(under);
             }
             let request = json!({ "delegation": delegation }).to_string();
-            match self.answer.post(&client, &request) {
+            match options.post(&client, &request) {
                 Ok(answer) => confirmed.push(answer),
                 Err(failure) => {
-                    let (done, open) = subjects.split_at(index);
-                    return Err(half_done(&failure, &issuer, &id, done, open));
+                    let (done, open) = principals.split_at(index);
+                    return Err(half_done(&failure, &shown_id, done, open));
                 }
             }
         }
-        if self.answer.json {
+        if options.json {
             for answer in &confirmed {
                 writeln!(out, "{}", answer.trim())?;
             }
@@ -271,17 +243,16 @@ impl Delegation {
                 .collect::<Result<Vec<_>, Failure>>()?;
             let mut filters = String::new();
             for answer in &confirmed {
-                filters = self.answer.confirmation(&client, answer)?;
+                filters = options.confirmation(&client, answer)?;
             }
-            let subjects = subjects.iter().map(Option::as_deref);
-            let names: Vec<_> = subjects
+            let names: Vec<_> = principals
+                .iter()
                 .zip(positions)
-                .map(|(subject, position)| principal_name(&issuer, subject) + &position)
+                .map(|(principal, position)| format!("{principal}{position}"))
                 .collect();
-            let id = words::printable(&id);
             writeln!(
                 out,
-                "revoked the delegation {id} of {}{filters}",
+                "revoked the delegation {shown_id} of {}{filters}",
                 names.join(" and of ")
             )?;
         }
@@ -292,8 +263,10 @@ impl Delegation {
         match (&self.chain, &self.issuer, &self.id) {
             (Some(chain), _, _) => Named::in_chain(&ChainText::read(chain)?, self.token),
             (None, Some(issuer), Some(id)) => Ok(Named {
-                issuer: issuer.clone(),
-                subjects: vec![self.subject.clone()],
+                principals: vec![PrincipalName {
+                    issuer: issuer.clone(),
+                    subject: self.subject.clone(),
+                }],
                 under: self.under.clone(),
                 id: id.clone(),
             }),
@@ -304,10 +277,9 @@ impl Delegation {
 
 /// A delegation as the log names it.
 struct Named {
-    issuer: String,
     /// A root's `sub` names a principal only for an anchor that asserts subjects, which we do not know here. An id is
     /// revoked under both readings, so that a revocation is never without effect.
-    subjects: Vec<Option<String>>,
+    principals: Vec<PrincipalName>,
     /// The ids of the tokens above it, root first.
     under: Vec<String>,
     id: String,
@@ -323,55 +295,71 @@ impl Named {
                 "--token {number}: the chain's tokens are numbered from 1 to {tokens}"
             )));
         }
-        let missing = |claim: &str| Failure::input(format!("the chain has no \"{claim}\" claim to name it by"));
         let mut under = Vec::new();
         for token in chain.tokens().take(number) {
             under.push(Claimed::read(token)?.id.ok_or_else(|| missing("jti"))?);
         }
-        let mut subjects = vec![None];
-        if root.subject.is_some() {
-            subjects.push(root.subject);
-        }
+        let alone = issuer_alone(root.issuer.ok_or_else(|| missing("iss"))?);
+        let named = root.subject.map(|subject| PrincipalName {
+            subject: Some(subject),
+            ..alone.clone()
+        });
         Ok(Self {
-            issuer: root.issuer.ok_or_else(|| missing("iss"))?,
-            subjects,
+            principals: [Some(alone), named].into_iter().flatten().collect(),
             id: under.pop().ok_or_else(|| missing("jti"))?,
             under,
         })
     }
 }
 
-#[allow(clippy::disallowed_types)] // Made here from text that is our own, and only written.
-fn named(issuer: &str, subject: Option<&str>) -> serde_json::Value {
-    match subject {
-        Some(subject) => json!({"issuer": issuer, "subject": subject}),
-        None => json!({"issuer": issuer}),
+impl Manner {
+    /// Has one revocation made, by a statement if that is how it is asked for. `done` says so.
+    fn revoke(
+        &self,
+        control_plane: &ControlPlaneOptions,
+        request: &str,
+        stated: impl FnOnce() -> Result<(PrincipalName, Revocation), Failure>,
+        done: &str,
+        out: &mut impl Write,
+    ) -> Result<Outcome, Failure> {
+        if self.statement.are_given() {
+            let (by, revocation) = stated()?;
+            return self.state(control_plane, &by, revocation, done, out);
+        }
+        let client = control_plane.client()?;
+        let answer = self.answer.post(&client, request)?;
+        let said = say(&answer, done, self.answer.json)?;
+        let confirmed = match self.answer.json {
+            true => String::new(),
+            false => self.answer.confirmation(&client, &answer)?,
+        };
+        writeln!(out, "{said}{confirmed}")?;
+        Ok(Outcome::Done)
+    }
+
+    fn state(
+        &self,
+        control_plane: &ControlPlaneOptions,
+        by: &PrincipalName,
+        revocation: Revocation,
+        done: &str,
+        out: &mut impl Write,
+    ) -> Result<Outcome, Failure> {
+        if let Some(answer) = self.statement.state(control_plane, by, revocation, out)? {
+            writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
+        }
+        Ok(Outcome::Done)
     }
 }
 
-fn principal_name(issuer: &str, subject: Option<&str>) -> String {
-    let issuer = words::printable(issuer);
-    subject.map_or_else(
-        || issuer.clone(),
-        |subject| format!("{} at {issuer}", words::printable(subject)),
-    )
+/// An issuer who signs for himself.
+fn issuer_alone(issuer: String) -> PrincipalName {
+    let subject = None;
+    PrincipalName { issuer, subject }
 }
 
-fn post(
-    client: &Client,
-    request: &str,
-    done: &str,
-    options: AnswerOptions,
-    out: &mut impl Write,
-) -> Result<Outcome, Failure> {
-    let answer = options.post(client, request)?;
-    let said = say(&answer, done, options.json)?;
-    let confirmed = match options.json {
-        true => String::new(),
-        false => options.confirmation(client, &answer)?,
-    };
-    writeln!(out, "{said}{confirmed}")?;
-    Ok(Outcome::Done)
+fn missing(claim: &str) -> Failure {
+    Failure::input(format!("the chain has no \"{claim}\" claim to name it by"))
 }
 
 /// What was done, in words or as the control plane put it.
@@ -383,11 +371,9 @@ fn say(answer: &str, done: &str, json: bool) -> Result<String, Failure> {
 }
 
 /// Says how far a revocation under several readings of the principal came.
-fn half_done(failure: &Failure, issuer: &str, id: &str, done: &[Option<String>], open: &[Option<String>]) -> Failure {
-    let names = |subjects: &[Option<String>]| {
-        let names = subjects
-            .iter()
-            .map(|subject| principal_name(issuer, subject.as_deref()));
+fn half_done(failure: &Failure, id: &str, done: &[PrincipalName], open: &[PrincipalName]) -> Failure {
+    let names = |principals: &[PrincipalName]| {
+        let names = principals.iter().map(ToString::to_string);
         names.collect::<Vec<_>>().join(" and of ")
     };
     let done = match done {
@@ -395,9 +381,8 @@ fn half_done(failure: &Failure, issuer: &str, id: &str, done: &[Option<String>],
         done => format!("that of {}", names(done)),
     };
     Failure::operation(format!(
-        "{failure}. Of the delegation {}: revoked: {done}; not known to be revoked: that of {}. Repeat the command: \
+        "{failure}. Of the delegation {id}: revoked: {done}; not known to be revoked: that of {}. Repeat the command: \
          what is revoked stays revoked",
-        words::printable(id),
         names(open)
     ))
 }
@@ -422,12 +407,6 @@ fn position(answer: &str) -> Result<String, Failure> {
 }
 
 /// A time as the revocation log keeps it.
-fn unix_seconds(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "write whole seconds since the Unix epoch, from 0 to {}, which is {}",
-            u32::MAX,
-            clock::rfc3339(UnixTime(i64::from(u32::MAX)))
-        )
-    })
+fn log_seconds(text: &str) -> Result<i64, String> {
+    clock::unix_seconds_up_to(i64::from(u32::MAX), text)
 }

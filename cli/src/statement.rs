@@ -8,7 +8,8 @@ use credence_delegation::{Limits, Revocation};
 
 use crate::clock::Span;
 use crate::control_plane::ControlPlaneOptions;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Failure;
+use crate::principal_name::PrincipalName;
 use crate::{clock, keys, random};
 
 /// How a statement is made, in place of an operator's token.
@@ -44,14 +45,14 @@ impl StatementOptions {
         }
     }
 
-    /// Signs the statement, and prints it, or sends it and gives back the answer's text.
+    /// Signs the statement, and prints it, or sends it and gives back the answer's text: the control plane has carried it out.
     pub(crate) fn state(
         &self,
         control_plane: &ControlPlaneOptions,
-        (issuer, subject): (&str, Option<&str>),
+        by: &PrincipalName,
         revocation: Revocation,
         out: &mut impl Write,
-    ) -> Result<Stated, Failure> {
+    ) -> Result<Option<String>, Failure> {
         let file = self
             .sign_with
             .as_deref()
@@ -60,8 +61,8 @@ impl StatementOptions {
         let now = clock::now();
         let order = RevocationOrder {
             id: random::id(now)?,
-            issuer: issuer.to_owned(),
-            subject: subject.map(str::to_owned),
+            issuer: by.issuer.clone(),
+            subject: by.subject.clone(),
             audience: self.audience.clone(),
             issued_at: now,
             expires_at: now.plus(self.statement_lifetime.seconds),
@@ -71,29 +72,8 @@ impl StatementOptions {
             .map_err(|error| Failure::input(format!("no such statement would be accepted: {error}")))?;
         if self.print {
             writeln!(out, "{statement}")?;
-            return Ok(Stated::Printed);
+            return Ok(None);
         }
-        control_plane.stranger()?.state(&statement).map(Stated::Answered)
-    }
-}
-
-/// What became of a statement.
-pub(crate) enum Stated {
-    Printed,
-    /// The control plane has carried it out; its answer.
-    Answered(String),
-}
-
-impl Stated {
-    /// Says so.
-    pub(crate) fn report(
-        self,
-        out: &mut impl Write,
-        said: impl FnOnce(&str) -> Result<String, Failure>,
-    ) -> Result<Outcome, Failure> {
-        if let Self::Answered(answer) = self {
-            writeln!(out, "{}", said(&answer)?)?;
-        }
-        Ok(Outcome::Done)
+        control_plane.stranger()?.state(&statement).map(Some)
     }
 }

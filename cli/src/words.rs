@@ -11,33 +11,19 @@ pub(crate) fn constraint(json: &Json<'_>) -> String {
         return not_a_constraint(json);
     };
     let member = |name: &str| object.member(name);
-    match member("constraint_type").and_then(Json::as_str) {
-        Some("exact") => match member("value") {
-            Some(exact) => format!("is exactly {}", value(exact)),
-            None => not_a_constraint(json),
-        },
-        Some("range") => range(object),
-        Some("one_of") => match list(member("values")) {
-            Some(values) => format!("is one of {values}"),
-            None => not_a_constraint(json),
-        },
-        Some("not_one_of") => match list(member("excluded")) {
-            Some(values) => format!("is anything but {values}"),
-            None => not_a_constraint(json),
-        },
-        Some("contains") => match list(member("required")) {
-            Some(values) => format!("is a list that has {values}"),
-            None => not_a_constraint(json),
-        },
-        Some("subset") => match list(member("allowed")) {
-            Some(values) => format!("is a list of nothing but {values}"),
-            None => not_a_constraint(json),
-        },
-        Some("wildcard") => "is anything".to_owned(),
-        Some("all") => clauses(member("constraints"), " and ").unwrap_or_else(|| not_a_constraint(json)),
-        Some("any") => clauses(member("constraints"), " or ").unwrap_or_else(|| not_a_constraint(json)),
-        Some(_) | None => not_a_constraint(json),
-    }
+    let known = match member("constraint_type").and_then(Json::as_str) {
+        Some("exact") => member("value").map(|exact| format!("is exactly {}", value(exact))),
+        Some("range") => Some(range(object)),
+        Some("one_of") => list(member("values")).map(|values| format!("is one of {values}")),
+        Some("not_one_of") => list(member("excluded")).map(|values| format!("is anything but {values}")),
+        Some("contains") => list(member("required")).map(|values| format!("is a list that has {values}")),
+        Some("subset") => list(member("allowed")).map(|values| format!("is a list of nothing but {values}")),
+        Some("wildcard") => Some("is anything".to_owned()),
+        Some("all") => clauses(member("constraints"), " and "),
+        Some("any") => clauses(member("constraints"), " or "),
+        Some(_) | None => None,
+    };
+    known.unwrap_or_else(|| not_a_constraint(json))
 }
 
 /// A JSON value on one line of a terminal.

@@ -1,6 +1,8 @@
 //! What a control plane is started with.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -215,62 +217,24 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |name, found: String, expected| Err(ConfigError::OutOfRange { name, found, expected });
         self.settings.check()?;
         let limits = &self.limits;
-        if self.drain_promise > MAX_DRAIN_PROMISE {
-            return refuse(
-                "drain_promise",
-                format!("{:?}", self.drain_promise),
-                "at most 10 seconds",
-            );
-        }
-        if !(MIN_STALENESS..=MAX_STALENESS).contains(&self.max_staleness) {
-            return refuse("max_staleness", format!("{:?}", self.max_staleness), "2 to 60 seconds");
-        }
+        Field("drain_promise", "at most 10 seconds").within(self.drain_promise, ..=MAX_DRAIN_PROMISE)?;
+        Field("max_staleness", "2 to 60 seconds").within(self.max_staleness, MIN_STALENESS..=MAX_STALENESS)?;
         let rotations = Duration::from_secs(1)..=MAX_CACHE_KEY_ROTATION;
-        if !rotations.contains(&self.cache_key_rotation) {
-            return refuse(
-                "cache_key_rotation",
-                format!("{:?}", self.cache_key_rotation),
-                "1 second to 30 days",
-            );
+        Field("cache_key_rotation", "1 second to 30 days").within(self.cache_key_rotation, rotations)?;
+        if let Some(retention) = limits.ledger_retention {
+            Field("ledger_retention", "at least 60 seconds").within(retention, MIN_RETENTION..)?;
         }
-        if let Some(retention) = limits.ledger_retention.filter(|retention| *retention < MIN_RETENTION) {
-            return refuse("ledger_retention", format!("{retention:?}"), "at least 60 seconds");
-        }
-        if !(1..=100).contains(&limits.ledger_principal_share) {
-            let found = limits.ledger_principal_share.to_string();
-            return refuse("ledger_principal_share", found, "1 to 100");
-        }
-        if limits.ledger_segment_bytes > MAX_SEGMENT_BYTES {
-            let found = limits.ledger_segment_bytes.to_string();
-            return refuse("ledger_segment_bytes", found, "at most 3 GiB");
-        }
+        Field("ledger_principal_share", "1 to 100").within(limits.ledger_principal_share, 1..=100)?;
+        Field("ledger_segment_bytes", "at most 3 GiB").within(limits.ledger_segment_bytes, ..=MAX_SEGMENT_BYTES)?;
         let lifetimes = Duration::from_secs(60)..=MAX_TOKEN_LIFETIME;
-        if !lifetimes.contains(&self.max_token_lifetime) {
-            return refuse(
-                "max_token_lifetime",
-                format!("{:?}", self.max_token_lifetime),
-                "60 seconds to 366 days",
-            );
-        }
-        if limits.history_kept > 1_000 {
-            return refuse("history_kept", limits.history_kept.to_string(), "1 to 1000");
-        }
-        if limits.max_batch_bytes < MIN_BATCH_BYTES || limits.max_batch_bytes as usize > MAX_PAYLOAD / 2 {
-            return refuse(
-                "max_batch_bytes",
-                limits.max_batch_bytes.to_string(),
-                "65536 to 4194304",
-            );
-        }
-        if limits.max_batch_entries > 100_000 {
-            return refuse("max_batch_entries", limits.max_batch_entries.to_string(), "1 to 100000");
-        }
-        if limits.ingest_bytes < 1 << 20 {
-            return refuse("ingest_bytes", limits.ingest_bytes.to_string(), "at least 1048576");
-        }
+        Field("max_token_lifetime", "60 seconds to 366 days").within(self.max_token_lifetime, lifetimes)?;
+        Field("history_kept", "1 to 1000").within(limits.history_kept, ..=1_000)?;
+        let batch_bytes = MIN_BATCH_BYTES..=(MAX_PAYLOAD / 2) as u32;
+        Field("max_batch_bytes", "65536 to 4194304").within(limits.max_batch_bytes, batch_bytes)?;
+        Field("max_batch_entries", "1 to 100000").within(limits.max_batch_entries, ..=100_000)?;
+        Field("ingest_bytes", "at least 1048576").within(limits.ingest_bytes, 1 << 20..)?;
         let positive = [
             ("max_subscribers", limits.max_subscribers),
             ("max_http_subscribers", limits.max_http_subscribers),
@@ -291,12 +255,24 @@ impl Config {
             ("body_bytes", limits.body_bytes),
             ("max_calls", limits.max_calls),
         ];
-        match positive
-            .iter()
-            .find(|(_, value)| *value == 0 || *value > u32::MAX as usize)
-        {
-            Some((name, value)) => refuse(name, value.to_string(), "1 to 4294967295"),
-            None => Ok(()),
+        positive
+            .into_iter()
+            .try_for_each(|(name, value)| Field(name, "1 to 4294967295").within(value, 1..=u32::MAX as usize))
+    }
+}
+
+/// A field's name, and what it must be.
+struct Field(&'static str, &'static str);
+
+// === impl Field ===
+
+impl Field {
+    fn within<T: PartialOrd + fmt::Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), ConfigError> {
+        let Self(name, expected) = self;
+        let found = format!("{value:?}");
+        match allowed.contains(&value) {
+            true => Ok(()),
+            false => Err(ConfigError::OutOfRange { name, found, expected }),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::audit::writer::{self as ledger_writer, LedgerWriter};
 use crate::client_limits::{Bounds, Places, SharedLimit};
 use crate::config::{Config, ConfigError, Limits};
 use crate::connections::Connections;
-use crate::data_folder::{self, DataFolder, DataFolderError, LeaseFile, LogId};
+use crate::data_folder::{self, DataFolder, DataFolderError, LogId, LogNotes};
 use crate::descriptors::{self, DescriptorError};
 use crate::folder_lock::FolderLock;
 use crate::grpc;
@@ -193,25 +193,20 @@ impl ControlPlane {
             .map_err(|error| system("opening the data folder", io::Error::other(error)))??;
         let Opened {
             folder,
-            storage,
-            view,
-            forgetting,
-            ledger,
-            seen,
-            lease_file,
             inherited,
-            begun,
+            seen,
+            ..
         } = opened;
 
         let lifecycle = Lifecycle::new();
         let alarm = Alarm::new();
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
-        let (reader, awaited) = match &ledger {
+        let (reader, awaited) = match &opened.ledger {
             Ok((ledger, _)) => (ledger.reader(), ledger.awaited()),
             Err(damage) => (LedgerReader::damaged(damage), Vec::new()),
         };
-        let (ledger, publisher) = match ledger {
+        let (ledger, publisher) = match opened.ledger {
             Ok((ledger, identity)) => {
                 let publisher = Publisher::open(identity, reader.clone(), Arc::clone(&metrics));
                 match publisher.fault() {
@@ -244,25 +239,26 @@ impl ControlPlane {
         let leases = Leases::new(
             config.max_staleness,
             inherited,
-            view.head(),
+            opened.view.head(),
             limits.max_subscribers,
             Arc::clone(&metrics),
-            begun,
+            opened.begun,
         );
         let options = WriterOptions {
             log_id: folder.log_id().clone(),
             max_subjects: limits.max_subjects,
             folder: folder.watch(),
             leases: leases.clone(),
-            forgetting,
-            clock_file: folder.clock(),
+            forgetting: opened.forgetting,
+            notes: folder.notes(),
             compact_above: limits.compact_above_bytes,
             compacting_path: folder.compacting(),
             history_path: folder.history(),
             history_kept: limits.history_kept,
         };
-        let (log, log_writer) = revocation_log::start(storage, view, options, Arc::clone(&metrics), &alarm)
-            .map_err(|error| StartError::RevocationLog(error.to_string()))?;
+        let (log, log_writer) =
+            revocation_log::start(opened.storage, opened.view, options, Arc::clone(&metrics), &alarm)
+                .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         let trust_anchors = config.settings.anchors().map_err(ConfigError::from)?;
         metrics.unchecked_records.set(-1);
         let (ledger, ledger_writer, reverifier) = match ledger {
@@ -347,7 +343,7 @@ impl ControlPlane {
             )?),
             None => None,
         };
-        let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.head()));
+        let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.notes()));
         let api = Arc::new(Api {
             log,
             ledger: ledger.clone(),
@@ -362,8 +358,6 @@ impl ControlPlane {
             receiver: identity.receiver,
             phase: lifecycle.watch(),
             metrics: Arc::clone(&metrics),
-            max_request_body: limits.max_request_body,
-            request_timeout: limits.request_timeout,
             limits: limits.clone(),
             anchors: anchors(&config.settings.trust_anchors).map_err(ConfigError::from)?,
             audience: config.settings.audience.clone(),
@@ -409,7 +403,7 @@ impl ControlPlane {
             chores.spawn(follower.follow());
         }
         chores.spawn(leases.keep());
-        chores.spawn(outlive(inherited, lease_file, lasting(&config)));
+        chores.spawn(outlive(inherited, folder.notes(), lasting(&config)));
         chores.spawn(folder.watch().keep(alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
@@ -554,10 +548,10 @@ fn lasting(config: &Config) -> Duration {
 }
 
 /// Once nobody lives any more on what earlier processes said, only what this one says counts for the next.
-async fn outlive(inherited: Duration, file: LeaseFile, lasts: Duration) {
+async fn outlive(inherited: Duration, notes: LogNotes, lasts: Duration) {
     tokio::time::sleep(inherited).await;
     if inherited > lasts
-        && let Err(error) = file.write(lasts)
+        && let Err(error) = notes.write_leases(lasts)
     {
         tracing::warn!(%error, "for how long filters may be fresh could not be noted; the next start will wait for longer");
     }
@@ -589,7 +583,6 @@ struct Opened {
     /// Or what is wrong with it: revocations go on without it.
     ledger: Result<(Ledger, LedgerIdentity), String>,
     seen: Arc<Seen>,
-    lease_file: LeaseFile,
     /// How long filters of earlier processes may be fresh.
     inherited: Duration,
     /// Earlier processes had ended by then.
@@ -618,11 +611,11 @@ impl Opened {
             .map_err(|error| system("removing what an interrupted compaction left", error))?;
         let key = PositionKey::new(folder.source_key(), folder.log_id());
         let mut view = View::new(folder.log_id(), bounds).proving(key);
-        let noted = folder.head().read()?;
+        let noted = folder.notes().head()?;
         let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view)
             .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         report_torn_tail("revocation log", torn);
-        let (showed, forgotten) = read_clock(&folder.clock(), unix_seconds(), view.state().last_seen())?;
+        let (showed, forgotten) = read_clock(&folder.notes(), unix_seconds(), view.state().last_seen())?;
         let forgetting = Forgetting {
             clock: LogClock::showing(showed, Instant::now()),
             max_token_lifetime: config.max_token_lifetime.as_secs(),
@@ -637,12 +630,12 @@ impl Opened {
                 "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
             ),
         }
-        let lease_file = folder.leases();
-        let inherited = lease_file
-            .read()
+        let notes = folder.notes();
+        let inherited = notes
+            .leases()
             .map_err(|error| system("reading for how long filters may be fresh", error))?;
-        lease_file
-            .write(inherited.max(lasting(config)))
+        notes
+            .write_leases(inherited.max(lasting(config)))
             .map_err(|error| system("noting for how long filters may be fresh", error))?;
         if !inherited.is_zero() {
             tracing::info!(
@@ -658,7 +651,6 @@ impl Opened {
             forgetting,
             ledger,
             seen,
-            lease_file,
             inherited,
             begun,
         })

@@ -33,6 +33,7 @@ use crate::revocation::clock::Forgotten;
 use crate::revocation::leases::with_allowance;
 use crate::revocation::restored;
 use crate::revocation::storage::{self, Head};
+use crate::text::hex;
 use credence_storage::durable;
 use credence_storage::small_file::{self, Contents, SmallFileError};
 
@@ -148,10 +149,6 @@ impl DataFolder {
     /// Creates the log in a locked folder if `init` says so, and reads what identifies it. `now` is seconds since the
     /// Unix epoch.
     pub(crate) fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| DataFolderError::Io { path, error }
-        };
         let path = lock.path();
         let log = path.join(LOG);
         if let Some(options) = init {
@@ -248,8 +245,8 @@ impl DataFolder {
         self.path.join(OTLP)
     }
 
-    pub(crate) fn leases(&self) -> LeaseFile {
-        LeaseFile {
+    pub(crate) fn notes(&self) -> LogNotes {
+        LogNotes {
             log: self.path.join(LOG),
             folder: self.watch(),
         }
@@ -262,20 +259,6 @@ impl DataFolder {
 
     pub(crate) fn history(&self) -> PathBuf {
         self.path.join(LOG).join(HISTORY)
-    }
-
-    pub(crate) fn clock(&self) -> ClockFile {
-        ClockFile {
-            log: self.path.join(LOG),
-            folder: self.watch(),
-        }
-    }
-
-    pub(crate) fn head(&self) -> HeadFile {
-        HeadFile {
-            log: self.path.join(LOG),
-            folder: self.watch(),
-        }
     }
 }
 
@@ -290,23 +273,9 @@ impl fmt::Debug for DataFolder {
     }
 }
 
-/// The file that tells a successor for how long filters may be fresh.
+/// The small files of the log that are written while it is in use.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaseFile {
-    log: PathBuf,
-    folder: FolderWatch,
-}
-
-/// The file that notes how far the log has been acknowledged.
-#[derive(Debug, Clone)]
-pub(crate) struct HeadFile {
-    log: PathBuf,
-    folder: FolderWatch,
-}
-
-/// The file that keeps the log's clock.
-#[derive(Debug, Clone)]
-pub(crate) struct ClockFile {
+pub(crate) struct LogNotes {
     log: PathBuf,
     folder: FolderWatch,
 }
@@ -319,6 +288,12 @@ pub(crate) struct Noted<T> {
     pub(crate) is_checked: bool,
 }
 
+/// What the system said of this path.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> DataFolderError + use<> {
+    let path = path.to_owned();
+    move |error| DataFolderError::Io { path, error }
+}
+
 /// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock, `standby`
 /// waits for it to end and receives the holder's name; without, that is an error.
 pub(crate) fn take_lock(
@@ -326,10 +301,6 @@ pub(crate) fn take_lock(
     create: bool,
     standby: Option<&dyn Fn(&str)>,
 ) -> Result<FolderLock, DataFolderError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |error| DataFolderError::Io { path, error }
-    };
     if create {
         durable::create_folder(path).map_err(at(path))?;
     } else if !path.join(LOG).is_dir() {
@@ -344,25 +315,22 @@ pub(crate) fn take_lock(
     FolderLock::take(path, standby)
 }
 
-// === impl ClockFile ===
+// === impl LogNotes ===
 
-impl ClockFile {
-    /// Seconds since the Unix epoch. Durable on return.
-    pub(crate) fn write(&self, seconds: i64) -> io::Result<()> {
-        self.folder.check_before_writing()?;
-        small_file::write(&self.log, CLOCK, format!("{seconds}\n").as_bytes())
+impl LogNotes {
+    /// Notes the log's clock, in seconds since the Unix epoch. Durable on return.
+    pub(crate) fn write_clock(&self, seconds: i64) -> io::Result<()> {
+        self.write(CLOCK, &format!("{seconds}\n"))
     }
 
     /// What was noted last; nothing in a log that never had a clock.
-    pub(crate) fn read(&self) -> Result<Option<Noted<i64>>, DataFolderError> {
+    pub(crate) fn clock(&self) -> Result<Option<Noted<i64>>, DataFolderError> {
         read_text(&self.log, CLOCK, 64, REMOVE_CLOCK, |text| text.trim_end().parse().ok())
     }
 
     /// Durable on return.
     pub(crate) fn note_forgotten(&self, forgotten: Forgotten) -> io::Result<()> {
-        self.folder.check_before_writing()?;
-        let text = format!("{} {}\n", forgotten.before, forgotten.clock);
-        small_file::write(&self.log, FORGOTTEN, text.as_bytes())
+        self.write(FORGOTTEN, &format!("{} {}\n", forgotten.before, forgotten.clock))
     }
 
     /// What was noted last; nothing in a log that has forgotten nothing.
@@ -378,10 +346,7 @@ impl ClockFile {
 
     /// Of what an older version wrote without one.
     pub(crate) fn give_forgotten_a_checksum(&self, forgotten: Forgotten) -> Result<(), DataFolderError> {
-        self.note_forgotten(forgotten).map_err(|error| DataFolderError::Io {
-            path: self.log.join(FORGOTTEN),
-            error,
-        })
+        self.note_forgotten(forgotten).map_err(at(&self.log.join(FORGOTTEN)))
     }
 
     /// What is said of a clock that cannot be right.
@@ -401,31 +366,21 @@ impl ClockFile {
             cure: REMOVE_FORGOTTEN,
         }
     }
-}
 
-// === impl HeadFile ===
-
-impl HeadFile {
-    /// The note is durable on return.
-    pub(crate) fn write(&self, head: &Head) -> io::Result<()> {
-        self.folder.check_before_writing()?;
-        small_file::write(&self.log, HEAD, head.to_string().as_bytes())
+    /// Notes how far the log has been acknowledged. Durable on return.
+    pub(crate) fn write_head(&self, head: &Head) -> io::Result<()> {
+        self.write(HEAD, &head.to_string())
     }
 
     /// What was noted last; nothing in a new log.
-    pub(crate) fn read(&self) -> Result<Option<Head>, DataFolderError> {
+    pub(crate) fn head(&self) -> Result<Option<Head>, DataFolderError> {
         let noted = read_text(&self.log, HEAD, 256, REMOVE_HEAD, Head::parse)?;
         Ok(noted.map(|noted| noted.value))
     }
-}
 
-// === impl LeaseFile ===
-
-impl LeaseFile {
     /// Filters may be fresh for `lasts` after this process has ended, and no longer. Durable on return.
-    pub(crate) fn write(&self, lasts: Duration) -> io::Result<()> {
-        self.folder.check_before_writing()?;
-        small_file::write(&self.log, LEASES, lasts.as_millis().to_string().as_bytes())?;
+    pub(crate) fn write_leases(&self, lasts: Duration) -> io::Result<()> {
+        self.write(LEASES, &lasts.as_millis().to_string())?;
         for name in OLDER {
             match std::fs::remove_file(self.log.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -440,7 +395,7 @@ impl LeaseFile {
     ///
     /// It is counted from the successor's start, not by the wall clock: the end was earlier than the start whatever any
     /// clock says.
-    pub(crate) fn read(&self) -> io::Result<Duration> {
+    pub(crate) fn leases(&self) -> io::Result<Duration> {
         let longest = with_allowance(MAX_STALENESS);
         for name in OLDER {
             if self.log.join(name).try_exists()? {
@@ -454,6 +409,11 @@ impl LeaseFile {
         };
         let milliseconds = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
         Ok(milliseconds.map_or(longest, Duration::from_millis).min(longest))
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.folder.check_before_writing()?;
+        small_file::write(&self.log, name, text.as_bytes())
     }
 }
 
@@ -486,7 +446,7 @@ impl fmt::Display for LogId {
 pub(crate) fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }
 
 /// A name in the folder that initialising would not expect: it may be somebody's data.
@@ -563,7 +523,7 @@ fn read_bytes<T>(
         Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
             return Err(damaged("it is larger than any that was ever written"));
         }
-        Err(SmallFileError::Io(error)) => return Err(DataFolderError::Io { path: path(), error }),
+        Err(SmallFileError::Io(error)) => return Err(at(&path())(error)),
     };
     let (bytes, is_checked) = contents.into_parts();
     let value = parse(&bytes).ok_or_else(|| damaged("it is not what a control plane writes there"))?;
@@ -584,10 +544,7 @@ fn read_and_keep<T>(
     };
     let noted = read_bytes(folder, name, 64, cure, parse)?.ok_or_else(missing)?;
     if !noted.is_checked {
-        small_file::write(folder, name, &encode(&noted.value)).map_err(|error| DataFolderError::Io {
-            path: folder.join(name),
-            error,
-        })?;
+        small_file::write(folder, name, &encode(&noted.value)).map_err(at(&folder.join(name)))?;
     }
     Ok(noted.value)
 }
@@ -616,7 +573,7 @@ fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
         Ok(false) => random_secret().and_then(|secret| small_file::write(log, CACHE_SECRET, &secret)),
         Err(error) => Err(error),
     }
-    .map_err(|error| DataFolderError::Io { path, error })?;
+    .map_err(at(&path))?;
     read_secret(log, CACHE_SECRET, REMOVE_CACHE_SECRET)
 }
 
@@ -743,21 +700,20 @@ mod tests {
     fn a_flipped_bit_of_a_small_file_is_refused_with_the_cure() {
         let folder = tempfile::tempdir().unwrap();
         let opened = open(folder.path(), INIT).unwrap();
-        let clock = opened.clock();
-        clock.write(1_800_000_000).unwrap();
-        clock.note_forgotten(FORGOTTEN_SO_FAR).unwrap();
+        let notes = opened.notes();
+        notes.write_clock(1_800_000_000).unwrap();
+        notes.note_forgotten(FORGOTTEN_SO_FAR).unwrap();
         let head = Head {
             seq: 7,
             digest: crate::revocation::digest::Digest::start(opened.log_id()),
         };
-        opened.head().write(&head).unwrap();
-        let heads = opened.head();
+        notes.write_head(&head).unwrap();
         drop(opened);
         let read_all = || -> Result<(), DataFolderError> {
             open(folder.path(), None)?;
-            clock.read()?;
-            clock.forgotten()?;
-            heads.read().map(drop)
+            notes.clock()?;
+            notes.forgotten()?;
+            notes.head().map(drop)
         };
         read_all().unwrap();
         for name in [ID, SOURCE_KEY, CACHE_SECRET, CLOCK, FORGOTTEN, HEAD] {
@@ -879,39 +835,39 @@ mod tests {
     #[test]
     fn filters_may_be_fresh_for_as_long_as_was_written() {
         let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().leases();
-        assert_eq!(file.read().unwrap(), Duration::ZERO, "a new log has none");
+        let file = open(folder.path(), INIT).unwrap().notes();
+        assert_eq!(file.leases().unwrap(), Duration::ZERO, "a new log has none");
         let lasts = Duration::from_millis(5_050);
-        file.write(lasts).unwrap();
-        assert_eq!(open(folder.path(), None).unwrap().leases().read().unwrap(), lasts);
+        file.write_leases(lasts).unwrap();
+        assert_eq!(open(folder.path(), None).unwrap().notes().leases().unwrap(), lasts);
     }
 
     #[test]
     fn a_flipped_bit_makes_no_lease_shorter() {
         let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().leases();
-        file.write(Duration::from_millis(5_050)).unwrap();
+        let file = open(folder.path(), INIT).unwrap().notes();
+        file.write_leases(Duration::from_millis(5_050)).unwrap();
         let path = folder.path().join(LOG).join(LEASES);
         let whole = std::fs::read(&path).unwrap();
         for bit in 0..whole.len() * 8 {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&path, flipped).unwrap();
-            assert_eq!(file.read().unwrap(), with_allowance(MAX_STALENESS), "bit {bit}");
+            assert_eq!(file.leases().unwrap(), with_allowance(MAX_STALENESS), "bit {bit}");
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(file.read().unwrap(), with_allowance(MAX_STALENESS), "missing");
+        assert_eq!(file.leases().unwrap(), with_allowance(MAX_STALENESS), "missing");
     }
 
     #[test]
     fn what_an_older_version_may_have_promised_is_waited_for_until_we_have_said_otherwise() {
         let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().leases();
+        let file = open(folder.path(), INIT).unwrap().notes();
         for name in OLDER {
             std::fs::write(folder.path().join(LOG).join(name), "").unwrap();
-            assert_eq!(file.read().unwrap(), with_allowance(MAX_STALENESS), "{name}");
-            file.write(Duration::from_secs(1)).unwrap();
-            assert_eq!(file.read().unwrap(), Duration::from_secs(1), "{name}");
+            assert_eq!(file.leases().unwrap(), with_allowance(MAX_STALENESS), "{name}");
+            file.write_leases(Duration::from_secs(1)).unwrap();
+            assert_eq!(file.leases().unwrap(), Duration::from_secs(1), "{name}");
         }
     }
 }

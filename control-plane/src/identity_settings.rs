@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use crate::outbound::is_safe;
-use crate::settings::{AccessSettings, Role, SettingsError, present, schema};
+use crate::settings::{AccessSettings, Credential, Role, SettingsError, present, schema};
 
 /// A realm: the users that one identity provider keeps here by SCIM (RFC 7644).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -221,9 +221,11 @@ fn check_holders(
         }
         for credential in credentials.iter() {
             let place = format!("{place}.credentials");
-            let roles = roles_of(access, credential).ok_or_else(|| {
-                SettingsError::at(&place, format!("access has no credential that is named {credential:?}"))
-            })?;
+            let known = access.credentials().find(|known| known.name == credential);
+            let Some(Credential { roles, .. }) = known else {
+                let problem = format!("access has no credential that is named {credential:?}");
+                return Err(SettingsError::at(&place, problem));
+            };
             if !roles.contains(&role) && !roles.contains(&Role::Admin) {
                 return Err(SettingsError::at(
                     &place,
@@ -240,15 +242,6 @@ fn check_holders(
         }
     }
     Ok(())
-}
-
-fn roles_of<'a>(access: &'a AccessSettings, name: &str) -> Option<&'a [Role]> {
-    let tokens = access.tokens.iter().map(|token| (&token.name, &token.roles));
-    let certificates = access.certificates.iter().map(|entry| (&entry.name, &entry.roles));
-    tokens
-        .chain(certificates)
-        .find(|(known, _)| known.as_str() == name)
-        .map(|(_, roles)| roles.as_slice())
 }
 
 fn check_issuer(place: &str, issuer: &str) -> Result<(), SettingsError> {

@@ -146,6 +146,15 @@ pub struct CertificateSettings {
     pub issuers: Option<Vec<String>>,
 }
 
+/// What every credential has.
+pub(crate) struct Credential<'a> {
+    /// Where it stands, such as `access.tokens[0]`.
+    place: String,
+    pub(crate) name: &'a str,
+    pub(crate) roles: &'a [Role],
+    issuers: Option<&'a Vec<String>>,
+}
+
 /// A subject alternative name (RFC 5280 section 4.2.1.6).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -283,25 +292,29 @@ impl TlsSettings {
 // === impl AccessSettings ===
 
 impl AccessSettings {
+    /// All of them, tokens first.
+    pub(crate) fn credentials(&self) -> impl Iterator<Item = Credential<'_>> {
+        let tokens = self.tokens.iter().enumerate().map(|(index, token)| Credential {
+            place: format!("access.tokens[{index}]"),
+            name: &token.name,
+            roles: &token.roles,
+            issuers: token.issuers.as_ref(),
+        });
+        let certificates = self.certificates.iter().enumerate().map(|(index, entry)| Credential {
+            place: format!("access.certificates[{index}]"),
+            name: &entry.name,
+            roles: &entry.roles,
+            issuers: entry.issuers.as_ref(),
+        });
+        tokens.chain(certificates)
+    }
+
     /// Credentials for filters that no filter can follow with.
     fn notes(&self) -> Vec<Remark> {
-        let tokens = self
-            .tokens
-            .iter()
-            .map(|token| (&token.roles, &token.issuers))
-            .enumerate();
-        let tokens = tokens.map(|(index, parts)| (format!("access.tokens[{index}].issuers"), parts));
-        let certificates = self
-            .certificates
-            .iter()
-            .map(|entry| (&entry.roles, &entry.issuers))
-            .enumerate();
-        let certificates = certificates.map(|(index, parts)| (format!("access.certificates[{index}].issuers"), parts));
-        tokens
-            .chain(certificates)
-            .filter(|(_, (roles, issuers))| roles.contains(&Role::Filter) && issuers.is_some())
-            .map(|(path, _)| Remark {
-                path,
+        self.credentials()
+            .filter(|credential| credential.roles.contains(&Role::Filter) && credential.issuers.is_some())
+            .map(|credential| Remark {
+                path: format!("{}.issuers", credential.place),
                 message:
                     "a filter follows the whole log, which a credential that is bound to issuers may not: on the gRPC \
                           port this one can only report. Leave issuers out for filters"
@@ -311,20 +324,14 @@ impl AccessSettings {
     }
 
     fn check(&self) -> Result<(), SettingsError> {
-        let tokens = self
-            .tokens
-            .iter()
-            .map(|token| (&token.name, &token.roles, &token.issuers))
-            .enumerate()
-            .map(|(index, parts)| (format!("access.tokens[{index}]"), parts));
-        let certificates = self
-            .certificates
-            .iter()
-            .map(|certificate| (&certificate.name, &certificate.roles, &certificate.issuers))
-            .enumerate()
-            .map(|(index, parts)| (format!("access.certificates[{index}]"), parts));
         let mut names = Vec::new();
-        for (place, (name, roles, issuers)) in tokens.chain(certificates) {
+        for credential in self.credentials() {
+            let Credential {
+                place,
+                name,
+                roles,
+                issuers,
+            } = credential;
             if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
                 return Err(SettingsError::at(
                     format!("{place}.name"),
@@ -347,7 +354,7 @@ impl AccessSettings {
                     ),
                 ));
             }
-            if issuers.as_ref().is_some_and(Vec::is_empty) {
+            if issuers.is_some_and(Vec::is_empty) {
                 return Err(SettingsError::at(
                     format!("{place}.issuers"),
                     "name at least one issuer, or leave it out for all of them",

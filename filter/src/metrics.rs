@@ -344,10 +344,7 @@ impl DecisionCounters {
     /// Envoy makes no label of nothing.
     pub fn new(rule: &str) -> Self {
         if rule.is_empty() {
-            return Self {
-                rule: NO_RULE.to_owned(),
-                met: Vec::new(),
-            };
+            return Self::without_rule();
         }
         let plain = |character: char| {
             if character.is_ascii_alphanumeric() || matches!(character, '-' | '_') {

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher as _;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -431,26 +431,20 @@ impl DataKeys {
 
 impl KeyFile {
     fn open(path: &Path) -> Result<Self, KeyError> {
-        let file = OpenOptions::new().read(true).write(true).mode(0o600).open(path);
-        Ok(Self {
-            file: file.map_err(|error| KeyError::Io {
-                path: path.to_owned(),
-                error,
-            })?,
-            path: path.to_owned(),
-        })
+        Self::of(path, OpenOptions::new().read(true).write(true).open(path))
     }
 
     /// For who only reads.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, KeyError> {
-        let file = File::open(path);
-        Ok(Self {
-            file: file.map_err(|error| KeyError::Io {
-                path: path.to_owned(),
-                error,
-            })?,
-            path: path.to_owned(),
-        })
+        Self::of(path, File::open(path))
+    }
+
+    fn of(path: &Path, file: io::Result<File>) -> Result<Self, KeyError> {
+        let path = path.to_owned();
+        match file {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => Err(KeyError::Io { path, error }),
+        }
     }
 
     /// The key of this name, as it is at this moment.

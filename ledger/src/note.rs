@@ -124,11 +124,6 @@ impl UnverifiedNote {
         &self.text
     }
 
-    /// The first line, to learn who should have signed. Nothing else may be concluded from it.
-    pub fn unverified_first_line(&self) -> &str {
-        self.text.lines().next().unwrap_or_default()
-    }
-
     /// All its signatures, of whomever.
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures

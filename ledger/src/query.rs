@@ -172,52 +172,6 @@ pub fn admits(query: &Query, record: &LedgerRecord) -> bool {
     query.admits(record)
 }
 
-/// By what a record can be found: the earliest and the latest instant that it is about, and its keys. If it is a chain,
-/// `digest` becomes what it is known by.
-pub fn terms<'a>(record: &'a LedgerRecord, digest: &'a mut [u8; 32]) -> ((u64, u64), Vec<IndexKey<'a>>) {
-    let mut keys = Vec::with_capacity(MOST_KEYS);
-    let kind = RecordKind::of(&record.body);
-    if kind != RecordKind::Decision {
-        keys.push(IndexKey::Kind(kind as u8));
-    }
-    if let RecordBody::Entry { entry, .. } = &record.body {
-        match &entry.entry {
-            Some(Kind::Event(event)) => {
-                if let Some(principal) = &event.principal {
-                    keys.push(IndexKey::Issuer(&principal.issuer));
-                    keys.push(IndexKey::Subject(principal.subject.as_deref().unwrap_or_default()));
-                }
-                keys.push(IndexKey::Agent(&event.agent));
-                keys.extend(event.delegation_ids.iter().map(|id| IndexKey::Delegation(id)));
-                keys.push(IndexKey::Tool(&event.tool));
-                keys.push(IndexKey::Decision(event.decision));
-                keys.push(IndexKey::Reason(&event.reason));
-                keys.push(IndexKey::Rule(&event.rule));
-                keys.push(IndexKey::Trace(&event.trace_id));
-            }
-            Some(Kind::Aggregate(aggregate)) => {
-                if let Some(principal) = &aggregate.principal {
-                    keys.push(IndexKey::Issuer(&principal.issuer));
-                    keys.push(IndexKey::Subject(principal.subject.as_deref().unwrap_or_default()));
-                }
-                keys.push(IndexKey::Decision(decision_of(aggregate).into()));
-                keys.push(IndexKey::Reason(&aggregate.reason));
-                keys.push(IndexKey::Rule(&aggregate.rule));
-            }
-            Some(Kind::Chain(chain)) => {
-                *digest = chain_digest(&chain.chain);
-                keys.push(IndexKey::Chain(digest));
-                if let Some(principal) = &chain.principal {
-                    keys.push(IndexKey::Issuer(&principal.issuer));
-                    keys.push(IndexKey::Subject(principal.subject.as_deref().unwrap_or_default()));
-                }
-            }
-            Some(Kind::Gap(_)) | None => {}
-        }
-    }
-    (span(record), keys)
-}
-
 // === impl LedgerReader ===
 
 impl Evidence for LedgerReader {
@@ -640,8 +594,6 @@ const MAX_FOUND_BYTES: usize = 1 << 20;
 const PLACES_AT_A_TIME: usize = 64;
 /// Records that are opened rather than looked for by another condition.
 const FEW_PLACES: usize = 64;
-/// Of an event with eight tokens in its chain.
-const MOST_KEYS: usize = 16;
 /// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
@@ -654,6 +606,8 @@ mod tests {
     use super::*;
     use crate::index::{IndexBuilder, IndexFile, IndexSecret};
     use crate::record::{SourceChange, StoredSourceChange};
+    use crate::rows::Row;
+    use crate::view::EntryView;
     use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceName};
 
     fn event(subject: &str, tool: &str, decision: v1::Decision) -> Kind {
@@ -905,10 +859,13 @@ mod tests {
         for (number, records) in records.chunks(SEGMENT).enumerate() {
             let first = records[0].index;
             let mut builder = IndexBuilder::new(&secret, first);
-            for (place, record) in records.iter().enumerate() {
-                let mut digest = [0; 32];
-                let (span, keys) = terms(record, &mut digest);
-                builder.add(place as u32, 0, span, &keys).unwrap();
+            for record in records {
+                let RecordBody::Entry { entry, .. } = &record.body else {
+                    panic!("{record:?} is no entry")
+                };
+                let encoded = entry.encode_to_vec();
+                let row = Row::Entry(EntryView::parse(&encoded).unwrap());
+                row.add(&mut builder, 0, record.received_unix_nano).unwrap();
             }
             let index = match number {
                 0 => TestIndex::Full(builder.finish(&folder.join("0")).unwrap().into()),

@@ -186,15 +186,6 @@ impl LedgerReader {
         Ok(records)
     }
 
-    /// Up to [`BLOCK`] records that end just before index `before` (or before the ledger's end, if that comes first), in
-    /// order; empty if none is held.
-    pub fn block_before(&self, before: u64) -> Result<Vec<LedgerRecord>, ReadError> {
-        self.shared()?;
-        let end = before.min(self.size());
-        let first = end.saturating_sub(BLOCK).max(self.first());
-        self.records(first.min(end)..end)
-    }
-
     /// The leaf of this index, as the tree commits to it.
     pub fn leaf(&self, index: u64) -> Result<Vec<u8>, ReadError> {
         let bundle = self.bundle(index, 1)?;
@@ -414,8 +405,6 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Records that [`LedgerReader::block_before`] reads at most.
-pub const BLOCK: u64 = 1024;
 /// Records that cannot be read, of which each is known.
 pub const MAX_UNREADABLE: usize = 4096;
 /// Leaves that are read at once.

@@ -3,6 +3,7 @@
 use credence_wire::v1;
 
 use crate::index::{IndexBuilder, IndexError, IndexKey};
+use crate::query::RecordKind;
 use crate::view::{EntryKind, EntryView, MAX_DELEGATION_IDS, PrincipalView};
 
 /// A record that is to be indexed.
@@ -59,15 +60,15 @@ impl Row<'_> {
                     keys.push(IndexKey::Decision(decision));
                     keys.push(IndexKey::Reason(aggregate.reason));
                     keys.push(IndexKey::Rule(aggregate.rule));
-                    keys.push(IndexKey::Kind(AGGREGATE));
+                    keys.push(IndexKey::Kind(RecordKind::Aggregate as u8));
                 }
                 EntryKind::Gap(gap) => {
                     span = (gap.first_time_unix_nano, gap.last_time_unix_nano);
-                    keys.push(IndexKey::Kind(GAP));
+                    keys.push(IndexKey::Kind(RecordKind::Gap as u8));
                 }
                 EntryKind::Chain(chain) => {
                     keys.push_principal(chain.principal);
-                    keys.push(IndexKey::Kind(CHAIN));
+                    keys.push(IndexKey::Kind(RecordKind::Chain as u8));
                     let digest = chain.digest();
                     let mut all = keys.as_slice().to_vec();
                     all.push(IndexKey::Chain(&digest));
@@ -76,10 +77,10 @@ impl Row<'_> {
             },
             Self::KnownChain(entry) => {
                 keys.push_principal(entry.principal());
-                keys.push(IndexKey::Kind(CHAIN));
+                keys.push(IndexKey::Kind(RecordKind::Chain as u8));
             }
-            Self::Change => keys.push(IndexKey::Kind(CHANGE)),
-            Self::Note => keys.push(IndexKey::Kind(NOTE)),
+            Self::Change => keys.push(IndexKey::Kind(RecordKind::Source as u8)),
+            Self::Note => keys.push(IndexKey::Kind(RecordKind::Note as u8)),
             Self::Erased => {}
         }
         with(span, keys.as_slice())
@@ -123,10 +124,3 @@ impl Default for Keys<'_> {
 
 const MAX_KEYS: usize = 8 + MAX_DELEGATION_IDS;
 const NANOS: u64 = 1_000_000_000;
-
-// What `IndexKey::Kind` says; part of the format.
-pub(crate) const AGGREGATE: u8 = 1;
-pub(crate) const GAP: u8 = 2;
-pub(crate) const CHAIN: u8 = 3;
-pub(crate) const CHANGE: u8 = 4;
-pub(crate) const NOTE: u8 = 5;

@@ -5,7 +5,8 @@
 
 use credence_wire::v1;
 use prost::Message as _;
-use ring::digest::{SHA256, digest};
+
+use crate::query::chain_digest;
 
 /// An entry whose every part is known to be within bounds.
 #[derive(Debug, Clone, Copy)]
@@ -390,13 +391,7 @@ impl<'a> ChainView<'a> {
 
     /// What events know the chain by.
     pub fn digest(&self) -> [u8; 32] {
-        let mut context = ring::digest::Context::new(&SHA256);
-        for token in self.chain.split(|byte| *byte == b'~') {
-            context.update(digest(&SHA256, token).as_ref());
-        }
-        let mut whole = [0; 32];
-        whole.copy_from_slice(context.finish().as_ref());
-        whole
+        chain_digest(self.chain)
     }
 }
 
@@ -541,6 +536,8 @@ const MAX_ARGUMENTS_BYTES: usize = 4 << 10;
 mod tests {
     use credence_wire::v1::entry::Entry as Kind;
     use proptest::prelude::*;
+
+    use ring::digest::{SHA256, digest};
 
     use super::*;
 

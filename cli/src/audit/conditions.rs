@@ -88,20 +88,6 @@ impl Conditions {
 
     /// As the query string of `/v1/audit/events` has them.
     pub(super) fn parameters(&self) -> Vec<(&'static str, String)> {
-        let decision = self.decision.map(|decision| match decision {
-            Decision::Allow => "allow".to_owned(),
-            Decision::Deny => "deny".to_owned(),
-        });
-        let kind = self.kind.map(|kind| match kind {
-            Kind::Decision => "decision".to_owned(),
-            Kind::Aggregate => "aggregate".to_owned(),
-            Kind::Gap => "gap".to_owned(),
-            Kind::Chain => "chain".to_owned(),
-            Kind::Source => "source".to_owned(),
-            Kind::Note => "note".to_owned(),
-            Kind::Erased => "erased".to_owned(),
-            Kind::Unreadable => "unreadable".to_owned(),
-        });
         let instant = |instant: &Option<Instant>| instant.clone().map(|Instant(text)| text);
         [
             ("principal_issuer", self.issuer.clone()),
@@ -109,12 +95,12 @@ impl Conditions {
             ("agent", self.agent.clone()),
             ("delegation_id", self.delegation.clone()),
             ("tool", self.tool.clone()),
-            ("decision", decision),
+            ("decision", self.decision.and_then(name)),
             ("reason", self.reason.clone()),
             ("rule", self.rule.clone()),
             ("trace_id", self.trace.clone()),
             ("chain_digest", self.chain.clone()),
-            ("kind", kind),
+            ("kind", self.kind.and_then(name)),
             ("from", instant(&self.since)),
             ("until", instant(&self.until)),
         ]
@@ -122,4 +108,9 @@ impl Conditions {
         .filter_map(|(name, value)| value.map(|value| (name, value)))
         .collect()
     }
+}
+
+/// What the option calls the value, which is what the control plane calls it.
+fn name(value: impl clap::ValueEnum) -> Option<String> {
+    Some(value.to_possible_value()?.get_name().to_owned())
 }

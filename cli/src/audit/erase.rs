@@ -7,7 +7,8 @@ use serde_json::json;
 
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
-use crate::{notice, words};
+use crate::notice;
+use crate::principal_name::PrincipalName;
 
 /// Make what is recorded of a principal unreadable, for good: his data key is destroyed.
 ///
@@ -18,13 +19,8 @@ pub(super) struct Erase {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// The issuer of his root tokens.
-    #[arg(long, value_name = "URI")]
-    issuer: String,
-
-    /// His name at the issuer; none for an issuer who signs for himself.
-    #[arg(long, value_name = "NAME")]
-    subject: Option<String>,
+    #[command(flatten)]
+    principal: PrincipalName,
 
     /// Why, for the note in the ledger, where it stays: nothing that says whom it is about.
     #[arg(long, value_name = "TEXT")]
@@ -48,19 +44,11 @@ struct Answer {
 impl Erase {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client()?;
-        let issuer = words::printable(&self.issuer);
-        let name = self.subject.as_ref().map_or_else(
-            || issuer.clone(),
-            |subject| format!("{} at {issuer}", words::printable(subject)),
-        );
+        let name = &self.principal;
         if !self.yes {
-            confirm(&name)?;
+            confirm(name)?;
         }
-        let mut principal = json!({"issuer": self.issuer});
-        if let Some(subject) = &self.subject {
-            principal["subject"] = json!(subject);
-        }
-        let request = json!({"principal": principal, "reason": self.reason}).to_string();
+        let request = json!({"principal": name.to_json(), "reason": self.reason}).to_string();
         let text = client.post("/v1/audit/erasures", &request)?;
         let answer: Answer = serde_json::from_str(&text)
             .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
@@ -79,7 +67,7 @@ impl Erase {
     }
 }
 
-fn confirm(name: &str) -> Result<(), Failure> {
+fn confirm(name: &PrincipalName) -> Result<(), Failure> {
     notice::print(format!(
         "This can not be undone: nobody will be able to read what is recorded of {name}. Type yes to go on:"
     ));

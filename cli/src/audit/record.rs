@@ -54,17 +54,10 @@ impl Record {
             Some(Json::String(text)) => words::printable(text),
             Some(other) => words::value(other),
         };
-        let none = || "-".to_owned();
-        let index = self.index.to_string();
-        Ok(match event.member("kind").and_then(Json::as_str) {
+        let cells = match event.member("kind").and_then(Json::as_str) {
             Some("decision") => {
-                let microseconds = event
-                    .member("decision_ns")
-                    .and_then(Json::as_integer)
-                    .unwrap_or_default()
-                    / 1_000;
-                [
-                    index,
+                let nanoseconds = event.member("decision_ns").and_then(Json::as_integer);
+                vec![
                     cell("time"),
                     carried_out_or_not(event, cell("decision")),
                     cell("reason"),
@@ -73,68 +66,30 @@ impl Record {
                     principal(event),
                     cell("proof"),
                     cell("cache"),
-                    microseconds.to_string(),
+                    (nanoseconds.unwrap_or_default() / 1_000).to_string(),
                 ]
             }
-            Some("aggregate") => [
-                index,
+            Some("aggregate") => vec![
                 cell("time"),
                 carried_out_or_not(event, format!("{} x{}", cell("decision"), cell("count"))),
                 cell("reason"),
                 cell("rule"),
-                none(),
+                "-".to_owned(),
                 principal(event),
-                none(),
-                none(),
-                none(),
             ],
             Some("gap") => {
                 let shed = format!("{} events shed until {}", cell("shed"), cell("last_time"));
-                [
-                    index,
-                    cell("first_time"),
-                    "gap".to_owned(),
-                    shed,
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                ]
+                vec![cell("first_time"), "gap".to_owned(), shed]
             }
             Some("source") => {
                 let node = format!("{} {}", cell("node"), cell("plugin"));
-                let change = cell("change");
-                [
-                    index,
-                    cell("received"),
-                    "source".to_owned(),
-                    change,
-                    node,
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                ]
+                vec![cell("received"), "source".to_owned(), cell("change"), node]
             }
-            _ => {
-                let kind = cell("kind");
-                [
-                    index,
-                    cell("received"),
-                    kind,
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                    none(),
-                ]
-            }
-        })
+            _ => vec![cell("received"), cell("kind")],
+        };
+        // Records of this kind have nothing in the other columns.
+        let mut cells = std::iter::once(self.index.to_string()).chain(cells);
+        Ok(std::array::from_fn(|_| cells.next().unwrap_or_else(|| "-".to_owned())))
     }
 }
 

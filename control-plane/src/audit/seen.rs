@@ -12,6 +12,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use credence_ledger::view::{EntryKind, EntryView, EventView};
 use credence_wire::v1;
 use prost::bytes::Bytes;
+use serde::Serialize;
 
 use crate::revocation::subject::PrincipalName;
 
@@ -24,11 +25,12 @@ pub(crate) struct Seen {
 }
 
 /// One delegation, by what its last allowed request said of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct SeenDelegation {
     /// The `jti` of every token of the chain, root first.
     pub(crate) ids: Vec<String>,
     /// Empty where nothing was proven.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) agent: String,
     pub(crate) tool: String,
     /// Seconds since the Unix epoch, like the next.

@@ -863,7 +863,7 @@ mod tests {
 
         /// The sequence numbers of all stored entries, oldest first, and the names of source changes.
         fn contents(&self) -> Vec<String> {
-            let records = self.reader.block_before(u64::MAX).unwrap();
+            let records = self.reader.records(0..self.reader.size()).unwrap();
             records
                 .into_iter()
                 .map(|record| match record.body {
@@ -905,7 +905,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let running = run(folder.path());
         running.open().await;
-        let records = running.reader.block_before(u64::MAX).unwrap();
+        let records = running.reader.records(0..running.reader.size()).unwrap();
         assert!(matches!(&records[0].body, RecordBody::Source(change) if change.anchors_digest == [7; 32]));
     }
 

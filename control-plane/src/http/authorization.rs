@@ -128,7 +128,7 @@ fn problem(refusal: &Refusal) -> Problem {
             Problem::new(StatusCode::UNAUTHORIZED, refusal.to_string()).challenge("Bearer error=\"invalid_token\"")
         }
         Refusal::Forbidden { .. } | Refusal::PartOfLog { .. } | Refusal::OtherIssuers { .. } => {
-            Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).challenge("Bearer error=\"insufficient_scope\"")
+            Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).insufficient_scope()
         }
     }
 }

@@ -87,7 +87,7 @@ impl Api {
             tokio::select! {
                 () = leases.confirmed(seq) => {}
                 _ = phase.draining() => {}
-                () = tokio::time::sleep(self.request_timeout / 2) => {}
+                () = tokio::time::sleep(self.limits.request_timeout / 2) => {}
             }
             let took = begun.elapsed().as_secs_f64();
             self.metrics.revocation_wait_seconds.observe(took);

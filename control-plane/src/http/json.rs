@@ -4,6 +4,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -60,18 +62,41 @@ pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializ
     T::deserialize(deserializer).map(Some)
 }
 
-/// Refuses a body of another media type; parameters do not matter.
+/// A body that arrived whole and has at most `limit` bytes. `cure` follows where it has more; `what` is to be sent again
+/// where it broke off.
+pub(crate) fn received(
+    body: Result<Bytes, BytesRejection>,
+    limit: usize,
+    cure: &str,
+    what: &str,
+) -> Result<Bytes, Problem> {
+    body.map_err(|rejection| {
+        let detail = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => format!("the body has more than {limit} bytes{cure}"),
+            _ => format!("the body did not arrive whole; send {what} again"),
+        };
+        Problem::new(rejection.status(), detail)
+    })
+}
+
+/// Refuses a body of another media type.
 pub(crate) fn check_media_type(headers: &HeaderMap, expected: &str) -> Result<(), Problem> {
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("none");
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case(expected) {
+    if media_type(headers).eq_ignore_ascii_case(expected) {
         return Ok(());
     }
-    let detail = format!("the Content-Type must be {expected}, not {content_type}");
+    let found = content_type(headers).unwrap_or("none");
+    let detail = format!("the Content-Type must be {expected}, not {found}");
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+}
+
+/// The media type of a body without its parameters, which do not matter; empty if it is not said.
+pub(crate) fn media_type(headers: &HeaderMap) -> &str {
+    let content_type = content_type(headers).unwrap_or_default();
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::CONTENT_TYPE)?.to_str().ok()
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

@@ -45,7 +45,6 @@ mod unread;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{StatusCode, header};
@@ -99,8 +98,6 @@ pub(crate) struct Api {
     pub(crate) receiver: Option<Arc<Receiver>>,
     pub(crate) phase: PhaseWatch,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) max_request_body: usize,
-    pub(crate) request_timeout: Duration,
     pub(crate) limits: Limits,
     pub(crate) anchors: TrustAnchors,
     /// The names under which statements address this control plane.
@@ -196,7 +193,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .merge(open)
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(api.max_request_body))
+        .layer(DefaultBodyLimit::max(api.limits.max_request_body))
         .layer(middleware::from_fn_with_state(Arc::clone(&api), bound_and_count))
         .layer(middleware::from_fn(scim::errors_as_scim))
         .with_state(api)
@@ -258,7 +255,7 @@ async fn bound_and_count(State(api): State<Arc<Api>>, mut request: Request, next
     request.extensions_mut().insert(begun.clone());
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let mut response = match tokio::time::timeout(api.request_timeout, next.run(request)).await {
+    let mut response = match tokio::time::timeout(api.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => begun.timed_out().into_response(),
     };

@@ -74,11 +74,8 @@ async fn look_up(
     name: PrincipalName,
 ) -> Result<Json<PrincipalBody>, Problem> {
     if !caller.covers(name.issuer().as_str()) {
-        let detail = format!(
-            "the credential {:?} is bound to other issuers (access: issuers), and may not look at this one's principals",
-            caller.name
-        );
-        return Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""));
+        let what = ", and may not look at this one's principals";
+        return Err(Problem::out_of_scope(caller, what));
     }
     begun.note();
     let history = api.log.history(&name, usize::MAX).await?;
@@ -133,85 +130,28 @@ pub(crate) struct PrincipalBody {
     raised_at: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
-    history: Vec<HistoryBody>,
+    history: Vec<HistoryEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     history_complete_from: Option<u64>,
-    live_delegations: Vec<LiveBody>,
-}
-
-#[derive(Debug, Serialize)]
-struct LiveBody {
-    ids: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    agent: String,
-    tool: String,
-    last_seen: i64,
-    expires_at: i64,
-}
-
-#[derive(Debug, Serialize)]
-struct HistoryBody {
-    seq: u64,
-    at: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    operation: Option<&'static str>,
-    epoch: u64,
-    disabled: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    live_delegations: Vec<SeenDelegation>,
 }
 
 // === impl PrincipalBody ===
 
 impl PrincipalBody {
     fn of(name: &PrincipalName, state: PrincipalState, history: History, live: Vec<SeenDelegation>) -> Self {
-        let disabled_by = Source::ALL
-            .into_iter()
-            .filter(|source| state.disabled_by & source.disabler() != 0)
-            .map(Source::name);
         Self {
             id: id_of(name),
             issuer: name.issuer().as_str().to_owned(),
             subject: name.subject().map(str::to_owned),
             epoch: state.epoch,
             disabled: state.disabled_by != 0,
-            disabled_by: disabled_by.collect(),
+            disabled_by: Source::disablers(state.disabled_by),
             raised_at: Some(state.raised_at).filter(|time| *time != 0),
             seq: Some(state.seq).filter(|seq| *seq != 0),
-            history: history.entries.into_iter().map(HistoryBody::from).collect(),
+            history: history.entries,
             history_complete_from: history.complete_from,
-            live_delegations: live.into_iter().map(LiveBody::from).collect(),
-        }
-    }
-}
-
-impl From<SeenDelegation> for LiveBody {
-    fn from(seen: SeenDelegation) -> Self {
-        Self {
-            ids: seen.ids,
-            agent: seen.agent,
-            tool: seen.tool,
-            last_seen: seen.last_seen,
-            expires_at: seen.expires_at,
-        }
-    }
-}
-
-impl From<HistoryEntry> for HistoryBody {
-    fn from(entry: HistoryEntry) -> Self {
-        Self {
-            seq: entry.seq,
-            at: entry.time,
-            operation: entry.operation,
-            epoch: entry.epoch,
-            disabled: entry.disabled,
-            source: entry.source,
-            by: entry.requester,
-            reason: entry.reason,
+            live_delegations: live,
         }
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::access::Caller;
+
 /// An error answer.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -20,6 +22,29 @@ pub(crate) struct Problem {
 /// What a response that was made of a problem says, for whoever has to say it in another form.
 #[derive(Debug, Clone)]
 pub(crate) struct Detail(pub(crate) String);
+
+/// An error's answer where a standard has another form for it than problem details.
+pub(crate) struct Answer(Box<Response>);
+
+// === impl Answer ===
+
+impl Answer {
+    pub(crate) fn new(response: impl IntoResponse) -> Self {
+        Self(Box::new(response.into_response()))
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
+impl From<Problem> for Answer {
+    fn from(problem: Problem) -> Self {
+        Self::new(problem)
+    }
+}
 
 // === impl Problem ===
 
@@ -45,6 +70,20 @@ impl Problem {
     /// 503: later, the same request may succeed.
     pub(crate) fn unavailable(detail: impl Into<String>, wait: Duration) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(wait)
+    }
+
+    /// 403: the credential is bound to other issuers than the request is about. `what` is what follows from that.
+    pub(crate) fn out_of_scope(caller: &Caller, what: &str) -> Self {
+        let detail = format!(
+            "the credential {:?} is bound to other issuers (access: issuers){what}",
+            caller.name
+        );
+        Self::new(StatusCode::FORBIDDEN, detail).insufficient_scope()
+    }
+
+    /// Says that the credential is not good for this (RFC 6750 section 3.1).
+    pub(crate) fn insufficient_scope(self) -> Self {
+        self.challenge("Bearer error=\"insufficient_scope\"")
     }
 
     /// Says when to try again; rounded up to whole seconds.

@@ -79,7 +79,7 @@ impl<'a> RecordView<'a> {
                 name: NameView::of(state.principal.as_ref()?),
                 epoch: state.epoch,
                 disabled: state.disabled,
-                disabled_by: disablers(state),
+                disabled_by: Source::disablers(state.disabled_by),
                 raised_at: state.raised_at,
             },
             Subject::Key(key) => SubjectView::Key {
@@ -124,21 +124,6 @@ impl<'a> NameView<'a> {
             subject: principal.subject.as_deref(),
         }
     }
-}
-
-/// Who has disabled the principal, by the names of the sources.
-fn disablers(state: &v1::PrincipalState) -> Vec<&'static str> {
-    let sources = [
-        Source::Operator,
-        Source::Statement,
-        Source::Provisioning,
-        Source::SecurityEvent,
-    ];
-    sources
-        .into_iter()
-        .filter(|source| state.disabled_by & source.disabler() != 0)
-        .map(Source::name)
-        .collect()
 }
 
 #[cfg(test)]

@@ -50,7 +50,8 @@ pub(crate) async fn revoke(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Revoked>), Problem> {
     let wait = Wait::parse(query.as_deref())?;
-    let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
+    let cure = "; one request revokes one subject";
+    let body = json::received(body, api.limits.max_request_body, cure, "the request")?;
     let body = Body::parse(&headers, &body)?;
     let reason = body.reason()?;
     let operation = body.into_operation()?;
@@ -251,22 +252,10 @@ fn check_scope(operation: &Operation, caller: &Caller) -> Result<(), Problem> {
         Some(issuer) => caller.covers(issuer.as_str()),
         None => caller.covers_everything(),
     };
-    if covered {
-        return Ok(());
+    match covered {
+        true => Ok(()),
+        false => Err(Problem::out_of_scope(caller, ", and may not revoke this")),
     }
-    let name = &caller.name;
-    let detail =
-        format!("the credential {name:?} is bound to other issuers (access: issuers), and may not revoke this");
-    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
-}
-
-fn unreadable(status: StatusCode, limit: usize) -> Problem {
-    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
-        format!("the body has more than {limit} bytes; one request revokes one subject")
-    } else {
-        "the body did not arrive whole; send the request again".to_owned()
-    };
-    Problem::new(status, detail)
 }
 
 fn bad_request(detail: impl Into<String>) -> Problem {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -13,8 +14,8 @@ use axum::{Extension, Router};
 use credence_delegation::json::{Json, Object};
 use serde::Deserialize;
 
-use super::problem::{Detail, Problem};
-use super::{Api, Begun};
+use super::problem::{Answer, Detail, Problem};
+use super::{Api, Begun, json};
 use crate::access::Caller;
 use crate::scim::discovery;
 use crate::scim::error::ScimError;
@@ -32,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<Api>> {
         .route("/scim/v2/.search", post(search))
         .route(
             "/scim/v2/Users/{id}",
-            get(read).put(replace).patch(patch).delete(delete),
+            get(read).put(change).patch(change).delete(delete),
         )
         .route("/scim/v2/Groups", get(no_groups).post(not_here))
         .route(
@@ -81,14 +82,18 @@ struct Session {
 
 // === impl Session ===
 
-impl Session {
-    fn new(api: &Api, caller: &Caller) -> Result<Self, ScimError> {
+impl FromRequestParts<Arc<Api>> for Session {
+    type Rejection = Answer;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Answer> {
+        let caller = Extension::<Arc<Caller>>::from_request_parts(parts, api).await;
+        let Extension(caller) = caller.map_err(Answer::new)?;
         let provisioning = api.provisioning.as_ref().ok_or_else(|| {
             let detail = "no realm is configured; see scim in the configuration file";
             ScimError::new(StatusCode::FORBIDDEN, detail)
         })?;
         Ok(Self {
-            realm: Arc::clone(provisioning.realm_of(caller)?),
+            realm: Arc::clone(provisioning.realm_of(&caller)?),
             provisioning: Arc::clone(provisioning),
         })
     }
@@ -129,12 +134,7 @@ impl ListQuery {
 type ListParameters = Result<Query<ListQuery>, QueryRejection>;
 type Identifier = Result<Path<String>, PathRejection>;
 
-async fn list(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
-    query: ListParameters,
-) -> Result<Response, Answer> {
-    let session = Session::new(&api, &caller)?;
+async fn list(session: Session, query: ListParameters) -> Result<Response, Answer> {
     let query = parameters(query)?;
     let projection = query.projection()?;
     let users = query.users()?;
@@ -143,13 +143,7 @@ async fn list(
     Ok(list_response(found, start, &projection))
 }
 
-async fn search(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Answer> {
-    let session = Session::new(&api, &caller)?;
+async fn search(session: Session, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Response, Answer> {
     let body = received(&headers, body)?;
     let json = parse(&body)?;
     let request = object(&json)?;
@@ -173,14 +167,12 @@ async fn search(
 }
 
 async fn create(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
+    session: Session,
     Extension(begun): Extension<Begun>,
     query: ListParameters,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Answer> {
-    let session = Session::new(&api, &caller)?;
     let projection = parameters(query)?.projection()?;
     let body = received(&headers, body)?;
     let json = parse(&body)?;
@@ -189,14 +181,7 @@ async fn create(
     Ok(one(StatusCode::CREATED, &user, &projection))
 }
 
-async fn read(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
-    id: Identifier,
-    query: ListParameters,
-    headers: HeaderMap,
-) -> Result<Response, Answer> {
-    let session = Session::new(&api, &caller)?;
+async fn read(session: Session, id: Identifier, query: ListParameters, headers: HeaderMap) -> Result<Response, Answer> {
     let id = identifier(id)?;
     let projection = parameters(query)?.projection()?;
     let user = session.provisioning.user(&session.realm, &id).await?;
@@ -207,60 +192,36 @@ async fn read(
     Ok(one(StatusCode::OK, &user, &projection))
 }
 
-async fn replace(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
+/// PUT and PATCH.
+async fn change(
+    method: Method,
+    session: Session,
     Extension(begun): Extension<Begun>,
     id: Identifier,
     query: ListParameters,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Answer> {
-    let session = Session::new(&api, &caller)?;
     let id = identifier(id)?;
     let projection = parameters(query)?.projection()?;
     let body = received(&headers, body)?;
     let json = parse(&body)?;
     let if_match = IfMatch(tags(&headers, header::IF_MATCH));
     begun.note();
-    let replaced = session
-        .provisioning
-        .replace(&session.realm, &id, &if_match, object(&json)?)
-        .await?;
-    Ok(one(StatusCode::OK, &replaced, &projection))
-}
-
-async fn patch(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
-    Extension(begun): Extension<Begun>,
-    id: Identifier,
-    query: ListParameters,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Answer> {
-    let session = Session::new(&api, &caller)?;
-    let id = identifier(id)?;
-    let projection = parameters(query)?.projection()?;
-    let body = received(&headers, body)?;
-    let json = parse(&body)?;
-    let if_match = IfMatch(tags(&headers, header::IF_MATCH));
-    begun.note();
-    let patched = session
-        .provisioning
-        .patch(&session.realm, &id, &if_match, object(&json)?)
-        .await?;
-    Ok(one(StatusCode::OK, &patched, &projection))
+    let (realm, changes) = (&session.realm, object(&json)?);
+    let user = match method {
+        Method::PATCH => session.provisioning.patch(realm, &id, &if_match, changes).await?,
+        _ => session.provisioning.replace(realm, &id, &if_match, changes).await?,
+    };
+    Ok(one(StatusCode::OK, &user, &projection))
 }
 
 async fn delete(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Arc<Caller>>,
+    session: Session,
     Extension(begun): Extension<Begun>,
     id: Identifier,
     headers: HeaderMap,
 ) -> Result<StatusCode, Answer> {
-    let session = Session::new(&api, &caller)?;
     let id = identifier(id)?;
     let if_match = IfMatch(tags(&headers, header::IF_MATCH));
     begun.note();
@@ -420,20 +381,8 @@ fn tags(headers: &HeaderMap, name: header::HeaderName) -> Option<Vec<String>> {
 }
 
 fn received(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Bytes, Answer> {
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body has more than {MAX_BODY} bytes"),
-        ),
-        status => Problem::new(status, "the body did not arrive whole; send the request again"),
-    })?;
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = content_type
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
+    let body = json::received(body, MAX_BODY, "", "the request")?;
+    let essence = json::media_type(headers);
     if essence.eq_ignore_ascii_case("application/scim+json") || essence.eq_ignore_ascii_case("application/json") {
         return Ok(body);
     }
@@ -450,24 +399,9 @@ fn object<'a, 'b>(json: &'a Json<'b>) -> Result<&'a Object<'b>, ScimError> {
         .ok_or_else(|| ScimError::invalid_syntax("the body must be one object"))
 }
 
-/// An error's answer.
-pub(super) struct Answer(Box<Response>);
-
-impl IntoResponse for Answer {
-    fn into_response(self) -> Response {
-        *self.0
-    }
-}
-
 impl From<ScimError> for Answer {
     fn from(error: ScimError) -> Self {
-        Self(Box::new(scim(error.status, error.body())))
-    }
-}
-
-impl From<Problem> for Answer {
-    fn from(problem: Problem) -> Self {
-        Self(Box::new(problem.into_response()))
+        Self::new(scim(error.status, error.body()))
     }
 }
 

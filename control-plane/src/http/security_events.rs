@@ -11,12 +11,11 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 
-use super::problem::Problem;
-use super::{Api, Begun};
+use super::problem::{Answer, Problem};
+use super::{Api, Begun, json};
 use crate::access::Caller;
 use crate::security_events::receiver::NotTaken;
 use crate::security_events::refusal::Refusal;
@@ -45,29 +44,13 @@ async fn receive(
         )),
         _ => Refusal::invalid_request("the token did not arrive whole; send it again").into(),
     })?;
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = content_type
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
-    if !essence.eq_ignore_ascii_case("application/secevent+jwt") {
+    if !json::media_type(&headers).eq_ignore_ascii_case("application/secevent+jwt") {
         return Err(Refusal::invalid_request("Content-Type must be application/secevent+jwt").into());
     }
     let text = std::str::from_utf8(&body).map_err(|_| Refusal::invalid_request("the token is not text"))?;
     begun.note();
     receiver.receive(transmitter, text.trim_ascii()).await?;
     Ok(StatusCode::ACCEPTED)
-}
-
-/// An error's answer.
-struct Answer(Box<Response>);
-
-impl IntoResponse for Answer {
-    fn into_response(self) -> Response {
-        *self.0
-    }
 }
 
 impl From<Refusal> for Answer {
@@ -77,15 +60,7 @@ impl From<Refusal> for Answer {
             (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
             (header::CONTENT_LANGUAGE, HeaderValue::from_static("en")),
         ];
-        Self(Box::new(
-            (StatusCode::BAD_REQUEST, headers, body.to_string()).into_response(),
-        ))
-    }
-}
-
-impl From<Problem> for Answer {
-    fn from(problem: Problem) -> Self {
-        Self(Box::new(problem.into_response()))
+        Self::new((StatusCode::BAD_REQUEST, headers, body.to_string()))
     }
 }
 

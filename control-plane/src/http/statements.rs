@@ -41,8 +41,7 @@ pub(crate) async fn state(
     let wait = Wait::parse(query.as_deref())?;
     let address = address.map(|Extension(address)| address);
     api.limit_statement(address)?;
-    let limit = max_body();
-    let body = body.map_err(|rejection| unreadable(rejection.status(), limit))?;
+    let body = json::received(body, max_body(), ", more than any statement", "the statement")?;
     json::check_media_type(&headers, MEDIA_TYPE)?;
     if api.audience.is_empty() || api.anchors.iter().next().is_none() {
         return Err(Problem::new(
@@ -159,15 +158,6 @@ impl From<StatementError> for Problem {
             None => problem,
         }
     }
-}
-
-fn unreadable(status: StatusCode, limit: usize) -> Problem {
-    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
-        format!("the body has more than {limit} bytes, more than any statement")
-    } else {
-        "the body did not arrive whole; send the statement again".to_owned()
-    };
-    Problem::new(status, detail)
 }
 
 /// Verifications at a time.

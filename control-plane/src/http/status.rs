@@ -61,7 +61,8 @@ pub(crate) async fn several(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
-    let body = body.map_err(|rejection| unreadable(rejection.status(), api.limits.max_status_body))?;
+    let cure = " (max_status_body); ask about fewer delegations at once";
+    let body = json::received(body, api.limits.max_status_body, cure, "the request")?;
     json::check_media_type(&headers, "application/json")?;
     let Batch { delegations } = json::parse(&body)?;
     begun.note();
@@ -113,12 +114,13 @@ struct Status {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Batch {
-    delegations: Vec<json::Object<Item>>,
+    delegations: Vec<json::Object<Asked>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// What is asked about one delegation: its facts, or in a body the chain itself.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item {
+struct Asked {
     #[serde(default, deserialize_with = "json::text")]
     chain: Option<String>,
     #[serde(default, deserialize_with = "json::text")]
@@ -134,18 +136,6 @@ struct Item {
     #[serde(default)]
     keys: Vec<String>,
     #[serde(default)]
-    ids: Vec<String>,
-}
-
-/// The facts as they were given.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
-    issuer: Option<String>,
-    subject: Option<String>,
-    epoch: Option<u64>,
-    issued_at: Option<i64>,
-    asserts_subjects: Option<bool>,
-    keys: Vec<String>,
     ids: Vec<String>,
 }
 
@@ -211,34 +201,11 @@ impl Asked {
         }
         Ok(asked)
     }
-}
 
-// === impl Item ===
-
-impl Item {
-    fn into_question(self, anchors: &TrustAnchors) -> Result<Question, Problem> {
-        let Self {
-            chain,
-            issuer,
-            subject,
-            epoch,
-            issued_at,
-            asserts_subjects,
-            keys,
-            ids,
-        } = self;
-        let asked = Asked {
-            issuer,
-            subject,
-            epoch,
-            issued_at,
-            asserts_subjects,
-            keys,
-            ids,
-        };
-        match chain {
-            None => Question::of_facts(asked, anchors),
-            Some(chain) if asked == Asked::default() => {
+    fn into_question(mut self, anchors: &TrustAnchors) -> Result<Question, Problem> {
+        match self.chain.take() {
+            None => Question::of_facts(self, anchors),
+            Some(chain) if self == Self::default() => {
                 PresentedChain::read(&chain, anchors, &DelegationLimits::default())
                     .map(Question::Chain)
                     .map_err(|denial| Problem::from(format!("at chain: {denial}")))
@@ -316,9 +283,7 @@ impl Question {
         if caller.covers(issuer) || Issuer::parse(issuer.to_owned()).is_err() {
             return Ok(());
         }
-        let name = &caller.name;
-        let detail = format!("the credential {name:?} is bound to other issuers (access: issuers)");
-        Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
+        Err(Problem::out_of_scope(caller, ""))
     }
 
     fn answer(&self, log: Knowledge<'_>, skew: u64) -> Status {
@@ -369,15 +334,6 @@ fn truth(name: &str, value: &str) -> Result<bool, Problem> {
     value
         .parse()
         .map_err(|_| Problem::from(format!("{name} is true or false")))
-}
-
-fn unreadable(status: StatusCode, limit: usize) -> Problem {
-    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
-        format!("the body has more than {limit} bytes (max_status_body); ask about fewer delegations at once")
-    } else {
-        "the body did not arrive whole; send the request again".to_owned()
-    };
-    Problem::new(status, detail)
 }
 
 /// Delegations of one `POST`.

@@ -9,6 +9,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, Instrumentati
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use crate::text::{change_name, decision_name, hex};
+
 /// Who says so: the same in every request.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
@@ -219,12 +221,10 @@ fn shed(gap: &v1::Gap, attributes: &mut Attributes) -> Said {
 }
 
 fn source(change: StoredSourceChange, attributes: &mut Attributes) -> Said {
-    let (name, severity) = match change.change() {
-        SourceChange::Started => ("started", SeverityNumber::Info),
-        SourceChange::Ended => ("ended", SeverityNumber::Info),
-        SourceChange::Lost => ("ended, tail unknown", SeverityNumber::Warn),
-        SourceChange::Returned => ("returned", SeverityNumber::Info),
-        SourceChange::Unspecified => ("unspecified", SeverityNumber::Info),
+    let name = change_name(change.change());
+    let severity = match change.change() {
+        SourceChange::Lost => SeverityNumber::Warn,
+        _ => SeverityNumber::Info,
     };
     attributes.text("credence.source.change", name);
     attributes.number("credence.source.last_sequence", change.last_sequence);
@@ -349,18 +349,6 @@ fn trace_id(text: &str) -> Option<Vec<u8>> {
     }
     let number = u128::from_str_radix(text, 16).ok()?;
     (number != 0).then(|| number.to_be_bytes().to_vec())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn decision_name(decision: v1::Decision) -> &'static str {
-    match decision {
-        v1::Decision::Allow => "allow",
-        v1::Decision::Deny => "deny",
-        v1::Decision::Unspecified => "unspecified",
-    }
 }
 
 fn mode_name(mode: v1::Mode) -> &'static str {

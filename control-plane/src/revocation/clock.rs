@@ -21,7 +21,7 @@
 use std::time::Instant;
 
 use crate::config::MAX_TOKEN_LIFETIME;
-use crate::data_folder::{ClockFile, DataFolderError};
+use crate::data_folder::{DataFolderError, LogNotes};
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -57,15 +57,15 @@ pub(crate) struct Forgotten {
 /// wrote has no checksum: it is believed if it is no further than [`PLAUSIBLY_AHEAD`] ahead of the later of the wall
 /// clock and the log's latest entry.
 pub(crate) fn read_clock(
-    file: &ClockFile,
+    notes: &LogNotes,
     wall: i64,
     last_seen: Option<i64>,
 ) -> Result<(i64, Option<Forgotten>), DataFolderError> {
-    let forgotten = file.forgotten()?;
-    let clock = file.read()?;
+    let forgotten = notes.forgotten()?;
+    let clock = notes.clock()?;
     let latest = wall.max(last_seen.unwrap_or(wall)).saturating_add(PLAUSIBLY_AHEAD);
     if clock.is_some_and(|clock| !clock.is_checked && clock.value > latest) {
-        return Err(file.implausible_clock());
+        return Err(notes.implausible_clock());
     }
     let shows = match (clock, forgotten) {
         // Noting the clock may have failed; what both say under a checksum was so.
@@ -80,10 +80,10 @@ pub(crate) fn read_clock(
         let is_behind_clock = forgotten.value.clock <= shows.saturating_add(NOTED_EARLIER);
         let is_plausible = forgotten.is_checked || forgotten.value.clock <= latest;
         if !forgotten.value.fits_together() || !is_behind_clock || !is_plausible {
-            return Err(file.implausible_forgotten());
+            return Err(notes.implausible_forgotten());
         }
         if !forgotten.is_checked {
-            file.give_forgotten_a_checksum(forgotten.value)?;
+            notes.give_forgotten_a_checksum(forgotten.value)?;
         }
     }
     Ok((shows, forgotten.map(|forgotten| forgotten.value)))
@@ -287,13 +287,13 @@ mod tests {
         let lock = take_lock(folder.path(), true, None).unwrap();
         let file = DataFolder::open(lock, Some(InitOptions { floor: false }), WALL)
             .unwrap()
-            .clock();
+            .notes();
         let read = |last_seen| read_clock(&file, WALL, last_seen).map_err(|error| error.to_string());
         let plain = |name: &str, text: String| std::fs::write(folder.path().join("log").join(name), text).unwrap();
         assert_eq!(read(None), Ok((WALL, None)));
 
         // Written by us: also far ahead, as where the log was begun with a wall clock that was.
-        file.write(WALL + 3 * YEAR).unwrap();
+        file.write_clock(WALL + 3 * YEAR).unwrap();
         assert_eq!(read(None), Ok((WALL + 3 * YEAR, None)));
         // Written by an older version.
         plain("clock", format!("{}\n", WALL + YEAR));
@@ -306,7 +306,7 @@ mod tests {
         plain("clock", format!("{}\n", WALL - YEAR));
         assert_eq!(read(Some(WALL)), Ok((WALL - YEAR, None)), "ids are kept longer");
 
-        file.write(WALL).unwrap();
+        file.write_clock(WALL).unwrap();
         let due = |before, clock| Forgotten { before, clock };
         let lifetime = LIFETIME as i64 + CLOCK_ALLOWANCE;
         let good = due(WALL - lifetime, WALL);

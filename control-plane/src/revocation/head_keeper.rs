@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::log::RevocationLog;
 use super::storage::Head;
-use crate::data_folder::HeadFile;
+use crate::data_folder::LogNotes;
 
 /// Notes on disk how far the log has been acknowledged: lazily, since a note that is a second old already tells
 /// damage from an interrupted write in nearly every case.
 #[derive(Debug)]
 pub(crate) struct HeadKeeper {
     log: RevocationLog,
-    file: HeadFile,
+    notes: LogNotes,
     /// The last sequence number that was noted.
     noted: Mutex<Option<u64>>,
 }
@@ -20,10 +20,10 @@ pub(crate) struct HeadKeeper {
 // === impl HeadKeeper ===
 
 impl HeadKeeper {
-    pub(crate) fn new(log: RevocationLog, file: HeadFile) -> Self {
+    pub(crate) fn new(log: RevocationLog, notes: LogNotes) -> Self {
         Self {
             log,
-            file,
+            notes,
             noted: Mutex::new(None),
         }
     }
@@ -50,7 +50,7 @@ impl HeadKeeper {
         if *noted == Some(seq) {
             return;
         }
-        match self.file.write(&Head { seq, digest }) {
+        match self.notes.write_head(&Head { seq, digest }) {
             Ok(()) => *noted = Some(seq),
             Err(error) => {
                 tracing::warn!(%error, "how far the log was acknowledged could not be noted; it will be tried again")

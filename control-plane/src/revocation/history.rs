@@ -15,6 +15,7 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+use serde::Serialize;
 use tokio::sync::watch;
 
 use super::groups::{Extent, Groups};
@@ -28,19 +29,24 @@ use crate::metrics::Metrics;
 use credence_storage::frames::FrameError;
 
 /// One thing that was done to a principal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct HistoryEntry {
     /// The record's number in the log.
     pub(crate) seq: u64,
+    /// Seconds since the Unix epoch.
+    #[serde(rename = "at")]
+    pub(crate) time: i64,
+    /// `raise`, `disable` or `enable`; absent, as what follows, where a version wrote the log that did not note it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operation: Option<&'static str>,
     /// What it came to.
     pub(crate) epoch: u64,
     pub(crate) disabled: bool,
-    /// Seconds since the Unix epoch.
-    pub(crate) time: i64,
-    /// `raise`, `disable` or `enable`; absent, as all below, where a version wrote the log that did not note it.
-    pub(crate) operation: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<&'static str>,
+    #[serde(rename = "by", skip_serializing_if = "Option::is_none")]
     pub(crate) requester: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
 }
 

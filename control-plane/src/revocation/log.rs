@@ -28,9 +28,9 @@ use super::status::Knowledge;
 use super::storage::{Compacted, Cut, EncodedRecord, Storage, is_worth_compacting};
 use super::subject::{Operation, Order, PrincipalName};
 use super::table::Table;
-use super::upkeep::{Upkeep, UpkeepWork};
+use super::upkeep::Upkeep;
 use super::view::{FellBehind, ForeignPosition, Start, View};
-use crate::data_folder::{ClockFile, LogId};
+use crate::data_folder::{LogId, LogNotes};
 use crate::folder_lock::{FolderLost, FolderWatch};
 use crate::metrics::{Metrics, Revocation};
 use crate::supervision::{Alarm, Failure, Guard};
@@ -89,7 +89,7 @@ pub(crate) struct WriterOptions {
     /// Who is told of what becomes durable.
     pub(crate) leases: Leases,
     pub(crate) forgetting: Forgetting,
-    pub(crate) clock_file: ClockFile,
+    pub(crate) notes: LogNotes,
     /// The file is not compacted below this size, in bytes.
     pub(crate) compact_above: u64,
     /// Where a compacted file is made.
@@ -157,7 +157,7 @@ pub(crate) fn start(
     let began = Instant::now();
     let mut forgetting = options.forgetting;
     let due = forgetting.due(began);
-    if let Some(due) = note_forgotten(&mut forgetting.forgotten, due, &options.clock_file) {
+    if let Some(due) = note_forgotten(&mut forgetting.forgotten, due, &options.notes) {
         let forgotten = view.forget(0..Table::SHARDS, |revoked_at| due.covers(revoked_at));
         metrics.log_forgotten.inc_by(forgotten as u64);
     }
@@ -198,7 +198,7 @@ pub(crate) fn start(
         metrics: Arc::clone(&metrics),
         guard: alarm.guard("the revocation log's writer"),
     };
-    let (work, works) = std::sync::mpsc::sync_channel(1);
+    let (to_upkeep, cuts) = std::sync::mpsc::sync_channel(1);
     let mut writing = Writing {
         storage,
         shared: Arc::clone(&shared),
@@ -209,7 +209,7 @@ pub(crate) fn start(
         alarm: alarm.clone(),
         compact_above: options.compact_above,
         compaction: Compaction::Idle { not_before: began },
-        upkeep: work,
+        upkeep: to_upkeep,
         forget_next: 0,
         dating: Dating::since_now(&forgetting.clock),
     };
@@ -219,7 +219,7 @@ pub(crate) fn start(
         path: options.compacting_path,
         groups: Arc::clone(&groups),
         histories: histories.clone(),
-        clock_file: options.clock_file,
+        notes: options.notes,
         forgetting,
         log: log.clone(),
         metrics: Arc::clone(&metrics),
@@ -243,7 +243,7 @@ pub(crate) fn start(
                 }
             }),
         )?,
-        spawn("log-upkeep", Box::new(move || upkeep.run(&works)))?,
+        spawn("log-upkeep", Box::new(move || upkeep.run(&cuts)))?,
         spawn(
             "log-history",
             Box::new(move || indexing.run(|seq, digest| shared.read().trail().standing(seq, digest))),
@@ -254,11 +254,11 @@ pub(crate) fn start(
 
 /// Notes what is due to be forgotten, unless the note goes as far already. Returns what may be forgotten; nothing where
 /// it can not be noted, since a longer lifetime would then be believed too early after a restart.
-pub(super) fn note_forgotten(noted: &mut Option<Forgotten>, due: Forgotten, file: &ClockFile) -> Option<Forgotten> {
+pub(super) fn note_forgotten(noted: &mut Option<Forgotten>, due: Forgotten, notes: &LogNotes) -> Option<Forgotten> {
     if noted.is_some_and(|noted| noted.before >= due.before) {
         return Some(due);
     }
-    match file.note_forgotten(due) {
+    match notes.note_forgotten(due) {
         Ok(()) => {
             *noted = Some(due);
             Some(due)
@@ -486,7 +486,7 @@ struct Writing {
     alarm: Alarm,
     compact_above: u64,
     compaction: Compaction,
-    upkeep: std::sync::mpsc::SyncSender<UpkeepWork>,
+    upkeep: std::sync::mpsc::SyncSender<Box<Cut>>,
     /// The first of the table's shards that is looked through next for what may be forgotten.
     forget_next: usize,
     dating: Dating,
@@ -742,7 +742,7 @@ impl Writing {
             trail: frozen.trail,
             offset: bytes,
         };
-        if self.upkeep.try_send(UpkeepWork::Compact(Box::new(cut))).is_ok() {
+        if self.upkeep.try_send(Box::new(cut)).is_ok() {
             self.compaction = Compaction::Running;
         }
     }

@@ -53,10 +53,10 @@ fn prepare(folder: &DataFolder, named: &str, now: i64, kept: usize) -> Result<i6
         }));
     }
     let mut view = View::new(&old, HistoryBounds { entries: 1, bytes: 1 });
-    let noted = folder.head().read()?;
+    let noted = folder.notes().head()?;
     let (storage, _) =
         Storage::open(&folder.revocations(), &old, noted.as_ref(), &mut view).map_err(|error| refused(&error))?;
-    let shown = folder.clock().read()?.map(|noted| noted.value);
+    let shown = folder.notes().clock()?.map(|noted| noted.value);
     let seen = shown.max(view.state().last_seen()).unwrap_or(now);
     let behind = seen.saturating_sub(now);
     if behind > MAX_BEHIND {
@@ -206,7 +206,7 @@ mod tests {
     /// What the log in a folder is called, how many subjects it holds, and its floor.
     fn read(folder: &DataFolder) -> (String, usize, Option<i64>) {
         let mut view = View::new(folder.log_id(), HistoryBounds { entries: 1, bytes: 1 });
-        let noted = folder.head().read().unwrap();
+        let noted = folder.notes().head().unwrap();
         Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view).unwrap();
         (
             folder.log_id().to_string(),
@@ -259,7 +259,7 @@ mod tests {
     fn the_floor_is_no_earlier_than_what_the_log_has_seen_and_a_clock_that_is_far_behind_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let folder = open(place.path());
-        folder.clock().write(NOW).unwrap();
+        folder.notes().write_clock(NOW).unwrap();
         let log_id = folder.log_id().to_string();
         let refused = prepare(&folder, &log_id, NOW - MAX_BEHIND - 1, 32).unwrap_err();
         assert!(refused.to_string().contains("Set the wall clock right"), "{refused}");

@@ -156,6 +156,14 @@ impl Source {
     /// Every source, in the order of their bits.
     pub(crate) const ALL: [Self; 4] = [Self::Operator, Self::Statement, Self::Provisioning, Self::SecurityEvent];
 
+    /// The names of the sources that `PrincipalState.disabled_by` has.
+    pub(crate) fn disablers(disabled_by: u32) -> Vec<&'static str> {
+        let disablers = Self::ALL
+            .into_iter()
+            .filter(|source| disabled_by & source.disabler() != 0);
+        disablers.map(Self::name).collect()
+    }
+
     /// The bit of `PrincipalState.disabled_by` that is this source's.
     pub(crate) fn disabler(self) -> u32 {
         match self {

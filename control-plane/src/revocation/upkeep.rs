@@ -11,7 +11,7 @@ use super::groups::Groups;
 use super::history::Histories;
 use super::log::{Request, RevocationLog, note_forgotten};
 use super::storage::{Compacted, Cut, remove_leftover};
-use crate::data_folder::ClockFile;
+use crate::data_folder::LogNotes;
 use crate::metrics::Metrics;
 
 /// What the thread owns.
@@ -21,33 +21,27 @@ pub(crate) struct Upkeep {
     pub(crate) path: PathBuf,
     pub(crate) groups: Arc<Groups>,
     pub(crate) histories: Histories,
-    pub(crate) clock_file: ClockFile,
+    pub(crate) notes: LogNotes,
     pub(crate) forgetting: Forgetting,
     pub(crate) log: RevocationLog,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What the writer asks for.
-#[derive(Debug)]
-pub(crate) enum UpkeepWork {
-    Compact(Box<Cut>),
-}
-
 // === impl Upkeep ===
 
 impl Upkeep {
-    /// Works until the writer has ended.
-    pub(crate) fn run(mut self, works: &Receiver<UpkeepWork>) {
+    /// Works until the writer has ended, which asks for compactions.
+    pub(crate) fn run(mut self, cuts: &Receiver<Box<Cut>>) {
         self.keep_clock();
         let mut next = Instant::now() + ROUND;
         loop {
-            match works.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(UpkeepWork::Compact(cut)) => self.compact(*cut),
+            match cuts.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(cut) => self.compact(*cut),
                 Err(RecvTimeoutError::Timeout) => {
                     next = Instant::now() + ROUND;
                     self.keep_clock();
                     let due = self.forgetting.due(Instant::now());
-                    if let Some(due) = note_forgotten(&mut self.forgetting.forgotten, due, &self.clock_file) {
+                    if let Some(due) = note_forgotten(&mut self.forgetting.forgotten, due, &self.notes) {
                         self.log.ask(Request::Forget(due));
                     }
                 }
@@ -106,7 +100,7 @@ impl Upkeep {
     }
 
     fn keep_clock(&self) {
-        if let Err(error) = self.clock_file.write(self.forgetting.clock.at(Instant::now())) {
+        if let Err(error) = self.notes.write_clock(self.forgetting.clock.at(Instant::now())) {
             tracing::warn!(%error, "the log's clock could not be noted; after a restart ids are kept longer for it");
         }
     }

@@ -15,7 +15,3 @@ pub(crate) mod recorded;
 pub(crate) mod reporter;
 pub(crate) mod thread;
 pub(crate) mod verdicts;
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

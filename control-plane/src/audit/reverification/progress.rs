@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use credence_storage::small_file;
 
-use super::hex;
 use crate::folder_lock::FolderWatch;
+use crate::text::hex;
 
 /// Where it goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

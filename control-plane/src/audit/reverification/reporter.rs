@@ -6,8 +6,8 @@ use credence_ledger::record::Mismatch;
 
 use super::checker::Findings;
 use super::follower::Findable;
-use super::hex;
 use crate::metrics::{AllowChecked, ChainVerified, Metrics, Mismatched};
+use crate::text::hex;
 
 /// Where mismatches are recorded.
 pub(crate) trait Record {

@@ -54,14 +54,13 @@ impl Asked {
     /// To ask for another issuer's principals is refused, and not answered as if there were none.
     pub(super) fn check_scope(&self, caller: &Caller) -> Result<(), Problem> {
         let issuer = self.filter.principal_issuer.as_deref();
-        if issuer.is_none_or(|issuer| caller.covers(issuer)) {
-            return Ok(());
+        match issuer.is_none_or(|issuer| caller.covers(issuer)) {
+            true => Ok(()),
+            false => Err(Problem::out_of_scope(
+                caller,
+                ", and may not read about this one's principals",
+            )),
         }
-        let detail = format!(
-            "the credential {:?} is bound to other issuers (access: issuers), and may not read about this one's principals",
-            caller.name
-        );
-        Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
     }
 }
 

@@ -33,7 +33,8 @@ pub(crate) async fn erase(
     Extension(caller): Extension<Arc<Caller>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ErasedBody>, Problem> {
-    let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
+    let cure = "; one request erases one principal";
+    let body = json::received(body, api.limits.max_request_body, cure, "the request")?;
     json::check_media_type(&headers, "application/json")?;
     let body: Body = json::parse(&body)?;
     let reason = body
@@ -48,7 +49,9 @@ pub(crate) async fn erase(
         .principal
         .ok_or_else(|| bad_request("at principal: name whose evidence is to be erased"))?;
     let principal = PrincipalName::parse(principal.issuer, principal.subject)?;
-    check_scope(&principal, &caller)?;
+    if !caller.covers(principal.issuer().as_str()) {
+        return Err(Problem::out_of_scope(&caller, ", and may not erase this principal"));
+    }
     begun.note();
     let by = caller.name.clone();
     let erased = api.ledger.erase(Erase { principal, by, reason }).await?;
@@ -91,26 +94,6 @@ impl From<ReportError> for Problem {
             _ => problem,
         }
     }
-}
-
-fn check_scope(principal: &PrincipalName, caller: &Caller) -> Result<(), Problem> {
-    if caller.covers(principal.issuer().as_str()) {
-        return Ok(());
-    }
-    let name = &caller.name;
-    let detail = format!(
-        "the credential {name:?} is bound to other issuers (access: issuers), and may not erase this principal"
-    );
-    Err(Problem::new(StatusCode::FORBIDDEN, detail).challenge("Bearer error=\"insufficient_scope\""))
-}
-
-fn unreadable(status: StatusCode, limit: usize) -> Problem {
-    let detail = if status == StatusCode::PAYLOAD_TOO_LARGE {
-        format!("the body has more than {limit} bytes; one request erases one principal")
-    } else {
-        "the body did not arrive whole; send the request again".to_owned()
-    };
-    Problem::new(status, detail)
 }
 
 const MAX_REASON_BYTES: usize = 512;

@@ -1,10 +1,12 @@
 //! A record of the ledger in JSON.
 
 use credence_ledger::query::chain_digest;
-use credence_ledger::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
+use credence_ledger::record::{LedgerRecord, Note, RecordBody, StoredNote, StoredSourceChange};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 use serde::Serialize;
+
+use crate::text::{change_name, decision_name, hex};
 
 /// A record, to be written.
 #[derive(Debug, Serialize)]
@@ -195,12 +197,12 @@ impl KindView {
                 last_time: nanoseconds(gap.last_time_unix_nano),
             },
             Some(EntryKind::Chain(chain)) if known_chain.is_empty() => Self::Chain {
-                chain_digest: hexadecimal(&chain_digest(&chain.chain)),
+                chain_digest: hex(&chain_digest(&chain.chain)),
                 principal: chain.principal.map(PrincipalView::from),
                 chain: Some(String::from_utf8_lossy(&chain.chain).into_owned()),
             },
             Some(EntryKind::Chain(chain)) => Self::Chain {
-                chain_digest: hexadecimal(known_chain),
+                chain_digest: hex(known_chain),
                 principal: chain.principal.map(PrincipalView::from),
                 chain: None,
             },
@@ -220,11 +222,11 @@ impl From<StoredNote> for NoteView {
             Some(Note::Pruning(pruning)) => Self::Pruning {
                 first: pruning.first,
                 tree_size: pruning.tree_size,
-                root: hexadecimal(&pruning.root),
+                root: hex(&pruning.root),
             },
             Some(Note::Mismatch(mismatch)) => Self::Mismatch {
                 reported_by: mismatch.source,
-                chain_digest: hexadecimal(&mismatch.chain_digest),
+                chain_digest: hex(&mismatch.chain_digest),
                 step: mismatch.step,
                 reason: mismatch.reason,
                 other_anchors: mismatch.other_anchors,
@@ -268,8 +270,8 @@ impl From<v1::Event> for DecisionView {
             agent: event.agent,
             delegation_ids: event.delegation_ids,
             expires_at: (event.expires_at != 0).then(|| rfc3339(event.expires_at, 0)),
-            chain_digest: hexadecimal(&event.chain_digest),
-            arguments_hash: hexadecimal(&event.arguments_hash),
+            chain_digest: hex(&event.chain_digest),
+            arguments_hash: hex(&event.arguments_hash),
             arguments: String::from_utf8_lossy(&event.arguments).into_owned(),
             method: event.method,
             authority: event.authority,
@@ -286,18 +288,12 @@ impl From<v1::Event> for DecisionView {
 impl From<StoredSourceChange> for SourceView {
     fn from(change: StoredSourceChange) -> Self {
         Self {
-            change: match change.change() {
-                SourceChange::Started => "started",
-                SourceChange::Ended => "ended",
-                SourceChange::Lost => "ended, tail unknown",
-                SourceChange::Returned => "returned",
-                SourceChange::Unspecified => "unspecified",
-            },
+            change: change_name(change.change()),
             last_sequence: change.last_sequence,
             node: change.node,
             plugin: change.plugin,
             peer: change.peer,
-            anchors_digest: hexadecimal(&change.anchors_digest),
+            anchors_digest: hex(&change.anchors_digest),
         }
     }
 }
@@ -314,24 +310,12 @@ fn rfc3339(seconds: i64, nanos: i32) -> String {
     .to_string()
 }
 
-fn decision_name(decision: v1::Decision) -> &'static str {
-    match decision {
-        v1::Decision::Allow => "allow",
-        v1::Decision::Deny => "deny",
-        v1::Decision::Unspecified => "unspecified",
-    }
-}
-
 fn mode_name(mode: v1::Mode) -> &'static str {
     match mode {
         v1::Mode::Enforce => "enforce",
         v1::Mode::Shadow => "shadow",
         v1::Mode::Unspecified => "unspecified",
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// 9999-12-31T23:59:59Z, the last that RFC 3339 can write.

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::http::json;
+use crate::text::hex;
 
 /// Reads the entry at this place of the body. The error names the place and the member.
 pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {
@@ -56,20 +57,21 @@ struct Decision {
     #[serde(rename = "kind")]
     _kind: IgnoredAny,
     time: Instant,
-    decision: DecisionName,
+    #[serde(with = "DecisionName")]
+    decision: v1::Decision,
     reason: Code,
     #[serde(default)]
     rule: String,
     #[serde(default)]
     tool: String,
-    #[serde(default)]
-    mode: ModeName,
+    #[serde(default = "enforce", with = "ModeName")]
+    mode: v1::Mode,
     #[serde(default)]
     principal: Option<json::Object<Principal>>,
     #[serde(default)]
     agent: String,
-    #[serde(default)]
-    proof: ProofName,
+    #[serde(default, with = "ProofName")]
+    proof: v1::ProofKind,
     #[serde(default)]
     delegation_ids: Vec<String>,
     #[serde(default)]
@@ -86,8 +88,8 @@ struct Decision {
     request_id: String,
     #[serde(default)]
     trace_id: TraceId,
-    #[serde(default)]
-    cache: CacheName,
+    #[serde(default, with = "CacheName")]
+    cache: v1::CacheLevel,
     #[serde(default)]
     decision_ns: u64,
     #[serde(default, deserialize_with = "json::present")]
@@ -110,10 +112,10 @@ struct Aggregate {
     rule: String,
     reason: Code,
     count: Positive,
-    #[serde(default)]
-    decision: AggregateDecision,
-    #[serde(default)]
-    mode: ModeName,
+    #[serde(default = "deny", with = "DecisionName")]
+    decision: v1::Decision,
+    #[serde(default = "enforce", with = "ModeName")]
+    mode: v1::Mode,
 }
 
 #[derive(Debug, Deserialize)]
@@ -149,49 +151,46 @@ struct Principal {
     subject: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Deserialize)]
+#[serde(remote = "v1::Decision", rename_all = "lowercase")]
 enum DecisionName {
     Allow,
     Deny,
 }
 
-/// A count is of denials unless it says otherwise.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum AggregateDecision {
-    Allow,
-    #[default]
-    Deny,
-}
-
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Deserialize)]
+#[serde(remote = "v1::Mode", rename_all = "lowercase")]
 enum ModeName {
-    #[default]
     Enforce,
     Shadow,
     Unspecified,
 }
 
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Deserialize)]
+#[serde(remote = "v1::ProofKind", rename_all = "lowercase")]
 enum ProofName {
-    #[default]
     Unspecified,
     None,
     Pop,
     Mtls,
 }
 
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Deserialize)]
+#[serde(remote = "v1::CacheLevel", rename_all = "lowercase")]
 enum CacheName {
-    #[default]
     Unspecified,
     None,
     L1,
     L2,
+}
+
+/// A count is of denials unless it says otherwise.
+fn deny() -> v1::Decision {
+    v1::Decision::Deny
+}
+
+fn enforce() -> v1::Mode {
+    v1::Mode::Enforce
 }
 
 /// A text that says something.
@@ -229,40 +228,24 @@ struct ChainText(String);
 
 impl From<Decision> for v1::Event {
     fn from(decision: Decision) -> Self {
-        let decided = match decision.decision {
-            DecisionName::Allow => v1::Decision::Allow,
-            DecisionName::Deny => v1::Decision::Deny,
-        };
-        let proof = match decision.proof {
-            ProofName::Unspecified => v1::ProofKind::Unspecified,
-            ProofName::None => v1::ProofKind::None,
-            ProofName::Pop => v1::ProofKind::Pop,
-            ProofName::Mtls => v1::ProofKind::Mtls,
-        };
-        let cache = match decision.cache {
-            CacheName::Unspecified => v1::CacheLevel::Unspecified,
-            CacheName::None => v1::CacheLevel::None,
-            CacheName::L1 => v1::CacheLevel::L1,
-            CacheName::L2 => v1::CacheLevel::L2,
-        };
         Self {
             time_unix_nano: decision.time.0,
             request_id: decision.request_id,
             trace_id: decision.trace_id.0,
             rule: decision.rule,
             tool: decision.tool,
-            decision: decided.into(),
+            decision: decision.decision.into(),
             reason: decision.reason.0,
-            mode: v1::Mode::from(decision.mode).into(),
+            mode: decision.mode.into(),
             principal: decision.principal.map(|json::Object(principal)| principal.into()),
             agent: decision.agent,
-            proof: proof.into(),
+            proof: decision.proof.into(),
             delegation_ids: decision.delegation_ids,
             arguments_hash: decision.arguments_hash.0,
             method: decision.method,
             authority: decision.authority,
             path_template: decision.path_template,
-            cache: cache.into(),
+            cache: decision.cache.into(),
             decision_ns: decision.decision_ns,
             stale_ms: decision.stale_ms,
             expires_at: decision.expires_at.map_or(0, |second| second.0),
@@ -275,18 +258,14 @@ impl From<Decision> for v1::Event {
 
 impl From<Aggregate> for v1::Aggregate {
     fn from(aggregate: Aggregate) -> Self {
-        let decision = match aggregate.decision {
-            AggregateDecision::Allow => v1::Decision::Allow,
-            AggregateDecision::Deny => v1::Decision::Deny,
-        };
         Self {
             second: aggregate.time.0,
             rule: aggregate.rule,
             reason: aggregate.reason.0,
             count: aggregate.count.0,
             principal: None,
-            decision: decision.into(),
-            mode: v1::Mode::from(aggregate.mode).into(),
+            decision: aggregate.decision.into(),
+            mode: aggregate.mode.into(),
         }
     }
 }
@@ -318,16 +297,6 @@ impl From<Principal> for v1::Principal {
         Self {
             issuer: principal.issuer.0,
             subject: principal.subject,
-        }
-    }
-}
-
-impl From<ModeName> for v1::Mode {
-    fn from(mode: ModeName) -> Self {
-        match mode {
-            ModeName::Enforce => Self::Enforce,
-            ModeName::Shadow => Self::Shadow,
-            ModeName::Unspecified => Self::Unspecified,
         }
     }
 }
@@ -419,7 +388,7 @@ fn byte(digits: &[u8]) -> Option<u8> {
 impl<'de> Deserialize<'de> for TraceId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Hex(bytes) = Hex::<16>::deserialize(deserializer)?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(Self(hex(&bytes)))
     }
 }
 

@@ -48,7 +48,7 @@ async fn open(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
-    let body = body.map_err(|rejection| unreadable(rejection.status(), api.max_request_body))?;
+    let body = json::received(body, api.limits.max_request_body, FEWER, "it")?;
     json::check_media_type(&headers, "application/json")?;
     let Opening { node, plugin } = json::parse(&body)?;
     begun.note();
@@ -86,7 +86,7 @@ async fn store(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
-    let body = body.map_err(|rejection| unreadable(rejection.status(), api.limits.max_evidence_body))?;
+    let body = json::received(body, api.limits.max_evidence_body, FEWER, "it")?;
     json::check_media_type(&headers, "application/json")?;
     let max_entries = api.limits.max_batch_entries as usize;
     // Megabytes of text would keep other requests of this thread waiting.
@@ -218,7 +218,7 @@ impl From<NotTaken> for Problem {
             NotTaken::TooManySources(_) => Self::unavailable(detail, WAIT_FOR_A_PLACE),
             NotTaken::NoRoom => Self::unavailable(detail, WAIT_FOR_ANOTHER_REQUEST),
             NotTaken::Batch(IngestError::OtherIssuer { index, .. }) => Self::new(StatusCode::FORBIDDEN, detail)
-                .challenge("Bearer error=\"insufficient_scope\"")
+                .insufficient_scope()
                 .within(&format!("entries[{}]", index.saturating_sub(1))),
             NotTaken::Batch(IngestError::TooLarge { .. }) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             NotTaken::Batch(_) => Self::new(StatusCode::BAD_REQUEST, detail),
@@ -240,16 +240,8 @@ impl From<NotTaken> for Problem {
     }
 }
 
-fn unreadable(status: StatusCode, limit: usize) -> Problem {
-    let detail = match status {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            format!("the body has more than {limit} bytes; send fewer entries at once")
-        }
-        _ => "the body did not arrive whole; send it again".to_owned(),
-    };
-    Problem::new(status, detail)
-}
-
+/// The cure for a body that is too large.
+const FEWER: &str = "; send fewer entries at once";
 /// The most that `max_batch_entries` may be.
 const MOST_ENTRIES: usize = 100_000;
 /// Beyond, no next one could be told from one long ago.
