@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use credence_delegation::json::Json;
+use serde_json::json;
 
 use crate::control_plane::Client;
 use crate::failure::Failure;
@@ -30,57 +31,53 @@ struct Filters {
 }
 
 impl AnswerOptions {
-    /// Posts a revocation. Whoever reads words sees how far it has come, so that the answer comes at once, and the rest is
-    /// asked for ([`follow`]).
+    /// Posts a revocation, and waits until it is confirmed unless that is not wanted. Returns the control plane's answer.
     pub(crate) fn post(self, client: &Client, request: &str) -> Result<String, Failure> {
-        let wait = if self.json && !self.no_wait {
-            "applied"
-        } else {
-            "committed"
-        };
-        client.post(&format!("/v1/revocations?wait={wait}"), request)
+        let answer = client.post("/v1/revocations?wait=committed", request)?;
+        self.confirmed(answer, |seq| {
+            client.get(&format!("/v1/revocations/{seq}"), &[("wait", "committed".to_owned())])
+        })
     }
 
-    /// What there is to say of the filters behind the answer to a revocation; waits for them, if that is wanted.
-    pub(crate) fn confirmation(self, client: &Client, answer: &str) -> Result<String, Failure> {
-        let Some((seq, filters)) = read(answer)? else {
-            return Ok(String::new());
+    /// The answer to a revocation that is durable, with what it says of the filters once it is confirmed. `ask` gets a
+    /// newer answer.
+    pub(crate) fn confirmed(
+        self,
+        answer: String,
+        mut ask: impl FnMut(u64) -> Result<String, Failure>,
+    ) -> Result<String, Failure> {
+        let Some((seq, mut filters)) = read(&answer)? else {
+            return Ok(answer);
         };
-        let filters = match self.no_wait {
-            true => filters,
-            false => follow(client, seq, filters)?,
-        };
-        Ok(filters.describe())
-    }
-}
-
-/// Asks until the revocation is confirmed. If that takes a moment, it is shown what it waits for.
-fn follow(client: &Client, seq: u64, mut filters: Filters) -> Result<Filters, Failure> {
-    let begun = Instant::now();
-    let mut pause = SHORTEST_PAUSE;
-    let mut shown = Duration::ZERO;
-    while !filters.left.is_zero() {
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        let answer = client.get(&format!("/v1/revocations/{seq}"), &[("wait", "committed".to_owned())])?;
-        match read(&answer)? {
-            Some((_, now)) => filters = now,
-            None => break,
+        if self.no_wait || filters.left.is_zero() {
+            return Ok(answer);
         }
-        let took = begun.elapsed();
-        if !filters.left.is_zero() && took >= shown + SHOW_INTERVAL {
-            shown = took;
-            // Nobody may read it.
-            let _ = writeln!(std::io::stderr(), "waiting: {}", filters.progress());
+        let begun = Instant::now();
+        let mut pause = SHORTEST_PAUSE;
+        let mut shown = Duration::ZERO;
+        while !filters.left.is_zero() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            let newer = ask(seq)
+                .and_then(|newer| read(&newer))
+                .map_err(|error| unconfirmed(seq, &error))?;
+            let Some((_, newer)) = newer else { break };
+            filters = newer;
+            let took = begun.elapsed();
+            if !filters.left.is_zero() && took >= shown + SHOW_INTERVAL {
+                shown = took;
+                // An error here changes nothing: the result is on stdout.
+                let _ = writeln!(std::io::stderr(), "waiting: {}", filters.progress());
+            }
         }
+        with(&answer, filters)
     }
-    Ok(filters)
 }
 
 /// The entry and the filters of an answer; nothing from control planes that wait for none.
 fn read(answer: &str) -> Result<Option<(u64, Filters)>, Failure> {
     let answer = Json::parse(answer.as_bytes())
-        .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
+        .map_err(|error| Failure::operation(format!("the control plane's answer cannot be read: {error}")))?;
     let number = |object: &Json<'_>, name: &str| words::value(object.as_object()?.member(name)?).parse::<u64>().ok();
     let filters = answer.as_object().and_then(|answer| answer.member("filters"));
     Ok(filters.and_then(|filters| {
@@ -93,12 +90,35 @@ fn read(answer: &str) -> Result<Option<(u64, Filters)>, Failure> {
     }))
 }
 
+/// What to tell a caller who would wait on. The revocation itself is safe.
+fn unconfirmed(seq: u64, error: &Failure) -> Failure {
+    Failure::operation(format!(
+        "the revocation is durable as entry {seq} of the log, and not known to be confirmed: {error}. Do not revoke again: \
+         GET /v1/revocations/{seq} answers 200 once it is confirmed"
+    ))
+}
+
+/// The answer with what it says of the filters replaced.
+#[allow(clippy::disallowed_types)] // The control plane's own answer: it has no member twice, and no number beyond 64 bits.
+fn with(answer: &str, filters: Filters) -> Result<String, Failure> {
+    let mut answer: serde_json::Value = serde_json::from_str(answer)
+        .map_err(|error| Failure::operation(format!("the answer cannot be read: {error}")))?;
+    let left_ms = u64::try_from(filters.left.as_millis()).unwrap_or(u64::MAX);
+    answer["filters"] = json!({"applied": filters.applied, "unknown": filters.unknown, "left_ms": left_ms});
+    Ok(answer.to_string())
+}
+
+/// What there is to say of the filters behind the answer to a revocation.
+pub(crate) fn describe(answer: &str) -> Result<String, Failure> {
+    Ok(read(answer)?.map_or_else(String::new, |(_, filters)| format!("; {}", filters.describe())))
+}
+
 impl Filters {
     fn describe(self) -> String {
         match self {
-            Self { left, applied: 0, .. } if left.is_zero() => "; no filter is connected".to_owned(),
-            Self { left, applied, .. } if left.is_zero() => format!("; applied by all {applied} filters"),
-            _ => format!("; {}", self.progress()),
+            Self { left, applied: 0, .. } if left.is_zero() => "confirmed; no filter had to apply it".to_owned(),
+            Self { left, applied, .. } if left.is_zero() => format!("confirmed: applied by all {applied} filters"),
+            _ => format!("not confirmed yet: {}", self.progress()),
         }
     }
 
@@ -106,11 +126,9 @@ impl Filters {
         let Self { applied, unknown, left } = self;
         let left = left.as_secs_f64();
         match unknown {
-            0 => format!(
-                "applied by {applied} filters; those that an earlier control plane served are stale in {left:.1} s at the latest"
-            ),
+            0 => format!("the control plane has just started; confirmed in {left:.1} s at most"),
             _ => format!(
-                "applied by {applied} of {} filters; the last is stale in {left:.1} s at the latest",
+                "applied by {applied} of {} filters; confirmed in {left:.1} s at most",
                 applied + unknown
             ),
         }
@@ -129,24 +147,71 @@ mod tests {
     fn says_how_far_it_is() {
         let said = |filters: &str| {
             let answer = format!(r#"{{"log_id":"a","seq":7,"changed":true,"filters":{filters}}}"#);
-            read(&answer).unwrap().unwrap().1.describe()
+            describe(&answer).unwrap()
         };
-        assert_eq!(
-            said(r#"{"applied":4812,"unknown":1,"left_ms":3200}"#),
-            "; applied by 4812 of 4813 filters; the last is stale in 3.2 s at the latest"
+        for (filters, wanted) in [
+            (
+                r#"{"applied":4812,"unknown":1,"left_ms":3200}"#,
+                "; not confirmed yet: applied by 4812 of 4813 filters; confirmed in 3.2 s at most",
+            ),
+            (
+                r#"{"applied":2,"unknown":0,"left_ms":9900}"#,
+                "; not confirmed yet: the control plane has just started; confirmed in 9.9 s at most",
+            ),
+            (
+                r#"{"applied":2,"unknown":0,"left_ms":0}"#,
+                "; confirmed: applied by all 2 filters",
+            ),
+            (
+                r#"{"applied":0,"unknown":0,"left_ms":0}"#,
+                "; confirmed; no filter had to apply it",
+            ),
+        ] {
+            assert_eq!(said(filters), wanted);
+        }
+        assert_eq!(describe(r#"{"seq":7}"#).unwrap(), "");
+    }
+
+    const AT_FIRST: &str = r#"{"changed":true,"filters":{"applied":1,"unknown":1,"left_ms":9},"seq":7}"#;
+
+    fn options(no_wait: bool) -> AnswerOptions {
+        AnswerOptions { json: true, no_wait }
+    }
+
+    #[test]
+    fn waits_until_it_is_confirmed_and_answers_what_is_known_then() {
+        let mut left = [5, 0].into_iter();
+        let confirmed = options(false).confirmed(AT_FIRST.to_owned(), |seq| {
+            assert_eq!(seq, 7);
+            let left = left.next().expect("nobody asks again");
+            Ok(format!(
+                r#"{{"seq":7,"filters":{{"applied":2,"unknown":0,"left_ms":{left}}}}}"#
+            ))
+        });
+        let wanted = r#"{"changed":true,"filters":{"applied":2,"left_ms":0,"unknown":0},"seq":7}"#;
+        assert_eq!(confirmed.unwrap(), wanted);
+        assert_eq!(left.next(), None);
+    }
+
+    #[test]
+    fn asks_for_nothing_if_it_need_not_wait() {
+        let asked = |_| panic!("it asks");
+        let confirmed = AT_FIRST.replace("9", "0");
+        assert_eq!(options(false).confirmed(confirmed.clone(), asked).unwrap(), confirmed);
+        assert_eq!(options(true).confirmed(AT_FIRST.to_owned(), asked).unwrap(), AT_FIRST);
+    }
+
+    #[test]
+    fn what_ends_the_wait_early_does_not_hide_that_it_is_durable() {
+        let unreachable = |_| Err(Failure::operation("the control plane is gone"));
+        let error = options(false)
+            .confirmed(AT_FIRST.to_owned(), unreachable)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("durable as entry 7") && error.contains("is gone"),
+            "{error}"
         );
-        assert_eq!(
-            said(r#"{"applied":2,"unknown":0,"left_ms":9900}"#),
-            "; applied by 2 filters; those that an earlier control plane served are stale in 9.9 s at the latest"
-        );
-        assert_eq!(
-            said(r#"{"applied":2,"unknown":0,"left_ms":0}"#),
-            "; applied by all 2 filters"
-        );
-        assert_eq!(
-            said(r#"{"applied":0,"unknown":0,"left_ms":0}"#),
-            "; no filter is connected"
-        );
-        assert_eq!(read(r#"{"seq":7}"#).unwrap(), None);
+        assert!(error.contains("GET /v1/revocations/7"), "{error}");
     }
 }

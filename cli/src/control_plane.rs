@@ -128,10 +128,10 @@ impl Client {
     }
 
     /// Sends a signed revocation statement, which is its own credential; gives back the answer's JSON text.
-    pub(crate) fn state(&self, statement: &str) -> Result<String, Failure> {
+    pub(crate) fn state(&self, statement: &str, wait: &str) -> Result<String, Failure> {
         let response = self
             .agent
-            .post(format!("{}/v1/revocations/statements", self.url))
+            .post(format!("{}/v1/revocations/statements?wait={wait}", self.url))
             .content_type("application/revocation+jwt")
             .send(statement);
         self.answer(response, |error| self.change_unconfirmed(error))

@@ -9,11 +9,11 @@ use crate::words;
 /// Whose authority it is.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PrincipalName {
-    /// The issuer of his root tokens.
+    /// The issuer of the principal's root tokens.
     #[arg(long, value_name = "URI")]
     pub(crate) issuer: String,
 
-    /// His name at the issuer; none for an issuer who signs for himself.
+    /// The principal's name at the issuer; none for an issuer that is the principal itself.
     #[arg(long, value_name = "NAME")]
     pub(crate) subject: Option<String>,
 }

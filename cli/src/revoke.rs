@@ -7,15 +7,15 @@ use credence_delegation::{Revocation, Thumbprint, UnixTime};
 use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
-use crate::confirmation::AnswerOptions;
+use crate::confirmation::{AnswerOptions, describe};
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 use crate::principal_name::PrincipalName;
 use crate::statement::StatementOptions;
 use crate::{clock, keys, words};
 
-/// Take back what was granted. Returns once every filter has applied the revocation or is stale: none allows anything any more
-/// that it forbids.
+/// Revoke what a principal granted, a key, an issuer's root tokens or a delegation. Returns once the revocation is confirmed:
+/// no filter allows what it forbids. Exit code 1 means that this is not known; the message says whether it is durable.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ enum Subject {
     Delegation(Delegation),
 }
 
-/// Void everything that was granted on a principal's behalf so far, by raising his epoch.
+/// Revoke everything that was granted on a principal's behalf so far, by raising the principal's epoch.
 #[derive(Debug, clap::Args)]
 struct Principal {
     #[command(flatten)]
@@ -39,15 +39,15 @@ struct Principal {
     #[command(flatten)]
     principal: PrincipalName,
 
-    /// Void whatever will be granted too, until he is enabled again.
+    /// Deny what is granted from now on too, until --enable.
     #[arg(long, conflicts_with = "enable")]
     disable: bool,
 
-    /// Lift a --disable; what was granted before stays void.
+    /// Lift a --disable; what was granted before stays revoked.
     #[arg(long)]
     enable: bool,
 
-    /// With --sign-with: the epoch to raise from, his present one. Once it is another, the statement does nothing.
+    /// With --sign-with: the epoch to raise from, the present one. Once it is another, the statement does nothing.
     #[arg(long, value_name = "N", requires = "sign_with", conflicts_with_all = ["disable", "enable"])]
     epoch: Option<u64>,
 
@@ -55,7 +55,7 @@ struct Principal {
     manner: Manner,
 }
 
-/// Void every chain that a key occurs in, as a trust anchor's or as a holder's.
+/// Revoke every chain that a key occurs in, as a trust anchor's or as a holder's.
 #[derive(Debug, clap::Args)]
 struct Key {
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct Key {
     manner: Manner,
 }
 
-/// Void every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
+/// Revoke every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
 #[derive(Debug, clap::Args)]
 struct Issuer {
     #[command(flatten)]
@@ -83,7 +83,7 @@ struct Issuer {
     #[arg(long, value_name = "URI")]
     issuer: String,
 
-    /// The last second that is void, in seconds since the Unix epoch; now if not given.
+    /// The last second that is revoked, in seconds since the Unix epoch; now if not given.
     #[arg(long, value_name = "UNIX", value_parser = log_seconds, allow_negative_numbers = true)]
     issued_up_to: Option<i64>,
 
@@ -91,7 +91,7 @@ struct Issuer {
     manner: Manner,
 }
 
-/// Void one token and everything derived from it. With --chain or --under, no other token of the same id is.
+/// Revoke one token and everything derived from it. With --chain or --under, no other token of the same id is.
 #[derive(Debug, clap::Args)]
 struct Delegation {
     #[command(flatten)]
@@ -156,7 +156,7 @@ impl Principal {
         let name = &self.principal;
         let request = json!({"principal": name.to_json(), "action": action}).to_string();
         let done = match action {
-            "disable" => format!("disabled {name}: nothing granted on his behalf counts, now or later"),
+            "disable" => format!("disabled {name}: nothing granted on the principal's behalf counts, now or later"),
             "enable" => format!("enabled {name}: what is granted from now on counts again"),
             _ => format!("revoked everything granted so far by {name}"),
         };
@@ -208,7 +208,7 @@ impl Delegation {
         let Named { principals, under, id } = self.named()?;
         let shown_id = words::printable(&id);
         if self.manner.statement.are_given() {
-            // Whoever signs for subjects names them in `sub`; whoever signs for himself has none there.
+            // An issuer that asserts subjects has the principal in `sub`; otherwise there is no `sub`.
             let by = principals.last().ok_or_else(|| missing("iss"))?;
             let done = format!("revoked the delegation {shown_id} of {by}");
             let revocation = Revocation::Delegation { under, id };
@@ -241,10 +241,9 @@ impl Delegation {
                 .iter()
                 .map(|answer| position(answer))
                 .collect::<Result<Vec<_>, Failure>>()?;
-            let mut filters = String::new();
-            for answer in &confirmed {
-                filters = options.confirmation(&client, answer)?;
-            }
+            // What the last entry waits for, the ones before it do.
+            let filters = confirmed.last().map(|answer| describe(answer)).transpose()?;
+            let filters = filters.unwrap_or_default();
             let names: Vec<_> = principals
                 .iter()
                 .zip(positions)
@@ -328,12 +327,7 @@ impl Manner {
         }
         let client = control_plane.client()?;
         let answer = self.answer.post(&client, request)?;
-        let said = say(&answer, done, self.answer.json)?;
-        let confirmed = match self.answer.json {
-            true => String::new(),
-            false => self.answer.confirmation(&client, &answer)?,
-        };
-        writeln!(out, "{said}{confirmed}")?;
+        writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
         Ok(Outcome::Done)
     }
 
@@ -345,9 +339,16 @@ impl Manner {
         done: &str,
         out: &mut impl Write,
     ) -> Result<Outcome, Failure> {
-        if let Some(answer) = self.statement.state(control_plane, by, revocation, out)? {
-            writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
+        let statement = self.statement.sign(by, revocation)?;
+        if self.statement.print {
+            writeln!(out, "{statement}")?;
+            return Ok(Outcome::Done);
         }
+        let client = control_plane.stranger()?;
+        let answer = client.state(&statement, "committed")?;
+        // Its sender may not ask how far it is. Sent again, it changes nothing, and is answered like the first time.
+        let answer = self.answer.confirmed(answer, |_| client.state(&statement, "applied"))?;
+        writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
         Ok(Outcome::Done)
     }
 }
@@ -367,7 +368,7 @@ fn say(answer: &str, done: &str, json: bool) -> Result<String, Failure> {
     if json {
         return Ok(answer.trim().to_owned());
     }
-    Ok(format!("{done}{}", position(answer)?))
+    Ok(format!("{done}{}{}", position(answer)?, describe(answer)?))
 }
 
 /// Says how far a revocation under several readings of the principal came.
@@ -390,7 +391,7 @@ fn half_done(failure: &Failure, id: &str, done: &[PrincipalName], open: &[Princi
 /// Where in the log it stands, from the control plane's answer.
 fn position(answer: &str) -> Result<String, Failure> {
     let answer = Json::parse(answer.as_bytes())
-        .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
+        .map_err(|error| Failure::operation(format!("the control plane's answer cannot be read: {error}")))?;
     let member = |name| answer.as_object().and_then(|answer| answer.member(name));
     let mut text = String::new();
     if let Some(seq) = member("seq") {

@@ -1,13 +1,11 @@
 //! Signed revocation statements: revoking with nothing but the issuer's own key.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use credence_delegation::mint::{self, RevocationOrder};
 use credence_delegation::{Limits, Revocation};
 
 use crate::clock::Span;
-use crate::control_plane::ControlPlaneOptions;
 use crate::failure::Failure;
 use crate::principal_name::PrincipalName;
 use crate::{clock, keys, random};
@@ -29,7 +27,7 @@ pub(crate) struct StatementOptions {
 
     /// Print the statement and send nothing.
     #[arg(long, requires = "sign_with")]
-    print: bool,
+    pub(crate) print: bool,
 }
 
 impl StatementOptions {
@@ -45,14 +43,8 @@ impl StatementOptions {
         }
     }
 
-    /// Signs the statement, and prints it, or sends it and gives back the answer's text: the control plane has carried it out.
-    pub(crate) fn state(
-        &self,
-        control_plane: &ControlPlaneOptions,
-        by: &PrincipalName,
-        revocation: Revocation,
-        out: &mut impl Write,
-    ) -> Result<Option<String>, Failure> {
+    /// A statement that says this.
+    pub(crate) fn sign(&self, by: &PrincipalName, revocation: Revocation) -> Result<String, Failure> {
         let file = self
             .sign_with
             .as_deref()
@@ -68,12 +60,7 @@ impl StatementOptions {
             expires_at: now.plus(self.statement_lifetime.seconds),
             revocation,
         };
-        let statement = mint::revocation(&order, &key, &Limits::default())
-            .map_err(|error| Failure::input(format!("no such statement would be accepted: {error}")))?;
-        if self.print {
-            writeln!(out, "{statement}")?;
-            return Ok(None);
-        }
-        control_plane.stranger()?.state(&statement).map(Some)
+        mint::revocation(&order, &key, &Limits::default())
+            .map_err(|error| Failure::input(format!("no such statement would be accepted: {error}")))
     }
 }

@@ -229,7 +229,7 @@ fn each_kind_of_subject_is_revoked_and_the_entry_is_named() {
         revoked(&["delegation", "--issuer", ISSUER, "--subject", "alice", "--id", "t-1"]).contains("t-1 of alice at")
     );
 
-    assert!(revoked(&["issuer", "--issuer", ISSUER, "--no-wait"]).ends_with("; no filter is connected"));
+    assert!(revoked(&["issuer", "--issuer", ISSUER, "--no-wait"]).ends_with("; confirmed; no filter had to apply it"));
     let json = revoked(&["principal", "--issuer", ISSUER, "--json"]);
     assert!(
         json.starts_with('{') && json.contains("\"epoch\":") && json.contains(&served.log_id),
@@ -263,7 +263,7 @@ fn a_delegation_is_named_by_its_chain_under_both_readings_of_its_principal() {
     assert_eq!(
         said,
         "revoked the delegation t-1 of https://id.example.com (entry 1 of the log) and of alice at \
-         https://id.example.com (entry 2 of the log); no filter is connected"
+         https://id.example.com (entry 2 of the log); confirmed; no filter had to apply it"
     );
     let json = served
         .run(&["revoke", "delegation", "--chain", &chain, "--json"])
@@ -309,7 +309,7 @@ fn a_delegation_is_named_by_those_above_it_too() {
         .succeeded();
     assert_eq!(
         said,
-        "revoked the delegation root of https://id.example.com (entry 3 of the log); no filter is connected"
+        "revoked the delegation root of https://id.example.com (entry 3 of the log); confirmed; no filter had to apply it"
     );
 }
 

@@ -281,15 +281,16 @@ impl Fleet {
     }
 
     /// On a connection that is open already, if there is one.
-    fn revoke(&self, operators: &Mutex<Vec<Operator>>, number: u32) -> Result<Taken, Failure> {
+    fn revoke(&self, operators: &Mutex<Vec<(Operator, Instant)>>, number: u32) -> Result<Taken, Failure> {
         let lock = || operators.lock().unwrap_or_else(PoisonError::into_inner);
-        let operator = lock().pop();
-        let mut operator = match operator {
-            Some(operator) => operator,
-            None => Operator::of(&self.control_plane)?,
+        let last = lock().pop();
+        let mut operator = match last {
+            // The control plane closes connections that are not used for longer.
+            Some((operator, used)) if used.elapsed() < Duration::from_secs(2) => operator,
+            _ => Operator::of(&self.control_plane)?,
         };
         let acknowledged = operator.raise(&format!("person-{number}"))?;
-        lock().push(operator);
+        lock().push((operator, acknowledged.at));
         Ok(Taken {
             began: acknowledged.began,
             took: acknowledged.at - acknowledged.began,
