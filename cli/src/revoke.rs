@@ -52,7 +52,7 @@ struct Principal {
     epoch: Option<u64>,
 
     #[command(flatten)]
-    manner: Manner,
+    options: RevocationOptions,
 }
 
 /// Revoke every chain that a key occurs in, as a trust anchor's or as a holder's.
@@ -70,7 +70,7 @@ struct Key {
     issuer: Option<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    options: RevocationOptions,
 }
 
 /// Revoke every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
@@ -88,7 +88,7 @@ struct Issuer {
     issued_up_to: Option<i64>,
 
     #[command(flatten)]
-    manner: Manner,
+    options: RevocationOptions,
 }
 
 /// Revoke one token and everything derived from it. With --chain or --under, no other token of the same id is.
@@ -122,12 +122,12 @@ struct Delegation {
     under: Vec<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    options: RevocationOptions,
 }
 
 /// How a revocation is asked for, and what is shown of the answer.
 #[derive(Debug, clap::Args)]
-struct Manner {
+struct RevocationOptions {
     #[command(flatten)]
     statement: StatementOptions,
 
@@ -166,7 +166,7 @@ impl Principal {
             })?;
             Ok((name.clone(), Revocation::Epoch(from)))
         };
-        self.manner.revoke(&self.control_plane, &request, stated, &done, out)
+        self.options.revoke(&self.control_plane, &request, stated, &done, out)
     }
 }
 
@@ -181,11 +181,11 @@ impl Key {
         let stated = || {
             let issuer = match &self.issuer {
                 Some(issuer) => issuer.clone(),
-                None => self.manner.statement.own_issuer()?,
+                None => self.options.statement.own_issuer()?,
             };
             Ok((issuer_alone(issuer), Revocation::Key(thumbprint)))
         };
-        self.manner.revoke(&self.control_plane, &request, stated, &done, out)
+        self.options.revoke(&self.control_plane, &request, stated, &done, out)
     }
 }
 
@@ -199,7 +199,7 @@ impl Issuer {
             clock::rfc3339(up_to)
         );
         let stated = || Ok((issuer_alone(self.issuer.clone()), Revocation::IssuedUntil(up_to)));
-        self.manner.revoke(&self.control_plane, &request, stated, &done, out)
+        self.options.revoke(&self.control_plane, &request, stated, &done, out)
     }
 }
 
@@ -207,14 +207,14 @@ impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let Named { principals, under, id } = self.named()?;
         let shown_id = words::printable(&id);
-        if self.manner.statement.are_given() {
+        if self.options.statement.are_given() {
             // An issuer that asserts subjects has the principal in `sub`; otherwise there is no `sub`.
             let by = principals.last().ok_or_else(|| missing("iss"))?;
             let done = format!("revoked the delegation {shown_id} of {by}");
             let revocation = Revocation::Delegation { under, id };
-            return self.manner.state(&self.control_plane, by, revocation, &done, out);
+            return self.options.state(&self.control_plane, by, revocation, &done, out);
         }
-        let options = self.manner.answer;
+        let answering = self.options.answer;
         let client = self.control_plane.client()?;
         let mut confirmed = Vec::new();
         for (index, principal) in principals.iter().enumerate() {
@@ -224,7 +224,7 @@ impl Delegation {
                 delegation["under"] = json!(under);
             }
             let request = json!({ "delegation": delegation }).to_string();
-            match options.post(&client, &request) {
+            match answering.post(&client, &request) {
                 Ok(answer) => confirmed.push(answer),
                 Err(failure) => {
                     let (done, open) = principals.split_at(index);
@@ -232,7 +232,7 @@ impl Delegation {
                 }
             }
         }
-        if options.json {
+        if answering.json {
             for answer in &confirmed {
                 writeln!(out, "{}", answer.trim())?;
             }
@@ -311,7 +311,7 @@ impl Named {
     }
 }
 
-impl Manner {
+impl RevocationOptions {
     /// Has one revocation made, by a statement if that is how it is asked for. `done` says so.
     fn revoke(
         &self,

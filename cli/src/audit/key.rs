@@ -23,16 +23,13 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        match &self.data {
+        let key = match &self.data {
             Some(folder) => {
-                let key = verifier_key_of(&folder.join("ledger")).map_err(|error| Failure::input(error.to_string()))?;
-                writeln!(out, "{key}")?;
+                verifier_key_of(&folder.join("ledger")).map_err(|error| Failure::input(error.to_string()))?
             }
-            None => {
-                let key = parse_key(&self.control_plane.visitor()?.get("/ledger/key", &[])?)?;
-                writeln!(out, "{key}")?;
-            }
-        }
+            None => parse_key(&self.control_plane.visitor()?.get("/ledger/key", &[])?)?,
+        };
+        writeln!(out, "{key}")?;
         Ok(Outcome::Done)
     }
 }

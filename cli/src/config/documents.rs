@@ -115,9 +115,7 @@ impl Document {
                     path: String::new(),
                     is_text: false,
                 }),
-                refused: Vec::new(),
-                warnings: Vec::new(),
-                bodiless: None,
+                ..Plugin::default()
             }],
         };
         Self {

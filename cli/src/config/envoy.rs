@@ -26,12 +26,7 @@ pub(super) fn plugin(config: &Object<'_>, path: &str) -> Option<Plugin> {
     if !is_ours(config) {
         return None;
     }
-    let mut plugin = Plugin {
-        configuration: None,
-        refused: Vec::new(),
-        warnings: Vec::new(),
-        bodiless: None,
-    };
+    let mut plugin = Plugin::default();
     judge_failure(config, path, &mut plugin);
     if !matches!(config.member(HOLD), Some(Json::Bool(true))) {
         plugin.bodiless = Some(Remark::new(

@@ -38,10 +38,8 @@ pub(super) fn plugin(extension: &Json<'_>, path: &str, patched: Patched) -> Opti
         return None;
     }
     let mut plugin = Plugin {
-        configuration: None,
-        refused: Vec::new(),
-        warnings: Vec::new(),
         bodiless: (!patched.shows_bodies).then(|| Remark::new(path, BODILESS)),
+        ..Plugin::default()
     };
     match extension.member("failOpen") {
         None | Some(Json::Bool(false)) => {}

@@ -27,10 +27,8 @@ pub(super) fn plugin(resource: &Object<'_>, spec: &Object<'_>, path: &str) -> Op
         return None;
     }
     let mut plugin = Plugin {
-        configuration: None,
-        refused: Vec::new(),
-        warnings: Vec::new(),
         bodiless: Some(Remark::new(path, BODILESS)),
+        ..Plugin::default()
     };
     judge_failure(spec, path, &mut plugin);
     judge_module(spec, path, &mut plugin);

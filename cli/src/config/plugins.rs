@@ -9,7 +9,7 @@ use crate::yaml;
 use crate::yaml::places::{self, Places};
 
 /// One filter of ours, found somewhere in a document.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plugin {
     /// What the filter would be handed; missing where that is not to be had.
     pub(super) configuration: Option<Configuration>,

@@ -22,19 +22,12 @@ pub(super) struct Answer {
 impl Answer {
     /// What was decided.
     pub(super) fn decided(id: Option<CaseId>, decision: &Result<(), Denial>) -> Self {
-        match decision {
-            Ok(()) => Self {
-                id,
-                decision: "allow",
-                step: None,
-                reason: None,
-            },
-            Err(denial) => Self {
-                id,
-                decision: "deny",
-                step: Some(denial.step.name()),
-                reason: Some(words::shortened(&denial.cause.to_string())),
-            },
+        let denial = decision.as_ref().err();
+        Self {
+            id,
+            decision: if denial.is_none() { "allow" } else { "deny" },
+            step: denial.map(|denial| denial.step.name()),
+            reason: denial.map(|denial| words::shortened(&denial.cause.to_string())),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use tokio::sync::watch;
 
-use super::{Access, Caller, PeerCertificate, Permission, Refusal, TokenDigest};
+use super::{Access, Caller, PeerCertificate, Permission, Refusal, TokenDigest, bearer};
 use crate::settings::GrpcAccess;
 
 /// Who may do what right now. Cheap to clone; all clones are one.
@@ -24,6 +25,16 @@ struct InForce {
     grpc: GrpcAccess,
 }
 
+// === impl Credentials ===
+
+impl Credentials {
+    /// What comes with a request. Two tokens, or another scheme than Bearer, are as good as a wrong token.
+    pub(crate) fn of(headers: &HeaderMap, certificate: Option<Arc<PeerCertificate>>) -> Result<Self, Refusal> {
+        let token = bearer::token(headers)?.map(TokenDigest::of);
+        Ok(Self { token, certificate })
+    }
+}
+
 // === impl AccessControl ===
 
 impl AccessControl {
@@ -39,17 +50,6 @@ impl AccessControl {
     /// As [`Access::authorize`], by what is in force.
     pub(crate) fn authorize(
         &self,
-        token: Option<&[u8]>,
-        certificate: Option<&PeerCertificate>,
-        permission: Permission,
-        now: i64,
-    ) -> Result<Arc<Caller>, Refusal> {
-        self.in_force().access.authorize(token, certificate, permission, now)
-    }
-
-    /// The same for what was shown before.
-    pub(crate) fn authorize_again(
-        &self,
         shown: &Credentials,
         permission: Permission,
         now: i64,
@@ -57,7 +57,7 @@ impl AccessControl {
         let certificate = shown.certificate.as_deref();
         self.in_force()
             .access
-            .authorize_digest(shown.token, certificate, permission, now)
+            .authorize(shown.token, certificate, permission, now)
     }
 
     /// The same on the gRPC port. Where it is open, a caller without a token is let in, as an anonymous caller; a token
@@ -74,9 +74,7 @@ impl AccessControl {
     ) -> Result<Option<Arc<Caller>>, Refusal> {
         let in_force = self.in_force();
         let certificate = shown.certificate.as_deref();
-        let authorized = in_force
-            .access
-            .authorize_digest(shown.token, certificate, permission, now);
+        let authorized = in_force.access.authorize(shown.token, certificate, permission, now);
         match authorized {
             Err(_) if in_force.grpc == GrpcAccess::Open && shown.token.is_none() => Ok(None),
             Ok(caller) if permission == Permission::Watch && !caller.covers_everything() => Err(Refusal::PartOfLog {

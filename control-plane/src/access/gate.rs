@@ -13,7 +13,7 @@ use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 
 use super::supervised::Supervised;
-use super::{AccessControl, Caller, Credentials, PeerCertificate, Permission, Refusal, TokenDigest};
+use super::{AccessControl, Caller, Credentials, PeerCertificate, Permission, Refusal};
 use crate::metrics::{Metrics, Outcome, code_name};
 use crate::revocation::log::unix_seconds;
 use crate::throttle::Throttle;
@@ -64,11 +64,7 @@ impl<S> Gate<S> {
     fn enter(&self, request: &mut http::Request<Body>) -> Result<Supervision, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.unwrap_or_else(|| Peer::unknown(None));
-        let entered = token(request.headers()).and_then(|token| {
-            let shown = Credentials {
-                token,
-                certificate: peer.certificate().cloned(),
-            };
+        let entered = Credentials::of(request.headers(), peer.certificate().cloned()).and_then(|shown| {
             let caller = self.access.authorize_grpc(&shown, self.permission, unix_seconds())?;
             Ok((shown, caller))
         });
@@ -218,11 +214,6 @@ fn status(permission: Permission, refusal: &Refusal) -> Status {
         (_, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
     };
     Status::new(code, refusal.to_string())
-}
-
-/// The bearer token, if there is one. Two of them, or another scheme, are as good as a wrong token.
-fn token(headers: &http::HeaderMap) -> Result<Option<TokenDigest>, Refusal> {
-    super::bearer::token(headers).map(|token| token.map(TokenDigest::of))
 }
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::bearer::token as bearer_token;
 pub(crate) use self::control::{AccessControl, Credentials};
 pub(crate) use self::gate::{Gate, PeerName};
 pub use self::operator_token::OperatorTokenError;
@@ -115,16 +114,6 @@ impl Access {
     /// Who presents these credentials, if he may do this. A token counts before a certificate; one that is unknown is
     /// refused, whatever certificate comes with it. `now` is seconds since the Unix epoch.
     pub(crate) fn authorize(
-        &self,
-        token: Option<&[u8]>,
-        certificate: Option<&PeerCertificate>,
-        permission: Permission,
-        now: i64,
-    ) -> Result<Arc<Caller>, Refusal> {
-        self.authorize_digest(token.map(TokenDigest::of), certificate, permission, now)
-    }
-
-    fn authorize_digest(
         &self,
         token: Option<TokenDigest>,
         certificate: Option<&PeerCertificate>,
@@ -312,8 +301,12 @@ mod tests {
     #[test]
     fn whoever_may_watch_may_not_revoke() {
         let access = access(vec![token("w", &[Role::Watcher])]);
-        access.authorize(Some(b"w"), None, Permission::Watch, NOW).unwrap();
-        let refused = access.authorize(Some(b"w"), None, Permission::Revoke, NOW).unwrap_err();
+        access
+            .authorize(Some(TokenDigest::of(b"w")), None, Permission::Watch, NOW)
+            .unwrap();
+        let refused = access
+            .authorize(Some(TokenDigest::of(b"w")), None, Permission::Revoke, NOW)
+            .unwrap_err();
         let expected = Refusal::Forbidden {
             name: "w".to_owned(),
             roles: "admin, revoker".to_owned(),
@@ -331,7 +324,12 @@ mod tests {
     #[test]
     fn an_unknown_token_is_not_mended_by_a_known_certificate() {
         let certificate = peer("spiffe://mesh/ns/shop/sa/envoy");
-        let refused = access(Vec::new()).authorize(Some(b"guess"), Some(&certificate), Permission::Watch, NOW);
+        let refused = access(Vec::new()).authorize(
+            Some(TokenDigest::of(b"guess")),
+            Some(&certificate),
+            Permission::Watch,
+            NOW,
+        );
         assert_eq!(refused, Err(Refusal::Unknown));
     }
 
@@ -342,8 +340,10 @@ mod tests {
             ..token("t", &[Role::Admin])
         };
         let access = access(vec![expiring]);
-        access.authorize(Some(b"t"), None, Permission::Revoke, NOW - 1).unwrap();
-        let refused = access.authorize(Some(b"t"), None, Permission::Revoke, NOW);
+        access
+            .authorize(Some(TokenDigest::of(b"t")), None, Permission::Revoke, NOW - 1)
+            .unwrap();
+        let refused = access.authorize(Some(TokenDigest::of(b"t")), None, Permission::Revoke, NOW);
         assert_eq!(refused, Err(Refusal::Expired { name: "t".to_owned() }));
     }
 
@@ -360,7 +360,7 @@ mod tests {
             ..token("t", &[Role::Revoker])
         };
         let caller = access(vec![bound])
-            .authorize(Some(b"t"), None, Permission::Revoke, NOW)
+            .authorize(Some(TokenDigest::of(b"t")), None, Permission::Revoke, NOW)
             .unwrap();
         assert!(caller.covers("https://id.example.com") && !caller.covers("https://id.example.com.evil"));
         assert!(!caller.covers_everything());

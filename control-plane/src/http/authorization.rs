@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::sse::RETRY_WHEN_FULL;
 use super::{Api, BODY_UNIT_BYTES};
-use crate::access::{Caller, PeerCertificate, PeerName, Permission, Refusal, bearer_token};
+use crate::access::{Caller, Credentials, PeerCertificate, PeerName, Permission, Refusal};
 use crate::audit::intake::Reporter;
 use crate::client_limits::{Client, NoPlace, Place};
 use crate::revocation::log::unix_seconds;
@@ -33,20 +33,20 @@ pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<A
 async fn require(permission: Permission, State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     // It may have stopped counting since the last request of its connection.
     let certificate = request.extensions().get::<Peer>().and_then(Peer::certificate).cloned();
-    let shows_token = matches!(bearer_token(request.headers()), Ok(Some(_)));
-    let authorized = bearer_token(request.headers()).and_then(|token| {
-        api.access
-            .authorize(token, certificate.as_deref(), permission, unix_seconds())
+    let authorized = Credentials::of(request.headers(), certificate).and_then(|shown| {
+        let caller = api.access.authorize(&shown, permission, unix_seconds())?;
+        Ok((shown, caller))
     });
     match authorized {
-        Ok(caller) => {
+        Ok((shown, caller)) => {
             if let Err(problem) = api.limit_credential(&caller.name) {
                 return problem.into_response();
             }
-            let certificate = certificate.as_deref().filter(|_| !shows_token);
+            let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
             match Entered::of(&api, certificate, &caller, &mut request) {
                 Ok(_until_answered) => {
                     request.extensions_mut().insert(caller);
+                    request.extensions_mut().insert(shown);
                     next.run(request).await
                 }
                 Err(problem) => problem.into_response(),

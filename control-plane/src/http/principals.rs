@@ -32,7 +32,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::revocation::{DelegationPath, RevocationView as _};
 use serde::{Deserialize, Serialize};
 
-use super::problem::Problem;
+use super::problem::{Problem, RETRY_SOON};
 use super::{Api, Begun};
 use crate::access::Caller;
 use crate::audit::seen::SeenDelegation;
@@ -191,7 +191,6 @@ const EXPECTED_ID: &str = "a principal's id is base64url without padding of the 
                            [\"issuer\"], without spaces and with no more escapes than JSON needs; or ask with \
                            ?issuer=…&subject=…";
 const EXPECTED_PARAMETERS: &str = "the query has issuer and, unless the issuer signs for himself, subject, each once";
-const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

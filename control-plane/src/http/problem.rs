@@ -7,6 +7,9 @@ use axum::response::{IntoResponse, Response};
 
 use crate::access::Caller;
 
+/// How long to wait with a request that may succeed in a moment.
+pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
+
 /// An error answer.
 #[derive(Debug)]
 pub(crate) struct Problem {

@@ -25,7 +25,7 @@ use super::query;
 use super::record::{RecordView, concerns};
 use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
 use super::standing::Standing;
-use crate::access::{Caller, Permission};
+use crate::access::{Caller, Credentials, Permission};
 use crate::client_limits::Client;
 use crate::metrics::{Counted, StreamEnd};
 use crate::revocation::log::RevocationLog;
@@ -38,6 +38,7 @@ pub(crate) async fn follow(
     Extension(caller): Extension<Arc<Caller>>,
     Extension(client): Extension<Client>,
     Extension(peer): Extension<Peer>,
+    Extension(shown): Extension<Credentials>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -47,7 +48,7 @@ pub(crate) async fn follow(
         .stream_places
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, &headers);
+    let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, shown);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
         head: api.log.watch_head(),

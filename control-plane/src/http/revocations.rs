@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::confirmation::{Filters, Wait, client};
 use super::json::{self, Seconds};
-use super::problem::Problem;
+use super::problem::{Problem, RETRY_SOON};
 use super::rates::ClientAddress;
 use super::{Api, Begun};
 use crate::access::Caller;
@@ -108,12 +108,13 @@ struct Body {
     reason: Option<String>,
 }
 
+/// A principal, as bodies name it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PrincipalBody {
-    issuer: String,
+pub(super) struct PrincipalBody {
+    pub(super) issuer: String,
     #[serde(default, deserialize_with = "json::text")]
-    subject: Option<String>,
+    pub(super) subject: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -263,4 +264,3 @@ fn bad_request(detail: impl Into<String>) -> Problem {
 }
 
 const MAX_REASON_BYTES: usize = 512;
-const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);

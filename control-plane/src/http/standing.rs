@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::HeaderMap;
-
-use crate::access::{AccessControl, Caller, Credentials, Permission, Refusal, TokenDigest, bearer_token};
+use crate::access::{AccessControl, Caller, Credentials, Permission, Refusal};
 use crate::revocation::log::unix_seconds;
 use crate::tls::Peer;
 
@@ -36,13 +34,8 @@ impl Standing {
         permission: Permission,
         caller: Arc<Caller>,
         peer: Peer,
-        headers: &HeaderMap,
+        shown: Credentials,
     ) -> Self {
-        let shown = Credentials {
-            // Whoever was let in has shown one that can be read, or none.
-            token: bearer_token(headers).ok().flatten().map(TokenDigest::of),
-            certificate: peer.certificate().cloned(),
-        };
         Self {
             access: access.clone(),
             permission,
@@ -57,9 +50,7 @@ impl Standing {
         // Heard before the first look: no reload falls between the two.
         let mut changes = self.access.changes();
         loop {
-            let authorized = self
-                .access
-                .authorize_again(&self.shown, self.permission, unix_seconds());
+            let authorized = self.access.authorize(&self.shown, self.permission, unix_seconds());
             match authorized {
                 Ok(caller) if caller.covers_as_much_as(&self.caller) => {}
                 Err(Refusal::Expired { .. }) => return Fall::Expired,

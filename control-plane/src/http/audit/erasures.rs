@@ -18,7 +18,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
-use super::super::problem::Problem;
+use super::super::problem::{Problem, RETRY_SOON};
+use super::super::revocations::PrincipalBody;
 use super::super::{Api, Begun, json};
 use super::conditions::bad_request;
 use crate::access::Caller;
@@ -78,14 +79,6 @@ struct Body {
     reason: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PrincipalBody {
-    issuer: String,
-    #[serde(default, deserialize_with = "json::text")]
-    subject: Option<String>,
-}
-
 impl From<ReportError> for Problem {
     fn from(error: ReportError) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
@@ -97,4 +90,3 @@ impl From<ReportError> for Problem {
 }
 
 const MAX_REASON_BYTES: usize = 512;
-const RETRY_SOON: std::time::Duration = std::time::Duration::from_secs(1);

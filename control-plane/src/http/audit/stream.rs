@@ -25,7 +25,7 @@ use super::super::standing::Standing;
 use super::conditions::{Asked, bad_request, whole};
 use super::events::{check_readable, reading};
 use super::view::RecordView;
-use crate::access::{Caller, Permission};
+use crate::access::{Caller, Credentials, Permission};
 use crate::client_limits::Client;
 use crate::metrics::{Counted, StreamEnd};
 use crate::tls::Peer;
@@ -36,6 +36,7 @@ pub(crate) async fn follow(
     Extension(caller): Extension<Arc<Caller>>,
     Extension(client): Extension<Client>,
     Extension(peer): Extension<Peer>,
+    Extension(shown): Extension<Credentials>,
     headers: HeaderMap,
     RawQuery(text): RawQuery,
 ) -> Result<Response, Problem> {
@@ -49,7 +50,7 @@ pub(crate) async fn follow(
         .audit_stream_places
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, &headers);
+    let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, shown);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
         query: Arc::new(Query {
