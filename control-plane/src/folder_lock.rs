@@ -172,11 +172,20 @@ impl FolderWatch {
         loop {
             ticks.tick().await;
             let watch = self.clone();
-            // A file system that hangs must not hold up the runtime.
-            if let Ok(Err(lost)) = tokio::task::spawn_blocking(move || watch.check()).await {
-                alarm.raise(Failure::FolderLost(lost));
-                return;
-            }
+            // A file system that hangs must not hold up the runtime. Over a network, the lock may be given to another
+            // process meanwhile, and filters must not live on our echoes then.
+            let path = self.path.to_path_buf();
+            let checked = tokio::task::spawn_blocking(move || watch.check());
+            let lost = match tokio::time::timeout(LONGEST_CHECK, checked).await {
+                Ok(Ok(Err(lost))) => lost,
+                Ok(_) => continue,
+                Err(_) => FolderLost {
+                    path,
+                    found: Found::Unknown(format!("no answer within {} s", LONGEST_CHECK.as_secs())),
+                },
+            };
+            alarm.raise(Failure::FolderLost(lost));
+            return;
         }
     }
 }
@@ -255,6 +264,8 @@ fn open_lock_file(path: &Path) -> io::Result<File> {
 
 pub(crate) const LOCK: &str = "lock";
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The file system is taken for lost if a look at the folder takes longer.
+const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

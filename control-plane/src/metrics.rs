@@ -200,7 +200,7 @@ impl Metrics {
             subscribers: Gauge::default(),
             watch_ended: Family::default(),
             revocation_stalls: Counter::default(),
-            revocation_wait_seconds: sync_histogram(),
+            revocation_wait_seconds: wait_histogram(),
             log_seq: Gauge::default(),
             log_subjects: Gauge::default(),
             log_subjects_limit: Gauge::default(),
@@ -676,6 +676,11 @@ pub(crate) fn code_name(code: tonic::Code) -> &'static str {
 /// 0.1 ms to 6.5 s: from a good NVMe drive to a volume in trouble.
 fn sync_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 17))
+}
+
+/// 1 ms to 16 s: from filters that are healthy to the longest that a call waits.
+fn wait_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
 
 /// 10 ms to 5 min: what is done in the background in proportion to the size of the log.

@@ -80,8 +80,9 @@ impl Api {
     /// Waits until the revocation is confirmed, if it is asked for, for at most half of the time that a request has.
     pub(crate) async fn filters(&self, seq: u64, wait: Wait, client: &Client) -> Filters {
         let leases = self.log.leases();
-        let place = self.confirmations.try_take(client, 1);
-        if wait == Wait::Applied && place.is_ok() {
+        if wait == Wait::Applied
+            && let Ok(_place) = self.confirmations.try_take(client, 1)
+        {
             let begun = Instant::now();
             let mut phase = self.phase.clone();
             tokio::select! {

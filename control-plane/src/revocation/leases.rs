@@ -48,6 +48,17 @@ pub(crate) struct Arrival {
     pub(crate) digest: Option<SecretDigest>,
     /// Digests of the secrets it has shown: of earlier streams of its own.
     pub(crate) earlier: Vec<SecretDigest>,
+    /// What it calls itself.
+    pub(crate) node: String,
+}
+
+/// A client whose streams have begun to lag.
+#[derive(Debug, Default)]
+struct Stalled {
+    streams: u64,
+    /// What one of them calls itself.
+    node: String,
+    is_refused: bool,
 }
 
 pub(crate) type SecretDigest = [u8; 32];
@@ -80,7 +91,9 @@ type LeaseId = u64;
 struct Account {
     head: u64,
     /// Entries that were published less than [`PATIENCE`] ago.
-    published: VecDeque<(u64, Instant)>,
+    published: VecDeque<Published>,
+    /// When it was last looked which streams lag, or when that became necessary.
+    looked_at: Option<Instant>,
     /// The last entry before those: by now it should have been applied.
     due: u64,
     next: LeaseId,
@@ -91,12 +104,22 @@ struct Account {
     /// Leases whose streams have ended.
     ended: usize,
     max_ended: usize,
+    /// The lease that those beyond `max_ended` are merged into, and when it began.
+    unattributed: Option<(LeaseId, Instant)>,
     stalls: Stalls,
 }
 
 #[derive(Debug)]
+struct Published {
+    seq: u64,
+    at: Instant,
+    /// It has been given more time, since this process stood still.
+    is_excused: bool,
+}
+
+#[derive(Debug)]
 struct Lease {
-    /// Nobody's are those of which no more is known than when they are over.
+    /// None: of an earlier process, or merged from more leases than are told apart.
     client: Option<Client>,
     digest: Option<SecretDigest>,
     applied: u64,
@@ -106,6 +129,8 @@ struct Lease {
     refused: Option<Arc<Notify>>,
     /// It has let the present delay be noted.
     is_noted: bool,
+    /// What the client calls itself.
+    node: String,
 }
 
 // === impl Leases ===
@@ -123,12 +148,12 @@ impl Leases {
     ) -> Self {
         let mut account = Account {
             head,
-            next: NOBODY + 1,
             max_ended,
+            stalls: Stalls::new(with_allowance(max_staleness) + PATIENCE),
             ..Account::default()
         };
         if !inherited.is_zero() {
-            account.add_nobodys(0, now + inherited);
+            account.add_unattributed(0, now + inherited);
         }
         let confirmed = watch::Sender::new(account.confirmed());
         Self(Arc::new(Shared {
@@ -148,8 +173,7 @@ impl Leases {
     /// The log reaches to `head` now, and every stream can read that far.
     pub(crate) fn publish(&self, head: u64, now: Instant) {
         let mut account = self.account();
-        account.head = head;
-        account.published.push_back((head, now));
+        account.publish(head, now);
         self.settle(&account);
         drop(account);
         self.0.published.notify_one();
@@ -202,20 +226,22 @@ impl Leases {
     /// Says whether anybody lags.
     fn look(&self, now: Instant) -> bool {
         let mut account = self.account();
-        let noted = account.look(now);
+        let stalled = account.look(now);
         self.settle(&account);
         let lags = account.laggards(account.head).next().is_some();
         drop(account);
-        for (client, is_refused) in noted {
-            self.0.metrics.revocation_stalls.inc();
+        for (client, stalled) in stalled {
+            self.0.metrics.revocation_stalls.inc_by(stalled.streams);
             let (credential, address) = (client.credential, client.network);
             tracing::warn!(
                 ?credential,
                 ?address,
-                is_refused,
-                "a filter has not applied a revocation within {} ms: revocations are confirmed late, by {:?} at most",
+                node = stalled.node,
+                streams = stalled.streams,
+                is_refused = stalled.is_refused,
+                "filters have not applied a revocation within {} ms: revocations are confirmed late, by {:?} at most",
                 PATIENCE.as_millis(),
-                self.0.max_staleness
+                with_allowance(self.0.max_staleness) + PATIENCE
             );
         }
         lags
@@ -266,7 +292,7 @@ impl Lessee {
 impl Drop for Lessee {
     fn drop(&mut self) {
         let mut account = self.leases.account();
-        account.end(self.id);
+        account.end(self.id, Instant::now(), self.leases.0.max_staleness);
         self.leases.settle(&account);
     }
 }
@@ -294,18 +320,22 @@ impl Account {
             over_at: None,
             refused: Some(refused),
             is_noted: false,
+            node: arrival.node,
         };
         for earlier in arrival.earlier {
             let Some(id) = self.by_digest.get(&earlier).copied() else {
                 continue;
             };
-            if let Some(earlier) = self.remove(id) {
+            // A secret that was read on the way is of no use to another client.
+            let is_own = |earlier: &Lease| earlier.client == lease.client;
+            if self.leases.get(&id).is_some_and(is_own)
+                && let Some(earlier) = self.remove(id)
+            {
                 lease.applied = lease.applied.max(earlier.applied);
                 lease.over_at = lease.over_at.max(earlier.over_at);
             }
         }
-        let id = self.next;
-        self.next += 1;
+        let id = self.next_id();
         self.by_digest.extend(lease.digest.map(|digest| (digest, id)));
         if lease.over_at.is_some() {
             self.owing.insert((lease.applied, id));
@@ -352,7 +382,7 @@ impl Account {
         }
     }
 
-    fn end(&mut self, id: LeaseId) {
+    fn end(&mut self, id: LeaseId, now: Instant, max_staleness: Duration) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.refused = None;
         self.ended += 1;
@@ -363,26 +393,43 @@ impl Account {
             }
             Some(over_at) if self.ended > self.max_ended => {
                 self.remove(id);
-                self.add_nobodys(applied, over_at);
+                // What is merged does not live on for as long as more is added: then another lease begins.
+                match self.unattributed {
+                    Some((merged, begun)) if now < begun + max_staleness && self.leases.contains_key(&merged) => {
+                        let merged = self.remove(merged);
+                        let (others, until) = merged.map_or((applied, None), |merged| (merged.applied, merged.over_at));
+                        let id =
+                            self.add_unattributed(others.min(applied), until.max(Some(over_at)).unwrap_or(over_at));
+                        self.unattributed = Some((id, begun));
+                    }
+                    _ => self.unattributed = Some((self.add_unattributed(applied, over_at), now)),
+                }
             }
             Some(_) => {}
         }
     }
 
-    /// Adds to what is only known as a whole.
-    fn add_nobodys(&mut self, applied: u64, over_at: Instant) {
-        let known = self.remove(NOBODY);
+    /// Adds a lease of which no more is known than this.
+    fn add_unattributed(&mut self, applied: u64, over_at: Instant) -> LeaseId {
         let lease = Lease {
             client: None,
             digest: None,
-            applied: known.as_ref().map_or(applied, |known| known.applied.min(applied)),
-            over_at: known.and_then(|known| known.over_at).max(Some(over_at)),
+            applied,
+            over_at: Some(over_at),
             refused: None,
             is_noted: true,
+            node: String::new(),
         };
-        self.owing.insert((lease.applied, NOBODY));
-        self.leases.insert(NOBODY, lease);
+        let id = self.next_id();
+        self.owing.insert((applied, id));
+        self.leases.insert(id, lease);
         self.ended += 1;
+        id
+    }
+
+    fn next_id(&mut self) -> LeaseId {
+        self.next += 1;
+        self.next
     }
 
     fn remove(&mut self, id: LeaseId) -> Option<Lease> {
@@ -399,14 +446,40 @@ impl Account {
         Some(lease)
     }
 
+    fn publish(&mut self, head: u64, now: Instant) {
+        // While no stream lags, no look is due.
+        if self.laggards(self.head).next().is_none() {
+            self.looked_at = Some(now);
+        }
+        self.head = head;
+        self.published.push_back(Published {
+            seq: head,
+            at: now,
+            is_excused: false,
+        });
+    }
+
     fn let_fall_due(&mut self, now: Instant) {
-        while let Some((seq, _)) = self.published.pop_front_if(|(_, at)| now >= *at + PATIENCE) {
-            self.due = seq;
+        while let Some(published) = self.published.pop_front_if(|published| now >= published.at + PATIENCE) {
+            self.due = published.seq;
         }
     }
 
-    /// Ends what is over. Returns the clients of those that have begun to lag, and whether they are refused now.
-    fn look(&mut self, now: Instant) -> Vec<(Client, bool)> {
+    /// If this process has not run for a while, what clients said meanwhile has not been read yet. They get their time anew,
+    /// once for each entry.
+    fn excuse(&mut self, now: Instant) {
+        let since = self.looked_at.replace(now).unwrap_or(now);
+        if now.saturating_duration_since(since) > LOOK_INTERVAL + HICCUP {
+            for published in self.published.iter_mut().filter(|published| !published.is_excused) {
+                published.at = now;
+                published.is_excused = true;
+            }
+        }
+    }
+
+    /// Ends what is over. Returns the clients whose streams have begun to lag.
+    fn look(&mut self, now: Instant) -> HashMap<Client, Stalled> {
+        self.excuse(now);
         self.let_fall_due(now);
         let is_over = |lease: &Lease| lease.over_at.is_some_and(|over_at| over_at <= now);
         let over: Vec<_> = self
@@ -422,44 +495,70 @@ impl Account {
             }
         }
         let late: Vec<_> = self.laggards(self.due).map(|(id, _)| id).collect();
-        let mut noted = Vec::new();
+        let mut stalled: HashMap<Client, Stalled> = HashMap::new();
         for id in late {
             let Some(lease) = self.leases.get_mut(&id) else {
                 continue;
             };
-            if std::mem::replace(&mut lease.is_noted, true) {
-                continue;
+            let Some(client) = lease.client.clone() else { continue };
+            if !std::mem::replace(&mut lease.is_noted, true) {
+                let stalled = stalled.entry(client).or_default();
+                stalled.streams += 1;
+                stalled.node.clone_from(&lease.node);
             }
-            let (Some(client), refused) = (lease.client.clone(), lease.refused.clone()) else {
+        }
+        if !stalled.is_empty() {
+            self.note(&mut stalled, now);
+        }
+        stalled
+    }
+
+    /// Remembers who lags, and ends the streams of those that are refused for it: the ones that lag, and all of a client that
+    /// is refused already.
+    fn note(&mut self, stalled: &mut HashMap<Client, Stalled>, now: Instant) {
+        let mut connected = HashMap::new();
+        let open = self
+            .leases
+            .values()
+            .filter(|lease| lease.refused.is_some() && lease.over_at.is_some());
+        for client in open.filter_map(|lease| lease.client.as_ref()) {
+            *connected.entry(client.clone()).or_default() += 1;
+        }
+        let mut refused = HashMap::new();
+        for (client, stalled) in stalled {
+            let was_refused = self.stalls.refused(client, now).is_some();
+            self.stalls
+                .note(client, connected.get(client).copied().unwrap_or(0), now);
+            stalled.is_refused = self.stalls.refused(client, now).is_some();
+            if stalled.is_refused {
+                refused.insert(client, was_refused);
+            }
+        }
+        for lease in self.leases.values() {
+            let Some(was_refused) = lease.client.as_ref().and_then(|client| refused.get(client)) else {
                 continue;
             };
-            let of_client = |lease: &&Lease| lease.refused.is_some() && lease.client.as_ref() == Some(&client);
-            let connected = self.leases.values().filter(of_client).count();
-            self.stalls.note(&client, connected, now);
-            let is_refused = self.stalls.refused(&client, now).is_some();
-            if let (true, Some(refused)) = (is_refused, refused) {
-                refused.notify_one();
+            if let Some(stream) = lease.refused.as_ref().filter(|_| *was_refused || lease.is_noted) {
+                stream.notify_one();
             }
-            noted.push((client, is_refused));
         }
-        noted
     }
 
     fn progress(&self, seq: u64, now: Instant) -> Progress {
         let mut unknown = 0;
         let mut left = Duration::ZERO;
-        let mut nobodys = 0;
+        let mut unattributed = 0;
         for (_, lease) in self.laggards(seq) {
             match lease.client {
                 Some(_) => unknown += 1,
-                None => nobodys += 1,
+                None => unattributed += 1,
             }
             let over_at = lease.over_at.unwrap_or(now);
             // What is over for certain is ended within a moment, and only then is the revocation confirmed.
             left = left.max(over_at.saturating_duration_since(now).max(LOOK_INTERVAL));
         }
         Progress {
-            applied: self.owing.len() - unknown - nobodys,
+            applied: self.owing.len() - unknown - unattributed,
             unknown,
             left,
         }
@@ -471,12 +570,12 @@ pub(crate) fn with_allowance(duration: Duration) -> Duration {
     duration + duration / 100
 }
 
-/// Of earlier processes' filters, and of more ended streams than are told apart.
-const NOBODY: LeaseId = 0;
 /// How long a client may leave an update unapplied and still be echoed.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
-/// How often it is looked who lags, while somebody does.
+/// How often it is looked which streams lag, while some do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// A look that is later than this says that this process did not run.
+const HICCUP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 #[path = "leases_tests.rs"]

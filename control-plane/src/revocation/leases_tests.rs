@@ -47,6 +47,7 @@ impl Scene {
             applied: self.head(),
             digest: secret.map(digest),
             earlier: earlier.iter().copied().map(digest).collect(),
+            ..Arrival::default()
         };
         self.leases.begin(&client(name), arrival)
     }
@@ -67,7 +68,17 @@ impl Scene {
         self.leases.account().head
     }
 
+    /// As time passes for a process that runs.
     fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now = (self.now + LOOK_INTERVAL).min(end);
+            self.leases.look(self.now);
+        }
+    }
+
+    /// The process does not run for so long.
+    fn stand_still(&mut self, time: Duration) {
         self.now += time;
         self.leases.look(self.now);
     }
@@ -193,6 +204,7 @@ fn a_client_that_returns_with_its_secret_takes_its_debt_over_with_what_it_has_ap
             applied: if has_applied { seq } else { seq - 1 },
             digest: Some([2; 32]),
             earlier: vec![[9; 32], [1; 32]],
+            ..Arrival::default()
         };
         let stream = scene.leases.begin(&client("a"), arrival);
         assert_eq!(scene.is_confirmed(seq), has_applied);
@@ -409,14 +421,117 @@ fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_
         scene.pass(PATIENCE);
         assert_eq!(is_told(&stalling), time > TOLERATED);
         stalling.apply(seq);
-        for stream in [&stalling, &other, &lively] {
-            assert_eq!(scene.echo(stream), Echo::Granted);
+        for _ in 0..6 {
+            for stream in [&stalling, &other, &lively] {
+                assert_eq!(scene.echo(stream), Echo::Granted);
+            }
+            scene.pass(Duration::from_secs(1));
         }
-        scene.pass(Duration::from_secs(1));
     }
     assert!(scene.leases.refused(&client("a"), scene.now).is_some());
     assert_eq!(scene.leases.refused(&client("b"), scene.now), None);
     assert!(!is_told(&other) && !is_told(&lively));
+}
+
+#[test]
+fn a_refused_client_that_stalls_on_another_stream_loses_all_of_them() {
+    let mut scene = Scene::new();
+    let other = scene.fresh("b");
+    let streams: Vec<_> = (0..TOLERATED + 3).map(|_| scene.fresh("a")).collect();
+    for stalling in 0..streams.len() {
+        let seq = scene.publish();
+        let applying = streams.iter().enumerate().filter(|(number, _)| *number > stalling);
+        for stream in applying.map(|(_, stream)| stream).chain([&other]) {
+            stream.apply(seq);
+        }
+        scene.pass(PATIENCE);
+        let is_refused = scene.leases.refused(&client("a"), scene.now).is_some();
+        assert_eq!(is_refused, stalling >= TOLERATED as usize);
+        for (number, stream) in streams.iter().enumerate() {
+            let was_refused = stalling > TOLERATED as usize;
+            assert_eq!(
+                is_told(stream),
+                (is_refused && number <= stalling) || was_refused,
+                "{stalling}: {number}"
+            );
+        }
+        if stalling > TOLERATED as usize {
+            break;
+        }
+        for _ in 0..6 {
+            for stream in streams.iter().chain([&other]) {
+                scene.echo(stream);
+            }
+            scene.pass(Duration::from_secs(1));
+        }
+    }
+    assert!(!is_told(&other));
+}
+
+#[test]
+fn clients_are_not_blamed_for_the_time_in_which_this_process_does_not_run() {
+    let mut scene = Scene::new();
+    let stream = scene.fresh("a");
+    let seq = scene.publish();
+    scene.stand_still(2 * PATIENCE);
+    assert_eq!(scene.stalls(), 0);
+    scene.pass(PATIENCE - MOMENT);
+    assert_eq!(scene.echo(&stream), Echo::Granted);
+    // Once for each entry: it does not run again, and the entry is due.
+    scene.stand_still(2 * PATIENCE);
+    assert_eq!(scene.stalls(), 1);
+    assert_eq!(scene.echo(&stream), Echo::Withheld);
+    stream.apply(seq);
+    // What is published after a time without any is due as ever.
+    scene.pass(Duration::from_secs(1));
+    scene.stand_still(Duration::from_secs(1));
+    scene.publish();
+    scene.pass(PATIENCE);
+    assert_eq!(scene.stalls(), 2);
+}
+
+#[test]
+fn another_client_takes_nothing_over_with_a_secret_that_it_has_read() {
+    let mut scene = Scene::new();
+    let stream = scene.begin("a", Some(1), &[]);
+    scene.echo(&stream);
+    let seq = scene.publish();
+    drop(stream);
+    let thief = scene.begin("b", Some(2), &[1]);
+    thief.leave();
+    assert!(!scene.is_confirmed(seq));
+    scene.pass(LEASE);
+    assert!(scene.is_confirmed(seq));
+}
+
+#[test]
+fn streams_that_end_all_the_time_hold_no_revocation_up_for_longer_than_two_leases() {
+    let mut scene = Scene::with(Duration::ZERO, 2);
+    for _ in 0..10 {
+        churn(&mut scene);
+    }
+    let seq = scene.publish();
+    let begun = scene.now;
+    while !scene.is_confirmed(seq) {
+        churn(&mut scene);
+        assert!(
+            scene.now < begun + 2 * LEASE + PATIENCE,
+            "held up for {:?}",
+            scene.now - begun
+        );
+    }
+    let account = scene.leases.account();
+    assert!(account.leases.len() <= 5, "{}", account.leases.len());
+}
+
+/// Streams that begin, are echoed and end, in a fifth of a second.
+fn churn(scene: &mut Scene) {
+    for _ in 0..5 {
+        let stream = scene.fresh("a");
+        scene.leases.account().end(stream.id, scene.now, MAX_STALENESS);
+        std::mem::forget(stream);
+    }
+    scene.pass(Duration::from_millis(200));
 }
 
 #[tokio::test]

@@ -125,7 +125,8 @@ pub(super) struct Shared {
     forgetting: Forgetting,
     histories: Histories,
     /// A recent snapshot, shared by every stream that starts from it.
-    snapshot: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
+    /// And when it was made.
+    snapshot: tokio::sync::Mutex<Option<(Arc<Snapshot>, Instant)>>,
     /// Why nothing can be written, if so.
     fault: Mutex<Option<String>>,
     stopping: AtomicBool,
@@ -368,12 +369,13 @@ impl RevocationLog {
     }
 
     /// A snapshot from which the updates to the head are in memory. Thousands of clients that connect at once share
-    /// one; while it is made, revocations go on.
+    /// one; while it is made, revocations go on. A client that has applied more than it holds takes none of it, so that one
+    /// that is not of the head serves for a short time only.
     pub(crate) async fn snapshot(&self) -> Result<Arc<Snapshot>, tokio::task::JoinError> {
         let mut cached = self.shared.snapshot.lock().await;
-        if let Some(snapshot) = cached
-            .as_ref()
-            .filter(|snapshot| self.shared.read().is_recent(snapshot.seq))
+        if let Some((snapshot, made)) = cached.as_ref()
+            && self.shared.read().is_recent(snapshot.seq)
+            && (snapshot.seq == self.head() || made.elapsed() < SNAPSHOT_INTERVAL)
         {
             return Ok(Arc::clone(snapshot));
         }
@@ -381,7 +383,7 @@ impl RevocationLog {
         *cached = None;
         let frozen = self.shared.read().freeze();
         let snapshot = Arc::new(tokio::task::spawn_blocking(move || Snapshot::of(&frozen)).await?);
-        *cached = Some(Arc::clone(&snapshot));
+        *cached = Some((Arc::clone(&snapshot), Instant::now()));
         Ok(snapshot)
     }
 
@@ -669,8 +671,9 @@ impl Writing {
         let appended = records.into_iter().try_for_each(|record| view.append(record));
         let head = view.head();
         drop(view);
-        self.shared.head.send_replace(head);
+        // Before anything shows the entries: an echo behind them must not be granted without them.
         self.shared.leases.publish(head, Instant::now());
+        self.shared.head.send_replace(head);
         self.groups.reach(self.storage.bytes(), head);
         appended?;
         *lock(&self.shared.fault) = None;
@@ -850,6 +853,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How often a snapshot is made at most, unless it is too old for the updates in memory. A million subjects take a second.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(5);
 /// Requests that may wait for the disk; the next one is refused as busy.
 const QUEUE: usize = 4096;
 /// Operations that become durable with one sync.

@@ -215,10 +215,9 @@ impl WatchStream {
         let (pulling, sent) = match start {
             Start::After(seq) => (None, seq),
             Start::Snapshot => {
-                let snapshot =
-                    self.log.snapshot().await.map_err(|error| {
-                        Ended::With(Status::internal(format!("no snapshot could be made: {error}")))
-                    })?;
+                let snapshot = self.log.snapshot().await;
+                let snapshot = snapshot
+                    .map_err(|error| Ended::With(Status::internal(format!("no snapshot could be made: {error}"))))?;
                 let seq = snapshot.seq;
                 (Some(Pulling { snapshot, next: 0 }), seq)
             }
@@ -332,7 +331,10 @@ impl WatchStream {
                         (Some(Incoming::Applied(applied)), Some(lessee)) if applied.seq <= sent => {
                             lessee.apply(applied.seq);
                         }
-                        (Some(Incoming::Leaving(_)), Some(lessee)) => lessee.leave(),
+                        (Some(Incoming::Leaving(_)), Some(lessee)) => {
+                            lessee.leave();
+                            withheld = None;
+                        }
                         _ => {
                             return Err(out_of_order(
                                 "after hello come pings and pulls, and from a client that confirms, what it has applied of \
@@ -424,6 +426,7 @@ fn arrival(hello: &v1::WatchHello, applied: u64) -> Result<Arrival, Ended> {
         applied,
         digest: SecretDigest::try_from(hello.secret_digest.as_slice()).ok(),
         earlier: hello.earlier_secrets.iter().map(digest_of).collect(),
+        node: shorten(hello.node.clone()),
     })
 }
 

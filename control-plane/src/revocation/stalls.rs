@@ -1,4 +1,4 @@
-//! Who holds other people's revocations up, again and again, and is refused for a while.
+//! Limits for clients whose filters hold up revocations again and again: they are refused for a while.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,11 @@ use crate::client_limits::Client;
 
 /// What each client has done lately.
 #[derive(Debug, Default)]
-pub(super) struct Stalls(HashMap<Client, Record>);
+pub(super) struct Stalls {
+    /// What a client does within this time holds the same revocations up, and counts once.
+    window: Duration,
+    records: HashMap<Client, Record>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Record {
@@ -18,14 +22,18 @@ struct Record {
 }
 
 impl Stalls {
-    /// A filter of this client has held up a revocation, and so many of its filters are connected. Several that do so at
-    /// once do it once.
+    pub(super) fn new(window: Duration) -> Self {
+        let records = HashMap::new();
+        Self { window, records }
+    }
+
+    /// A filter of this client has held up a revocation, and so many of its filters are connected.
     pub(super) fn note(&mut self, client: &Client, connected: usize, now: Instant) {
-        self.0.retain(|_, record| now < record.forgotten_at());
-        if self.0.len() >= MAX_CLIENTS && !self.0.contains_key(client) {
-            let oldest = self.0.iter().min_by_key(|(_, record)| record.last);
+        self.records.retain(|_, record| now < record.forgotten_at());
+        if self.records.len() >= MAX_CLIENTS && !self.records.contains_key(client) {
+            let oldest = self.records.iter().min_by_key(|(_, record)| record.last);
             if let Some(oldest) = oldest.map(|(client, _)| client.clone()) {
-                self.0.remove(&oldest);
+                self.records.remove(&oldest);
             }
         }
         let fresh = Record {
@@ -33,21 +41,22 @@ impl Stalls {
             last: now,
             refused_until: now,
         };
-        let record = self.0.entry(client.clone()).or_insert(fresh);
-        if record.times > 0 && now < record.last + AT_ONCE {
+        let record = self.records.entry(client.clone()).or_insert(fresh);
+        if record.times > 0 && now < record.last + self.window {
             return;
         }
         record.times = record.times.saturating_add(1);
         record.last = now;
-        let tolerated = TOLERATED.max(u32::try_from(connected / FILTERS_PER_STALL).unwrap_or(u32::MAX));
-        if let Some(beyond) = record.times.checked_sub(tolerated.saturating_add(1)) {
+        let proportional = u32::try_from(connected / FILTERS_PER_STALL).unwrap_or(u32::MAX);
+        let tolerated = proportional.clamp(TOLERATED, MAX_TOLERATED);
+        if let Some(beyond) = record.times.checked_sub(tolerated + 1) {
             record.refused_until = now + MIN_REFUSAL * 2_u32.saturating_pow(beyond.min(6));
         }
     }
 
     /// For how long the client is refused from now on, if it is.
     pub(super) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
-        let until = self.0.get(client)?.refused_until;
+        let until = self.records.get(client)?.refused_until;
         (now < until).then(|| until - now)
     }
 }
@@ -62,11 +71,11 @@ impl Record {
 pub(super) const TOLERATED: u32 = 3;
 /// And one for so many filters that are connected: thousands may come from one address, and share a credential.
 const FILTERS_PER_STALL: usize = 10;
+/// Up to so many.
+const MAX_TOLERATED: u32 = 20;
 /// The next one costs this, and each further one twice as much as the one before, up to about an hour.
 pub(super) const MIN_REFUSAL: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// The workers of one proxy stand still together.
-const AT_ONCE: Duration = Duration::from_secs(1);
 /// Clients that are remembered: those that did so last.
 const MAX_CLIENTS: usize = 4096;
 
@@ -74,17 +83,19 @@ const MAX_CLIENTS: usize = 4096;
 mod tests {
     use super::*;
 
+    const WINDOW: Duration = Duration::from_secs(5);
+
     fn client(number: usize) -> Client {
         Client::new(Some(&number.to_string()), None)
     }
 
     #[test]
     fn a_client_that_stalls_again_and_again_is_refused_for_longer_each_time() {
-        let (mut stalls, mut now) = (Stalls::default(), Instant::now());
+        let (mut stalls, mut now) = (Stalls::new(WINDOW), Instant::now());
         for _ in 0..TOLERATED {
             stalls.note(&client(1), 0, now);
             assert_eq!(stalls.refused(&client(1), now), None);
-            now += AT_ONCE;
+            now += WINDOW;
         }
         for minutes in [1, 2, 4, 8, 16, 32, 64, 64] {
             stalls.note(&client(1), 0, now);
@@ -100,7 +111,7 @@ mod tests {
 
     #[test]
     fn workers_that_stand_still_together_count_once() {
-        let (mut stalls, now) = (Stalls::default(), Instant::now());
+        let (mut stalls, now) = (Stalls::new(WINDOW), Instant::now());
         for _ in 0..100 {
             stalls.note(&client(1), 0, now);
         }
@@ -109,21 +120,27 @@ mod tests {
 
     #[test]
     fn a_client_of_many_filters_has_more_accidents() {
-        let (mut stalls, mut now) = (Stalls::default(), Instant::now());
-        for times in 1..=101 {
-            stalls.note(&client(1), 1000, now);
-            assert_eq!(stalls.refused(&client(1), now).is_some(), times > 100, "{times}");
-            now += AT_ONCE;
+        let (mut stalls, mut now) = (Stalls::new(WINDOW), Instant::now());
+        for (number, (connected, tolerated)) in [(1, 3), (50, 5), (200, 20), (10_000, 20)].into_iter().enumerate() {
+            for times in 1..=tolerated + 1 {
+                stalls.note(&client(number), connected, now);
+                assert_eq!(
+                    stalls.refused(&client(number), now).is_some(),
+                    times > tolerated,
+                    "{connected}: {times}"
+                );
+                now += WINDOW;
+            }
         }
     }
 
     #[test]
     fn the_clients_that_are_remembered_are_bounded() {
-        let (mut stalls, start) = (Stalls::default(), Instant::now());
+        let (mut stalls, start) = (Stalls::new(WINDOW), Instant::now());
         for number in 0..2 * MAX_CLIENTS {
             stalls.note(&client(number), 0, start + Duration::from_millis(number as u64));
         }
-        assert_eq!(stalls.0.len(), MAX_CLIENTS);
-        assert!(stalls.0.contains_key(&client(2 * MAX_CLIENTS - 1)));
+        assert_eq!(stalls.records.len(), MAX_CLIENTS);
+        assert!(stalls.records.contains_key(&client(2 * MAX_CLIENTS - 1)));
     }
 }

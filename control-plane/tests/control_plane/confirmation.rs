@@ -264,7 +264,10 @@ async fn a_planned_stop_answers_the_calls_that_wait() {
 async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_other() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.settings.access.tokens = ["steady", "stalling"].map(filter_token).to_vec())
+        .start_with(|config| {
+            config.max_staleness = Duration::from_secs(2);
+            config.settings.access.tokens = ["steady", "stalling"].map(filter_token).to_vec();
+        })
         .await;
     let stalling = || server.filter_as(Some("Bearer stalling"), v1::WatchHello::default());
     let mut steady = server
@@ -283,8 +286,8 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
             .await;
         if times < 4 {
             stream.say(WatchMessage::Leaving(v1::Leaving {})).await;
-            // Those within a second count once.
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            // Those within one lease count once.
+            tokio::time::sleep(Duration::from_millis(2_600)).await;
             steady.ping(times + 1).await;
         } else {
             let (code, text) = stream.refusal().await;

@@ -1,5 +1,7 @@
 //! `RevocationService.Watch`.
 
+use std::time::{Duration, Instant};
+
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use credence_wire::v1::watch_request::Message as WatchMessage;
@@ -179,6 +181,29 @@ async fn a_client_beyond_the_history_gets_a_snapshot() {
     }
     let welcome = server.watch(Some(start)).await.welcome().await;
     assert_eq!(welcome.snapshot.unwrap().position.unwrap().seq, 3);
+}
+
+/// A filter whose view is lost has nothing to resume from, and takes no snapshot that is older than what it had.
+#[tokio::test]
+async fn a_snapshot_that_is_older_than_the_log_serves_for_a_few_seconds_only() {
+    let place = Place::new();
+    let server = place.start().await;
+    let begun = Instant::now();
+    let (_, first, _) = server.watch_from_snapshot().await;
+    assert_eq!(first.seq, 0);
+    server.revoke(raise("alice")).await;
+    loop {
+        let (_, position, _) = server.watch_from_snapshot().await;
+        if position.seq == 1 {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "the snapshot is of {}",
+            position.seq
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,7 @@ fn main() -> Result<(), Failure> {
     let killed_apart = killed(1)?;
     let staying = attacked(&Attack::Stay, Some(TOKEN))?;
     let reconnecting = attacked(&Attack::ComeAgain, Some(TOKEN))?;
+    let many = attacked(&Attack::OneAfterTheOther, Some(TOKEN))?;
     let reconnecting_open = attacked(&Attack::ComeAgain, None)?;
     let report = Report {
         filters: FILTERS,
@@ -38,6 +39,7 @@ fn main() -> Result<(), Failure> {
         killed_apart,
         watcher_who_stays: staying,
         watcher_who_reconnects: reconnecting,
+        watcher_with_100_streams: many,
         watcher_without_a_credential: reconnecting_open,
     };
     let report = serde_json::to_string(&report).map_err(Failure::of("printing the figures"))?;
@@ -53,6 +55,7 @@ struct Report {
     killed_apart: Delays,
     watcher_who_stays: Delays,
     watcher_who_reconnects: Delays,
+    watcher_with_100_streams: Delays,
     watcher_without_a_credential: Delays,
 }
 
@@ -129,6 +132,8 @@ enum Attack {
     Stay,
     /// Does so again and again, each time on a new stream.
     ComeAgain,
+    /// Has opened many streams, and does so on one of them after the other.
+    OneAfterTheOther,
 }
 
 /// For two minutes somebody holds up what he can. He comes from an address of his own.
@@ -140,7 +145,19 @@ fn attacked(attack: &Attack, token: Option<&str>) -> Result<Delays, Failure> {
     };
     let (grpc, log_id) = (fleet.control_plane.grpc(), fleet.control_plane.log_id().to_owned());
     let comes_again = matches!(attack, Attack::ComeAgain);
+    let mut streams = Vec::new();
+    if matches!(attack, Attack::OneAfterTheOther) {
+        for _ in 0..100 {
+            let stream = Subscriber::open_confirming(grpc, &caller, &log_id);
+            let stream = fleet.runtime.block_on(stream)?;
+            streams.push(Filter::start(&fleet.runtime, stream, Duration::ZERO));
+        }
+    }
     let attacker = fleet.runtime.spawn(async move {
+        for stream in &streams {
+            stream.wedge();
+            tokio::time::sleep(MAX_STALENESS + 2 * PING_INTERVAL).await;
+        }
         loop {
             if let Ok(stream) = Subscriber::open_confirming(grpc, &caller, &log_id).await {
                 let held = hold_up(stream, comes_again);
@@ -225,9 +242,7 @@ impl Fleet {
         let stream = self
             .runtime
             .block_on(Subscriber::open_confirming(grpc, &Caller::default(), log_id))?;
-        let is_wedged = Arc::new(AtomicBool::new(false));
-        let task = self.runtime.spawn(follow(stream, Arc::clone(&is_wedged), first_ping));
-        Ok(Arc::new(Filter { is_wedged, task }))
+        Ok(Arc::new(Filter::start(&self.runtime, stream, first_ping)))
     }
 
     fn filter(&self, number: usize) -> Result<Arc<Filter>, Failure> {
@@ -305,6 +320,12 @@ struct Filter {
 }
 
 impl Filter {
+    fn start(runtime: &Runtime, stream: Subscriber, first_ping: Duration) -> Self {
+        let is_wedged = Arc::new(AtomicBool::new(false));
+        let task = runtime.spawn(follow(stream, Arc::clone(&is_wedged), first_ping));
+        Self { is_wedged, task }
+    }
+
     /// From now on it applies nothing, and pings.
     fn wedge(&self) {
         self.is_wedged.store(true, Ordering::Relaxed);

@@ -30,6 +30,9 @@ pub(super) struct Lease {
     /// Pings without an echo, oldest first, all sent on the present stream.
     outstanding: VecDeque<(u64, Monotonic)>,
     complete_as_of: Option<Monotonic>,
+    /// The end of the lease. It is fixed when the lease is renewed: the control plane that granted it counts on that, and a
+    /// longer limit counts for later echoes only.
+    leased_until: Option<Monotonic>,
     promised_until: Option<Monotonic>,
 }
 
@@ -46,6 +49,7 @@ impl Lease {
             next_id: 1,
             outstanding: VecDeque::with_capacity(MAX_OUTSTANDING_PINGS),
             complete_as_of: None,
+            leased_until: None,
             promised_until: None,
         }
     }
@@ -75,6 +79,7 @@ impl Lease {
     /// The view held everything that was committed before `instant`.
     pub(super) fn renew(&mut self, instant: Monotonic) {
         self.complete_as_of = self.complete_as_of.max(Some(instant));
+        self.leased_until = self.leased_until.max(Some(instant.plus(self.max_staleness)));
     }
 
     /// Nothing will be confirmed before `instant`.
@@ -82,8 +87,10 @@ impl Lease {
         self.promised_until = self.promised_until.max(Some(instant));
     }
 
-    /// How old the lease may be, from now on. Says whether that is new.
+    /// How old a lease may become. The present one can become shorter by that, not longer. Says whether that is new.
     pub(super) fn limit(&mut self, max_staleness: Duration) -> bool {
+        let end = self.complete_as_of.map(|instant| instant.plus(max_staleness));
+        self.leased_until = self.leased_until.min(end);
         std::mem::replace(&mut self.max_staleness, max_staleness) != max_staleness
     }
 
@@ -96,6 +103,7 @@ impl Lease {
     pub(super) fn revoke(&mut self) {
         self.outstanding.clear();
         self.complete_as_of = None;
+        self.leased_until = None;
         self.promised_until = None;
     }
 
@@ -103,11 +111,12 @@ impl Lease {
         let Some(complete_as_of) = self.complete_as_of else {
             return Freshness::NeverSynced;
         };
-        let age = now.since(complete_as_of);
+        let is_leased = self.leased_until.is_some_and(|until| now <= until);
         let is_promised = self.promised_until.is_some_and(|until| now < until);
-        if is_promised || age <= self.max_staleness {
+        if is_leased || is_promised {
             Freshness::Fresh
         } else {
+            let age = now.since(complete_as_of);
             Freshness::Stale { age }
         }
     }
@@ -190,6 +199,19 @@ mod tests {
         assert!(!lease.limit(Duration::from_secs(2)), "nothing new");
         assert_eq!(lease.freshness(at(2_000)), Freshness::Fresh);
         assert!(matches!(lease.freshness(at(2_001)), Freshness::Stale { .. }));
+    }
+
+    #[test]
+    fn a_longer_limit_counts_for_later_echoes_only() {
+        let mut lease = Lease::new(MAX_STALENESS);
+        lease.renew(at(0));
+        assert!(lease.limit(Duration::from_secs(60)));
+        assert_eq!(lease.freshness(at(5_000)), Freshness::Fresh);
+        assert!(matches!(lease.freshness(at(5_001)), Freshness::Stale { .. }));
+        assert!(lease.limit(Duration::from_secs(30)));
+        assert!(matches!(lease.freshness(at(5_001)), Freshness::Stale { .. }));
+        lease.renew(at(6_000));
+        assert_eq!(lease.freshness(at(36_000)), Freshness::Fresh);
     }
 
     #[test]
