@@ -320,7 +320,7 @@ impl Metrics {
         );
         log.register_with_unit(
             "wait",
-            "Time from a durable revocation to its confirmation, where somebody waited for it",
+            "Time that calls with wait=applied waited, whether the revocation was confirmed meanwhile or not",
             Unit::Seconds,
             self.revocation_wait_seconds.clone(),
         );

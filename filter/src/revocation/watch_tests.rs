@@ -710,7 +710,7 @@ fn what_is_applied_is_confirmed_at_once() {
     let mut scene = confirming_scene();
     for seq in [2, 3] {
         let update = scene.update(seq);
-        assert_eq!(sent(&scene.hear(update)), applied(seq as u64));
+        assert_eq!(sent(&scene.hear(update)), applied(seq));
     }
 }
 
