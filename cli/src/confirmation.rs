@@ -1,4 +1,4 @@
-//! How far a revocation has come: waits until every filter has applied it, and shows that.
+//! Waits until a revocation is confirmed, and shows how far it is.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -19,6 +19,7 @@ use super::{Api, query};
 use crate::access::Caller;
 use crate::client_limits::Client;
 use crate::revocation::leases::Progress;
+use crate::revocation::log::Receipt;
 
 /// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +30,16 @@ pub(crate) enum Wait {
     Committed,
 }
 
-/// The filters' part of an answer.
+/// The answer to a revocation, and to the question how far it has come.
 #[derive(Debug, Serialize)]
-pub(crate) struct Filters {
-    applied: usize,
-    unknown: usize,
-    left_ms: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Standing {
+pub(crate) struct Answer {
     log_id: String,
     seq: u64,
-    filters: Filters,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<bool>,
+    filters: Progress,
 }
 
 /// Handles `GET /v1/revocations/{seq}`.
@@ -51,7 +49,7 @@ pub(crate) async fn show(
     RawQuery(query): RawQuery,
     Extension(caller): Extension<Arc<Caller>>,
     address: Option<Extension<ClientAddress>>,
-) -> Result<(StatusCode, Json<Standing>), Problem> {
+) -> Result<(StatusCode, Json<Answer>), Problem> {
     let seq: u64 = seq.parse().map_err(|_| {
         let detail = "the path ends with an entry's number: a decimal number";
         Problem::new(StatusCode::BAD_REQUEST, detail)
@@ -62,23 +60,24 @@ pub(crate) async fn show(
         let detail = format!("the log ends at {head}; nothing has the number {seq} yet");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
-    let filters = api.filters(seq, wait, &client(&caller, address)).await;
-    let standing = Standing {
-        log_id: api.log.log_id().to_string(),
-        seq,
-        filters,
-    };
-    Ok((standing.filters.status(), Json(standing)))
+    Ok(api.answer(seq, None, wait, &client(&caller, address)).await)
 }
 
-/// Who calls, as far as shares are concerned.
+/// The caller, for the limits of each client.
 pub(crate) fn client(caller: &Caller, address: Option<Extension<ClientAddress>>) -> Client {
     Client::new(Some(&caller.name), address.map(|Extension(address)| address.0))
 }
 
 impl Api {
-    /// Waits until the revocation is confirmed, if it is asked for, for at most half of the time that a request has.
-    pub(crate) async fn filters(&self, seq: u64, wait: Wait, client: &Client) -> Filters {
+    /// Answers a revocation once it is confirmed, if that is asked for, and after half of the time that a request has at the
+    /// latest.
+    pub(crate) async fn answer(
+        &self,
+        seq: u64,
+        receipt: Option<Receipt>,
+        wait: Wait,
+        client: &Client,
+    ) -> (StatusCode, Json<Answer>) {
         let leases = self.log.leases();
         if wait == Wait::Applied
             && let Ok(_place) = self.confirmations.try_take(client, 1)
@@ -93,7 +92,19 @@ impl Api {
             let took = begun.elapsed().as_secs_f64();
             self.metrics.revocation_wait_seconds.observe(took);
         }
-        Filters::from(leases.progress(seq, Instant::now()))
+        let filters = leases.progress(seq, Instant::now());
+        let status = match filters.left.is_zero() {
+            true => StatusCode::OK,
+            false => StatusCode::ACCEPTED,
+        };
+        let answer = Answer {
+            log_id: self.log.log_id().to_string(),
+            seq,
+            epoch: receipt.as_ref().and_then(|receipt| receipt.epoch),
+            changed: receipt.map(|receipt| receipt.changed),
+            filters,
+        };
+        (status, Json(answer))
     }
 }
 
@@ -112,26 +123,5 @@ impl Wait {
             query::once(&mut wait, "wait", parsed)?;
         }
         Ok(wait.unwrap_or(Self::Applied))
-    }
-}
-
-// === impl Filters ===
-
-impl Filters {
-    pub(crate) fn status(&self) -> StatusCode {
-        match self.left_ms {
-            0 => StatusCode::OK,
-            _ => StatusCode::ACCEPTED,
-        }
-    }
-}
-
-impl From<Progress> for Filters {
-    fn from(progress: Progress) -> Self {
-        Self {
-            applied: progress.applied,
-            unknown: progress.unknown,
-            left_ms: progress.left.as_millis().try_into().unwrap_or(u64::MAX),
-        }
     }
 }

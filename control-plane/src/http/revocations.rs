@@ -24,16 +24,15 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::confirmation::{Filters, Wait, client};
+use super::confirmation::{Answer, Wait, client};
 use super::json::{self, Seconds};
 use super::problem::{Problem, RETRY_SOON};
 use super::rates::ClientAddress;
 use super::{Api, Begun};
 use crate::access::Caller;
-use crate::data_folder::LogId;
-use crate::revocation::log::{Receipt, RevokeError};
+use crate::revocation::log::RevokeError;
 use crate::revocation::state::PlanError;
 use crate::revocation::subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
@@ -48,7 +47,7 @@ pub(crate) async fn revoke(
     address: Option<Extension<ClientAddress>>,
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
-) -> Result<(StatusCode, Json<Revoked>), Problem> {
+) -> Result<(StatusCode, Json<Answer>), Problem> {
     let wait = Wait::parse(query.as_deref())?;
     let cure = "; one request revokes one subject";
     let body = json::received(body, api.limits.max_request_body, cure, "the request")?;
@@ -62,33 +61,9 @@ pub(crate) async fn revoke(
     };
     begun.note();
     let receipt = api.log.perform(Order { operation, by, reason }).await?;
-    let filters = api.filters(receipt.seq, wait, &client(&caller, address)).await;
-    Ok((filters.status(), Json(Revoked::new(api.log.log_id(), receipt, filters))))
-}
-
-/// The answer.
-#[derive(Debug, Serialize)]
-pub(crate) struct Revoked {
-    log_id: String,
-    seq: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<u64>,
-    changed: bool,
-    filters: Filters,
-}
-
-// === impl Revoked ===
-
-impl Revoked {
-    pub(crate) fn new(log_id: &LogId, receipt: Receipt, filters: Filters) -> Self {
-        Self {
-            log_id: log_id.to_string(),
-            seq: receipt.seq,
-            epoch: receipt.epoch,
-            changed: receipt.changed,
-            filters,
-        }
-    }
+    Ok(api
+        .answer(receipt.seq, Some(receipt), wait, &client(&caller, address))
+        .await)
 }
 
 #[derive(Debug, Deserialize)]

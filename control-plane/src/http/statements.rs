@@ -17,10 +17,9 @@ use credence_delegation::{
     Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
 };
 
-use super::confirmation::Wait;
+use super::confirmation::{Answer, Wait};
 use super::problem::Problem;
 use super::rates::ClientAddress;
-use super::revocations::Revoked;
 use super::{Api, Begun, json};
 use crate::client_limits::Client;
 use crate::revocation::log::unix_seconds;
@@ -37,7 +36,7 @@ pub(crate) async fn state(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
-) -> Result<(StatusCode, Json<Revoked>), Problem> {
+) -> Result<(StatusCode, Json<Answer>), Problem> {
     let wait = Wait::parse(query.as_deref())?;
     let address = address.map(|Extension(address)| address);
     api.limit_statement(address)?;
@@ -61,8 +60,7 @@ pub(crate) async fn state(
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
-    let filters = api.filters(receipt.seq, wait, &client).await;
-    Ok((filters.status(), Json(Revoked::new(api.log.log_id(), receipt, filters))))
+    Ok(api.answer(receipt.seq, Some(receipt), wait, &client).await)
 }
 
 /// Bytes of a statement that are read at all.

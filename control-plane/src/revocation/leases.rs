@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Serialize, Serializer};
 use tokio::sync::{Notify, watch};
 
 use super::stalls::Stalls;
@@ -24,9 +25,9 @@ pub(crate) struct Leases(Arc<Shared>);
 struct Shared {
     max_staleness: Duration,
     account: Mutex<Account>,
-    /// Everybody who may be fresh has applied the log up to here.
+    /// Every filter that has a lease has applied the log up to here.
     confirmed: watch::Sender<u64>,
-    /// Somebody may lag.
+    /// Wakes what ends leases.
     published: Notify,
     metrics: Arc<Metrics>,
 }
@@ -75,13 +76,14 @@ pub(crate) enum Echo {
 }
 
 /// How far a revocation has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Progress {
     /// Filters that may be fresh and have applied it.
     pub(crate) applied: usize,
     /// Filters that may be fresh and have not, as far as is known.
     pub(crate) unknown: usize,
     /// How long it takes at the most until none of these is fresh. Zero if the revocation is confirmed.
+    #[serde(rename = "left_ms", serialize_with = "as_milliseconds")]
     pub(crate) left: Duration,
 }
 
@@ -99,7 +101,7 @@ struct Account {
     next: LeaseId,
     leases: HashMap<LeaseId, Lease>,
     by_digest: HashMap<SecretDigest, LeaseId>,
-    /// Those that may be fresh, by what they have applied.
+    /// Those whose filters may be fresh, by what they have applied.
     owing: BTreeSet<(u64, LeaseId)>,
     /// Leases whose streams have ended.
     ended: usize,
@@ -198,7 +200,7 @@ impl Leases {
         }
     }
 
-    /// Resolves once everybody who may be fresh has applied the log up to `seq`.
+    /// Resolves once every filter that has a lease has applied the log up to `seq`.
     pub(crate) async fn confirmed(&self, seq: u64) {
         let mut confirmed = self.0.confirmed.subscribe();
         // The sender lives as long as this does.
@@ -210,7 +212,7 @@ impl Leases {
         self.account().progress(seq, now)
     }
 
-    /// Ends leases as their time comes, and notes who lags.
+    /// Ends leases as their time comes, and notes which clients lag.
     pub(crate) async fn keep(self) {
         loop {
             if self.look(Instant::now()) {
@@ -223,7 +225,7 @@ impl Leases {
         }
     }
 
-    /// Says whether anybody lags.
+    /// Says whether any stream lags.
     fn look(&self, now: Instant) -> bool {
         let mut account = self.account();
         let stalled = account.look(now);
@@ -283,7 +285,7 @@ impl Lessee {
         self.leases.settle(&account);
     }
 
-    /// Resolves once the client is refused.
+    /// Resolves once the stream is to be ended.
     pub(crate) async fn refused(&self) {
         self.refused.notified().await;
     }
@@ -563,6 +565,10 @@ impl Account {
             left,
         }
     }
+}
+
+fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(duration.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
 /// Clocks run at rates that differ by less than a hundredth.
