@@ -151,7 +151,7 @@ impl Leases {
         let mut account = Account {
             head,
             max_ended,
-            stalls: Stalls::new(with_allowance(max_staleness) + PATIENCE),
+            stalls: Stalls::new(max_staleness / 2),
             ..Account::default()
         };
         if !inherited.is_zero() {

@@ -8,7 +8,7 @@ use crate::client_limits::Client;
 /// What each client has done lately.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    /// What a client does within this time holds the same revocations up, and counts once.
+    /// What a client does within this time counts once: one delay of its own, or of the machine that it is on.
     window: Duration,
     records: HashMap<Client, Record>,
 }

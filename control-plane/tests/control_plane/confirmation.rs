@@ -286,8 +286,8 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
             .await;
         if times < 4 {
             stream.say(WatchMessage::Leaving(v1::Leaving {})).await;
-            // Those within one lease count once.
-            tokio::time::sleep(Duration::from_millis(2_600)).await;
+            // Those within half of the longest lease count once.
+            tokio::time::sleep(Duration::from_millis(1_100)).await;
             steady.ping(times + 1).await;
         } else {
             let (code, text) = stream.refusal().await;
