@@ -21,15 +21,6 @@ use crate::client_limits::Client;
 use crate::revocation::leases::Progress;
 use crate::revocation::log::Receipt;
 
-/// What a call waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Every filter that may be fresh has applied it.
-    Applied,
-    /// It is durable.
-    Committed,
-}
-
 /// The answer to a revocation, and to the question how far it has come.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
@@ -54,13 +45,13 @@ pub(crate) async fn show(
         let detail = "the path ends with an entry's number: a decimal number";
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })?;
-    let wait = Wait::parse(query.as_deref())?;
+    let waits = waits(query.as_deref())?;
     let head = api.log.head();
     if seq > head {
         let detail = format!("the log ends at {head}; nothing has the number {seq} yet");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
-    Ok(api.answer(seq, None, wait, &client(&caller, address)).await)
+    Ok(api.answer(seq, None, waits, &client(&caller, address)).await)
 }
 
 /// The caller, for the limits of each client.
@@ -75,13 +66,11 @@ impl Api {
         &self,
         seq: u64,
         receipt: Option<Receipt>,
-        wait: Wait,
+        waits: bool,
         client: &Client,
     ) -> (StatusCode, Json<Answer>) {
         let leases = self.log.leases();
-        if wait == Wait::Applied
-            && let Ok(_place) = self.confirmations.try_take(client, 1)
-        {
+        if waits && let Ok(_place) = self.confirmations.try_take(client, 1) {
             let begun = Instant::now();
             let mut phase = self.phase.clone();
             tokio::select! {
@@ -108,20 +97,17 @@ impl Api {
     }
 }
 
-// === impl Wait ===
-
-impl Wait {
-    pub(crate) fn parse(query: Option<&str>) -> Result<Self, Problem> {
-        let mut wait = None;
-        for (name, value) in query::members(query)? {
-            let parsed = match (name.as_str(), value.as_str()) {
-                ("wait", "applied") => Self::Applied,
-                ("wait", "committed") => Self::Committed,
-                ("wait", _) => return Err(Problem::from("at wait: write applied or committed".to_owned())),
-                _ => return Err(Problem::from("the query may have wait and nothing else".to_owned())),
-            };
-            query::once(&mut wait, "wait", parsed)?;
-        }
-        Ok(wait.unwrap_or(Self::Applied))
+/// Whether a call waits until the revocation is confirmed.
+pub(crate) fn waits(query: Option<&str>) -> Result<bool, Problem> {
+    let mut wait = None;
+    for (name, value) in query::members(query)? {
+        let waits = match (name.as_str(), value.as_str()) {
+            ("wait", "applied") => true,
+            ("wait", "committed") => false,
+            ("wait", _) => return Err(Problem::from("at wait: write applied or committed".to_owned())),
+            _ => return Err(Problem::from("the query may have wait and nothing else".to_owned())),
+        };
+        query::once(&mut wait, "wait", waits)?;
     }
+    Ok(wait.unwrap_or(true))
 }

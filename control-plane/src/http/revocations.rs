@@ -26,7 +26,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::Deserialize;
 
-use super::confirmation::{Answer, Wait, client};
+use super::confirmation::{Answer, client, waits};
 use super::json::{self, Seconds};
 use super::problem::{Problem, RETRY_SOON};
 use super::rates::ClientAddress;
@@ -48,7 +48,7 @@ pub(crate) async fn revoke(
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
-    let wait = Wait::parse(query.as_deref())?;
+    let waits = waits(query.as_deref())?;
     let cure = "; one request revokes one subject";
     let body = json::received(body, api.limits.max_request_body, cure, "the request")?;
     let body = Body::parse(&headers, &body)?;
@@ -62,7 +62,7 @@ pub(crate) async fn revoke(
     begun.note();
     let receipt = api.log.perform(Order { operation, by, reason }).await?;
     Ok(api
-        .answer(receipt.seq, Some(receipt), wait, &client(&caller, address))
+        .answer(receipt.seq, Some(receipt), waits, &client(&caller, address))
         .await)
 }
 

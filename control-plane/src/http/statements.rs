@@ -17,7 +17,7 @@ use credence_delegation::{
     Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
 };
 
-use super::confirmation::{Answer, Wait};
+use super::confirmation::{Answer, waits};
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::{Api, Begun, json};
@@ -37,7 +37,7 @@ pub(crate) async fn state(
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
-    let wait = Wait::parse(query.as_deref())?;
+    let waits = waits(query.as_deref())?;
     let address = address.map(|Extension(address)| address);
     api.limit_statement(address)?;
     let body = json::received(body, max_body(), ", more than any statement", "the statement")?;
@@ -60,7 +60,7 @@ pub(crate) async fn state(
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), Duration::from_secs(1)))?;
     let receipt = api.log.perform(order).await?;
-    Ok(api.answer(receipt.seq, Some(receipt), wait, &client).await)
+    Ok(api.answer(receipt.seq, Some(receipt), waits, &client).await)
 }
 
 /// Bytes of a statement that are read at all.

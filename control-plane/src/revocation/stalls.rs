@@ -29,7 +29,8 @@ impl Stalls {
 
     /// A filter of this client has held up a revocation, and so many of its filters are connected.
     pub(super) fn note(&mut self, client: &Client, connected: usize, now: Instant) {
-        self.records.retain(|_, record| now < record.forgotten_at());
+        self.records
+            .retain(|_, record| now < record.refused_until.max(record.last) + FORGOTTEN_AFTER);
         if self.records.len() >= MAX_CLIENTS && !self.records.contains_key(client) {
             let oldest = self.records.iter().min_by_key(|(_, record)| record.last);
             if let Some(oldest) = oldest.map(|(client, _)| client.clone()) {
@@ -58,12 +59,6 @@ impl Stalls {
     pub(super) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
         let until = self.records.get(client)?.refused_until;
         (now < until).then(|| until - now)
-    }
-}
-
-impl Record {
-    fn forgotten_at(&self) -> Instant {
-        self.refused_until.max(self.last) + FORGOTTEN_AFTER
     }
 }
 
