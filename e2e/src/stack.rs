@@ -91,6 +91,13 @@ impl StackOptions {
         }
     }
 
+    /// Makes the filter forgive a silent control plane for a minute: requests are decided while it is suspended.
+    #[must_use]
+    pub fn patient(mut self) -> Self {
+        self.serve_options.extend(["--max-staleness", "60s"].map(str::to_owned));
+        self.replacing("max_staleness: 5s", "max_staleness: 1m")
+    }
+
     /// Has Envoy speak to the service in the protocol in which the client speaks to Envoy, and pass on trailers.
     #[must_use]
     pub fn in_either_protocol(self) -> Self {

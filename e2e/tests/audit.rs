@@ -334,7 +334,7 @@ fn nothing_is_recorded_where_nothing_is_to_be() {
 
 #[test]
 fn a_control_plane_that_does_not_answer_delays_no_request_and_costs_no_evidence() {
-    let options = StackOptions::default().replacing("max_staleness: 5s", "max_staleness: 1m");
+    let options = StackOptions::default().patient();
     let stack = Stack::start(&options).unwrap();
     let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
     assert_eq!(stack.send(&book().delegation(&chain)).unwrap().status, 200);

@@ -41,7 +41,7 @@ fn stack(audit: &str) -> Stack {
     let rules = format!("audit: {audit}\n                            {ORDERS}");
     let options = options
         .replacing("rules:\n", &rules)
-        .replacing("max_staleness: 5s", "max_staleness: 1m")
+        .patient()
         .replacing("max_concurrent_streams: 100", "max_concurrent_streams: 2000");
     Stack::start(&options).unwrap()
 }

@@ -8,9 +8,7 @@ use credence_e2e::{Client, Request, Stack, StackOptions, waiting};
 fn with_little_room(on_overflow: &str) -> Stack {
     let audit =
         format!("audit: {{ring_entries: 64, on_overflow: {on_overflow}}}\n                            rules:\n");
-    let options = StackOptions::default()
-        .replacing("rules:\n", &audit)
-        .replacing("max_staleness: 5s", "max_staleness: 1m");
+    let options = StackOptions::default().replacing("rules:\n", &audit).patient();
     Stack::start(&options).unwrap()
 }
 
