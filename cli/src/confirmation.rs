@@ -61,7 +61,10 @@ impl AnswerOptions {
             let newer = ask(seq)
                 .and_then(|newer| read(&newer))
                 .map_err(|error| unconfirmed(seq, &error))?;
-            let Some((_, newer)) = newer else { break };
+            let Some((_, newer)) = newer else {
+                let silent = Failure::operation("the answer does not mention the filters");
+                return Err(unconfirmed(seq, &silent));
+            };
             filters = newer;
             let took = begun.elapsed();
             if !filters.left.is_zero() && took >= shown + SHOW_INTERVAL {
@@ -183,7 +186,7 @@ mod tests {
         let mut left = [5, 0].into_iter();
         let confirmed = options(false).confirmed(AT_FIRST.to_owned(), |seq| {
             assert_eq!(seq, 7);
-            let left = left.next().expect("nobody asks again");
+            let left = left.next().expect("no further request");
             Ok(format!(
                 r#"{{"seq":7,"filters":{{"applied":2,"unknown":0,"left_ms":{left}}}}}"#
             ))

@@ -359,8 +359,7 @@ impl Account {
     }
 
     fn echo(&mut self, id: LeaseId, sent: u64, now: Instant, lasts: Duration) -> Echo {
-        self.let_fall_due(now);
-        // What is confirmed stays so.
+        // What is confirmed stays so. What is due is settled by `look`, which knows whether this process has run.
         let least = self.due.max(self.confirmed());
         let Some(lease) = self.leases.get_mut(&id) else {
             return Echo::Withheld;

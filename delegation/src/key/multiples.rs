@@ -65,7 +65,7 @@ impl P256Key {
     }
 }
 
-/// Whatever is known of its multiples.
+/// Ignores the multiples.
 impl PartialEq for P256Key {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key

@@ -136,7 +136,7 @@ enum Attack {
     OneAfterTheOther,
 }
 
-/// For two minutes somebody holds up what he can. He comes from an address of his own.
+/// For two minutes a client from an address of its own holds up what it can.
 fn attacked(attack: &Attack, token: Option<&str>) -> Result<Delays, Failure> {
     let fleet = Fleet::start(BYSTANDERS)?;
     let caller = Caller {
@@ -232,7 +232,7 @@ impl Fleet {
         }
         // They apply a first entry, and are echoed.
         let mut operator = Operator::of(&fleet.control_plane)?;
-        operator.raise("somebody")?;
+        operator.raise("first")?;
         thread::sleep(2 * PING_INTERVAL);
         Ok(fleet)
     }
@@ -379,7 +379,7 @@ impl Delays {
 }
 
 const FILTERS: usize = 1_000;
-/// Filters that behave while somebody else does not.
+/// Filters that behave while another client does not.
 const BYSTANDERS: usize = 20;
 /// Of somebody who may watch.
 const TOKEN: &str = "attacker";
