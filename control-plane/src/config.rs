@@ -6,7 +6,10 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::settings::{Settings, SettingsError};
+use credence_revocation::{InitOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS, MAX_TOKEN_LIFETIME};
+use credence_runtime::settings::SettingsError;
+
+use crate::settings::Settings;
 use credence_ledger::ledger::MAX_SEGMENT_BYTES;
 use credence_storage::frames::MAX_PAYLOAD;
 
@@ -52,14 +55,6 @@ pub struct Config {
     pub max_token_lifetime: Duration,
     /// Every bound on memory, disk and time.
     pub limits: Limits,
-}
-
-/// How an empty data folder becomes a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InitOptions {
-    /// Whether the log starts with a floor that voids every root token issued before now. Only a first installation
-    /// may do without: after a lost folder, a log without a floor would revive everything that had been revoked.
-    pub floor: bool,
 }
 
 /// The control plane's limits. What happens at each is part of its documentation.
@@ -176,23 +171,11 @@ pub enum ConfigError {
 /// What the filters need: the largest entry, which has a chain in it, and the batch's own fields.
 const MIN_BATCH_BYTES: u32 = 64 << 10;
 
-/// The longest [`Config::drain_promise`], from the contract with the filters.
-pub const MAX_DRAIN_PROMISE: Duration = Duration::from_secs(10);
-
 /// The shortest [`Config::max_staleness`]: filters ping once a second.
 const MIN_STALENESS: Duration = Duration::from_secs(2);
 
-/// The longest [`Config::max_staleness`].
-pub const MAX_STALENESS: Duration = Duration::from_secs(60);
-
 /// What is removed sooner was hardly kept.
 const MIN_RETENTION: Duration = Duration::from_secs(60);
-
-/// The longest [`Config::cache_key_rotation`].
-pub const MAX_CACHE_KEY_ROTATION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// The longest [`Config::max_token_lifetime`].
-pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 impl Config {
     /// A configuration on loopback with default limits, leases of 5 s, a promise of 10 s, daily cache keys, tokens that live up to 90
@@ -274,13 +257,6 @@ impl Field {
             true => Ok(()),
             false => Err(ConfigError::OutOfRange { name, found, expected }),
         }
-    }
-}
-
-impl Default for InitOptions {
-    /// With a floor: the safe choice when in doubt.
-    fn default() -> Self {
-        Self { floor: true }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::client_limits::{Client, Full, Network, NoPlace, Place, Places};
+use credence_runtime::client_limits::{Client, Full, Network, NoPlace, Place, Places};
 
 /// Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -206,13 +206,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client_limits::{Bounds, ShareMetrics, SharedLimit};
     use crate::settings::RateSettings;
+    use credence_runtime::client_limits::{Bounds, ShareMetrics, SharedLimit};
+    use prometheus_client::registry::Registry;
 
     /// Eight places; four of one credential, two of one address.
     fn connections() -> Connections {
-        let bounds = Bounds::new(8, &RateSettings::default());
-        let places = Places::new(SharedLimit::HttpConnections, bounds, &ShareMetrics::default());
+        let bounds = Bounds::new(8, RateSettings::default().shares());
+        let places = Places::new(
+            SharedLimit::HttpConnections,
+            bounds,
+            &ShareMetrics::new(&mut Registry::default()),
+        );
         Connections::new(places)
     }
 

@@ -12,52 +12,37 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
-use crate::audit::budget::Budget;
-use crate::audit::handover::Handover;
-use crate::audit::ingest::BatchBounds;
-use crate::audit::intake::Intake;
-use crate::audit::publisher::Publisher;
-use crate::audit::reverification::thread::{Reverification, Reverifier};
-use crate::audit::seen::{Seen, SeenOfLate, Sightings};
-use crate::audit::server::ReportServer;
-use crate::audit::service::{ReportOptions, ReportService, give_up_lost_sources};
-use crate::audit::sources::Sources;
-use crate::audit::ticket::TicketKey;
-use crate::audit::witness::Witness;
-use crate::audit::writer::{self as ledger_writer, LedgerWriter};
-use crate::client_limits::{Bounds, Places, SharedLimit};
 use crate::config::{Config, ConfigError, Limits};
 use crate::connections::Connections;
-use crate::data_folder::{self, DataFolder, DataFolderError, LogId, LogNotes};
 use crate::descriptors::{self, DescriptorError};
-use crate::folder_lock::FolderLock;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
-use crate::identity::{Identity, IdentityError};
-use crate::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
-use crate::otlp::{CursorFile, FollowedLedger, Follower, OtlpError, Sender};
 use crate::reload::{ReloadError, Reloader};
-use crate::revocation::cache_keys::CacheKeys;
-use crate::revocation::clock::{Forgetting, LogClock, read_clock};
-use crate::revocation::head_keeper::HeadKeeper;
-use crate::revocation::leases::{Leases, with_allowance};
-use crate::revocation::log::{self as revocation_log, Writer, WriterOptions, unix_seconds};
-use crate::revocation::position::PositionKey;
-use crate::revocation::restored;
-use crate::revocation::server::WatchServer;
-use crate::revocation::service::{WatchOptions, WatchService};
-use crate::revocation::storage::{Storage, remove_leftover};
-use crate::revocation::view::{HistoryBounds, View};
 use crate::settings::{Settings, anchors};
-use crate::supervision::{Alarm, Failure, Guard};
-use crate::throttle::Throttle;
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
-use crate::turns::Turns;
+use credence_evidence::{
+    BatchBounds, Budget, CursorFile, FollowedLedger, Follower, Handover, Intake, LedgerWriter, OtlpError, Publisher,
+    ReportOptions, ReportServer, ReportService, Reverification, Reverifier, Seen, SeenOfLate, Sender, Sightings,
+    Sources, TicketKey, Witness, damaged_ledger, give_up_lost_sources, start_ledger,
+};
 use credence_ledger::identity::{LedgerIdentity, Naming};
 use credence_ledger::view::EntryView;
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
+use credence_provisioning::{Identity, IdentityError, IdentityLimits};
+use credence_revocation::{
+    CacheKeys, DataFolder, DataFolderError, Forgetting, HeadKeeper, HistoryBounds, Leases, LogClock, LogId, LogNotes,
+    PositionKey, RestoreError, Storage, View, WatchOptions, WatchServer, WatchService, Writer, WriterOptions,
+    declare_restored, read_clock, remove_leftover, start_log, take_lock, with_allowance,
+};
+use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
+use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
+use credence_runtime::throttle::Throttle;
+use credence_runtime::time::unix_seconds;
+use credence_runtime::turns::Turns;
+use credence_storage::folder_lock::FolderLock;
 use credence_storage::frames::TornTail;
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -108,6 +93,9 @@ pub enum StartError {
     /// The revocation log can not be read.
     #[error("the revocation log: {0}")]
     RevocationLog(String),
+    /// The log can not be declared restored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// The latest checkpoint can not be remembered where it is configured to be.
     #[error("ledger.published_note: {0}")]
     PublishedNote(String),
@@ -164,9 +152,9 @@ impl ControlPlane {
         let tls = TlsPorts::open(&config.settings.tls, metrics.tls.clone())?;
         let connections = descriptors::share(config.limits.max_connections)?;
         // Before the addresses: whoever waits for a predecessor to end must not hold them.
-        let lock = take_lock(&config).await?;
+        let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
-        let places = |limit, places| Places::new(limit, Bounds::new(places, shares), &metrics.shares);
+        let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
         let port = |limit, connections| Connections::new(places(limit, connections));
         let silence = config.limits.silence_timeout;
         let of_http = port(SharedLimit::HttpConnections, connections.http);
@@ -208,19 +196,19 @@ impl ControlPlane {
         };
         let (ledger, publisher) = match opened.ledger {
             Ok((ledger, identity)) => {
-                let publisher = Publisher::open(identity, reader.clone(), Arc::clone(&metrics));
+                let publisher = Publisher::open(identity, reader.clone(), Arc::clone(&metrics.evidence));
                 match publisher.fault() {
                     None => (Ok(ledger), publisher),
                     Some(fault) => (Err(fault), publisher),
                 }
             }
             Err(damage) => {
-                let publisher = Publisher::damaged(&damage, reader.clone(), Arc::clone(&metrics));
+                let publisher = Publisher::damaged(&damage, reader.clone(), Arc::clone(&metrics.evidence));
                 (Err(damage), publisher)
             }
         };
         let publisher = Arc::new(publisher.only_while(folder.watch()));
-        let witnesses = witnesses(&config.settings, &metrics)?;
+        let witnesses = witnesses(&config.settings, &metrics.evidence)?;
         if !witnesses.is_empty() {
             publisher.await_witness();
         }
@@ -241,7 +229,7 @@ impl ControlPlane {
             inherited,
             opened.view.head(),
             limits.max_subscribers,
-            Arc::clone(&metrics),
+            Arc::clone(&metrics.revocation),
             opened.begun,
         );
         let options = WriterOptions {
@@ -256,16 +244,21 @@ impl ControlPlane {
             history_path: folder.history(),
             history_kept: limits.history_kept,
         };
-        let (log, log_writer) =
-            revocation_log::start(opened.storage, opened.view, options, Arc::clone(&metrics), &alarm)
-                .map_err(|error| StartError::RevocationLog(error.to_string()))?;
+        let (log, log_writer) = start_log(
+            opened.storage,
+            opened.view,
+            options,
+            Arc::clone(&metrics.revocation),
+            &alarm,
+        )
+        .map_err(|error| StartError::RevocationLog(error.to_string()))?;
         let trust_anchors = config.settings.anchors().map_err(ConfigError::from)?;
-        metrics.unchecked_records.set(-1);
+        metrics.evidence.unchecked_records.set(-1);
         let (ledger, ledger_writer, reverifier) = match ledger {
             Ok(ledger) => {
                 let handover = (!config.settings.trust_anchors.is_empty()).then(Arc::<Handover>::default);
-                let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics));
-                let (handle, writer) = ledger_writer::start(
+                let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics.evidence));
+                let (handle, writer) = start_ledger(
                     ledger,
                     folder.watch(),
                     seen,
@@ -289,16 +282,17 @@ impl ControlPlane {
                     .map_err(|error| system("starting the thread that verifies evidence again", error))?;
                 (handle, Some(writer), reverifier)
             }
-            Err(damage) => (ledger_writer::damaged(&damage, &metrics), None, None),
+            Err(damage) => (damaged_ledger(&damage, &metrics.evidence), None, None),
         };
 
         let identity = Identity::open(
             &folder.identity(),
             &folder.watch(),
-            &config.settings,
-            limits,
+            &config.settings.scim,
+            &config.settings.security_events,
+            identity_limits(limits),
             &log,
-            &metrics,
+            &metrics.provisioning,
         )
         .await?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
@@ -307,7 +301,7 @@ impl ControlPlane {
             cache_keys.clone(),
             watch_options(limits, watch_places),
             lifecycle.watch(),
-            Arc::clone(&metrics),
+            Arc::clone(&metrics.revocation),
         );
         let budget = Budget::new(limits.ingest_bytes, shares.credential_share_percent);
         let tickets = TicketKey::new(folder.source_key());
@@ -330,7 +324,7 @@ impl ControlPlane {
             budget,
             report_options(limits),
             lifecycle.watch(),
-            Arc::clone(&metrics),
+            Arc::clone(&metrics.evidence),
         );
         let ledger_growth = growth_of(&reader);
         let exporting = match &config.settings.audit.otlp {
@@ -339,7 +333,7 @@ impl ControlPlane {
                 Sender::new(otlp)?,
                 CursorFile::open(&folder.otlp(), folder.watch())?,
                 folder.log_id().to_string(),
-                Arc::clone(&metrics),
+                Arc::clone(&metrics.otlp),
             )?),
             None => None,
         };
@@ -404,7 +398,7 @@ impl ControlPlane {
         }
         chores.spawn(leases.keep());
         chores.spawn(outlive(inherited, folder.notes(), lasting(&config)));
-        chores.spawn(folder.watch().keep(alarm.clone()));
+        chores.spawn(watch_folder(folder.watch(), alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.
@@ -601,7 +595,7 @@ impl Opened {
             .transpose()?;
         let mut folder = DataFolder::open(lock, config.init, unix_seconds())?;
         if let Some(named) = &config.restored {
-            restored::declare(&mut folder, named, unix_seconds(), limits.history_kept)?;
+            declare_restored(&mut folder, named, unix_seconds(), limits.history_kept)?;
         }
         let bounds = HistoryBounds {
             entries: limits.history_entries,
@@ -657,16 +651,32 @@ impl Opened {
     }
 }
 
+fn identity_limits(limits: &Limits) -> IdentityLimits {
+    IdentityLimits {
+        users: limits.scim_users,
+        user_bytes: limits.scim_user_bytes,
+        // Half of what a request may take: an answer that says so is better than none.
+        search_timeout: limits.request_timeout / 2,
+        event_ids: limits.security_event_ids,
+    }
+}
+
 /// What is full at which size, so that it can be told from outside how full it is.
 fn note_limits(limits: &Limits, metrics: &Metrics) {
     let gauge = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
-    metrics.log_subjects_limit.set(gauge(limits.max_subjects as u64));
-    metrics.ledger_bytes_limit.set(gauge(limits.ledger_bytes));
-    metrics.ledger_keys_limit.set(gauge(u64::from(limits.ledger_keys)));
+    metrics
+        .revocation
+        .log_subjects_limit
+        .set(gauge(limits.max_subjects as u64));
+    metrics.evidence.ledger_bytes_limit.set(gauge(limits.ledger_bytes));
+    metrics
+        .evidence
+        .ledger_keys_limit
+        .set(gauge(u64::from(limits.ledger_keys)));
 }
 
 /// Who is asked to cosign the ledger's checkpoints.
-fn witnesses(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, StartError> {
+fn witnesses(settings: &Settings, metrics: &Arc<credence_evidence::Metrics>) -> Result<Vec<Witness>, StartError> {
     let witnesses = settings.ledger.witnesses.iter().enumerate();
     witnesses
         .map(|(index, witness)| {
@@ -787,7 +797,7 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
 
 /// Takes the data folder for this process; if `standby` says so, as soon as another has ended. On a thread of its own:
 /// the wait has no end, and must not keep the runtime from ending.
-async fn take_lock(config: &Config) -> Result<FolderLock, StartError> {
+async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
     let (path, create, standby) = (config.data_folder.clone(), config.init.is_some(), config.standby);
     let waiting = Arc::new(AtomicBool::new(false));
@@ -804,7 +814,7 @@ async fn take_lock(config: &Config) -> Result<FolderLock, StartError> {
             };
             let said: &dyn Fn(&str) = &say;
             // Whoever wanted it may have gone; then it is free again.
-            let _ = taken.send(data_folder::take_lock(&path, create, standby.then_some(said)));
+            let _ = taken.send(take_lock(&path, create, standby.then_some(said)));
         })
         .map_err(|error| system("starting a thread", error))?;
     tokio::pin!(lock);

@@ -8,11 +8,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use crate::access::Gate;
-use crate::audit::server::ReportServer;
 use crate::config::Limits;
-use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedStream;
-use crate::revocation::server::WatchServer;
+use credence_evidence::ReportServer;
+use credence_revocation::WatchServer;
+use credence_runtime::lifecycle::PhaseWatch;
 
 /// Serves until the drain begins, then lets the streams finish.
 pub(crate) async fn serve(

@@ -4,58 +4,42 @@
 //! [`Running`]; [`Running::shutdown`] stops so that filters stay fresh until the successor is there.
 
 mod access;
-mod audit;
-mod client_limits;
 mod config;
 mod connections;
 mod control_plane;
-mod data_folder;
-mod database;
 mod descriptors;
-mod fill;
-mod folder_lock;
 mod grpc;
 mod http;
-mod identity;
-mod identity_settings;
-mod lifecycle;
+#[cfg(test)]
+#[path = "../../evidence/src/memory_tree.rs"]
+mod memory_tree;
 mod metrics;
 mod net;
-mod otlp;
-mod outbound;
-mod outbox;
 mod reload;
-mod revocation;
-mod scim;
-mod security_events;
 mod settings;
-mod supervision;
-mod text;
-mod throttle;
 mod tls;
-mod turns;
 
 pub use access::OperatorTokenError;
-pub use config::{
-    Config, ConfigError, InitOptions, Limits, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
-    MAX_TOKEN_LIFETIME,
-};
+pub use config::{Config, ConfigError, Limits};
 pub use control_plane::{ControlPlane, Running, StartError};
-pub use data_folder::{DataFolderError, LogId};
-pub use descriptors::DescriptorError;
-#[doc(hidden)]
-pub use fill::{fill_log, fill_log_to_the_brim};
-pub use folder_lock::FolderLost;
-pub use identity::IdentityError;
-pub use identity_settings::{
-    EventAlgorithm, EventSubject, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
+pub use credence_evidence::{
+    AuditSettings, LedgerSettings, OtlpError, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess, WitnessSettings,
 };
-pub use otlp::OtlpError;
+pub use credence_provisioning::{
+    EventAlgorithm, EventSubject, IdentityError, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
+};
+pub use credence_revocation::{
+    DataFolderError, InitOptions, LogId, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS, MAX_TOKEN_LIFETIME,
+};
+#[doc(hidden)]
+pub use credence_revocation::{fill_log, fill_log_to_the_brim};
+pub use credence_runtime::settings::SettingsError;
+pub use credence_runtime::supervision::Failure;
+pub use credence_storage::folder_lock::FolderLost;
+pub use descriptors::DescriptorError;
 pub use reload::ReloadError;
 pub use settings::{
-    AccessSettings, AuditSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, LedgerSettings,
-    OtlpHeaders, OtlpProtocol, OtlpSettings, PortTls, RateSettings, Role, Settings, SettingsError, StatusSettings,
-    TileAccess, TlsSettings, TokenSettings, TrustAnchorSettings, WitnessSettings, settings_schema,
+    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
+    Settings, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
 };
-pub use supervision::Failure;
 pub use tls::TlsError;

@@ -14,9 +14,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use crate::client_limits::Network;
 use crate::connections::{Connection, Connections, Evicted};
 use crate::tls::{Cut, Peer};
+use credence_runtime::client_limits::Network;
 
 /// A listener with a bound on its connections.
 #[derive(Debug)]

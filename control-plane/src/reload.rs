@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use crate::access::{Access, AccessControl, OperatorTokenError, read_operator_token};
-use crate::settings::{Settings, SettingsError};
-use crate::tls::{Attempt, TlsError, TlsMetrics, TlsPorts};
+use crate::settings::Settings;
+use crate::tls::{TlsError, TlsMetrics, TlsPorts};
+use credence_runtime::metrics::labels;
+use credence_runtime::settings::SettingsError;
 
 /// Replaces what is in force, all of it or nothing. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -54,7 +56,7 @@ impl Reloader {
         let outcome = if succeeded { "success" } else { "failure" };
         self.metrics
             .configuration_reloads
-            .get_or_create(&Attempt { outcome })
+            .get_or_create(&labels([("outcome", outcome)]))
             .inc();
     }
 }

@@ -1,6 +1,9 @@
-//! What the revocation log and the ledger are kept in: files that are on disk when a function returns ([`durable`]),
-//! small ones with a checksum ([`small_file`]), and append-only files of checksummed frames ([`frames`]).
+//! What the control plane keeps on disk stands on this: a folder of one process ([`folder_lock`]), files that are on disk when
+//! a function returns ([`durable`]), small ones with a checksum ([`small_file`]), databases that are whole or refused
+//! ([`database`]), and append-only files of checksummed frames ([`frames`]).
 
+pub mod database;
 pub mod durable;
+pub mod folder_lock;
 pub mod frames;
 pub mod small_file;

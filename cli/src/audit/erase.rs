@@ -20,11 +20,11 @@ pub(super) struct Erase {
     control_plane: ControlPlaneOptions,
 
     #[command(flatten)]
-    principal: PrincipalName,
+    pub principal: PrincipalName,
 
     /// Why, for the note in the ledger, where it stays: nothing that says whom it is about.
     #[arg(long, value_name = "TEXT")]
-    reason: String,
+    pub reason: String,
 
     /// Do not ask for confirmation.
     #[arg(long)]

@@ -13,11 +13,13 @@ use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 
 use super::supervised::Supervised;
-use super::{AccessControl, Caller, Credentials, PeerCertificate, Permission, Refusal};
-use crate::metrics::{Metrics, Outcome, code_name};
-use crate::revocation::log::unix_seconds;
-use crate::throttle::Throttle;
+use super::{AccessControl, Credentials, PeerCertificate, Permission, Refusal};
+use crate::metrics::Metrics;
 use crate::tls::Peer;
+use credence_runtime::caller::{Caller, PeerName};
+use credence_runtime::metrics::{code_name, labels};
+use credence_runtime::throttle::Throttle;
+use credence_runtime::time::unix_seconds;
 
 /// A service of which every method asks for one permission. Methods find the [`Caller`], if there is one, and the
 /// [`PeerName`] among the request's extensions.
@@ -28,23 +30,6 @@ pub(crate) struct Gate<S> {
     access: AccessControl,
     refusals: Arc<Throttle>,
     metrics: Arc<Metrics>,
-}
-
-/// What stands for whoever is at the other end, from one of his connections to the next.
-#[derive(Debug, Clone)]
-pub(crate) struct PeerName(pub(crate) String);
-
-// === impl PeerName ===
-
-impl PeerName {
-    /// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else
-    /// the credential's.
-    pub(crate) fn of(certificate: Option<&PeerCertificate>, caller: Option<&Caller>) -> Option<Self> {
-        certificate
-            .and_then(PeerCertificate::name)
-            .or(caller.map(|caller| caller.name.as_str()))
-            .map(|name| Self(name.to_owned()))
-    }
 }
 
 // === impl Gate ===
@@ -83,7 +68,7 @@ impl<S> Gate<S> {
             status
         })?;
         let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
-        let name = PeerName::of(certificate, caller.as_deref());
+        let name = peer_name(certificate, caller.as_deref());
         peer.accept(name.as_ref().map(|name| name.0.as_str()))
             .map_err(|refused| {
                 let status = Status::resource_exhausted(refused.to_string());
@@ -141,6 +126,15 @@ where
             Ok(response.map(|body| Body::new(Supervised::new(body, supervision.end()))))
         })
     }
+}
+
+/// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else the
+/// credential's.
+pub(crate) fn peer_name(certificate: Option<&PeerCertificate>, caller: Option<&Caller>) -> Option<PeerName> {
+    certificate
+        .and_then(PeerCertificate::name)
+        .or(caller.map(|caller| caller.name.as_str()))
+        .map(|name| PeerName(name.to_owned()))
 }
 
 /// What it takes to say when a stream has to end.
@@ -201,7 +195,7 @@ impl Supervision {
 
 fn count(metrics: &Metrics, status: &Status) {
     let code = code_name(status.code());
-    metrics.grpc_refusals.get_or_create(&Outcome { code }).inc();
+    metrics.grpc_refusals.get_or_create(&labels([("code", code)])).inc();
 }
 
 fn status(permission: Permission, refusal: &Refusal) -> Status {

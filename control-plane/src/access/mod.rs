@@ -17,17 +17,18 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::control::{AccessControl, Credentials};
-pub(crate) use self::gate::{Gate, PeerName};
+pub(crate) use self::gate::{Gate, peer_name};
 pub use self::operator_token::OperatorTokenError;
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 use crate::settings::{AccessSettings, CertificateSettings, Role, TokenSettings};
+use credence_runtime::caller::Caller;
 
 /// Every credential.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    by_token: HashMap<TokenDigest, Arc<Caller>>,
-    by_certificate: Vec<(CertificateSettings, Arc<Caller>)>,
+    by_token: HashMap<TokenDigest, Holder>,
+    by_certificate: Vec<(CertificateSettings, Holder)>,
 }
 
 /// The SHA-256 of a bearer token: tokens are random, so that nothing slower is needed, and finding a digest in a table
@@ -35,13 +36,11 @@ pub(crate) struct Access {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenDigest(pub(crate) [u8; 32]);
 
-/// Who is asking: a credential's name and what it is good for.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) name: String,
+/// A credential, and what it is good for.
+#[derive(Debug)]
+struct Holder {
+    caller: Arc<Caller>,
     roles: Vec<Role>,
-    /// The root issuers whose principals and delegations the caller may revoke and look up; all if absent.
-    issuers: Option<Vec<String>>,
     /// From this second on, since the Unix epoch, the credential is worth nothing.
     expires: Option<i64>,
 }
@@ -95,15 +94,15 @@ impl Access {
         let mut by_token: HashMap<_, _> = settings
             .tokens
             .iter()
-            .map(|token| (TokenDigest(token.sha256), Arc::new(Caller::of_token(token))))
+            .map(|token| (TokenDigest(token.sha256), Holder::of_token(token)))
             .collect();
         if let Some(digest) = operator {
-            by_token.insert(digest, Arc::new(Caller::operator()));
+            by_token.insert(digest, Holder::new("operator", vec![Role::Admin], None, None));
         }
         let by_certificate = settings
             .certificates
             .iter()
-            .map(|certificate| (certificate.clone(), Arc::new(Caller::of_certificate(certificate))))
+            .map(|certificate| (certificate.clone(), Holder::of_certificate(certificate)))
             .collect();
         Self {
             by_token,
@@ -120,31 +119,28 @@ impl Access {
         permission: Permission,
         now: i64,
     ) -> Result<Arc<Caller>, Refusal> {
-        let caller = match token {
+        let holder = match token {
             Some(token) => self.by_token.get(&token),
             None => certificate.and_then(|certificate| self.of_certificate(certificate)),
         };
-        let caller = caller.ok_or(Refusal::Unknown)?;
-        if caller.has_expired(now) {
-            return Err(Refusal::Expired {
-                name: caller.name.clone(),
-            });
+        let holder = holder.ok_or(Refusal::Unknown)?;
+        let name = || holder.caller.name.clone();
+        if holder.has_expired(now) {
+            return Err(Refusal::Expired { name: name() });
         }
-        if !caller.may(permission) {
-            return Err(Refusal::Forbidden {
-                name: caller.name.clone(),
-                roles: permission.roles(),
-            });
+        if !holder.may(permission) {
+            let roles = permission.roles();
+            return Err(Refusal::Forbidden { name: name(), roles });
         }
-        Ok(Arc::clone(caller))
+        Ok(Arc::clone(&holder.caller))
     }
 
     /// The first configured one that the certificate is.
-    fn of_certificate(&self, certificate: &PeerCertificate) -> Option<&Arc<Caller>> {
+    fn of_certificate(&self, certificate: &PeerCertificate) -> Option<&Holder> {
         self.by_certificate
             .iter()
             .find(|(settings, _)| certificate.is(&settings.subject))
-            .map(|(_, caller)| caller)
+            .map(|(_, holder)| holder)
     }
 }
 
@@ -162,34 +158,24 @@ impl std::fmt::Debug for TokenDigest {
     }
 }
 
-// === impl Caller ===
+// === impl Holder ===
 
-impl Caller {
-    fn operator() -> Self {
+impl Holder {
+    fn new(name: &str, roles: Vec<Role>, issuers: Option<Vec<String>>, expires: Option<i64>) -> Self {
         Self {
-            name: "operator".to_owned(),
-            roles: vec![Role::Admin],
-            issuers: None,
-            expires: None,
+            caller: Arc::new(Caller::new(name.to_owned(), issuers)),
+            roles,
+            expires,
         }
     }
 
     fn of_token(settings: &TokenSettings) -> Self {
-        Self {
-            name: settings.name.clone(),
-            roles: settings.roles.clone(),
-            issuers: settings.issuers.clone(),
-            expires: settings.expires,
-        }
+        let (roles, issuers) = (settings.roles.clone(), settings.issuers.clone());
+        Self::new(&settings.name, roles, issuers, settings.expires)
     }
 
     fn of_certificate(settings: &CertificateSettings) -> Self {
-        Self {
-            name: settings.name.clone(),
-            roles: settings.roles.clone(),
-            issuers: settings.issuers.clone(),
-            expires: None,
-        }
+        Self::new(&settings.name, settings.roles.clone(), settings.issuers.clone(), None)
     }
 
     fn may(&self, permission: Permission) -> bool {
@@ -198,34 +184,6 @@ impl Caller {
 
     fn has_expired(&self, now: i64) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
-    }
-
-    /// Whether what concerns this issuer is any business of the caller's.
-    pub(crate) fn covers(&self, issuer: &str) -> bool {
-        self.issuers
-            .as_ref()
-            .is_none_or(|issuers| issuers.iter().any(|known| known == issuer))
-    }
-
-    /// Whether the same is the caller's business as the other's.
-    pub(crate) fn covers_as_much_as(&self, other: &Self) -> bool {
-        self.issuers == other.issuers
-    }
-
-    /// The issuers that the caller is bound to; nothing if it is to none.
-    pub(crate) fn issuers(&self) -> Option<&[String]> {
-        self.issuers.as_deref()
-    }
-
-    /// Whether the caller may say something of a principal of this issuer; without an issuer, of a principal that is not
-    /// known.
-    pub(crate) fn may_report(&self, issuer: Option<&str>) -> bool {
-        issuer.map_or_else(|| self.covers_everything(), |issuer| self.covers(issuer))
-    }
-
-    /// Whether the caller may do what concerns no issuer, or every one.
-    pub(crate) fn covers_everything(&self) -> bool {
-        self.issuers.is_none()
     }
 }
 
@@ -351,18 +309,5 @@ mod tests {
     fn nobody_at_all_is_unknown() {
         let refused = access(Vec::new()).authorize(None, None, Permission::Watch, NOW);
         assert_eq!(refused, Err(Refusal::Unknown));
-    }
-
-    #[test]
-    fn a_credential_bound_to_issuers_covers_these_only() {
-        let bound = TokenSettings {
-            issuers: Some(vec!["https://id.example.com".to_owned()]),
-            ..token("t", &[Role::Revoker])
-        };
-        let caller = access(vec![bound])
-            .authorize(Some(TokenDigest::of(b"t")), None, Permission::Revoke, NOW)
-            .unwrap();
-        assert!(caller.covers("https://id.example.com") && !caller.covers("https://id.example.com.evil"));
-        assert!(!caller.covers_everything());
     }
 }

@@ -14,11 +14,12 @@ use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::sse::RETRY_WHEN_FULL;
 use super::{Api, BODY_UNIT_BYTES};
-use crate::access::{Caller, Credentials, PeerCertificate, PeerName, Permission, Refusal};
-use crate::audit::intake::Reporter;
-use crate::client_limits::{Client, NoPlace, Place};
-use crate::revocation::log::unix_seconds;
+use crate::access::{Credentials, PeerCertificate, Permission, Refusal, peer_name};
 use crate::tls::Peer;
+use credence_evidence::Reporter;
+use credence_runtime::caller::{Caller, PeerName};
+use credence_runtime::client_limits::{Client, NoPlace, Place};
+use credence_runtime::time::unix_seconds;
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
 /// [`Arc`], and the [`PeerName`] among the request's extensions.
@@ -83,7 +84,7 @@ impl Entered {
         caller: &Arc<Caller>,
         request: &mut Request,
     ) -> Result<Self, Problem> {
-        let peer = PeerName::of(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
+        let peer = peer_name(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
         let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
         let connection = request.extensions().get::<Peer>().cloned();
         if let Some(Err(refused)) = connection.map(|connection| connection.accept(Some(&peer.0))) {

@@ -16,10 +16,9 @@ use serde::Serialize;
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::{Api, query};
-use crate::access::Caller;
-use crate::client_limits::Client;
-use crate::revocation::leases::Progress;
-use crate::revocation::log::Receipt;
+use credence_revocation::{Progress, Receipt};
+use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::Client;
 
 /// The answer to a revocation, and to the question how far it has come.
 #[derive(Debug, Serialize)]
@@ -79,7 +78,7 @@ impl Api {
                 () = tokio::time::sleep(self.limits.request_timeout / 2) => {}
             }
             let took = begun.elapsed().as_secs_f64();
-            self.metrics.revocation_wait_seconds.observe(took);
+            self.metrics.revocation.revocation_wait_seconds.observe(took);
         }
         let filters = leases.progress(seq, Instant::now());
         let status = match filters.left.is_zero() {

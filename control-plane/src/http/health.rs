@@ -11,7 +11,7 @@ use prometheus_client::encoding::text::encode;
 
 use super::Api;
 use super::problem::Problem;
-use crate::lifecycle::Phase;
+use credence_runtime::lifecycle::Phase;
 
 /// `GET /healthz`: the process answers. It says nothing about the disk, for a restart mends no disk.
 pub(crate) async fn alive() -> Response {

@@ -58,21 +58,20 @@ use tokio::sync::{Semaphore, watch};
 use self::authorization::requiring;
 use self::problem::Problem;
 use crate::access::{AccessControl, Permission};
-use crate::audit::intake::Intake;
-use crate::audit::publisher::Publisher;
-use crate::audit::seen::Seen;
-use crate::audit::writer::LedgerHandle;
-use crate::client_limits::Places;
 use crate::config::Limits;
-use crate::lifecycle::PhaseWatch;
-use crate::metrics::{HttpRequest, Metrics};
-use crate::revocation::log::RevocationLog;
-use crate::scim::provisioning::Provisioning;
-use crate::security_events::receiver::Receiver;
-use crate::settings::{StatusSettings, TileAccess};
-use crate::throttle::Throttle;
-use crate::turns::Turns;
+use crate::metrics::Metrics;
+use crate::settings::StatusSettings;
+use credence_evidence::TileAccess;
+use credence_evidence::{Intake, LedgerHandle, Publisher, Seen};
 use credence_ledger::LedgerReader;
+use credence_provisioning::scim::Provisioning;
+use credence_provisioning::security_events::Receiver;
+use credence_revocation::RevocationLog;
+use credence_runtime::client_limits::Places;
+use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::metrics::labels;
+use credence_runtime::throttle::Throttle;
+use credence_runtime::turns::Turns;
 
 pub(crate) use self::rates::Rates;
 pub(crate) use self::server::serve;
@@ -265,10 +264,7 @@ async fn bound_and_count(State(api): State<Arc<Api>>, mut request: Request, next
         .or_insert(header::HeaderValue::from_static("no-store"));
     api.metrics
         .http_requests
-        .get_or_create(&HttpRequest {
-            route,
-            status: response.status().as_u16(),
-        })
+        .get_or_create(&labels([("route", &route), ("status", response.status().as_str())]))
         .inc();
     response
 }

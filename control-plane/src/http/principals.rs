@@ -34,12 +34,10 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::{Problem, RETRY_SOON};
 use super::{Api, Begun};
-use crate::access::Caller;
-use crate::audit::seen::SeenDelegation;
-use crate::revocation::history::{History, HistoryEntry, HistoryError};
-use crate::revocation::log::unix_seconds;
-use crate::revocation::state::PrincipalState;
-use crate::revocation::subject::{PrincipalName, Source};
+use credence_evidence::SeenDelegation;
+use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, PrincipalState, Source};
+use credence_runtime::caller::Caller;
+use credence_runtime::time::unix_seconds;
 
 /// Handles the request that names the principal by his id.
 pub(crate) async fn by_id(

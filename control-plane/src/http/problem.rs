@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::access::Caller;
+use credence_runtime::caller::Caller;
 
 /// How long to wait with a request that may succeed in a moment.
 pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);

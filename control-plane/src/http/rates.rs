@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::Api;
 use super::problem::Problem;
-use crate::client_limits::Network;
-use crate::metrics::RateLimited;
 use crate::settings::RateSettings;
+use credence_runtime::client_limits::Network;
+use credence_runtime::metrics::labels;
 
 /// The address that a connection came from; among the extensions of every request.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +122,7 @@ impl Api {
                  limits.statements_per_second_per_address, allows; send it again",
             ),
         };
-        self.metrics.rate_limited.get_or_create(&RateLimited { by }).inc();
+        self.metrics.rate_limited.get_or_create(&labels([("by", by)])).inc();
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait)
     }
 }

@@ -20,8 +20,8 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use serde::Serialize;
 
-use crate::access::Caller;
-use crate::revocation::subject::Source;
+use credence_revocation::Source;
+use credence_runtime::caller::Caller;
 
 /// A record, to be written.
 #[derive(Debug, Serialize)]

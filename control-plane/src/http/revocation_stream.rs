@@ -25,12 +25,13 @@ use super::query;
 use super::record::{RecordView, concerns};
 use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
 use super::standing::Standing;
-use crate::access::{Caller, Credentials, Permission};
-use crate::client_limits::Client;
-use crate::metrics::{Counted, StreamEnd};
-use crate::revocation::log::RevocationLog;
-use crate::revocation::view::{self, FellBehind, ForeignPosition};
+use crate::access::{Credentials, Permission};
 use crate::tls::Peer;
+use ::credence_revocation as revocation;
+use credence_revocation::{FellBehind, ForeignPosition, RevocationLog};
+use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::Client;
+use credence_runtime::metrics::{Counted, labels};
 
 /// Handles the request.
 pub(crate) async fn follow(
@@ -65,7 +66,7 @@ pub(crate) async fn follow(
         tracing::info!(caller = name, outcome = ended.name(), "an event stream ended");
         metrics
             .http_streams_ended
-            .get_or_create(&StreamEnd { outcome: ended.name() })
+            .get_or_create(&labels([("outcome", ended.name())]))
             .inc();
     });
     Ok(answer)
@@ -186,8 +187,8 @@ impl From {
             Self::After { seq, proof, .. } => (seq, proof),
         };
         match log.resume_at_proof(seq, &proof) {
-            Ok(view::Start::After(seq)) => Ok(Start::After(seq)),
-            Ok(view::Start::Snapshot) => Ok(Start::Snapshot),
+            Ok(revocation::Start::After(seq)) => Ok(Start::After(seq)),
+            Ok(revocation::Start::Snapshot) => Ok(Start::Snapshot),
             Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, seq, "does not reach it")),
             Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, seq, "has another history up to it")),
             Err(ForeignPosition::TooOld { .. }) => Err(conflict(format!(
@@ -200,7 +201,7 @@ impl From {
 
 /// What has been seen and is not known here may have been revoked all the same.
 fn foreign(api: &Api, seq: u64, why: &str) -> Problem {
-    api.metrics.note_foreign_position(false);
+    api.metrics.revocation.count_foreign_position(false);
     let head = api.log.head();
     let detail = format!(
         "you have seen entry {seq}, but this log {why} (it ends at {head}): it was restored from an old copy. Restore the \

@@ -31,12 +31,11 @@ use super::json::{self, Seconds};
 use super::problem::{Problem, RETRY_SOON};
 use super::rates::ClientAddress;
 use super::{Api, Begun};
-use crate::access::Caller;
-use crate::revocation::log::RevokeError;
-use crate::revocation::state::PlanError;
-use crate::revocation::subject::{
-    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
+use credence_revocation::{
+    DelegationName, Issuer, Operation, Order, PlanError, PrincipalName, Requester, RevokeError, Source, SubjectError,
+    Thumbprint,
 };
+use credence_runtime::caller::Caller;
 
 /// Handles the request.
 pub(crate) async fn revoke(

@@ -16,14 +16,11 @@ use serde::Deserialize;
 
 use super::problem::{Answer, Detail, Problem};
 use super::{Api, Begun, json};
-use crate::access::Caller;
-use crate::scim::discovery;
-use crate::scim::error::ScimError;
-use crate::scim::filter::Filter;
-use crate::scim::projection::Projection;
-use crate::scim::provisioning::{Found, IfMatch, Provisioning, Query as UserQuery, Realm, Refused};
-use crate::scim::user::User;
-use crate::scim::value::Members;
+use credence_provisioning::scim::{
+    Filter, Found, IfMatch, Members, Projection, Provisioning, Query as UserQuery, Realm, Refused, ScimError, User,
+    discovery,
+};
+use credence_runtime::caller::Caller;
 
 /// Every route below `/scim/v2`.
 pub(super) fn routes() -> Router<Arc<Api>> {

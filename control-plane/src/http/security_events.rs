@@ -16,9 +16,8 @@ use axum::{Extension, Router};
 
 use super::problem::{Answer, Problem};
 use super::{Api, Begun, json};
-use crate::access::Caller;
-use crate::security_events::receiver::NotTaken;
-use crate::security_events::refusal::Refusal;
+use credence_provisioning::security_events::{NotTaken, Refusal};
+use credence_runtime::caller::Caller;
 
 pub(super) fn routes() -> Router<Arc<Api>> {
     Router::new()

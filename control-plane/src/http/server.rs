@@ -19,8 +19,8 @@ use super::rates::ClientAddress;
 use super::unread::{self, Returned};
 use crate::config::Limits;
 use crate::connections::eviction;
-use crate::lifecycle::PhaseWatch;
 use crate::net::BoundedStream;
+use credence_runtime::lifecycle::PhaseWatch;
 
 /// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections. So does
 /// a client that reads nothing for the `send_timeout` end its own.

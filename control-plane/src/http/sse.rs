@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::Api;
 use super::standing::{Fall, Standing};
-use crate::lifecycle::PhaseWatch;
+use credence_runtime::lifecycle::PhaseWatch;
 
 /// Why a stream ends.
 #[derive(Debug, Clone, Copy)]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access::{AccessControl, Caller, Credentials, Permission, Refusal};
-use crate::revocation::log::unix_seconds;
+use crate::access::{AccessControl, Credentials, Permission, Refusal};
 use crate::tls::Peer;
+use credence_runtime::caller::Caller;
+use credence_runtime::time::unix_seconds;
 
 /// What was shown when a stream was opened, to be judged again for as long as it is open.
 pub(crate) struct Standing {

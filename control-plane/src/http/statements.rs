@@ -21,12 +21,12 @@ use super::confirmation::{Answer, waits};
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::{Api, Begun, json};
-use crate::client_limits::Client;
-use crate::revocation::log::unix_seconds;
-use crate::revocation::subject::{
+use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
-use crate::text::shorten;
+use credence_runtime::client_limits::Client;
+use credence_runtime::text::shorten;
+use credence_runtime::time::unix_seconds;
 
 /// Handles the request.
 pub(crate) async fn state(

@@ -18,9 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
 use super::{Api, Begun, json, query};
-use crate::access::Caller;
-use crate::revocation::status::Knowledge;
-use crate::revocation::subject::{DelegationName, Issuer, PrincipalName};
+use credence_revocation::{DelegationName, Issuer, Knowledge, PrincipalName};
+use credence_runtime::caller::Caller;
 
 /// `GET`: one delegation, in the query.
 pub(crate) async fn one(

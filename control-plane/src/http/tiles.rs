@@ -30,10 +30,10 @@ use credence_ledger::tree::leaf_hash;
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::{Api, Begun};
-use crate::audit::publisher::Publisher;
-use crate::client_limits::Client;
-use crate::settings::TileAccess;
-use crate::turns::Turn;
+use credence_evidence::Publisher;
+use credence_evidence::TileAccess;
+use credence_runtime::client_limits::Client;
+use credence_runtime::turns::Turn;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Arc<Api>> {
@@ -252,7 +252,7 @@ mod tests {
     use credence_ledger::identity::{LedgerIdentity, Naming};
 
     use super::*;
-    use crate::audit::memory_tree::MemoryTree;
+    use crate::memory_tree::MemoryTree;
     use crate::metrics::Metrics;
 
     /// A published tree of this size, that has grown on since.
@@ -262,7 +262,7 @@ mod tests {
             log_id: "ab12",
         };
         let identity = LedgerIdentity::open(folder, &naming).unwrap();
-        let publisher = Publisher::open(identity, MemoryTree::of(0..size), Arc::new(Metrics::new()));
+        let publisher = Publisher::open(identity, MemoryTree::of(0..size), Metrics::new().evidence);
         let publisher = Arc::new(publisher);
         Arc::clone(&publisher).publish().await;
         publisher.tree().grow(size..size + 1000);
@@ -351,7 +351,7 @@ mod tests {
             log_id: "ab12",
         };
         let identity = LedgerIdentity::open(folder.path(), &naming).unwrap();
-        let publisher = Publisher::open(identity, MemoryTree::of(0..600), Arc::new(Metrics::new()));
+        let publisher = Publisher::open(identity, MemoryTree::of(0..600), Metrics::new().evidence);
         assert_eq!(tile(&publisher, "0/000"), Err(StatusCode::SERVICE_UNAVAILABLE));
     }
 }

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::SettingsError;
+use credence_runtime::client_limits::Shares;
+use credence_runtime::settings::SettingsError;
 
 /// Rates of the HTTP API, and the shares of what clients share. A rate has a bucket that fills at the rate and holds one
 /// second of it, or `burst`; a client that finds it empty gets 429.
@@ -54,6 +55,14 @@ pub struct StatusSettings {
 // === impl RateSettings ===
 
 impl RateSettings {
+    /// What one client may hold of what all clients share.
+    pub(crate) fn shares(&self) -> Shares {
+        Shares {
+            credential_percent: self.credential_share_percent,
+            address_percent: self.address_share_percent,
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), SettingsError> {
         let positive = [
             ("requests_per_second", self.requests_per_second),

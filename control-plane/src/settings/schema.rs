@@ -4,9 +4,9 @@
 //! schema is never stricter than [`Settings::check`]: where a limit is in bytes or spans several members it says less, and
 //! `credence config check --control-plane` says the rest.
 
+use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
 use super::Settings;
@@ -28,79 +28,6 @@ pub fn settings_schema() -> String {
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
-}
-
-/// A public JWK (RFC 7517) of an algorithm that the protocol knows.
-pub(super) struct Jwk;
-
-/// A JWK set.
-pub(super) struct JwkSet;
-
-impl JsonSchema for Jwk {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Jwk".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "required": ["kty", "crv", "x"],
-            "properties": {
-                "kty": {"enum": ["OKP", "EC"]},
-                "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
-                "x": {"type": "string"},
-                "y": {"type": "string"},
-                "d": false,
-            },
-        })
-    }
-}
-
-impl JsonSchema for JwkSet {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "JwkSet".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "required": ["keys"],
-            "properties": {"keys": {"type": "array", "items": {"type": "object", "required": ["kty"]}}},
-        })
-    }
-}
-
-/// An anchor has its keys in one place, or in its name.
-pub(super) fn one_source_of_keys(anchor: &mut Schema) {
-    anchor.insert(
-        "if".to_owned(),
-        json!({"properties": {"issuer": {"pattern": "^did:key:"}}}),
-    );
-    anchor.insert("then".to_owned(), json!({"properties": {"jwks": false}}));
-    let sources = json!({"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]});
-    anchor.insert("else".to_owned(), sources);
-}
-
-/// A transmitter has its keys in a file or at a URL.
-pub(crate) fn one_place_of_keys(jwks: &mut Schema) {
-    let places = json!([
-        {"required": ["file"], "properties": {"ca": false}},
-        {"required": ["url"]},
-    ]);
-    jwks.insert("oneOf".to_owned(), places);
-}
-
-/// What the protocol's signatures may name in `alg`.
-pub(super) fn algorithms(algorithms: &mut Schema) {
-    let names = credence_delegation::Algorithm::ALL.map(credence_delegation::Algorithm::name);
-    for (keyword, value) in [
-        ("items", json!({"enum": names})),
-        ("minItems", json!(1)),
-        ("uniqueItems", json!(true)),
-        ("default", json!(["Ed25519"])),
-    ] {
-        algorithms.insert(keyword.to_owned(), value);
-    }
 }
 
 /// `uint32` and the like are no formats that validators know, and strict ones refuse them. The range says it all.
@@ -135,16 +62,3 @@ fn refuse_null(schema: &mut Schema) {
         }
     }
 }
-
-/// Text without control characters.
-pub(crate) const NO_CONTROLS: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
-
-pub(super) const RFC_3339: &str = r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$";
-
-/// A URI, or a pattern of them: a scheme, an authority that is never left open, and a `*` nowhere but behind a final `/`.
-pub(super) const SUBJECT_URI: &str = r"^[^*]*://[^*]+(/\*)?$";
-
-/// A host name that is no pattern.
-pub(super) const SUBJECT_NAME: &str = r"^[^*]+$";
-
-pub(super) const ABSOLUTE_URI: &str = r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s]+$";

@@ -2,31 +2,32 @@
 
 use credence_delegation::TrustAnchors;
 use credence_delegation::trust::{self, Entry, Remark, Trust};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
+use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{SettingsError, present};
+use credence_runtime::settings::{SettingsError, present};
 
 /// Who may sign revocation statements, and whose delegations can be asked about as chains.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[schemars(transform = super::schema::one_source_of_keys)]
+#[schemars(transform = one_source_of_keys)]
 #[serde(deny_unknown_fields)]
 pub struct TrustAnchorSettings {
     /// A URI, compared exactly with `iss`.
-    #[schemars(extend("pattern" = super::schema::ABSOLUTE_URI, "maxLength" = 1024))]
+    #[schemars(extend("pattern" = ABSOLUTE_URI, "maxLength" = 1024))]
     pub issuer: String,
     /// One public key of the issuer; left out for a did:key.
     #[serde(default, deserialize_with = "present")]
-    #[schemars(with = "Option<super::schema::Jwk>")]
+    #[schemars(with = "Option<Jwk>")]
     pub jwk: Option<JsonText>,
     /// Several, among which `kid` selects.
     #[serde(default, deserialize_with = "present")]
-    #[schemars(with = "Option<super::schema::JwkSet>")]
+    #[schemars(with = "Option<JwkSet>")]
     pub jwks: Option<JsonText>,
     /// What signatures may name in `alg`; Ed25519 alone if absent.
     #[serde(default, deserialize_with = "present")]
-    #[schemars(transform = super::schema::algorithms)]
+    #[schemars(transform = algorithms)]
     pub algorithms: Option<Vec<String>>,
     /// Whether the issuer speaks for several people, so that `sub` names the principal.
     #[serde(default)]
@@ -75,3 +76,69 @@ impl<'de> Deserialize<'de> for JsonText {
         Box::deserialize(deserializer).map(Self)
     }
 }
+
+/// A public JWK (RFC 7517) of an algorithm that the protocol knows.
+struct Jwk;
+
+/// A JWK set.
+struct JwkSet;
+
+impl JsonSchema for Jwk {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Jwk".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "required": ["kty", "crv", "x"],
+            "properties": {
+                "kty": {"enum": ["OKP", "EC"]},
+                "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
+                "x": {"type": "string"},
+                "y": {"type": "string"},
+                "d": false,
+            },
+        })
+    }
+}
+
+impl JsonSchema for JwkSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "JwkSet".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "required": ["keys"],
+            "properties": {"keys": {"type": "array", "items": {"type": "object", "required": ["kty"]}}},
+        })
+    }
+}
+
+/// An anchor has its keys in one place, or in its name.
+fn one_source_of_keys(anchor: &mut Schema) {
+    anchor.insert(
+        "if".to_owned(),
+        json!({"properties": {"issuer": {"pattern": "^did:key:"}}}),
+    );
+    anchor.insert("then".to_owned(), json!({"properties": {"jwks": false}}));
+    let sources = json!({"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]});
+    anchor.insert("else".to_owned(), sources);
+}
+
+/// What the protocol's signatures may name in `alg`.
+fn algorithms(algorithms: &mut Schema) {
+    let names = credence_delegation::Algorithm::ALL.map(credence_delegation::Algorithm::name);
+    for (keyword, value) in [
+        ("items", json!({"enum": names})),
+        ("minItems", json!(1)),
+        ("uniqueItems", json!(true)),
+        ("default", json!(["Ed25519"])),
+    ] {
+        algorithms.insert(keyword.to_owned(), value);
+    }
+}
+
+const ABSOLUTE_URI: &str = r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s]+$";

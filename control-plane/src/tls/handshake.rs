@@ -10,12 +10,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::metrics::{HandshakeFailure, TlsMetrics};
+use super::metrics::TlsMetrics;
 use super::peer::Peer;
 use super::port::{Port, TlsPort};
 use crate::connections::eviction;
 use crate::net::{BoundedListener, BoundedStream};
-use crate::throttle::Throttle;
+use credence_runtime::metrics::labels;
+use credence_runtime::throttle::Throttle;
 
 /// Counts the connections that could not begin, and says why.
 #[derive(Debug)]
@@ -117,10 +118,7 @@ impl HandshakeFailures {
 
     fn report(&self, error: &io::Error) {
         let reason = Reason::of(error);
-        let failure = HandshakeFailure {
-            port: self.port.name(),
-            reason: reason.name,
-        };
+        let failure = labels([("port", self.port.name()), ("reason", reason.name)]);
         self.metrics.handshake_failures.get_or_create(&failure).inc();
         if reason.name == CLOSED {
             tracing::debug!(port = self.port.name(), %error, "a peer went away before TLS had begun");

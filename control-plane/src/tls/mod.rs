@@ -17,6 +17,6 @@ mod validity;
 
 pub(crate) use self::handshake::{HandshakeFailures, connections};
 pub use self::material::TlsError;
-pub(crate) use self::metrics::{Attempt, TlsMetrics};
+pub(crate) use self::metrics::TlsMetrics;
 pub(crate) use self::peer::{Cut, Peer};
 pub(crate) use self::port::{Port, TlsPorts};

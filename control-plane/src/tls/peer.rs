@@ -7,13 +7,14 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{oneshot, watch};
 
-use super::metrics::{PortLabel, TlsMetrics};
+use super::metrics::TlsMetrics;
 use super::port::TlsPort;
 use super::validity::not_after;
 use crate::access::PeerCertificate;
-use crate::client_limits::NoPlace;
 use crate::connections::Acceptance;
-use crate::revocation::log::unix_seconds;
+use credence_runtime::client_limits::NoPlace;
+use credence_runtime::metrics::labels;
+use credence_runtime::time::unix_seconds;
 
 /// The other end of a connection.
 #[derive(Debug, Clone)]
@@ -84,7 +85,7 @@ impl Peer {
         let (cutting, cut) = oneshot::channel();
         let mut changes = port.changes();
         let withdrawn = metrics.withdrawn.clone();
-        let label = PortLabel { port: port.port.name() };
+        let label = labels([("port", port.port.name())]);
         tokio::spawn(async move {
             let _cutting: oneshot::Sender<()> = cutting;
             tokio::select! {

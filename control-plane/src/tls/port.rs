@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::material::{Contents, Material, TlsError};
-use super::metrics::{PortLabel, Reload, TlsMetrics};
+use super::metrics::TlsMetrics;
 use crate::settings::{PortTls, TlsSettings};
+use credence_runtime::metrics::{Labels, labels};
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,15 +251,12 @@ impl Kept {
     }
 }
 
-fn label(port: Port) -> PortLabel {
-    PortLabel { port: port.name() }
+fn label(port: Port) -> Labels<1> {
+    labels([("port", port.name())])
 }
 
-fn reload(port: Port, outcome: &'static str) -> Reload {
-    Reload {
-        port: port.name(),
-        outcome,
-    }
+fn reload(port: Port, outcome: &'static str) -> Labels<2> {
+    labels([("port", port.name()), ("outcome", outcome)])
 }
 
 /// How often the files are looked at.

@@ -214,7 +214,7 @@ async fn a_second_control_plane_on_the_same_folder_is_refused() {
         panic!("two control planes share a folder")
     };
     assert!(
-        matches!(error, StartError::DataFolder(DataFolderError::Locked { .. })),
+        matches!(error, StartError::DataFolder(DataFolderError::Lock(_))),
         "{error}"
     );
 }
@@ -461,7 +461,7 @@ async fn removing_the_lock_of_a_running_folder_lets_no_second_control_plane_in()
         panic!("two control planes share a folder")
     };
     assert!(
-        matches!(error, StartError::DataFolder(DataFolderError::Locked { .. })),
+        matches!(error, StartError::DataFolder(DataFolderError::Lock(_))),
         "{error}"
     );
     // Without its lock, an older version could come in: the first one ends.

@@ -8,7 +8,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::super::problem::Problem;
 use super::super::query;
-use crate::access::Caller;
+use credence_runtime::caller::Caller;
 
 /// A query string that was read.
 #[derive(Debug, Default)]

@@ -22,9 +22,9 @@ use super::super::problem::{Problem, RETRY_SOON};
 use super::super::revocations::PrincipalBody;
 use super::super::{Api, Begun, json};
 use super::conditions::bad_request;
-use crate::access::Caller;
-use crate::audit::writer::{Erase, ReportError};
-use crate::revocation::subject::PrincipalName;
+use credence_evidence::{Erase, ReportError};
+use credence_revocation::PrincipalName;
+use credence_runtime::caller::Caller;
 
 /// Erases.
 pub(crate) async fn erase(

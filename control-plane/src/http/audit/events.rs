@@ -17,8 +17,8 @@ use super::super::query::once;
 use super::super::{Api, Begun};
 use super::conditions::{Asked, bad_request, whole};
 use super::view::RecordView;
-use crate::access::Caller;
-use crate::client_limits::Client;
+use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::Client;
 
 /// Answers a question.
 pub(crate) async fn events(
@@ -114,7 +114,7 @@ pub(super) async fn reading<T: Send + 'static>(
     let reader = api.reader.clone();
     let answer = tokio::task::spawn_blocking(move || read(&reader)).await;
     let unreadable = i64::try_from(api.reader.unreadable()).unwrap_or(i64::MAX);
-    if api.metrics.ledger_unreadable.set(unreadable) < unreadable {
+    if api.metrics.evidence.ledger_unreadable.set(unreadable) < unreadable {
         tracing::error!(
             unreadable,
             "records of the ledger cannot be read: check the disk, and restore the segments from a backup; `credence audit \

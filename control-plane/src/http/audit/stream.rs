@@ -25,10 +25,11 @@ use super::super::standing::Standing;
 use super::conditions::{Asked, bad_request, whole};
 use super::events::{check_readable, reading};
 use super::view::RecordView;
-use crate::access::{Caller, Credentials, Permission};
-use crate::client_limits::Client;
-use crate::metrics::{Counted, StreamEnd};
+use crate::access::{Credentials, Permission};
 use crate::tls::Peer;
+use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::Client;
+use credence_runtime::metrics::{Counted, labels};
 
 /// Handles the request.
 pub(crate) async fn follow(
@@ -72,7 +73,7 @@ pub(crate) async fn follow(
         tracing::info!(caller = caller.name, outcome = ended.name(), "an audit stream ended");
         metrics
             .http_streams_ended
-            .get_or_create(&StreamEnd { outcome: ended.name() })
+            .get_or_create(&labels([("outcome", ended.name())]))
             .inc();
     });
     Ok(answer)

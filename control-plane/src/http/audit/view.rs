@@ -6,7 +6,8 @@ use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 use serde::Serialize;
 
-use crate::text::{change_name, decision_name, hex};
+use credence_evidence::{change_name, decision_name};
+use credence_runtime::text::hex;
 
 /// A record, to be written.
 #[derive(Debug, Serialize)]

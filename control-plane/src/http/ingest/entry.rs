@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::http::json;
-use crate::text::hex;
+use credence_runtime::text::hex;
 
 /// Reads the entry at this place of the body. The error names the place and the member.
 pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {

@@ -29,9 +29,7 @@ use serde_json::value::RawValue;
 
 use super::problem::Problem;
 use super::{Api, Begun, json};
-use crate::audit::ingest::IngestError;
-use crate::audit::intake::{NotTaken, Reporter, TicketText};
-use crate::audit::writer::ReportError;
+use credence_evidence::{IngestError, NotTaken, ReportError, Reporter, TicketText};
 
 pub(super) fn routes(max_evidence_body: usize) -> Router<Arc<Api>> {
     let batches = post(store).layer(DefaultBodyLimit::max(max_evidence_body));

@@ -1,0 +1,301 @@
+//! `access` of the configuration file: the credentials, and what each is good for.
+
+use credence_delegation::trust::Remark;
+use credence_runtime::settings::{NO_CONTROLS, SettingsError, present};
+use schemars::JsonSchema;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// The credentials.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessSettings {
+    /// Bearer tokens (RFC 6750), by their digests.
+    pub tokens: Vec<TokenSettings>,
+    /// Client certificates; the first that matches counts.
+    pub certificates: Vec<CertificateSettings>,
+    /// Who may follow and report on the gRPC port. Where it is absent: `required` as soon as `certificates` is not empty or
+    /// `tls.grpc` has a `client_ca`, otherwise `open`.
+    #[serde(deserialize_with = "present")]
+    pub grpc: Option<GrpcAccess>,
+}
+
+/// Who may follow revocations and report decisions on the gRPC port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GrpcAccess {
+    /// Whoever reaches the port, with a certificate of `client_ca` if that is configured: let only the mesh reach it.
+    Open,
+    /// Whoever shows a credential with a role that may.
+    Required,
+}
+
+/// A bearer token. `credence token` makes one, and this with it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
+    pub name: String,
+    /// The SHA-256 of the token, 64 hexadecimal digits.
+    #[serde(deserialize_with = "digest")]
+    #[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{64}$"))]
+    pub sha256: [u8; 32],
+    /// What it is good for.
+    #[schemars(extend("minItems" = 1))]
+    pub roles: Vec<Role>,
+    /// The root issuers it is good for; every one if absent.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("minItems" = 1))]
+    pub issuers: Option<Vec<String>>,
+    /// From then on it is worth nothing, in seconds since the Unix epoch; never if absent.
+    #[serde(default, deserialize_with = "instant")]
+    #[schemars(description = "From then on it is worth nothing (RFC 3339); never if absent.")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time", "pattern" = RFC_3339))]
+    pub expires: Option<i64>,
+}
+
+/// A client certificate, by what it says its holder is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
+    pub name: String,
+    /// The subject alternative name it must carry.
+    #[serde(flatten)]
+    pub subject: CertificateSubject,
+    /// What it is good for.
+    #[schemars(extend("minItems" = 1))]
+    pub roles: Vec<Role>,
+    /// The root issuers it is good for; every one if absent.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("minItems" = 1))]
+    pub issuers: Option<Vec<String>>,
+}
+
+/// What every credential has.
+pub(crate) struct Credential<'a> {
+    /// Where it stands, such as `access.tokens[0]`.
+    place: String,
+    pub(crate) name: &'a str,
+    pub(crate) roles: &'a [Role],
+    issuers: Option<&'a Vec<String>>,
+}
+
+/// A subject alternative name (RFC 5280 section 4.2.1.6).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CertificateSubject {
+    /// A URI such as `spiffe://cluster.local/ns/shop/sa/gateway`; with `/*` at its end, whatever lies below.
+    Uri(#[schemars(extend("pattern" = SUBJECT_URI))] String),
+    /// A host name.
+    Dns(#[schemars(extend("pattern" = SUBJECT_NAME))] String),
+}
+
+/// What a credential is good for; docs/control-plane.md has the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Revoking, disabling, enabling; looking principals up; watching.
+    Revoker,
+    /// Following revocations, and asking whether a delegation is void.
+    Watcher,
+    /// Reading evidence; looking principals up.
+    Auditor,
+    /// What Envoy does on the gRPC port: following revocations and reporting decisions.
+    Filter,
+    /// Reporting decisions over HTTP.
+    Reporter,
+    /// SCIM.
+    Provisioner,
+    /// Pushing security event tokens.
+    Transmitter,
+}
+
+// === impl AccessSettings ===
+
+impl AccessSettings {
+    /// All of them, tokens first.
+    pub(crate) fn credentials(&self) -> impl Iterator<Item = Credential<'_>> {
+        let tokens = self.tokens.iter().enumerate().map(|(index, token)| Credential {
+            place: format!("access.tokens[{index}]"),
+            name: &token.name,
+            roles: &token.roles,
+            issuers: token.issuers.as_ref(),
+        });
+        let certificates = self.certificates.iter().enumerate().map(|(index, entry)| Credential {
+            place: format!("access.certificates[{index}]"),
+            name: &entry.name,
+            roles: &entry.roles,
+            issuers: entry.issuers.as_ref(),
+        });
+        tokens.chain(certificates)
+    }
+
+    /// Credentials for filters that no filter can follow with.
+    pub(super) fn notes(&self) -> Vec<Remark> {
+        self.credentials()
+            .filter(|credential| credential.roles.contains(&Role::Filter) && credential.issuers.is_some())
+            .map(|credential| Remark {
+                path: format!("{}.issuers", credential.place),
+                message:
+                    "a filter follows the whole log, which a credential that is bound to issuers may not: on the gRPC \
+                          port this one can only report. Leave issuers out for filters"
+                        .to_owned(),
+            })
+            .collect()
+    }
+
+    pub(super) fn check(&self) -> Result<(), SettingsError> {
+        let mut names = Vec::new();
+        for credential in self.credentials() {
+            let Credential {
+                place,
+                name,
+                roles,
+                issuers,
+            } = credential;
+            if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+                return Err(SettingsError::at(
+                    format!("{place}.name"),
+                    "write 1 to 64 bytes without control characters",
+                ));
+            }
+            if names.contains(&name) {
+                return Err(SettingsError::at(
+                    format!("{place}.name"),
+                    format!("another credential is named {name:?} already; histories could not tell them apart"),
+                ));
+            }
+            names.push(name);
+            if roles.is_empty() {
+                return Err(SettingsError::at(
+                    format!("{place}.roles"),
+                    format!(
+                        "a credential without a role is good for nothing; there are {}",
+                        Role::names()
+                    ),
+                ));
+            }
+            if issuers.is_some_and(Vec::is_empty) {
+                return Err(SettingsError::at(
+                    format!("{place}.issuers"),
+                    "name at least one issuer, or leave it out for all of them",
+                ));
+            }
+        }
+        let mut digests: Vec<_> = self.tokens.iter().map(|token| token.sha256).collect();
+        digests.sort_unstable();
+        if digests.windows(2).any(|pair| pair.first() == pair.last()) {
+            return Err(SettingsError::at(
+                "access.tokens",
+                "two entries have the same sha256; give each holder a token of his own",
+            ));
+        }
+        if let Some(index) = self.certificates.iter().position(|entry| !entry.subject.is_plausible()) {
+            return Err(SettingsError::at(
+                format!("access.certificates[{index}]"),
+                "write a uri such as spiffe://cluster.local/ns/shop/sa/gateway, with /* at its end (and a * nowhere \
+                 else) for whatever lies below, or a dns name without a *",
+            ));
+        }
+        Ok(())
+    }
+}
+
+// === impl CertificateSubject ===
+
+impl CertificateSubject {
+    fn is_plausible(&self) -> bool {
+        match self {
+            Self::Uri(pattern) => {
+                let prefix = pattern.strip_suffix("/*").unwrap_or(pattern);
+                // The authority itself is never left open.
+                let authority = prefix.split_once("://").map(|(_, rest)| rest);
+                authority.is_some_and(|rest| !rest.is_empty()) && !prefix.contains('*')
+            }
+            Self::Dns(name) => !name.is_empty() && !name.contains('*'),
+        }
+    }
+}
+
+// === impl Role ===
+
+impl Role {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Admin,
+        Self::Revoker,
+        Self::Watcher,
+        Self::Auditor,
+        Self::Filter,
+        Self::Reporter,
+        Self::Provisioner,
+        Self::Transmitter,
+    ];
+
+    /// As it stands in the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Revoker => "revoker",
+            Self::Watcher => "watcher",
+            Self::Auditor => "auditor",
+            Self::Filter => "filter",
+            Self::Reporter => "reporter",
+            Self::Provisioner => "provisioner",
+            Self::Transmitter => "transmitter",
+        }
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl std::str::FromStr for Role {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.name() == name)
+            .ok_or_else(|| format!("there are {}", Self::names()))
+    }
+}
+
+fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let mut digest = [0; 32];
+    let well_formed = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = text
+            .get(2 * at..2 * at + 2)
+            .filter(|_| well_formed)
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            .ok_or_else(|| D::Error::custom("a sha256 is 64 hexadecimal digits; `credence token` prints it"))?;
+    }
+    Ok(digest)
+}
+
+fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    OffsetDateTime::parse(&text, &Rfc3339)
+        .map(|instant| Some(instant.unix_timestamp()))
+        .map_err(|_| D::Error::custom("write a time as RFC 3339 does, such as 2027-01-01T00:00:00Z"))
+}
+
+const MAX_NAME_BYTES: usize = 64;
+
+const RFC_3339: &str = r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$";
+
+/// A URI, or a pattern of them: a scheme, an authority that is never left open, and a `*` nowhere but behind a final `/`.
+const SUBJECT_URI: &str = r"^[^*]*://[^*]+(/\*)?$";
+
+/// A host name that is no pattern.
+const SUBJECT_NAME: &str = r"^[^*]+$";

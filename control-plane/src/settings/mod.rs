@@ -1,0 +1,217 @@
+//! The configuration file of `credence serve --config`: everything that is no plain command line option.
+//!
+//! docs/control-plane.md describes every member with its default and its limits.
+
+mod access;
+mod holders;
+mod limits;
+mod schema;
+mod tls;
+mod trust;
+
+use credence_delegation::TrustAnchors;
+use credence_delegation::trust::Remark;
+use credence_evidence::{AuditSettings, LedgerSettings};
+use credence_provisioning::{ScimSettings, TransmitterSettings};
+use credence_runtime::settings::SettingsError;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+pub use self::access::{AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, Role, TokenSettings};
+pub use self::limits::{RateSettings, StatusSettings};
+pub use self::schema::settings_schema;
+pub use self::tls::{PortTls, TlsSettings};
+pub(crate) use self::trust::anchors;
+pub use self::trust::{JsonText, TrustAnchorSettings};
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// TLS, for each port.
+    pub tls: TlsSettings,
+    /// Who may do what.
+    pub access: AccessSettings,
+    /// Identity providers that provision their users here.
+    pub scim: Vec<ScimSettings>,
+    /// Identity providers that push security events.
+    pub security_events: Vec<TransmitterSettings>,
+    /// The names under which revocation statements address this control plane, such as `https://revocation.example`.
+    #[schemars(inner(length(min = 1)))]
+    pub audience: Vec<String>,
+    /// Whose revocation statements count, and about whose delegations can be asked as chains.
+    pub trust_anchors: Vec<TrustAnchorSettings>,
+    /// How often who may ask.
+    pub limits: RateSettings,
+    /// Answers to status checks.
+    pub status: StatusSettings,
+    /// What others may see of the ledger, and who vouches for it.
+    pub ledger: LedgerSettings,
+    /// What becomes of evidence besides being kept.
+    pub audit: AuditSettings,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Whom `trust_anchors` trusts.
+    ///
+    /// # Errors
+    /// The first anchor that is wrong.
+    pub fn anchors(&self) -> Result<TrustAnchors, SettingsError> {
+        anchors(&self.trust_anchors)
+    }
+
+    /// What is no mistake, but may not be what was meant.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Remark> {
+        let mut notes = trust::notes(&self.trust_anchors);
+        notes.extend(self.access.notes());
+        notes
+    }
+
+    /// Checks what the types alone do not rule out.
+    ///
+    /// # Errors
+    /// The first member that is wrong.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.access.check()?;
+        credence_provisioning::check(&self.scim, &self.security_events)?;
+        holders::check(&self.scim, &self.security_events, &self.access)?;
+        self.limits.check()?;
+        self.status.check()?;
+        self.ledger.check()?;
+        self.audit.check()?;
+        anchors(&self.trust_anchors)?;
+        if self.audience.iter().any(String::is_empty) {
+            return Err(SettingsError::at("audience", "a name is not empty"));
+        }
+        if !self.access.certificates.is_empty() && !self.tls.asks_for_certificates() {
+            return Err(SettingsError::at(
+                "access.certificates",
+                "no port asks for client certificates; set client_ca in tls.http or tls.grpc",
+            ));
+        }
+        if self.grpc_access() == GrpcAccess::Required && !self.lets_filters_in() {
+            return Err(SettingsError::at(
+                "access",
+                "no filter could follow revocations: the gRPC port asks for credentials, as client_ca in tls.grpc and \
+                 access.certificates have it do, and none with the role filter and without issuers can be shown there. \
+                 Add such an entry to access.certificates, with client_ca in tls.grpc, or to access.tokens; or say access.grpc: \
+                 open, if only the mesh can reach the port",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What `access.grpc` says; where it says nothing, credentials are required as soon as certificates are configured
+    /// or the gRPC port asks for them.
+    pub fn grpc_access(&self) -> GrpcAccess {
+        let configured = !self.access.certificates.is_empty() || self.tls.grpc_asks_for_certificates();
+        self.access.grpc.unwrap_or(match configured {
+            true => GrpcAccess::Required,
+            false => GrpcAccess::Open,
+        })
+    }
+
+    fn lets_filters_in(&self) -> bool {
+        // One that is bound to issuers may report, but not follow: a filter follows the whole log.
+        let good = |roles: &[Role], issuers: &Option<Vec<String>>| {
+            issuers.is_none() && roles.iter().any(|role| matches!(role, Role::Filter | Role::Admin))
+        };
+        let certificates = &self.access.certificates;
+        self.access
+            .tokens
+            .iter()
+            .any(|token| good(&token.roles, &token.issuers))
+            || self.tls.grpc_asks_for_certificates()
+                && certificates.iter().any(|entry| good(&entry.roles, &entry.issuers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Settings, String> {
+        let settings: Settings = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        settings.check().map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    fn token(rest: &str) -> String {
+        let digest = "0f".repeat(32);
+        format!(r#"{{"access": {{"tokens": [{{"name": "t", "sha256": "{digest}", "roles": ["watcher"]{rest}}}]}}}}"#)
+    }
+
+    #[test]
+    fn nothing_has_to_be_said() {
+        assert_eq!(read("{}").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn a_token_is_read() {
+        let settings = read(&token(
+            r#", "issuers": ["https://id"], "expires": "2027-01-01T00:00:00Z""#,
+        ))
+        .unwrap();
+        let expected = TokenSettings {
+            name: "t".to_owned(),
+            sha256: [15; 32],
+            roles: vec![Role::Watcher],
+            issuers: Some(vec!["https://id".to_owned()]),
+            expires: Some(1_798_761_600),
+        };
+        assert_eq!(settings.access.tokens, [expected]);
+    }
+
+    #[test]
+    fn a_filters_credential_that_is_bound_to_issuers_is_noted() {
+        let bound = token(r#", "issuers": ["https://id"]"#);
+        assert!(read(&bound).unwrap().notes().is_empty(), "a watcher follows over HTTP");
+        let notes = read(&bound.replace("watcher", "filter")).unwrap().notes();
+        assert_eq!(notes[0].path, "access.tokens[0].issuers");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let certificate = |subject: &str| {
+            format!(
+                r#"{{"tls": {{"grpc": {{"certificate": "c", "key": "k", "client_ca": "a"}}}},
+                    "access": {{"certificates": [{{"name": "c", {subject}, "roles": ["filter"]}}]}}}}"#
+            )
+        };
+        read(&certificate(r#""uri": "spiffe://mesh/*""#)).unwrap();
+        for (json, expected) in [
+            (token(r#", "expires": "soon""#), "RFC 3339"),
+            (token(r#", "issuers": []"#), "access.tokens[0].issuers"),
+            (token(r#", "role": "x""#), "unknown field"),
+            (token("").replace("0f0f", "0g0f"), "64 hexadecimal digits"),
+            (token("").replace(r#"["watcher"]"#, "[]"), "access.tokens[0].roles"),
+            (token("").replace("watcher", "owner"), "unknown variant"),
+            (token("").replace(r#""t""#, r#""""#), "access.tokens[0].name"),
+            (certificate(r#""uri": "*""#), "access.certificates[0]"),
+            (certificate(r#""uri": "spiffe:///*""#), "access.certificates[0]"),
+            (certificate(r#""dns": "*.example""#), "access.certificates[0]"),
+            (
+                certificate(r#""dns": "a""#).replace(r#", "client_ca": "a""#, ""),
+                "set client_ca",
+            ),
+        ] {
+            let refused = read(&json).unwrap_err();
+            assert!(refused.contains(expected), "{json}: {refused}");
+        }
+    }
+
+    #[test]
+    fn two_credentials_never_share_a_name_or_a_token() {
+        let one = r#"{"name": "t", "sha256": "X", "roles": ["watcher"]}"#.replace('X', &"0f".repeat(32));
+        let two = |name: &str, digit: &str| {
+            let other = one.replace(r#""t""#, name).replace("0f", digit);
+            read(&format!(r#"{{"access": {{"tokens": [{one}, {other}]}}}}"#))
+        };
+        two(r#""u""#, "1f").unwrap();
+        assert!(two(r#""t""#, "1f").unwrap_err().contains("named"));
+        assert!(two(r#""u""#, "0f").unwrap_err().contains("same sha256"));
+    }
+}

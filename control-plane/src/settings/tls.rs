@@ -1,0 +1,47 @@
+//! `tls` of the configuration file.
+
+use std::path::PathBuf;
+
+use credence_runtime::settings::present;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// How the two ports are protected; a port without TLS speaks plain text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// The HTTP API's.
+    #[serde(deserialize_with = "present")]
+    pub http: Option<PortTls>,
+    /// The filters'.
+    #[serde(deserialize_with = "present")]
+    pub grpc: Option<PortTls>,
+}
+
+/// One port's certificate and, for mutual TLS, whose clients it believes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortTls {
+    /// PEM: the port's certificate, then the intermediate ones.
+    pub certificate: PathBuf,
+    /// PEM: its private key (PKCS #8, SEC 1 or PKCS #1).
+    pub key: PathBuf,
+    /// PEM: the authorities whose client certificates count. Absent: clients are not asked for one.
+    #[serde(default, deserialize_with = "present")]
+    pub client_ca: Option<PathBuf>,
+}
+
+// === impl TlsSettings ===
+
+impl TlsSettings {
+    pub(super) fn grpc_asks_for_certificates(&self) -> bool {
+        self.grpc.as_ref().is_some_and(|port| port.client_ca.is_some())
+    }
+
+    pub(super) fn asks_for_certificates(&self) -> bool {
+        [&self.http, &self.grpc]
+            .into_iter()
+            .flatten()
+            .any(|port| port.client_ca.is_some())
+    }
+}

@@ -1,0 +1,231 @@
+//! What the ledger's writer hands over, in memory, to the one who verifies it again.
+//!
+//! The writer never waits for it. Reports are passed on as they came, without a copy: to open them again would cost more
+//! than to compare them. What there is no room for is not handed over, and has to be read from the ledger.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use credence_ledger::view::BatchView;
+use credence_ledger::{NewItem, SourceName};
+
+/// A queue from the writer to one follower.
+#[derive(Debug)]
+pub struct Handover {
+    queue: Mutex<Queue>,
+    woken: Condvar,
+    /// Bytes that may wait.
+    limit: u64,
+}
+
+/// What was appended together.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    /// Index of the first record.
+    pub(crate) first: u64,
+    /// Index behind the last one.
+    pub(crate) end: u64,
+    pub(crate) items: Vec<NewItem>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    appended: VecDeque<Appended>,
+    bytes: u64,
+    /// What sources said that they trust when they came back.
+    returned: HashMap<SourceName, Vec<u8>>,
+    has_grown: bool,
+    is_stopping: bool,
+}
+
+// === impl Handover ===
+
+impl Handover {
+    /// One in which so many bytes may wait.
+    pub(crate) fn within(limit: u64) -> Self {
+        Self {
+            queue: Mutex::default(),
+            woken: Condvar::new(),
+            limit,
+        }
+    }
+
+    /// These records are durable. Whoever follows is woken, whether or not there is room for them.
+    pub(crate) fn offer(&self, appended: Appended) {
+        let bytes = appended.bytes();
+        let mut queue = self.lock();
+        if queue.bytes + bytes <= self.limit && appended.is_whole() {
+            queue.bytes += bytes;
+            queue.appended.push_back(appended);
+        }
+        queue.has_grown = true;
+        self.woken.notify_one();
+    }
+
+    /// A source that is known has come back, and says what it trusts.
+    pub(crate) fn has_returned(&self, source: SourceName, anchors_digest: Vec<u8>) {
+        self.lock().returned.insert(source, anchors_digest);
+    }
+
+    /// Who has come back since the last time.
+    pub(crate) fn take_returned(&self) -> HashMap<SourceName, Vec<u8>> {
+        std::mem::take(&mut self.lock().returned)
+    }
+
+    /// What is here from index `from` on without a hole, about `records` of it; nothing if the ledger has to be read.
+    pub(crate) fn take(&self, from: u64, records: u64) -> Vec<Appended> {
+        let mut queue = self.lock();
+        let mut taken: Vec<Appended> = Vec::new();
+        let mut next = from;
+        while let Some(front) = queue.appended.front() {
+            let is_next = front.first == next && next - from < records;
+            if !is_next && front.first >= next {
+                break;
+            }
+            let Some(front) = queue.appended.pop_front() else { break };
+            queue.bytes -= front.bytes();
+            if is_next {
+                next = front.end;
+                taken.push(front);
+            }
+        }
+        taken
+    }
+
+    /// The lowest index that is here.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.lock().appended.front().map(|front| front.first)
+    }
+
+    /// Waits until the ledger has grown. False if it is time to stop.
+    pub(crate) fn wait(&self) -> bool {
+        let waiting = self
+            .woken
+            .wait_while(self.lock(), |queue| !queue.has_grown && !queue.is_stopping);
+        let mut queue = waiting.unwrap_or_else(PoisonError::into_inner);
+        queue.has_grown = false;
+        !queue.is_stopping
+    }
+
+    /// Waits for so long. False if it is time to stop.
+    pub(crate) fn pause(&self, pause: Duration) -> bool {
+        let paused = self
+            .woken
+            .wait_timeout_while(self.lock(), pause, |queue| !queue.is_stopping);
+        let (queue, _) = paused.unwrap_or_else(PoisonError::into_inner);
+        !queue.is_stopping
+    }
+
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopping = true;
+        self.woken.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        Self::within(QUEUE_BYTES)
+    }
+}
+
+// === impl Appended ===
+
+impl Appended {
+    /// Whether each item has its place: not where a failure lies in between that was mended.
+    fn is_whole(&self) -> bool {
+        let records = |item: &NewItem| match item {
+            NewItem::Entries { batch, skip, .. } => BatchView::of(batch).entries().skip(*skip).count() as u64,
+            NewItem::Change { .. } | NewItem::Note(_) | NewItem::Chain(_) => 1,
+        };
+        self.items.iter().map(records).sum::<u64>() == self.end - self.first
+    }
+
+    fn bytes(&self) -> u64 {
+        self.items.iter().map(NewItem::bytes).sum()
+    }
+}
+
+/// What waits in memory, at most: a busy second or so.
+const QUEUE_BYTES: u64 = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use credence_ledger::StoredNote;
+
+    use super::*;
+
+    fn notes(first: u64, end: u64) -> Appended {
+        let items = (first..end).map(|_| NewItem::Note(StoredNote::default())).collect();
+        Appended { first, end, items }
+    }
+
+    fn taken(handover: &Handover, from: u64, records: u64) -> Vec<(u64, u64)> {
+        let taken = handover.take(from, records);
+        taken.iter().map(|appended| (appended.first, appended.end)).collect()
+    }
+
+    #[test]
+    fn what_follows_without_a_hole_is_taken_together() {
+        let handover = Handover::default();
+        for (first, end) in [(0, 2), (2, 3), (3, 6), (8, 9)] {
+            handover.offer(notes(first, end));
+        }
+        assert_eq!(taken(&handover, 0, 3), [(0, 2), (2, 3)]);
+        assert_eq!(taken(&handover, 3, 100), [(3, 6)]);
+        // Records 6 and 7 have to be read.
+        assert_eq!(taken(&handover, 6, 100), []);
+        assert_eq!(handover.first(), Some(8));
+        assert_eq!(taken(&handover, 8, 100), [(8, 9)]);
+    }
+
+    #[test]
+    fn what_was_read_meanwhile_is_left_out() {
+        let handover = Handover::default();
+        for (first, end) in [(0, 2), (2, 5), (5, 6)] {
+            handover.offer(notes(first, end));
+        }
+        assert_eq!(taken(&handover, 3, 100), []);
+        assert_eq!(taken(&handover, 5, 100), [(5, 6)]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_leaves_a_hole_and_what_comes_later_finds_room_again() {
+        let handover = Handover::within(notes(0, 2).bytes());
+        for (first, end) in [(0, 1), (1, 2), (2, 3)] {
+            handover.offer(notes(first, end));
+        }
+        assert_eq!(taken(&handover, 0, 100), [(0, 1), (1, 2)]);
+        handover.offer(notes(3, 4));
+        // Record 2 has to be read.
+        assert_eq!(taken(&handover, 2, 100), []);
+        assert_eq!(taken(&handover, 3, 100), [(3, 4)]);
+    }
+
+    #[test]
+    fn a_pause_lasts_until_it_is_over_or_it_is_time_to_stop() {
+        let handover = Handover::default();
+        assert!(handover.pause(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let paused = scope.spawn(|| handover.pause(Duration::from_secs(3_600)));
+            handover.stop();
+            assert!(!paused.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn it_wakes_up_for_what_there_is_no_room_for() {
+        let handover = Handover::default();
+        let mut torn = notes(0, 4);
+        torn.items.pop();
+        handover.offer(torn);
+        assert!(handover.wait());
+        assert_eq!(taken(&handover, 0, 100), []);
+        handover.stop();
+        assert!(!handover.wait());
+    }
+}

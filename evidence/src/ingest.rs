@@ -1,0 +1,266 @@
+//! Bounds evidence on its way in.
+//!
+//! Decoding multiplies: an entry of two bytes becomes a structure of several hundred. So a batch arrives as bytes, is read
+//! once where it lies, and goes to the ledger as the bytes that it came as.
+
+use credence_ledger::view::{BatchView, EntryError, EntryKind, EntryView};
+use credence_wire::v1;
+use prost::bytes::Bytes;
+
+use super::seen::{SeenOfLate, Sightings};
+use credence_runtime::caller::Caller;
+
+/// `credence.v1.ReportRequest` with the batch left encoded: on the wire a message and bytes are the same.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct IngestRequest {
+    #[prost(oneof = "Incoming", tags = "1, 2, 3")]
+    pub(crate) message: Option<Incoming>,
+}
+
+/// What a stream can say.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Incoming {
+    #[prost(message, tag = "1")]
+    Hello(v1::ReportHello),
+    /// An encoded `credence.v1.Batch`.
+    #[prost(bytes = "bytes", tag = "2")]
+    Batch(Bytes),
+    #[prost(message, tag = "3")]
+    Bye(v1::Bye),
+}
+
+/// What one batch may hold; see [`Limits`](crate::Limits).
+#[derive(Debug, Clone, Copy)]
+pub struct BatchBounds {
+    pub entries: usize,
+    pub bytes: usize,
+}
+
+/// A batch whose every part is known to be within bounds. It is never decoded: the ledger keeps its bytes.
+#[derive(Debug)]
+pub(crate) struct BoundedBatch {
+    encoded: Bytes,
+    entries: usize,
+    first_sequence: u64,
+    sightings: Sightings,
+}
+
+/// Why a batch is not taken.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum IngestError {
+    #[error("a batch has at most {entries} entries and {bytes} bytes")]
+    TooLarge { entries: usize, bytes: usize },
+    #[error("entry {index} of the batch (from 1) {reason}")]
+    Entry { index: usize, reason: &'static str },
+    #[error(
+        "entry {index} of the batch (from 1): the credential {name:?} is bound to issuers (access: issuers), and reports \
+         decisions about their principals only; nothing of the batch was stored"
+    )]
+    OtherIssuer { index: usize, name: String },
+    #[error("the batch can not be decoded")]
+    Malformed(#[from] Malformed),
+}
+
+/// These bytes are no message of the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a message of the contract")]
+pub struct Malformed;
+
+// === impl BoundedBatch ===
+
+impl BoundedBatch {
+    #[cfg(test)]
+    pub(crate) fn check(encoded: Bytes, bounds: BatchBounds) -> Result<Self, IngestError> {
+        Self::check_seen(encoded, bounds, None, &mut SeenOfLate::default())
+    }
+
+    /// `reporter` is whose batch it is, if a credential was asked for. `seen` is what the same client's batches said of late:
+    /// what they said again need not be noted again.
+    pub(crate) fn check_seen(
+        encoded: Bytes,
+        bounds: BatchBounds,
+        reporter: Option<&Caller>,
+        seen: &mut SeenOfLate,
+    ) -> Result<Self, IngestError> {
+        let too_large = || IngestError::TooLarge {
+            entries: bounds.entries,
+            bytes: bounds.bytes,
+        };
+        if encoded.len() > bounds.bytes {
+            return Err(too_large());
+        }
+        let batch = BatchView::of(&encoded);
+        let first_sequence = batch.first_sequence().map_err(|_| Malformed)?;
+        let mut entries = 0;
+        let mut sightings = Sightings::of(encoded.clone());
+        for entry in batch.entries() {
+            entries += 1;
+            if entries > bounds.entries {
+                return Err(too_large());
+            }
+            match EntryView::parse(entry.map_err(|_| Malformed)?) {
+                Ok(entry) => {
+                    check_scope(&entry, entries, reporter)?;
+                    sightings.add(&entry, seen);
+                }
+                Err(EntryError::Malformed) => return Err(Malformed.into()),
+                Err(EntryError::Refused(reason)) => return Err(IngestError::Entry { index: entries, reason }),
+            }
+        }
+        Ok(Self {
+            encoded,
+            entries,
+            first_sequence,
+            sightings,
+        })
+    }
+
+    /// Memory that the batch takes until it is on disk, in bytes: an upper bound.
+    pub(crate) fn cost(&self) -> usize {
+        2 * self.encoded.len() + self.sightings.cost()
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries as u64
+    }
+
+    /// The sequence number of the first entry.
+    pub(crate) fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+
+    /// What is to be noted once it is durable.
+    pub(crate) fn take_sightings(&mut self) -> Sightings {
+        std::mem::take(&mut self.sightings)
+    }
+
+    pub(crate) fn into_encoded(self) -> Bytes {
+        self.encoded
+    }
+}
+
+/// A credential that is bound to issuers says nothing of others' principals. Counts and gaps are about no principal.
+fn check_scope(entry: &EntryView<'_>, index: usize, reporter: Option<&Caller>) -> Result<(), IngestError> {
+    // The ledger counts what a principal brings beyond its share, and no one else does.
+    if let EntryKind::Aggregate(aggregate) = &entry.kind
+        && aggregate.principal.is_some()
+    {
+        let reason = "counts what is of one principal, which only the ledger does: leave `principal` out";
+        return Err(IngestError::Entry { index, reason });
+    }
+    let Some(reporter) = reporter else {
+        return Ok(());
+    };
+    let may = match &entry.kind {
+        EntryKind::Event(_) | EntryKind::Chain(_) => reporter.may_report(entry.principal().map(|of| of.issuer)),
+        EntryKind::Aggregate(_) | EntryKind::Gap(_) => true,
+    };
+    match may {
+        true => Ok(()),
+        false => Err(IngestError::OtherIssuer {
+            index,
+            name: reporter.name.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use credence_wire::v1::entry::Entry as Kind;
+    use prost::Message as _;
+
+    use super::*;
+
+    const BOUNDS: BatchBounds = BatchBounds {
+        entries: 100,
+        bytes: 100_000,
+    };
+
+    fn check(entries: Vec<v1::Entry>) -> Result<BoundedBatch, IngestError> {
+        let batch = v1::Batch {
+            first_sequence: 7,
+            entries,
+        };
+        BoundedBatch::check(batch.encode_to_vec().into(), BOUNDS)
+    }
+
+    fn event(change: impl FnOnce(&mut v1::Event)) -> v1::Entry {
+        let mut event = v1::Event {
+            time_unix_nano: 1,
+            decision_ns: 300,
+            stale_ms: None,
+            expires_at: 0,
+            principal: Some(v1::Principal {
+                issuer: "i".repeat(1024),
+                subject: Some("s".repeat(256)),
+            }),
+            delegation_ids: vec!["d".repeat(256); 9],
+            ..Default::default()
+        };
+        change(&mut event);
+        v1::Entry {
+            entry: Some(Kind::Event(event)),
+        }
+    }
+
+    #[test]
+    fn a_batch_stays_the_bytes_that_it_came_as() {
+        let entries = vec![event(|_| {}); 2];
+        let batch = v1::Batch {
+            first_sequence: 7,
+            entries: entries.clone(),
+        };
+        let checked = check(entries).unwrap();
+        assert_eq!((checked.first_sequence(), checked.entries()), (7, 2));
+        assert_eq!(checked.into_encoded(), batch.encode_to_vec());
+    }
+
+    #[test]
+    fn a_message_of_the_contract_is_read_as_the_same_message_with_its_batch_encoded() {
+        let batch = v1::Batch {
+            first_sequence: 3,
+            entries: vec![event(|_| {})],
+        };
+        let sent = v1::ReportRequest {
+            message: Some(v1::report_request::Message::Batch(batch.clone())),
+        };
+        let read = IngestRequest::decode(sent.encode_to_vec().as_slice()).unwrap();
+        assert_eq!(read.message, Some(Incoming::Batch(batch.encode_to_vec().into())));
+    }
+
+    #[test]
+    fn too_many_entries_are_refused_however_small() {
+        let encoded = [0x12, 0x00].repeat(50_000);
+        let refused = BoundedBatch::check(encoded.into(), BOUNDS).unwrap_err();
+        assert!(matches!(refused, IngestError::Entry { index: 1, .. }), "{refused}");
+        assert!(matches!(
+            check(vec![event(|event| event.delegation_ids.clear()); 101]).unwrap_err(),
+            IngestError::TooLarge { .. }
+        ));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_named_by_its_place() {
+        let long = event(|event| event.tool = "t".repeat(1025));
+        let refused = check(vec![event(|_| {}), long]).unwrap_err().to_string();
+        assert!(refused.contains("entry 2") && refused.contains("a text"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for encoded in [&[0x12, 0x05, 0x00][..], &[0x13], &[0x09, 0x00], &[0xff; 12]] {
+            let refused = BoundedBatch::check(Bytes::copy_from_slice(encoded), BOUNDS);
+            assert!(matches!(refused, Err(IngestError::Malformed(_))), "{encoded:?}");
+        }
+    }
+
+    #[test]
+    fn the_cost_covers_the_bytes_and_what_is_noted_of_them() {
+        let seen = event(|event| {
+            event.decision = v1::Decision::Allow.into();
+            event.expires_at = 1;
+        });
+        let bytes = seen.encoded_len();
+        assert!(check(vec![seen]).unwrap().cost() > 2 * bytes);
+    }
+}

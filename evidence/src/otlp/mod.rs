@@ -1,0 +1,23 @@
+//! The ledger's records as OpenTelemetry log records, sent to a collector.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `follower` | goes through the ledger in order and remembers, durably, how far it came |
+//! | `records` | what it follows |
+//! | `mapping` | what a record says in OpenTelemetry's words |
+//! | `sender` | one request, and what the answer means (OTLP 1.x, "Failures") |
+//!
+//! The ledger knows nothing of it: a collector that is slow, dead or wrong delays nobody and loses nothing that retention
+//! does not take away first. docs/otlp.md has the table of attributes.
+
+mod follower;
+mod mapping;
+mod metrics;
+mod records;
+mod sender;
+
+pub use self::follower::{CursorFile, Follower};
+pub use self::metrics::Metrics as OtlpMetrics;
+pub use self::records::FollowedLedger;
+pub use self::sender::OtlpError;
+pub use self::sender::Sender;

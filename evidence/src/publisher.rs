@@ -1,0 +1,601 @@
+//! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
+//!
+//! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
+//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before anybody sees it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
+use credence_ledger::cosignature::WitnessKey;
+use credence_ledger::identity::{IdentityError, LedgerIdentity};
+use credence_ledger::note::{NoteError, VerifierKey};
+use credence_ledger::published::{ContinuationError, LogTree, check_continuation};
+use credence_ledger::tree::root_of;
+use tokio::sync::watch;
+
+use crate::metrics::Metrics;
+use credence_runtime::time::unix_seconds;
+use credence_storage::folder_lock::FolderWatch;
+
+/// Signs checkpoints of a tree, and shows the latest.
+pub struct Publisher<T> {
+    /// None if the ledger could not be opened.
+    identity: Option<LedgerIdentity>,
+    /// Nothing is written once this is another folder.
+    folder: Option<FolderWatch>,
+    tree: T,
+    latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
+    /// Held while a checkpoint, or a cosignature of one, is written.
+    writing: Mutex<()>,
+    /// Changed by whoever is writing. Never held while the disk is: requests look at it.
+    recent: Mutex<Recent>,
+    /// Why nothing more is signed, if so.
+    fault: Mutex<Option<String>>,
+    /// Set while nothing is signed because no witness has said yet what it has cosigned.
+    awaits_witness: AtomicBool,
+    metrics: Arc<Metrics>,
+}
+
+/// The checkpoints that witnesses may still be busy with.
+#[derive(Debug, Default)]
+struct Recent {
+    /// The latest last.
+    checkpoints: VecDeque<Cosigned>,
+}
+
+#[derive(Debug, Clone)]
+struct Cosigned {
+    checkpoint: Arc<SignedCheckpoint>,
+    cosignatures: usize,
+}
+
+// === impl Publisher ===
+
+impl<T> Publisher<T>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
+    /// signed any more and nobody is shown anything.
+    pub fn open(identity: LedgerIdentity, tree: T, metrics: Arc<Metrics>) -> Self {
+        let (published, fault) = match last_published(&identity, &tree) {
+            Ok(published) => (published, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let this = Self::new(Some(identity), tree, metrics);
+        if let Some(published) = published {
+            this.show(published);
+        }
+        if let Some(fault) = fault {
+            this.give_up(fault);
+        }
+        this
+    }
+
+    /// Shows nothing, for the ledger can not be opened.
+    pub fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
+        let this = Self::new(None, tree, metrics);
+        this.give_up(why.to_owned());
+        this
+    }
+
+    fn new(identity: Option<LedgerIdentity>, tree: T, metrics: Arc<Metrics>) -> Self {
+        Self {
+            identity,
+            folder: None,
+            tree,
+            latest: watch::Sender::new(None),
+            writing: Mutex::default(),
+            recent: Mutex::default(),
+            fault: Mutex::new(None),
+            awaits_witness: AtomicBool::new(false),
+            metrics,
+        }
+    }
+
+    /// Signs nothing until a witness has said that it has not seen a later checkpoint: the folder may have been taken back
+    /// to an earlier state. Of an origin that is new there is none.
+    pub fn await_witness(&self) {
+        self.awaits_witness.store(self.is_to_be_confirmed(), Ordering::Release);
+    }
+
+    /// Whether a later checkpoint than those that are here may have been published.
+    pub(crate) fn is_to_be_confirmed(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| !identity.is_new())
+    }
+
+    /// A witness has seen nothing that is not here.
+    pub(crate) fn confirm(&self) {
+        self.awaits_witness.store(false, Ordering::Release);
+    }
+
+    /// The latest checkpoint that was signed, which may be of the empty tree.
+    pub(crate) fn last_signed(&self) -> Option<Arc<SignedCheckpoint>> {
+        self.latest()
+            .or_else(|| Some(Arc::new(self.identity.as_ref()?.last_signed().ok()??)))
+    }
+
+    /// Writes only for as long as this is the folder that the path leads to.
+    pub fn only_while(self, folder: FolderWatch) -> Self {
+        Self {
+            folder: Some(folder),
+            ..self
+        }
+    }
+
+    fn has_lost_folder(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.check().is_err())
+    }
+
+    /// Publishes every second, for as long as it is polled.
+    pub async fn keep(self: Arc<Self>)
+    where
+        T: Send + Sync + 'static,
+    {
+        let mut ticks = tokio::time::interval(PUBLISH_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            Arc::clone(&self).publish().await;
+        }
+    }
+
+    /// Publishes what is durable and has not been published.
+    pub async fn publish(self: Arc<Self>)
+    where
+        T: Send + Sync + 'static,
+    {
+        // Its panic has been reported; the next round tries again.
+        let _ = tokio::task::spawn_blocking(move || self.publish_blocking()).await;
+    }
+
+    fn publish_blocking(&self) {
+        let Some(identity) = self.identity.as_ref().filter(|_| self.fault().is_none()) else {
+            return;
+        };
+        if self.awaits_witness.load(Ordering::Acquire) {
+            return;
+        }
+        let _writing = self.writing();
+        if self.has_lost_folder() {
+            return;
+        }
+        let size = self.tree.size();
+        let latest = self.latest();
+        if latest.as_ref().is_some_and(|latest| latest.checkpoint().size == size) {
+            return;
+        }
+        let root = match &latest {
+            Some(latest) => check_continuation(latest.checkpoint(), size, &self.tree),
+            None => root_of(size, &self.tree).map_err(ContinuationError::Hashes),
+        };
+        let root = match root {
+            Ok(root) => root,
+            Err(ContinuationError::Hashes(error)) => {
+                self.metrics.ledger_publish_failures.inc();
+                tracing::error!(%error, "the ledger's tree can not be read, so that no checkpoint is signed; it will be tried again");
+                return;
+            }
+            Err(damage) => {
+                self.give_up(damage.to_string());
+                return;
+            }
+        };
+        let checkpoint = Checkpoint {
+            origin: identity.origin().clone(),
+            size,
+            root,
+        };
+        let published = checkpoint
+            .sign(identity.signer())
+            .map_err(|error| error.to_string())
+            .and_then(|signed| {
+                identity.publish(&signed).map_err(|error| error.to_string())?;
+                Ok(signed)
+            });
+        match published {
+            Ok(signed) => {
+                self.metrics.ledger_published_time.set(unix_seconds());
+                self.show(signed);
+            }
+            Err(error) => {
+                self.metrics.ledger_publish_failures.inc();
+                tracing::error!(
+                    error,
+                    "the ledger's checkpoint could not be written and is shown to nobody; it will be tried again"
+                );
+            }
+        }
+    }
+
+    /// Adds a witness's answer about a checkpoint. The note on disk and the one that is shown have it from then on, if
+    /// no later one has taken their place.
+    pub(crate) fn add_cosignature(
+        &self,
+        of: &Checkpoint,
+        witness: &WitnessKey,
+        answer: &[u8],
+    ) -> Result<(), NoteError> {
+        let _writing = self.writing();
+        if self.has_lost_folder() {
+            return Ok(());
+        }
+        let Some((at, is_latest, mut checkpoint)) = self.recent().find(of) else {
+            return Ok(());
+        };
+        witness.add_to(&mut checkpoint, answer)?;
+        if is_latest && let Some(Err(error)) = self.identity.as_ref().map(|identity| identity.publish(&checkpoint)) {
+            self.metrics.ledger_publish_failures.inc();
+            tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
+            return Ok(());
+        }
+        let mut recent = self.recent();
+        let Some(cosigned) = recent.checkpoints.get_mut(at) else {
+            return Ok(());
+        };
+        cosigned.checkpoint = Arc::new(checkpoint);
+        cosigned.cosignatures += 1;
+        if is_latest {
+            self.latest.send_replace(Some(Arc::clone(&cosigned.checkpoint)));
+        }
+        Ok(())
+    }
+
+    /// The latest checkpoint; none while there is a fault, and before the first.
+    pub fn latest(&self) -> Option<Arc<SignedCheckpoint>> {
+        self.latest.borrow().clone()
+    }
+
+    /// Of the checkpoints of the last minute or so, the one with the most cosignatures, and the latest of those.
+    pub fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
+        let recent = self.recent();
+        recent.best().map(|best| Arc::clone(&best.checkpoint))
+    }
+
+    /// Learns of every later checkpoint, and of cosignatures.
+    pub fn follow(&self) -> watch::Receiver<Option<Arc<SignedCheckpoint>>> {
+        self.latest.subscribe()
+    }
+
+    /// The tree whose checkpoints these are.
+    pub fn tree(&self) -> &T {
+        &self.tree
+    }
+
+    /// The key with which others verify the checkpoints; none if the ledger could not be opened.
+    pub fn verifier_key(&self) -> Option<VerifierKey> {
+        self.identity.as_ref().map(LedgerIdentity::verifier_key)
+    }
+
+    /// Why nothing more is signed: the ledger is damaged.
+    pub fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn show(&self, signed: SignedCheckpoint) {
+        self.metrics
+            .ledger_published
+            .set(i64::try_from(signed.checkpoint().size).unwrap_or(i64::MAX));
+        let checkpoint = Arc::new(signed);
+        self.recent().push(Cosigned {
+            checkpoint: Arc::clone(&checkpoint),
+            cosignatures: 0,
+        });
+        self.latest.send_replace(Some(checkpoint));
+    }
+
+    /// Signs and shows nothing any more.
+    pub(crate) fn give_up(&self, fault: String) {
+        tracing::error!(
+            fault,
+            "the ledger is damaged: no checkpoint is signed or shown any more"
+        );
+        self.metrics.ledger_publish_failures.inc();
+        // Neither as one that a witness has cosigned, nor because a witness answers only now.
+        self.recent().checkpoints.clear();
+        self.latest.send_replace(None);
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The latest checkpoint that was published, of which the tree is a continuation: as the folder has it, and as it is
+/// remembered outside of the folder, whichever is later.
+fn last_published<T>(identity: &LedgerIdentity, tree: &T) -> Result<Option<SignedCheckpoint>, String>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let text = |error: IdentityError| error.to_string();
+    let mut published = identity.published().map_err(text)?;
+    let mut remembered = identity.remembered().map_err(text)?;
+    for checkpoint in published.iter().chain(&remembered) {
+        check_continuation(checkpoint.checkpoint(), tree.size(), tree).map_err(|error| error.to_string())?;
+    }
+    let size = |signed: &Option<SignedCheckpoint>| signed.as_ref().map(|signed| signed.checkpoint().size);
+    if size(&remembered) > size(&published) {
+        std::mem::swap(&mut published, &mut remembered);
+    } else if size(&remembered) < size(&published)
+        && let Some(published) = &published
+    {
+        // The next checkpoint is not shown before it is remembered.
+        if let Err(error) = identity.remember(published) {
+            tracing::error!(%error, "the published checkpoint could not be remembered; it is tried again with the next one");
+        }
+    }
+    Ok(published.filter(|published| published.checkpoint().size > 0))
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Publisher")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Recent ===
+
+impl Recent {
+    fn push(&mut self, cosigned: Cosigned) {
+        if self.checkpoints.len() >= MAX_RECENT {
+            self.checkpoints.pop_front();
+        }
+        self.checkpoints.push_back(cosigned);
+    }
+
+    /// Where the checkpoint is, whether it is the latest, and the note as it is now.
+    fn find(&self, of: &Checkpoint) -> Option<(usize, bool, SignedCheckpoint)> {
+        let mut checkpoints = self.checkpoints.iter();
+        let at = checkpoints.rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)?;
+        let cosigned = self.checkpoints.get(at)?;
+        let note = SignedCheckpoint::clone(&cosigned.checkpoint);
+        Some((at, at + 1 == self.checkpoints.len(), note))
+    }
+
+    fn best(&self) -> Option<&Cosigned> {
+        // Of equals the last, which is the latest.
+        self.checkpoints.iter().max_by_key(|cosigned| cosigned.cosignatures)
+    }
+}
+
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// About a minute of a busy log's.
+const MAX_RECENT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use credence_ledger::identity::Naming;
+
+    use super::super::memory_tree::MemoryTree;
+    use super::*;
+
+    fn identity(folder: &Path) -> LedgerIdentity {
+        let naming = Naming {
+            origin: None,
+            log_id: "ab12",
+        };
+        LedgerIdentity::open(folder, &naming).unwrap()
+    }
+
+    fn publisher(folder: &Path, tree: MemoryTree) -> Publisher<MemoryTree> {
+        Publisher::open(
+            identity(folder),
+            tree,
+            Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
+        )
+    }
+
+    fn size(publisher: &Publisher<MemoryTree>) -> Option<u64> {
+        publisher.latest().map(|latest| latest.checkpoint().size)
+    }
+
+    #[test]
+    fn what_is_shown_is_on_disk_and_a_restart_goes_on_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = publisher(folder.path(), MemoryTree::default());
+        assert_eq!(size(&first), None);
+        for grown in [0..0, 0..5, 5..5, 5..700] {
+            let end = grown.end;
+            first.tree().grow(grown);
+            first.publish_blocking();
+            assert_eq!(size(&first), Some(end));
+            let on_disk = std::fs::read(folder.path().join("checkpoint")).unwrap();
+            assert_eq!(first.latest().unwrap().note().as_bytes(), on_disk);
+        }
+        let next = publisher(folder.path(), MemoryTree::of(0..900));
+        assert_eq!(size(&next), Some(700), "what was published is shown at once");
+        next.publish_blocking();
+        assert_eq!(size(&next), Some(900));
+        assert_eq!(next.fault(), None);
+    }
+
+    #[test]
+    fn over_a_tree_that_is_none_that_was_published_nothing_is_signed_or_shown() {
+        for damaged in [MemoryTree::of(0..699), MemoryTree::of(1..801)] {
+            let folder = tempfile::tempdir().unwrap();
+            publisher(folder.path(), MemoryTree::of(0..700)).publish_blocking();
+            let before = std::fs::read(folder.path().join("checkpoint")).unwrap();
+            let next = publisher(folder.path(), damaged);
+            assert!(next.fault().unwrap().contains("published last"));
+            next.publish_blocking();
+            assert_eq!(size(&next), None);
+            assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn nothing_is_signed_below_what_is_remembered_outside_of_the_folder() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let note = outside.path().join("published");
+        let open = |tree| {
+            let mut identity = identity(folder.path());
+            identity.remember_in(note.clone());
+            Publisher::open(
+                identity,
+                tree,
+                Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
+            )
+        };
+        let first = open(MemoryTree::of(0..600));
+        first.publish_blocking();
+        let backup = std::fs::read(folder.path().join("checkpoint")).unwrap();
+        first.tree().grow(600..700);
+        first.publish_blocking();
+        assert_eq!(std::fs::read(&note).unwrap(), first.latest().unwrap().note().as_bytes());
+        // An earlier state, which has grown on in another way.
+        for taken_back in [MemoryTree::of(0..600), MemoryTree::of(0..699), other_from(600)] {
+            std::fs::write(folder.path().join("checkpoint"), &backup).unwrap();
+            let next = open(taken_back);
+            assert!(next.fault().unwrap().contains("--restored"));
+            next.publish_blocking();
+            assert_eq!(size(&next), None);
+            assert_eq!(std::fs::read(folder.path().join("checkpoint")).unwrap(), backup);
+        }
+        // Only the note in the folder is old: every leaf is there.
+        let whole = open(MemoryTree::of(0..800));
+        assert_eq!(size(&whole), Some(700));
+        whole.publish_blocking();
+        assert_eq!((size(&whole), whole.fault()), (Some(800), None));
+        std::fs::write(&note, "no note").unwrap();
+        assert!(
+            open(MemoryTree::of(0..800))
+                .fault()
+                .unwrap()
+                .contains("ledger.published_note")
+        );
+        // A file that was not there before is made.
+        std::fs::remove_file(&note).unwrap();
+        assert_eq!(open(MemoryTree::of(0..800)).fault(), None);
+        assert_eq!(
+            std::fs::read(&note).unwrap(),
+            std::fs::read(folder.path().join("checkpoint")).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_note_that_can_not_be_written_at_a_start_is_written_with_the_next_checkpoint() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        publisher(folder.path(), MemoryTree::of(0..3)).publish_blocking();
+        // A folder stands where the file is to be made.
+        let aside = outside.path().join("published.new");
+        std::fs::create_dir(&aside).unwrap();
+        let note = outside.path().join("published");
+        let mut identity = identity(folder.path());
+        identity.remember_in(note.clone());
+        let next = Publisher::open(
+            identity,
+            MemoryTree::of(0..4),
+            Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
+        );
+        assert_eq!((next.fault(), size(&next)), (None, Some(3)));
+        next.publish_blocking();
+        assert_eq!(size(&next), Some(3), "nothing more is shown without the note");
+        assert_eq!(next.metrics.ledger_publish_failures.get(), 1);
+        std::fs::remove_dir(&aside).unwrap();
+        next.publish_blocking();
+        assert_eq!(size(&next), Some(4));
+        assert_eq!(std::fs::read(&note).unwrap(), next.latest().unwrap().note().as_bytes());
+    }
+
+    /// A tree of 800 leaves that goes another way from this one on.
+    fn other_from(index: u64) -> MemoryTree {
+        let tree = MemoryTree::of(0..index);
+        tree.grow(10_000..10_800 - index);
+        tree
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_gone_is_no_reason_to_begin_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        publisher(folder.path(), MemoryTree::of(0..700)).publish_blocking();
+        std::fs::remove_file(folder.path().join("checkpoint")).unwrap();
+        let naming = Naming {
+            origin: None,
+            log_id: "ab12",
+        };
+        let gone = LedgerIdentity::open(folder.path(), &naming).unwrap_err();
+        assert!(gone.to_string().contains("--restored"), "{gone}");
+        // Declared restored, the tree goes on under another origin.
+        let restored = Naming {
+            log_id: "cd34",
+            ..naming
+        };
+        let identity = LedgerIdentity::open(folder.path(), &restored).unwrap();
+        let next = Publisher::open(
+            identity,
+            MemoryTree::of(0..650),
+            Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
+        );
+        next.publish_blocking();
+        assert_eq!((size(&next), next.fault()), (Some(650), None));
+    }
+
+    #[test]
+    fn once_the_tree_is_found_to_be_another_no_checkpoint_is_shown_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = publisher(folder.path(), MemoryTree::of(0..700));
+        publisher.publish_blocking();
+        assert!(publisher.witnessed().is_some());
+        publisher.tree().damage();
+        publisher.tree().grow(700..701);
+        publisher.publish_blocking();
+        assert!(publisher.fault().unwrap().contains("published last"));
+        assert_eq!(size(&publisher), None);
+        assert!(publisher.witnessed().is_none());
+    }
+
+    #[test]
+    fn while_the_disk_hangs_everybody_is_shown_what_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = Arc::new(publisher(folder.path(), MemoryTree::of(0..3)));
+        publisher.publish_blocking();
+        // To write into a pipe takes somebody who reads.
+        let aside = folder.path().join("checkpoint.new");
+        let made = std::process::Command::new("mkfifo").arg(&aside).status().unwrap();
+        assert!(made.success());
+        publisher.tree().grow(3..4);
+        let hanging = Arc::clone(&publisher);
+        let hanging = std::thread::spawn(move || hanging.publish_blocking());
+        while publisher.writing.try_lock().is_ok() {
+            std::thread::yield_now();
+        }
+        let (shown, showing) = std::sync::mpsc::channel();
+        let asked = Arc::clone(&publisher);
+        std::thread::spawn(move || shown.send(asked.witnessed().map(|shown| shown.checkpoint().size)));
+        let shown = showing.recv_timeout(Duration::from_secs(10));
+        drop(std::fs::File::open(&aside).unwrap());
+        hanging.join().unwrap();
+        assert_eq!(shown, Ok(Some(3)));
+    }
+
+    #[test]
+    fn a_checkpoint_that_can_not_be_written_is_shown_to_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let publisher = publisher(folder.path(), MemoryTree::of(0..3));
+        // A folder stands where the file is to be made.
+        let aside = folder.path().join("checkpoint.new");
+        std::fs::create_dir(&aside).unwrap();
+        publisher.publish_blocking();
+        assert_eq!(size(&publisher), None);
+        assert_eq!(publisher.metrics.ledger_publish_failures.get(), 1);
+        std::fs::remove_dir(&aside).unwrap();
+        publisher.publish_blocking();
+        assert_eq!(size(&publisher), Some(3));
+    }
+}

@@ -1,0 +1,282 @@
+//! Whether what an event says is what its chain says.
+
+use std::fmt;
+
+use credence_delegation::evidence::EvidenceVerifier;
+use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
+use credence_ledger::view::{EventView, PrincipalView};
+use credence_wire::v1;
+
+use credence_runtime::text::shorten;
+
+/// What events about a chain have to say of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    issuer: String,
+    subject: Option<String>,
+    delegation_ids: Vec<String>,
+    /// The leaf holder's key thumbprint, as events have it.
+    holder: String,
+    issued_at: UnixTime,
+    expires_at: UnixTime,
+    /// Sorted.
+    tools: Vec<String>,
+}
+
+/// What came of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Verified(Box<Facts>),
+    Refused(Box<Refusal>),
+}
+
+/// Why a chain does not verify.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) step: &'static str,
+    pub(crate) reason: String,
+    /// Whether other trust anchors than ours could have accepted it.
+    is_about_anchors: bool,
+}
+
+/// How an allow differs from its chain. `is_about_anchors`: other trust anchors than ours would explain it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) kind: DifferenceKind,
+    pub(crate) step: &'static str,
+    pub(crate) reason: String,
+    pub(crate) is_about_anchors: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum DifferenceKind {
+    /// The chain does not verify.
+    Chain,
+    /// It was not valid at the event's time.
+    Time,
+    Principal,
+    Delegations,
+    Agent,
+    Expiry,
+    Tool,
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Verifies chains, which is the whole cost of it.
+    pub(crate) fn of<'a>(chains: impl IntoIterator<Item = &'a str>, verifier: &mut EvidenceVerifier<'_>) -> Vec<Self> {
+        let answers = verifier.verify(chains, |chain| Box::new(Facts::of(&chain)));
+        let verdict = |answer: Result<_, Denial>| match answer {
+            Ok(facts) => Self::Verified(facts),
+            Err(denial) => Self::Refused(Box::new(Refusal::of(&denial))),
+        };
+        answers.into_iter().map(verdict).collect()
+    }
+
+    /// How the event, an allow under this chain, differs from it.
+    pub(crate) fn difference(&self, event: &EventView<'_>) -> Option<Difference> {
+        match self {
+            Self::Verified(facts) => facts.difference(event),
+            Self::Refused(refusal) => Some(Difference {
+                kind: DifferenceKind::Chain,
+                step: refusal.step,
+                reason: refusal.reason.clone(),
+                is_about_anchors: refusal.is_about_anchors,
+            }),
+        }
+    }
+
+    /// Bytes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Verified(facts) => {
+                let texts = facts.delegation_ids.iter().chain(&facts.tools);
+                let texts = texts.map(|text| text.len() + TEXT_BYTES).sum::<usize>();
+                size_of::<Facts>() + facts.issuer.len() + facts.subject.as_ref().map_or(0, String::len) + texts + 64
+            }
+            Self::Refused(refusal) => size_of::<Refusal>() + refusal.reason.len(),
+        }
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn of(denial: &Denial) -> Self {
+        // Of a root alone: a derived token's key is in its parent, whoever is trusted.
+        let is_about_anchors = match (&denial.step, &denial.cause) {
+            (Step::S3k, Cause::IssuerUnknown) | (Step::S3a, Cause::AlgorithmNotAllowed) => true,
+            // The issuer's key that we know is not the one, or `asserts_subjects` makes something of `sub`.
+            (
+                Step::S3b,
+                Cause::KeyUnknown
+                | Cause::KeyNotNamed { .. }
+                | Cause::SignatureInvalid
+                | Cause::Claim { claim: "sub", .. },
+            ) => true,
+            _ => false,
+        };
+        Self {
+            step: denial.step.name(),
+            // It may quote the token, which is whatever its maker liked, and goes into the log and the ledger.
+            reason: shorten(denial.cause.to_string()),
+            is_about_anchors,
+        }
+    }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    pub(crate) fn of(chain: &VerifiedChain) -> Self {
+        let leaf = chain.leaf();
+        let tools = leaf
+            .capabilities()
+            .map(|capabilities| capabilities.tools().map(str::to_owned).collect());
+        Self {
+            issuer: chain.principal().issuer.clone(),
+            subject: chain.principal().subject.clone(),
+            delegation_ids: chain.tokens().map(|token| token.id().to_owned()).collect(),
+            holder: leaf.holder().thumbprint().to_string(),
+            issued_at: chain.issued_at(),
+            expires_at: chain.expires_at(),
+            tools: tools.unwrap_or_default(),
+        }
+    }
+
+    fn difference(&self, event: &EventView<'_>) -> Option<Difference> {
+        let principal = event.principal.unwrap_or_default();
+        let differs = |kind, step, reason: String| {
+            Some(Difference {
+                kind,
+                step,
+                reason,
+                is_about_anchors: kind == DifferenceKind::Principal && principal.issuer == self.issuer,
+            })
+        };
+        if !self.is_principal(&principal) {
+            return differs(
+                DifferenceKind::Principal,
+                "3k",
+                "the event names another principal".to_owned(),
+            );
+        }
+        if event.delegation_ids() != self.delegation_ids {
+            let reason = "the event names other delegations than the chain's tokens";
+            return differs(DifferenceKind::Delegations, "2c", reason.to_owned());
+        }
+        if !self.is_agent(event) {
+            let reason = format!(
+                "the proof was said to be {}'s, but the leaf's holder is {}",
+                event.agent, self.holder
+            );
+            return differs(DifferenceKind::Agent, "7b", reason);
+        }
+        if event.expires_at != self.expires_at.0 {
+            let reason = format!(
+                "the event says that the chain expires at {}, not {}",
+                event.expires_at, self.expires_at.0
+            );
+            return differs(DifferenceKind::Expiry, "4i", reason);
+        }
+        if self
+            .tools
+            .binary_search_by(|tool| tool.as_str().cmp(event.tool))
+            .is_err()
+        {
+            let reason = format!("the leaf does not grant the tool {:?}", event.tool);
+            return differs(DifferenceKind::Tool, "6b", reason);
+        }
+        if !self.is_valid_at(event.time_unix_nano) {
+            let (step, reason) = (
+                if self.is_over(event.time_unix_nano) { "4i" } else { "4k" },
+                "was not valid then",
+            );
+            return differs(DifferenceKind::Time, step, reason.to_owned());
+        }
+        None
+    }
+
+    fn is_principal(&self, principal: &PrincipalView<'_>) -> bool {
+        (principal.issuer, principal.subject) == (&self.issuer, self.subject.as_deref())
+    }
+
+    /// Of mutual TLS the chain binds a certificate or a SPIFFE ID, which only the proxy has seen.
+    fn is_agent(&self, event: &EventView<'_>) -> bool {
+        match v1::ProofKind::try_from(event.proof) {
+            Ok(v1::ProofKind::Pop) => event.agent == self.holder,
+            Ok(v1::ProofKind::None) => event.agent.is_empty(),
+            Ok(v1::ProofKind::Mtls | v1::ProofKind::Unspecified) | Err(_) => true,
+        }
+    }
+
+    /// By the clock that the event is dated by, which is the one that the chain was judged by.
+    fn is_valid_at(&self, time_unix_nano: u64) -> bool {
+        let seconds = seconds(time_unix_nano);
+        seconds.saturating_add_unsigned(Limits::WIDEST.iat_skew) >= self.issued_at.0 && !self.is_over(time_unix_nano)
+    }
+
+    fn is_over(&self, time_unix_nano: u64) -> bool {
+        seconds(time_unix_nano) >= self.expires_at.0.saturating_add(EXPIRY_LEEWAY)
+    }
+}
+
+// === impl DifferenceKind ===
+
+impl DifferenceKind {
+    /// Each of them.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Chain,
+        Self::Time,
+        Self::Principal,
+        Self::Delegations,
+        Self::Agent,
+        Self::Expiry,
+        Self::Tool,
+    ];
+
+    /// The metric's label.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chain => "chain",
+            Self::Time => "time",
+            Self::Principal => "principal",
+            Self::Delegations => "delegations",
+            Self::Agent => "agent",
+            Self::Expiry => "expiry",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl fmt::Display for DifferenceKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+fn seconds(time_unix_nano: u64) -> i64 {
+    i64::try_from(time_unix_nano / 1_000_000_000).unwrap_or(i64::MAX)
+}
+
+/// Seconds that an event may be dated after its chain's end: the event is dated when it is written, a moment after the
+/// decision.
+const EXPIRY_LEEWAY: i64 = 1;
+
+/// What a text takes besides its bytes.
+const TEXT_BYTES: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_no_more_than_a_line_of_what_the_token_says() {
+        let denial = Denial {
+            step: Step::S4o,
+            cause: Cause::Attenuation("x".repeat(40_000)),
+        };
+        assert!(Refusal::of(&denial).reason.len() <= 256);
+    }
+}

@@ -1,0 +1,392 @@
+//! The ledger as it is followed: what the writer has just handed over, and the files for everything else.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use credence_delegation::chain_digest;
+use credence_ledger::index::IndexKey;
+use credence_ledger::leaf::{StoredBody, StoredRecord};
+use credence_ledger::segment::Segment;
+use credence_ledger::view::{BatchView, EntryView};
+use credence_ledger::{LedgerReader, NewItem, ReadError, RecordBody};
+use credence_wire::v1::entry::Entry;
+
+use super::checker::{Chains, Seen, Unreadable};
+use super::follower::Evidence;
+use crate::handover::{Appended, Handover};
+
+/// What is durable.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    reader: LedgerReader,
+    handover: Arc<Handover>,
+    /// How long reading the files has taken since it was last asked for.
+    reading: Cell<Duration>,
+    /// Whether it was said that chains can not be looked up.
+    is_unreadable: Cell<bool>,
+}
+
+// === impl Recorded ===
+
+impl Recorded {
+    pub(crate) fn new(reader: LedgerReader, handover: Arc<Handover>) -> Self {
+        Self {
+            reader,
+            handover,
+            reading: Cell::default(),
+            is_unreadable: Cell::default(),
+        }
+    }
+
+    /// How long reading the files has taken since the last time: nothing while all is handed over.
+    pub(crate) fn take_reading(&self) -> Duration {
+        self.reading.take()
+    }
+
+    fn read_files(&self, from: u64, until: u64, look: &mut dyn FnMut(&[Seen<'_>])) -> Result<u64, ReadError> {
+        let begun = Instant::now();
+        let stored = self.stored(from, until)?;
+        let through = from + stored.len() as u64;
+        let name = |record: &StoredRecord| record.source_name().map_or_else(String::new, |name| name.to_string());
+        let sources: Vec<String> = stored.iter().map(name).collect();
+        let mut seen = Vec::with_capacity(stored.len());
+        for (record, source) in stored.iter().zip(&sources) {
+            match &record.body {
+                // Of a known chain there is only the digest.
+                Some(StoredBody::Entry(stored)) if stored.known_chain.is_empty() => {
+                    seen.extend(EntryView::parse(&stored.entry).map(|entry| Seen::Entry { source, entry }));
+                }
+                Some(StoredBody::Change(change)) => seen.push(Seen::Source { source, change }),
+                Some(StoredBody::Entry(_) | StoredBody::Note(_)) | None => {}
+            }
+        }
+        look(&seen);
+        self.reading.set(self.reading.get() + begun.elapsed());
+        Ok(through)
+    }
+
+    /// Records from index `from` on: as many as fit into a block, whatever is in them. What can be read is not held up by
+    /// what can not.
+    fn stored(&self, from: u64, until: u64) -> Result<Vec<StoredRecord>, ReadError> {
+        let mut stored: Vec<StoredRecord> = Vec::new();
+        let mut bytes = 0;
+        while bytes < BLOCK_BYTES {
+            let next = from + stored.len() as u64;
+            match self.reader.stored(next..until.min(next + RUN)) {
+                Ok(run) if run.is_empty() => break,
+                Ok(run) => {
+                    bytes += run.iter().map(entry_bytes).sum::<usize>();
+                    stored.extend(run);
+                }
+                Err(_) if !stored.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(stored)
+    }
+
+    fn chain_in(&self, segment: &Segment, digest: &[u8; 32]) -> Result<Option<String>, ReadError> {
+        let mut places = segment
+            .lookup(&IndexKey::Chain(digest))
+            .map_err(|error| ReadError::Segment(error.into()))?;
+        places.truncate(LOOKED_AT);
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let chains = self.reader.records_at(segment, &places)?.into_iter();
+        let mut chains = chains.filter_map(|record| match record.body {
+            RecordBody::Entry { entry, .. } => match entry.entry {
+                Some(Entry::Chain(presented)) => String::from_utf8(presented.chain).ok(),
+                _ => None,
+            },
+            _ => None,
+        });
+        Ok(chains.find(|chain| chain_digest(chain) == *digest))
+    }
+}
+
+impl Evidence for Recorded {
+    type Error = ReadError;
+
+    fn size(&self) -> u64 {
+        self.reader.size()
+    }
+
+    fn first(&self) -> u64 {
+        self.reader.first()
+    }
+
+    fn read(&self, from: u64, look: &mut dyn FnMut(&[Seen<'_>])) -> Result<u64, ReadError> {
+        let handed = self.handover.take(from, AT_ONCE);
+        let Some(last) = handed.last() else {
+            let next = self.handover.first().filter(|first| *first > from).unwrap_or(u64::MAX);
+            return self.read_files(from, next.min(from + AT_ONCE).min(self.size()), look);
+        };
+        let sources: Vec<String> = items(&handed).map(source_of).collect();
+        let mut seen = Vec::with_capacity((last.end - from) as usize);
+        for (item, source) in items(&handed).zip(&sources) {
+            match item {
+                NewItem::Entries { batch, skip, .. } => {
+                    let entries = BatchView::of(batch).entries().skip(*skip);
+                    let entries = entries.filter_map(|encoded| EntryView::parse(encoded.ok()?).ok());
+                    seen.extend(entries.map(|entry| Seen::Entry { source, entry }));
+                }
+                NewItem::Change { change, .. } => seen.push(Seen::Source { source, change }),
+                NewItem::Note(_) | NewItem::Chain(_) => {}
+            }
+        }
+        look(&seen);
+        Ok(last.end)
+    }
+}
+
+impl Chains for Recorded {
+    fn chain(&self, digest: &[u8; 32]) -> Result<Option<String>, Unreadable> {
+        let begun = Instant::now();
+        let mut found = Ok(None);
+        for segment in self.reader.segments() {
+            match self.chain_in(&segment, digest) {
+                Ok(None) => {}
+                Ok(Some(chain)) => {
+                    found = Ok(Some(chain));
+                    break;
+                }
+                // Another one may have it: what is pruned is stored again before its segment goes.
+                Err(error) => {
+                    if !self.is_unreadable.replace(true) {
+                        tracing::error!(%error, "delegations can not be looked up to verify them again; what was allowed under them counts as unchecked");
+                    }
+                    found = Err(Unreadable);
+                }
+            }
+        }
+        if found == Ok(None) {
+            self.is_unreadable.set(false);
+        }
+        self.reading.set(self.reading.get() + begun.elapsed());
+        found
+    }
+}
+
+fn entry_bytes(record: &StoredRecord) -> usize {
+    match &record.body {
+        Some(StoredBody::Entry(stored)) => stored.entry.len(),
+        Some(StoredBody::Change(_) | StoredBody::Note(_)) | None => 0,
+    }
+}
+
+fn items(handed: &[Appended]) -> impl Iterator<Item = &NewItem> {
+    handed.iter().flat_map(|appended| &appended.items)
+}
+
+fn source_of(item: &NewItem) -> String {
+    match item {
+        NewItem::Entries { source, .. } | NewItem::Change { source, .. } => source.to_string(),
+        NewItem::Note(_) | NewItem::Chain(_) => String::new(),
+    }
+}
+
+/// Records that are checked together, about: so many that the chains among them make batches.
+const AT_ONCE: u64 = 4096;
+/// Records that are read from a file together: at most 16 MiB.
+const RUN: u64 = 256;
+/// Bytes of entries that are in memory together, beside those of a run.
+const BLOCK_BYTES: usize = 8 << 20;
+/// Records that the index may name wrongly before a chain counts as unknown.
+const LOOKED_AT: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use credence_ledger::view::EntryKind;
+    use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, Retention, SourceName, StoredNote};
+    use credence_wire::v1;
+    use prost::Message as _;
+
+    use super::*;
+
+    const SOURCE: SourceName = SourceName([7; 16]);
+
+    /// A ledger whose writer hands over what it appends.
+    struct Followed {
+        ledger: Ledger,
+        handover: Arc<Handover>,
+        evidence: Recorded,
+        sequence: u64,
+    }
+
+    impl Followed {
+        fn new(folder: &Path, segment: u64, handover: Handover) -> Self {
+            let options = LedgerOptions {
+                origin: "log.example".to_owned(),
+                bounds: LedgerBounds {
+                    total: 1 << 30,
+                    segment,
+                    keys: 100,
+                },
+                retention: Retention::default(),
+                published: None,
+            };
+            let (ledger, _) = Ledger::open(folder, options).unwrap();
+            let handover = Arc::new(handover);
+            Self {
+                evidence: Recorded::new(ledger.reader(), Arc::clone(&handover)),
+                ledger,
+                handover,
+                sequence: 0,
+            }
+        }
+
+        fn append(&mut self, entries: Vec<Entry>) -> u64 {
+            let batch = v1::Batch {
+                first_sequence: self.sequence + 1,
+                entries: entries
+                    .into_iter()
+                    .map(|entry| v1::Entry { entry: Some(entry) })
+                    .collect(),
+            };
+            let first_sequence = self.sequence + 1;
+            self.sequence += batch.entries.len() as u64;
+            let items = vec![NewItem::Entries {
+                source: SOURCE,
+                batch: batch.encode_to_vec().into(),
+                skip: 0,
+                first_sequence,
+            }];
+            let first = self.evidence.size();
+            self.ledger.append(&items).unwrap();
+            let appended = Appended {
+                first,
+                end: self.evidence.size(),
+                items,
+            };
+            let bytes = appended.items.iter().map(NewItem::bytes).sum();
+            self.handover.offer(appended);
+            bytes
+        }
+
+        /// The counts from this index on, as they are followed, and the index behind the last.
+        fn counts_from(&self, mut from: u64) -> (Vec<u64>, u64) {
+            let mut counts = Vec::new();
+            while from < self.evidence.size() {
+                let read = self.evidence.read(from, &mut |records| {
+                    counts.extend(records.iter().filter_map(|record| match record {
+                        Seen::Entry { entry, .. } => match entry.kind {
+                            EntryKind::Aggregate(aggregate) => Some(aggregate.count),
+                            _ => None,
+                        },
+                        Seen::Source { .. } => None,
+                    }));
+                });
+                from = read.unwrap();
+            }
+            (counts, from)
+        }
+    }
+
+    fn count(count: u64) -> Entry {
+        Entry::Aggregate(v1::Aggregate {
+            count,
+            ..Default::default()
+        })
+    }
+
+    fn chain(text: &str) -> Entry {
+        Entry::Chain(v1::PresentedChain {
+            chain: text.as_bytes().to_vec(),
+            principal: None,
+        })
+    }
+
+    #[test]
+    fn what_was_not_handed_over_for_want_of_room_is_read_once_and_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_a_batch = Followed::new(folder.path(), 1 << 30, Handover::default()).append(vec![count(1); 10]);
+        let folder = tempfile::tempdir().unwrap();
+        let mut followed = Followed::new(folder.path(), 1 << 30, Handover::within(of_a_batch));
+        let mut numbers = (1..).map(count);
+        for _ in 0..4 {
+            followed.append(numbers.by_ref().take(10).collect());
+        }
+        let (counts, end) = followed.counts_from(0);
+        assert_eq!(counts, (1..=40).collect::<Vec<u64>>());
+        assert!(
+            followed.evidence.take_reading() > Duration::ZERO,
+            "three of four were read"
+        );
+        // What nobody hands over, such as the note of an erasure, leaves a hole too.
+        let note = NewItem::Note(StoredNote::default());
+        followed.ledger.append(&[note]).unwrap();
+        followed.append(numbers.by_ref().take(10).collect());
+        let (counts, end) = followed.counts_from(end);
+        assert_eq!((counts, end), ((41..=50).collect(), 51));
+    }
+
+    #[test]
+    fn what_is_handed_over_costs_no_time_on_the_disk_and_what_is_read_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut followed = Followed::new(folder.path(), 1 << 30, Handover::default());
+        followed.append(vec![count(1)]);
+        let (_, end) = followed.counts_from(0);
+        assert_eq!(followed.evidence.take_reading(), Duration::ZERO);
+        followed.counts_from(0);
+        assert!(
+            followed.evidence.take_reading() > Duration::ZERO,
+            "it is gone from memory"
+        );
+        assert_eq!(
+            followed.evidence.take_reading(),
+            Duration::ZERO,
+            "and is paused for once"
+        );
+        assert_eq!(followed.evidence.chain(&[0; 32]), Ok(None));
+        assert!(followed.evidence.take_reading() > Duration::ZERO, "a look at the index");
+        assert_eq!(end, 1);
+    }
+
+    #[test]
+    fn of_long_chains_only_so_many_are_in_memory_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut followed = Followed::new(folder.path(), 1 << 30, Handover::within(0));
+        for tens in 0..60 {
+            followed.append(
+                (0..10)
+                    .map(|ones| chain(&format!("{tens}.{ones}{}", "x".repeat(59_000))))
+                    .collect(),
+            );
+        }
+        let mut bytes = 0;
+        let through = followed.evidence.read(0, &mut |records| {
+            bytes = records
+                .iter()
+                .map(|record| match record {
+                    Seen::Entry { entry, .. } => entry.encoded.len(),
+                    Seen::Source { .. } => 0,
+                })
+                .sum();
+        });
+        assert_eq!(through.unwrap(), RUN);
+        assert!(bytes <= BLOCK_BYTES + (16 << 20), "{bytes}");
+    }
+
+    #[test]
+    fn a_chain_in_a_segment_that_can_not_be_read_is_not_taken_for_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        // A segment is full with its 256th record.
+        let mut followed = Followed::new(folder.path(), 1, Handover::default());
+        followed.append(vec![chain("in.the.first")]);
+        followed.append(vec![count(1); 300]);
+        followed.append(vec![chain("in.the.second")]);
+        let [newer, older] = [("in.the.second"), ("in.the.first")].map(chain_digest);
+        assert_eq!(followed.evidence.chain(&older), Ok(Some("in.the.first".to_owned())));
+        let segment = folder.path().join("segments").join(format!("{:020}", 0));
+        let aside = folder.path().join("aside");
+        std::fs::rename(&segment, &aside).unwrap();
+        assert_eq!(followed.evidence.chain(&older), Err(Unreadable));
+        assert_eq!(followed.evidence.chain(&newer), Ok(Some("in.the.second".to_owned())));
+        std::fs::rename(&aside, &segment).unwrap();
+        assert_eq!(followed.evidence.chain(&older), Ok(Some("in.the.first".to_owned())));
+    }
+}

@@ -1,0 +1,375 @@
+//! The thread that verifies evidence again, behind the acknowledgements.
+
+use std::collections::HashMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use credence_delegation::TrustAnchors;
+use credence_ledger::record::Mismatch;
+use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
+
+use super::follower::{Evidence as _, Follower, StepError};
+use super::progress::{Progress, ProgressFile};
+use super::recorded::Recorded;
+use super::reporter::{Record, Reporter};
+use crate::handover::Handover;
+use crate::metrics::Metrics;
+use crate::writer::{LedgerHandle, ReportError};
+use credence_storage::folder_lock::FolderWatch;
+
+/// What is verified again, and whither it is told.
+#[derive(Debug)]
+pub struct Reverification {
+    pub anchors: TrustAnchors,
+    pub reader: LedgerReader,
+    pub ledger: LedgerHandle,
+    pub handover: Arc<Handover>,
+    /// The ledger's folder.
+    pub folder: PathBuf,
+    pub watch: FolderWatch,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Stops the thread when told to, or when dropped.
+#[derive(Debug)]
+pub struct Reverifier {
+    handover: Arc<Handover>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Appends notes through the ledger's writer.
+#[derive(Debug)]
+struct Notes(LedgerHandle);
+
+// === impl Reverification ===
+
+impl Reverification {
+    /// Begins where the last run has stopped.
+    pub fn start(self) -> io::Result<Reverifier> {
+        let handover = Arc::clone(&self.handover);
+        let thread = std::thread::Builder::new().name("reverify".to_owned()).spawn(move || {
+            // Requests and acknowledgements go first. Of this thread only, as Linux has it; where it is not allowed, or
+            // not known, it runs as all do.
+            _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
+            self.run();
+        })?;
+        Ok(Reverifier {
+            handover,
+            thread: Some(thread),
+        })
+    }
+
+    fn run(&self) {
+        let mut notes = Notes(self.ledger.clone());
+        let mut returned = HashMap::new();
+        keep_trying(&self.handover, RETRY, || self.follow(&mut notes, &mut returned));
+    }
+
+    /// Follows the ledger until it is time to stop. `returned` is what sources have said that they trust when they came
+    /// back, as far as that is not on disk: they say it once.
+    fn follow(&self, record: &mut impl Record<Error = ReportError>, returned: &mut HashMap<SourceName, Vec<u8>>) {
+        let file = ProgressFile {
+            folder: self.folder.clone(),
+            watch: self.watch.clone(),
+        };
+        let mut saved = file.read().unwrap_or_default();
+        let newest = self.reader.segments().first().map_or(0, |segment| segment.first());
+        // Without a place to go on, or with one that a restored backup does not reach: what is at hand.
+        if saved.next > self.reader.size() || saved == Progress::default() {
+            saved.next = newest;
+        }
+        let evidence = Recorded::new(self.reader.clone(), Arc::clone(&self.handover));
+        let mut follower = Follower::new(&self.anchors, saved.clone(), VERDICT_BYTES);
+        let mut reporter = Reporter {
+            metrics: Arc::clone(&self.metrics),
+            record,
+            has_recorded: false,
+        };
+        for (source, anchors) in &*returned {
+            follower.trusts(&source.to_string(), anchors);
+        }
+        let mut last_saved = Instant::now();
+        let mut goes_on = true;
+        let mut is_failing = false;
+        while goes_on {
+            for (source, anchors) in self.handover.take_returned() {
+                follower.trusts(&source.to_string(), &anchors);
+                returned.insert(source, anchors);
+            }
+            let lag = evidence.size().saturating_sub(follower.next());
+            self.metrics
+                .unchecked_records
+                .set(i64::try_from(lag).unwrap_or(i64::MAX));
+            let step = follower.step(&evidence, &mut reporter);
+            let failed = step.is_err();
+            goes_on = match step {
+                // What is read from the disk is caught up with in half of the time, so that a backlog slows nobody.
+                Ok(true) => self.handover.pause(evidence.take_reading()),
+                Ok(false) => self.handover.wait(),
+                Err(error) => {
+                    if !is_failing {
+                        say(&error);
+                    }
+                    self.handover.pause(RETRY)
+                }
+            };
+            is_failing = failed;
+            let is_due = reporter.has_recorded || last_saved.elapsed() >= SAVE_EVERY;
+            if (is_due || !goes_on) && follower.next() != saved.next {
+                last_saved = Instant::now();
+                reporter.has_recorded = false;
+                saved = follower.progress();
+                match file.write(&saved) {
+                    Ok(()) => returned.clear(),
+                    Err(error) => {
+                        tracing::warn!(%error, "how far evidence was verified again could not be written; after a restart some of it is verified once more");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a report can bring about must not end the process: whatever it is, revocations go on without it, and the
+/// metric says that nothing is verified.
+fn keep_trying(handover: &Handover, pause: Duration, mut attempt: impl FnMut()) {
+    while catch_unwind(AssertUnwindSafe(&mut attempt)).is_err() {
+        tracing::error!("verifying evidence again has failed (the log says why); it is tried again where it was");
+        if !handover.pause(pause) {
+            return;
+        }
+    }
+}
+
+fn say(error: &StepError<credence_ledger::ReadError, ReportError>) {
+    match error {
+        StepError::Read(error) => tracing::error!(%error, "evidence can not be read to verify it again"),
+        // Nothing is lost: it is found again.
+        StepError::Record(ReportError::Stopping) => {}
+        StepError::Record(error) => tracing::error!(
+            %error,
+            "a filter allowed what its delegation does not say, and it could not be recorded; it is tried again"
+        ),
+    }
+}
+
+impl Record for Notes {
+    type Error = ReportError;
+
+    fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), ReportError> {
+        let note = |mismatch| StoredNote {
+            note: Some(Note::Mismatch(mismatch)),
+        };
+        self.0.note(mismatches.into_iter().map(note).collect())
+    }
+}
+
+// === impl Reverifier ===
+
+impl Reverifier {
+    /// Returns when it has noted where it stopped.
+    pub async fn stop(mut self) {
+        self.handover.stop();
+        if let Some(thread) = self.thread.take() {
+            // The thread ends by itself.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+impl Drop for Reverifier {
+    fn drop(&mut self) {
+        self.handover.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// As `nice` has it.
+const LOW_PRIORITY: i32 = 5;
+/// What verdicts on chains may take: some 30,000 of them.
+const VERDICT_BYTES: usize = 32 << 20;
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use credence_delegation::json::Json;
+    use credence_delegation::mint::{self, Grant, RootGrant};
+    use credence_delegation::{Algorithms, Limits, SigningKey, TrustAnchor, UnixTime, Value, chain_digest};
+    use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceChange, StoredSourceChange};
+    use credence_wire::v1;
+    use prost::Message as _;
+
+    use super::*;
+
+    const ISSUER: &str = "https://id.example";
+    const IAT: i64 = 1_790_000_000;
+    const SOURCE: SourceName = SourceName([7; 16]);
+
+    fn anchors() -> TrustAnchors {
+        TrustAnchors::new([TrustAnchor {
+            issuer: ISSUER.to_owned(),
+            key: SigningKey::from_seed(&[1; 32]).public(),
+            key_id: None,
+            algorithms: Algorithms::default(),
+            asserts_subjects: true,
+        }])
+    }
+
+    /// Signed by somebody else than the issuer.
+    fn forged() -> String {
+        let root = RootGrant {
+            grant: Grant {
+                id: "root".to_owned(),
+                issued_at: UnixTime(IAT),
+                expires_at: UnixTime(IAT + 3_600),
+                holder: SigningKey::from_seed(&[3; 32]).public(),
+                holder_certificate: None,
+                holder_spiffe_id: None,
+                audience: Vec::new(),
+                max_depth: 8,
+                tools: Value::from_json(&Json::parse(br#"{"pay":{}}"#).unwrap()).unwrap(),
+            },
+            issuer: ISSUER.to_owned(),
+            subject: None,
+            epoch: None,
+            agent_name: None,
+        };
+        mint::root(&root, &SigningKey::from_seed(&[8; 32]), &Limits::default()).unwrap()
+    }
+
+    /// The source begins, presents a forged chain and allows something under it.
+    fn items() -> Vec<NewItem> {
+        let chain = forged();
+        let entries = [
+            v1::entry::Entry::Chain(v1::PresentedChain {
+                chain: chain.as_bytes().to_vec(),
+                principal: None,
+            }),
+            v1::entry::Entry::Event(v1::Event {
+                time_unix_nano: (IAT as u64 + 60) * 1_000_000_000,
+                decision: v1::Decision::Allow.into(),
+                chain_digest: chain_digest(&chain).to_vec(),
+                ..Default::default()
+            }),
+        ];
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries: entries.map(|entry| v1::Entry { entry: Some(entry) }).to_vec(),
+        };
+        let started = StoredSourceChange {
+            change: SourceChange::Started.into(),
+            ..Default::default()
+        };
+        vec![
+            NewItem::Change {
+                source: SOURCE,
+                change: started,
+            },
+            NewItem::Entries {
+                source: SOURCE,
+                batch: batch.encode_to_vec().into(),
+                skip: 0,
+                first_sequence: 1,
+            },
+        ]
+    }
+
+    /// Panics once, and tells what it is given from then on.
+    struct Clumsy {
+        has_panicked: bool,
+        told: mpsc::Sender<Mismatch>,
+    }
+
+    impl Record for Clumsy {
+        type Error = ReportError;
+
+        fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), ReportError> {
+            assert!(std::mem::replace(&mut self.has_panicked, true), "on purpose");
+            for mismatch in mismatches {
+                self.told.send(mismatch).unwrap();
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn after_a_panic_it_goes_on_where_it_was_and_knows_what_it_was_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds: LedgerBounds {
+                total: 1 << 30,
+                segment: 1 << 30,
+                keys: 100,
+            },
+            retention: Retention::default(),
+            published: None,
+        };
+        let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
+        ledger.append(&items()).unwrap();
+        // The source's start was read by an earlier run, and what it trusts is known from its coming back alone.
+        let file = ProgressFile {
+            folder: folder.path().to_owned(),
+            watch: FolderWatch::of_nothing(),
+        };
+        let read = Progress {
+            next: 1,
+            ..Progress::default()
+        };
+        file.write(&read).unwrap();
+        let handover = Arc::new(Handover::default());
+        handover.has_returned(SOURCE, anchors().digest().to_vec());
+        let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
+        let reverification = Reverification {
+            anchors: anchors(),
+            reader: ledger.reader(),
+            ledger: crate::writer::damaged("nobody writes here", &metrics),
+            handover: Arc::clone(&handover),
+            folder: folder.path().to_owned(),
+            watch: FolderWatch::of_nothing(),
+            metrics,
+        };
+        let (told, telling) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut record = Clumsy {
+                has_panicked: false,
+                told,
+            };
+            let mut returned = HashMap::new();
+            keep_trying(&reverification.handover, Duration::ZERO, || {
+                reverification.follow(&mut record, &mut returned);
+            });
+        });
+        let mismatch = telling.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert_eq!((mismatch.step.as_str(), mismatch.other_anchors), ("3b", false));
+        handover.stop();
+        thread.join().unwrap();
+        assert_eq!(telling.try_iter().count(), 0, "once");
+        let stopped = file.read().unwrap();
+        assert_eq!(stopped.next, 3);
+        assert_eq!(stopped.anchors_of[&SOURCE.to_string()], Some(anchors().digest()));
+    }
+
+    #[test]
+    fn it_tries_again_until_it_is_time_to_stop() {
+        let handover = Handover::default();
+        let mut attempts = 0;
+        keep_trying(&handover, Duration::ZERO, || {
+            attempts += 1;
+            if attempts == 3 {
+                handover.stop();
+            }
+            panic!("on purpose");
+        });
+        assert_eq!(attempts, 3);
+    }
+}

@@ -1,0 +1,497 @@
+//! The delegations that principals' agents have been seen to use, for as long as they live: what somebody looks at who
+//! wonders what to revoke. In memory only, bounded, and rebuilt from the ledger's newest records at the start.
+//!
+//! Nearly every event is of a delegation that is known, and says nothing new of it but when, and for which tool: that costs
+//! a hash and a look-up, and no allocation. Hashes are keyed with a secret of this process; of two
+//! that agree by chance (one in 10^9 that any two of 200,000 do), one delegation would not be shown.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use credence_ledger::view::{EntryKind, EntryView, EventView};
+use credence_wire::v1;
+use prost::bytes::Bytes;
+use serde::Serialize;
+
+use credence_revocation::PrincipalName;
+
+/// What has been seen of every principal.
+#[derive(Debug)]
+pub struct Seen {
+    max_principals: usize,
+    max_delegations: usize,
+    known: Mutex<Known>,
+}
+
+/// One delegation, by what its last allowed request said of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SeenDelegation {
+    /// The `jti` of every token of the chain, root first.
+    pub ids: Vec<String>,
+    /// Empty where nothing was proven.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) agent: String,
+    pub(crate) tool: String,
+    /// Seconds since the Unix epoch, like the next.
+    pub last_seen: i64,
+    pub(crate) expires_at: i64,
+}
+
+/// What a group of reports has to say, to be noted once it is durable.
+#[derive(Debug, Default)]
+pub struct Sightings(Vec<InBatch>);
+
+/// What one client's events said of late, so that only the first of a second is noted: what a delegation is known by and
+/// used for, and when.
+#[derive(Debug)]
+pub struct SeenOfLate(Vec<(u64, i64)>);
+
+#[derive(Debug)]
+struct InBatch {
+    batch: Bytes,
+    sightings: Vec<Sighting>,
+}
+
+/// That an event is worth noting, and where its parts are in its batch: all of it is read again only if the delegation is
+/// new.
+#[derive(Debug, Clone, Copy)]
+struct Sighting {
+    /// [`Said::delegation`].
+    delegation: u64,
+    last_seen: i64,
+    expires_at: i64,
+    entry: Part,
+    agent: Part,
+    tool: Part,
+}
+
+/// Bytes of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    at: u32,
+    length: u32,
+}
+
+/// What an event says, as hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Said {
+    /// Which delegation of which principal.
+    delegation: u64,
+    /// The same, and what it is used for and by whom.
+    all: u64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By [`Said::delegation`].
+    delegations: HashMap<u64, Delegation>,
+    principals: HashMap<PrincipalName, Principal>,
+    /// The principals by when they were last seen, the longest ago first, or by an earlier time: see `forget_the_oldest`.
+    order: BTreeMap<u64, PrincipalName>,
+    noted: u64,
+}
+
+#[derive(Debug)]
+struct Delegation {
+    noted: u64,
+    seen: SeenDelegation,
+}
+
+#[derive(Debug)]
+struct Principal {
+    /// Where it is in the order.
+    ordered: u64,
+    delegations: Vec<u64>,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// For so many principals, and so many delegations of all together; beyond, whoever was seen the longest ago is
+    /// forgotten.
+    pub fn new(max_principals: usize, max_delegations: usize) -> Self {
+        Self {
+            max_principals,
+            max_delegations,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Takes in what is durable.
+    pub fn note(&self, sightings: Sightings) {
+        if sightings.0.is_empty() {
+            return;
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for InBatch { batch, sightings } in sightings.0 {
+            for sighting in sightings {
+                known.note(&batch, sighting);
+                while known.principals.len() > self.max_principals || known.delegations.len() > self.max_delegations {
+                    known.forget_the_oldest();
+                }
+            }
+        }
+    }
+
+    /// Forgets the principal.
+    pub(crate) fn forget(&self, principal: &PrincipalName) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .forget(principal);
+    }
+
+    /// The principal's delegations that have not expired, the most recently seen first.
+    pub fn live(&self, principal: &PrincipalName, now: i64) -> Vec<SeenDelegation> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_principal = known.principals.get(principal).into_iter();
+        let mut live: Vec<&Delegation> = of_principal
+            .flat_map(|principal| &principal.delegations)
+            .filter_map(|delegation| known.delegations.get(delegation))
+            .filter(|delegation| delegation.seen.expires_at > now)
+            .collect();
+        live.sort_unstable_by_key(|delegation| std::cmp::Reverse(delegation.noted));
+        live.into_iter().map(|delegation| delegation.seen.clone()).collect()
+    }
+}
+
+// === impl Sightings ===
+
+impl Sightings {
+    /// Of a batch, or of whatever else has entries in it: none yet.
+    pub fn of(batch: Bytes) -> Self {
+        let sightings = Vec::new();
+        Self(vec![InBatch { batch, sightings }])
+    }
+
+    /// Takes in what an entry of the batch has to say: an allowed request under a delegation of which is known when it ends
+    /// (filters of an older version do not say).
+    pub fn add(&mut self, entry: &EntryView<'_>, of_late: &mut SeenOfLate) {
+        let EntryKind::Event(event) = &entry.kind else { return };
+        if event.decision() != v1::Decision::Allow || event.delegation_ids().is_empty() || event.expires_at == 0 {
+            return;
+        }
+        let last_seen = i64::try_from(event.time_unix_nano / 1_000_000_000).unwrap_or(i64::MAX);
+        let said = Said::by(event);
+        if of_late.knows(said, last_seen) {
+            return;
+        }
+        let Some(InBatch { batch, sightings }) = self.0.last_mut() else {
+            return;
+        };
+        sightings.push(Sighting {
+            delegation: said.delegation,
+            last_seen,
+            expires_at: event.expires_at,
+            entry: Part::of(batch, entry.encoded),
+            agent: Part::of(batch, event.agent.as_bytes()),
+            tool: Part::of(batch, event.tool.as_bytes()),
+        });
+    }
+
+    pub fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
+    /// Bytes of memory beside the batch's.
+    pub(crate) fn cost(&self) -> usize {
+        let sightings = self.0.iter().map(|in_batch| in_batch.sightings.capacity());
+        sightings.sum::<usize>() * size_of::<Sighting>() + self.0.len() * size_of::<InBatch>()
+    }
+}
+
+// === impl SeenOfLate ===
+
+impl SeenOfLate {
+    /// Whether the same was said of that second already.
+    fn knows(&mut self, said: Said, second: i64) -> bool {
+        let place = (said.all % PLACES as u64) as usize;
+        match self.0.get_mut(place) {
+            Some(place) => std::mem::replace(place, (said.all, second)) == (said.all, second),
+            None => false,
+        }
+    }
+}
+
+impl Default for SeenOfLate {
+    fn default() -> Self {
+        Self(vec![(0, 0); PLACES])
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    fn by(event: &EventView<'_>) -> Self {
+        static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let mut hasher = SECRET.build_hasher();
+        let principal = event.principal.map(|principal| (principal.issuer, principal.subject));
+        (principal, event.delegation_ids()).hash(&mut hasher);
+        let delegation = hasher.finish();
+        (event.agent, event.tool).hash(&mut hasher);
+        Self {
+            delegation,
+            all: hasher.finish(),
+        }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn note(&mut self, batch: &[u8], sighting: Sighting) {
+        self.noted += 1;
+        if let Some(known) = self.delegations.get_mut(&sighting.delegation) {
+            known.noted = self.noted;
+            known.seen.last_seen = known.seen.last_seen.max(sighting.last_seen);
+            known.seen.expires_at = sighting.expires_at;
+            sighting.agent.replace(&mut known.seen.agent, batch);
+            sighting.tool.replace(&mut known.seen.tool, batch);
+        } else if let Some((principal, seen)) = sighting.read(batch) {
+            self.take_in(principal, sighting.delegation, seen);
+        }
+    }
+
+    fn take_in(&mut self, name: PrincipalName, delegation: u64, seen: SeenDelegation) {
+        let noted = self.noted;
+        let principal = self.principals.entry(name).or_insert_with_key(|name| {
+            self.order.insert(noted, name.clone());
+            Principal {
+                ordered: noted,
+                delegations: Vec::new(),
+            }
+        });
+        // Batches of several filters arrive in any order: what expired by the newest event's time is gone.
+        let delegations = &mut self.delegations;
+        principal.delegations.retain(|known| {
+            let lives = delegations
+                .get(known)
+                .is_some_and(|delegation| delegation.seen.expires_at > seen.last_seen);
+            if !lives {
+                delegations.remove(known);
+            }
+            lives
+        });
+        if principal.delegations.len() >= MAX_DELEGATIONS_PER_PRINCIPAL {
+            let noted = |known: &u64| delegations.get(known).map_or(0, |delegation| delegation.noted);
+            if let Some((oldest, _)) = principal
+                .delegations
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, known)| noted(known))
+            {
+                delegations.remove(&principal.delegations.swap_remove(oldest));
+            }
+        }
+        principal.delegations.push(delegation);
+        delegations.insert(delegation, Delegation { noted, seen });
+    }
+
+    fn forget(&mut self, name: &PrincipalName) {
+        if let Some(principal) = self.principals.remove(name) {
+            self.order.remove(&principal.ordered);
+            for delegation in principal.delegations {
+                self.delegations.remove(&delegation);
+            }
+        }
+    }
+
+    /// What is known already does not move its principal in the order, which would cost every event: a principal that has
+    /// come to the front takes the place that is due to it, until one comes that is there rightly.
+    fn forget_the_oldest(&mut self) {
+        while let Some((ordered, name)) = self.order.pop_first() {
+            let Some(principal) = self.principals.get_mut(&name) else {
+                continue;
+            };
+            let delegations = principal.delegations.iter();
+            let noted = delegations.filter_map(|known| self.delegations.get(known).map(|delegation| delegation.noted));
+            match noted.max().filter(|noted| *noted > ordered) {
+                Some(noted) => {
+                    principal.ordered = noted;
+                    self.order.insert(noted, name);
+                }
+                None => return self.forget(&name),
+            }
+        }
+    }
+}
+
+// === impl Sighting ===
+
+impl Sighting {
+    /// What the event says.
+    fn read(&self, batch: &[u8]) -> Option<(PrincipalName, SeenDelegation)> {
+        let EntryKind::Event(event) = EntryView::parse(self.entry.bytes(batch)).ok()?.kind else {
+            return None;
+        };
+        let principal = PrincipalName::try_from(event.principal?.to_wire()).ok()?;
+        let delegation = SeenDelegation {
+            ids: event.delegation_ids().iter().map(|id| (*id).to_owned()).collect(),
+            agent: event.agent.to_owned(),
+            tool: event.tool.to_owned(),
+            last_seen: self.last_seen,
+            expires_at: event.expires_at,
+        };
+        Some((principal, delegation))
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Where these bytes are, which lie in the batch.
+    fn of(batch: &[u8], bytes: &[u8]) -> Self {
+        // What is empty may lie anywhere.
+        let at = (bytes.as_ptr() as usize).wrapping_sub(batch.as_ptr() as usize);
+        Self {
+            at: if bytes.is_empty() { 0 } else { at as u32 },
+            length: bytes.len() as u32,
+        }
+    }
+
+    fn bytes(self, batch: &[u8]) -> &[u8] {
+        let rest = batch.get(self.at as usize..).unwrap_or_default();
+        rest.get(..self.length as usize).unwrap_or_default()
+    }
+
+    /// Makes the text what these bytes are.
+    fn replace(self, text: &mut String, batch: &[u8]) {
+        let bytes = self.bytes(batch);
+        if text.as_bytes() != bytes {
+            text.clear();
+            text.push_str(std::str::from_utf8(bytes).unwrap_or_default());
+        }
+    }
+}
+
+const MAX_DELEGATIONS_PER_PRINCIPAL: usize = 32;
+/// Of a client, 16 bytes each.
+const PLACES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn name(subject: &str) -> PrincipalName {
+        PrincipalName::parse("https://id".to_owned(), Some(subject.to_owned())).unwrap()
+    }
+
+    fn event(subject: &str, id: &str, at: i64, expires_at: i64) -> v1::Event {
+        v1::Event {
+            time_unix_nano: u64::try_from(at).unwrap() * 1_000_000_000,
+            decision: v1::Decision::Allow.into(),
+            principal: Some(name(subject).to_wire()),
+            agent: "agent".to_owned(),
+            tool: "pay".to_owned(),
+            delegation_ids: vec!["root".to_owned(), id.to_owned()],
+            expires_at,
+            ..Default::default()
+        }
+    }
+
+    fn note(seen: &Seen, events: Vec<v1::Event>) {
+        note_of_late(seen, events, &mut SeenOfLate::default());
+    }
+
+    fn note_of_late(seen: &Seen, events: Vec<v1::Event>, of_late: &mut SeenOfLate) -> usize {
+        let mut sightings = Sightings::default();
+        for event in events {
+            let entry = v1::Entry {
+                entry: Some(v1::entry::Entry::Event(event)),
+            };
+            let encoded = Bytes::from(entry.encode_to_vec());
+            let mut of_entry = Sightings::of(encoded.clone());
+            of_entry.add(&EntryView::parse(&encoded).unwrap(), of_late);
+            sightings.append(of_entry);
+        }
+        let count = sightings.0.iter().map(|in_batch| in_batch.sightings.len()).sum();
+        seen.note(sightings);
+        count
+    }
+
+    fn live(seen: &Seen, subject: &str, now: i64) -> Vec<String> {
+        let live = seen.live(&name(subject), now);
+        live.into_iter().map(|delegation| delegation.ids[1].clone()).collect()
+    }
+
+    #[test]
+    fn a_delegation_is_live_until_it_expires() {
+        let seen = Seen::new(10, 100);
+        note(
+            &seen,
+            vec![
+                event("alice", "a", NOW, NOW + 10),
+                event("alice", "b", NOW + 1, NOW + 20),
+            ],
+        );
+        assert_eq!(live(&seen, "alice", NOW), ["b", "a"]);
+        assert_eq!(live(&seen, "alice", NOW + 10), ["b"]);
+        assert!(live(&seen, "bob", NOW).is_empty());
+        note(&seen, vec![event("alice", "a", NOW + 5, NOW + 10)]);
+        let again = &seen.live(&name("alice"), NOW)[0];
+        assert_eq!(
+            (again.ids[1].as_str(), again.last_seen, again.tool.as_str()),
+            ("a", NOW + 5, "pay")
+        );
+    }
+
+    #[test]
+    fn what_is_said_again_in_the_same_second_costs_no_second_note() {
+        let seen = Seen::new(10, 100);
+        let of_late = &mut SeenOfLate::default();
+        let with_tool = |id, tool: &str, at| v1::Event {
+            tool: tool.to_owned(),
+            ..event("alice", id, at, NOW + 10)
+        };
+        let again = vec![with_tool("a", "pay", NOW); 5];
+        assert_eq!(note_of_late(&seen, again, of_late), 1);
+        let others = [
+            with_tool("a", "read", NOW),
+            with_tool("b", "read", NOW),
+            with_tool("b", "read", NOW + 1),
+        ];
+        for other in others {
+            assert_eq!(note_of_late(&seen, vec![other], of_late), 1);
+        }
+        let known = &seen.live(&name("alice"), NOW)[0];
+        assert_eq!((known.tool.as_str(), known.last_seen), ("read", NOW + 1));
+    }
+
+    #[test]
+    fn what_was_denied_or_has_no_end_is_not_noted() {
+        let seen = Seen::new(10, 100);
+        let denied = v1::Event {
+            decision: v1::Decision::Deny.into(),
+            ..event("alice", "a", NOW, NOW + 10)
+        };
+        note(&seen, vec![denied, event("alice", "b", NOW, 0)]);
+        assert!(live(&seen, "alice", NOW).is_empty());
+    }
+
+    #[test]
+    fn beyond_the_limits_the_longest_unseen_are_forgotten() {
+        let seen = Seen::new(2, 100);
+        for subject in ["alice", "bob", "alice", "carol"] {
+            note(&seen, vec![event(subject, "a", NOW, NOW + 10)]);
+        }
+        assert!(live(&seen, "bob", NOW).is_empty());
+        assert_eq!(
+            (live(&seen, "alice", NOW).len(), live(&seen, "carol", NOW).len()),
+            (1, 1)
+        );
+        let many = (0..40).map(|id| event("alice", &id.to_string(), NOW, NOW + 10));
+        note(&seen, many.collect());
+        assert_eq!(live(&seen, "alice", NOW).len(), MAX_DELEGATIONS_PER_PRINCIPAL);
+        assert_eq!(live(&seen, "alice", NOW)[0], "39");
+        let few = Seen::new(10, 3);
+        for (subject, id) in [("alice", "a"), ("alice", "b"), ("bob", "a"), ("bob", "b")] {
+            note(&few, vec![event(subject, id, NOW, NOW + 10)]);
+        }
+        assert_eq!((live(&few, "alice", NOW).len(), live(&few, "bob", NOW).len()), (0, 2));
+    }
+}

@@ -1,0 +1,379 @@
+//! `AuditService.Report`: one stream for each source.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use credence_wire::v1;
+use credence_wire::v1::report_response::Message as Outgoing;
+use tokio::sync::oneshot;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::budget::Budget;
+use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
+use super::seen::SeenOfLate;
+use super::sources::{Reserved, Sources};
+use super::ticket::TicketKey;
+use super::writer::{LedgerHandle, Receipt, Report, ReportError};
+use crate::metrics::Metrics;
+use credence_runtime::caller::{Caller, PeerName};
+use credence_runtime::client_limits::Client;
+use credence_runtime::lifecycle::{Phase, PhaseWatch};
+use credence_runtime::metrics::{Counted, code_name, labels};
+use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
+use credence_runtime::text::shorten;
+
+/// Takes evidence in.
+#[derive(Debug)]
+pub struct ReportService {
+    ledger: LedgerHandle,
+    sources: Arc<Sources>,
+    tickets: TicketKey,
+    options: ReportOptions,
+    budget: Budget,
+    phase: PhaseWatch,
+    metrics: Arc<Metrics>,
+}
+
+/// The bounds of an audit stream; see [`Limits`](crate::Limits).
+#[derive(Debug, Clone, Copy)]
+pub struct ReportOptions {
+    pub max_batch_entries: u32,
+    pub max_batch_bytes: u32,
+    pub hello_timeout: Duration,
+    pub send_timeout: Duration,
+}
+
+// === impl ReportService ===
+
+impl ReportService {
+    pub fn new(
+        ledger: LedgerHandle,
+        sources: Arc<Sources>,
+        tickets: TicketKey,
+        budget: Budget,
+        options: ReportOptions,
+        phase: PhaseWatch,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            ledger,
+            sources,
+            tickets,
+            budget,
+            options,
+            phase,
+            metrics,
+        }
+    }
+
+    /// Begins a stream.
+    pub(crate) fn report(
+        &self,
+        request: Request<Streaming<IngestRequest>>,
+    ) -> Result<Response<Responses<v1::ReportResponse>>, Status> {
+        if self.phase.current() != Phase::Running {
+            return Err(Status::unavailable(
+                "the control plane is stopping; reconnect to its successor",
+            ));
+        }
+        let address = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
+        let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
+        let mut stream = ReportStream {
+            ledger: self.ledger.clone(),
+            sources: Arc::clone(&self.sources),
+            tickets: self.tickets.clone(),
+            options: self.options,
+            budget: self.budget.clone(),
+            caller: request.extensions().get::<Arc<Caller>>().cloned(),
+            client: Client::new(name.as_deref(), request.remote_addr().map(|peer| peer.ip())),
+            phase: self.phase.clone(),
+            inbound: request.into_inner(),
+            outbox,
+            seen: SeenOfLate::default(),
+        };
+        let metrics = Arc::clone(&self.metrics);
+        tokio::spawn(async move {
+            let _counted = Counted::new(&metrics.report_streams);
+            let peer = match &name {
+                Some(name) => format!("{} ({address})", shorten(name.clone())),
+                None => address,
+            };
+            let ended = stream.run(&peer, name.as_deref()).await;
+            let (code, reason) = match &ended {
+                Ended::With(status) => (status.code(), status.message()),
+                Ended::Quietly => (Code::Ok, "closed"),
+            };
+            tracing::info!(peer, code = code_name(code), reason, "audit stream ended");
+            metrics
+                .report_ended
+                .get_or_create(&labels([("code", code_name(code))]))
+                .inc();
+            stream.outbox.finish(ended);
+        });
+        Ok(Response::new(responses))
+    }
+}
+
+/// Gives up the sources that stay away too long, for as long as it is polled.
+pub async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sources>, grace: Duration) {
+    let mut ticks = tokio::time::interval((grace / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for (source, generation) in sources.overdue(grace, Instant::now()) {
+            let lose = Report::Lose {
+                source: source.clone(),
+                generation,
+            };
+            match ledger.perform(lose).await {
+                Ok(receipt) => {
+                    let last_sequence = receipt.last_sequence;
+                    tracing::warn!(
+                        source,
+                        last_sequence,
+                        "an audit source ended without Bye; its tail is unknown"
+                    );
+                    sources.remove(&source, generation);
+                }
+                Err(ReportError::Superseded | ReportError::UnknownSource) => sources.remove(&source, generation),
+                // It will be tried again at the next tick; the ledger has reported its trouble.
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+struct ReportStream {
+    ledger: LedgerHandle,
+    sources: Arc<Sources>,
+    tickets: TicketKey,
+    options: ReportOptions,
+    budget: Budget,
+    /// Whose stream it is, if a credential was asked for.
+    caller: Option<Arc<Caller>>,
+    /// Whose shares it counts against.
+    client: Client,
+    phase: PhaseWatch,
+    inbound: Streaming<IngestRequest>,
+    outbox: Outbox<v1::ReportResponse>,
+    seen: SeenOfLate,
+}
+
+/// Batches that are on their way to the disk, oldest first.
+#[derive(Debug, Default)]
+struct InFlight(VecDeque<oneshot::Receiver<Result<Receipt, ReportError>>>);
+
+// === impl ReportStream ===
+
+impl ReportStream {
+    /// `peer` is who and where the client is, `name` what it has shown to be called.
+    async fn run(&mut self, peer: &str, name: Option<&str>) -> Ended {
+        let (source, place) = match self.begin(peer, name).await {
+            Ok(begun) => begun,
+            Err(ended) => return ended,
+        };
+        let superseded = self.sources.connected(place, &source.source, source.generation);
+        let ended = match self.welcome(&source, name).await {
+            Ok(()) => self.serve(&source, superseded).await,
+            Err(ended) => ended,
+        };
+        // After a Bye the source is no longer there, and this does nothing.
+        self.sources
+            .disconnected(&source.source, source.generation, Instant::now());
+        ended
+    }
+
+    /// Takes the hello and names the source, durably.
+    async fn begin(&mut self, peer: &str, name: Option<&str>) -> Result<(Receipt, Reserved), Ended> {
+        let message = tokio::time::timeout(self.options.hello_timeout, self.inbound.message())
+            .await
+            .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))?;
+        let hello = match message {
+            Ok(Some(IngestRequest {
+                message: Some(Incoming::Hello(hello)),
+            })) => hello,
+            Ok(Some(_)) => return Err(invalid("message out of order: the first message of a stream is hello")),
+            Ok(None) | Err(_) => return Err(Ended::Quietly),
+        };
+        if let Some(ticket) = &hello.resume
+            && !self.tickets.accepts(ticket, name)
+        {
+            return Err(Ended::With(Status::unauthenticated(
+                "the resume ticket is not one that this server gave out to this peer",
+            )));
+        }
+        let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
+        let reserved = self.sources.reserve(returning, &self.client, Instant::now());
+        let place = reserved.map_err(|refused| Ended::With(Status::resource_exhausted(refused.to_string())))?;
+        // Anything else is none; what it would be compared with has this length.
+        let anchors_digest = Some(hello.anchors_digest)
+            .filter(|digest| digest.len() == 32)
+            .unwrap_or_default();
+        let report = match hello.resume {
+            Some(ticket) => Report::Resume {
+                source: ticket.source,
+                anchors_digest,
+            },
+            None => Report::Open {
+                node: shorten(hello.node),
+                plugin: shorten(hello.plugin),
+                peer: peer.to_owned(),
+                anchors_digest,
+            },
+        };
+        Ok((self.ledger.perform(report).await?, place))
+    }
+
+    async fn welcome(&mut self, source: &Receipt, name: Option<&str>) -> Result<(), Ended> {
+        self.send(Outgoing::Welcome(v1::ReportWelcome {
+            ticket: Some(self.tickets.ticket(&source.source, name)),
+            acknowledged: source.last_sequence,
+            max_batch_entries: self.options.max_batch_entries,
+            max_batch_bytes: self.options.max_batch_bytes,
+        }))
+        .await
+    }
+
+    async fn serve(&mut self, source: &Receipt, mut superseded: oneshot::Receiver<()>) -> Ended {
+        let mut in_flight = InFlight::default();
+        loop {
+            let step = tokio::select! {
+                _ = &mut superseded => Err(Ended::from(ReportError::Superseded)),
+                promise = self.phase.draining() => Err(match promise {
+                    Some(_) => self.settle(&mut in_flight).await.err().unwrap_or(ReportError::Stopping.into()),
+                    None => ReportError::Stopping.into(),
+                }),
+                answer = in_flight.next() => self.acknowledge(answer).await,
+                message = self.inbound.message(), if in_flight.has_room() => match message {
+                    Ok(Some(message)) => self.take(source, message, &mut in_flight).await,
+                    Ok(None) => Err(self.settle(&mut in_flight).await.err().unwrap_or(Ended::Quietly)),
+                    // What tonic says of a message beyond the decoding limit.
+                    Err(status) if status.code() == Code::OutOfRange => Err(self.too_large()),
+                    Err(_) => Err(Ended::Quietly),
+                },
+                () = self.outbox.closed() => Err(Ended::Quietly),
+            };
+            if let Err(ended) = step {
+                return ended;
+            }
+        }
+    }
+
+    async fn take(&mut self, source: &Receipt, message: IngestRequest, in_flight: &mut InFlight) -> Result<(), Ended> {
+        let (name, generation) = (source.source.clone(), source.generation);
+        match message.message {
+            Some(Incoming::Batch(encoded)) => {
+                let bounds = BatchBounds {
+                    entries: self.options.max_batch_entries as usize,
+                    bytes: self.options.max_batch_bytes as usize,
+                };
+                let batch = BoundedBatch::check_seen(encoded, bounds, self.caller.as_deref(), &mut self.seen)?;
+                let room = self.budget.take(&self.client, batch.cost()).await;
+                let report = Report::Store {
+                    source: name,
+                    generation,
+                    batch,
+                    room: Some(room),
+                };
+                in_flight.0.push_back(self.ledger.submit(report).await?);
+                Ok(())
+            }
+            Some(Incoming::Bye(v1::Bye {})) => {
+                self.settle(in_flight).await?;
+                self.ledger
+                    .perform(Report::Close {
+                        source: name,
+                        generation,
+                    })
+                    .await?;
+                self.sources.remove(&source.source, generation);
+                Err(Ended::Quietly)
+            }
+            Some(Incoming::Hello(_)) | None => Err(invalid("message out of order: after hello come batches, then bye")),
+        }
+    }
+
+    fn too_large(&self) -> Ended {
+        let refused = IngestError::TooLarge {
+            entries: self.options.max_batch_entries as usize,
+            bytes: self.options.max_batch_bytes as usize,
+        };
+        refused.into()
+    }
+
+    /// Waits until everything in flight is on disk, and acknowledges it.
+    async fn settle(&mut self, in_flight: &mut InFlight) -> Result<(), Ended> {
+        while !in_flight.0.is_empty() {
+            let answer = in_flight.next().await;
+            self.acknowledge(answer).await?;
+        }
+        Ok(())
+    }
+
+    async fn acknowledge(&mut self, answer: Result<Receipt, ReportError>) -> Result<(), Ended> {
+        let through = answer?.last_sequence;
+        self.send(Outgoing::Acknowledgement(v1::Acknowledgement { through }))
+            .await
+    }
+
+    async fn send(&mut self, message: Outgoing) -> Result<(), Ended> {
+        self.outbox.send(v1::ReportResponse { message: Some(message) }).await
+    }
+}
+
+// === impl InFlight ===
+
+impl InFlight {
+    fn has_room(&self) -> bool {
+        self.0.len() < MAX_IN_FLIGHT
+    }
+
+    /// The oldest batch's answer; never, if there is no batch. Dropping the future loses nothing.
+    async fn next(&mut self) -> Result<Receipt, ReportError> {
+        match self.0.front_mut() {
+            Some(oldest) => {
+                let answer = oldest.await.unwrap_or(Err(ReportError::Died));
+                self.0.pop_front();
+                answer
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl From<IngestError> for Ended {
+    fn from(error: IngestError) -> Self {
+        let text = error.to_string();
+        Self::With(match error {
+            IngestError::TooLarge { .. } => Status::resource_exhausted(text),
+            IngestError::OtherIssuer { .. } => Status::permission_denied(text),
+            IngestError::Entry { .. } | IngestError::Malformed(_) => Status::invalid_argument(text),
+        })
+    }
+}
+
+impl From<ReportError> for Ended {
+    fn from(error: ReportError) -> Self {
+        let text = error.to_string();
+        Self::With(match error {
+            ReportError::Stopping
+            | ReportError::Died
+            | ReportError::Damaged(_)
+            | ReportError::Storage(_)
+            | ReportError::Random(_) => Status::unavailable(text),
+            ReportError::UnknownSource => Status::unauthenticated(text),
+            ReportError::Superseded => Status::aborted(text),
+            ReportError::SequenceGap { .. } | ReportError::Malformed => Status::invalid_argument(text),
+        })
+    }
+}
+
+fn invalid(reason: &str) -> Ended {
+    Ended::With(Status::invalid_argument(reason))
+}
+
+/// Batches of one stream that may be on their way to the disk. A client sends at most as many unacknowledged; one
+/// that sends more waits.
+const MAX_IN_FLIGHT: usize = 4;

@@ -1,0 +1,7 @@
+//! What of the configuration file is about evidence.
+
+mod ledger;
+mod otlp;
+
+pub use self::ledger::{LedgerSettings, TileAccess, WitnessSettings};
+pub use self::otlp::{AuditSettings, OtlpHeaders, OtlpProtocol, OtlpSettings};

@@ -1,0 +1,290 @@
+//! Which sources are here, which may come back, and since when.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use credence_runtime::client_limits::{Client, NoPlace, Place, Places};
+
+/// The sources that have not ended: connected, or away and awaited.
+#[derive(Debug)]
+pub struct Sources {
+    by_name: Mutex<HashMap<String, Presence>>,
+    places: Places,
+}
+
+/// Room for one source, until it is connected or given up.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    /// Absent for a source that is present, and has a place.
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+struct Presence {
+    /// Which of the source's streams this is about; the newest counts.
+    generation: u64,
+    whereabouts: Whereabouts,
+    /// What it holds until it has ended.
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+enum Whereabouts {
+    /// Dropping the sender tells the stream that a newer one has taken its place.
+    Connected {
+        _superseded: oneshot::Sender<()>,
+    },
+    Away {
+        since: Instant,
+    },
+    /// It has been away for too long: the ledger is being told.
+    GivenUp,
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// `awaited` are sources of an earlier run that never ended. Each has a place, even without a known client.
+    pub fn new(places: Places, awaited: impl IntoIterator<Item = String>, now: Instant) -> Self {
+        let away = |source| {
+            let presence = Presence {
+                generation: 0,
+                whereabouts: Whereabouts::Away { since: now },
+                place: Some(places.take_beyond_limits(&Client::default())),
+            };
+            (source, presence)
+        };
+        let by_name = awaited.into_iter().map(away).collect();
+        Self {
+            by_name: Mutex::new(by_name),
+            places,
+        }
+    }
+
+    /// Takes a place for another source of this client, or for this one again.
+    pub(crate) fn reserve(&self, returning: Option<&str>, client: &Client, now: Instant) -> Result<Reserved, NoPlace> {
+        let mut present = self.lock();
+        if let Some(presence) = returning.and_then(|source| present.get_mut(source)) {
+            // It has come back, so that its place is not given up while its stream begins.
+            if let Whereabouts::Away { since } = &mut presence.whereabouts {
+                *since = now;
+            }
+            // One of an earlier run counted against no share so far.
+            if let Some(place) = &mut presence.place {
+                place.attribute_to(client);
+            }
+            return Ok(Reserved { place: None });
+        }
+        let place = Some(self.places.take(client)?);
+        Ok(Reserved { place })
+    }
+
+    /// A stream of the source has begun. What is returned resolves when a newer stream takes over; at once, if one
+    /// already has.
+    pub(crate) fn connected(&self, reserved: Reserved, source: &str, generation: u64) -> oneshot::Receiver<()> {
+        let (superseded, receiver) = oneshot::channel();
+        let mut present = self.lock();
+        let newer = present
+            .get(source)
+            .is_some_and(|presence| presence.generation > generation);
+        if !newer {
+            let whereabouts = Whereabouts::Connected {
+                _superseded: superseded,
+            };
+            note(&mut present, source, generation, whereabouts, reserved);
+        }
+        receiver
+    }
+
+    /// The source reports without a stream: it is away from now on, until it reports again.
+    pub(crate) fn attached(&self, reserved: Reserved, source: &str, generation: u64, now: Instant) {
+        let mut present = self.lock();
+        let known = present.get(source);
+        if known.is_none_or(|presence| presence.generation <= generation) {
+            let whereabouts = Whereabouts::Away { since: now };
+            note(&mut present, source, generation, whereabouts, reserved);
+        }
+    }
+
+    /// The source's newest stream, if the source is present and not being given up.
+    pub(crate) fn generation(&self, source: &str) -> Option<u64> {
+        let present = self.lock();
+        let known = present.get(source)?;
+        (!matches!(known.whereabouts, Whereabouts::GivenUp)).then_some(known.generation)
+    }
+
+    /// The stream has ended without Bye.
+    pub(crate) fn disconnected(&self, source: &str, generation: u64, now: Instant) {
+        if let Some(presence) = self.lock().get_mut(source)
+            && presence.generation == generation
+        {
+            presence.whereabouts = Whereabouts::Away { since: now };
+        }
+    }
+
+    /// The source has ended for good, or has been given up.
+    pub(crate) fn remove(&self, source: &str, generation: u64) {
+        let mut present = self.lock();
+        if present
+            .get(source)
+            .is_some_and(|presence| presence.generation == generation)
+        {
+            present.remove(source);
+        }
+    }
+
+    /// Gives up the sources that have been away for longer than `grace`: those, each with its generation. They are found
+    /// again and again until they are removed or come back.
+    pub(crate) fn overdue(&self, grace: Duration, now: Instant) -> Vec<(String, u64)> {
+        let overdue = |presence: &Presence| match presence.whereabouts {
+            Whereabouts::Away { since } => now.saturating_duration_since(since) >= grace,
+            Whereabouts::GivenUp => true,
+            Whereabouts::Connected { .. } => false,
+        };
+        let mut present = self.lock();
+        let found = present.iter_mut().filter(|(_, presence)| overdue(presence));
+        found
+            .map(|(source, presence)| {
+                presence.whereabouts = Whereabouts::GivenUp;
+                (source.clone(), presence.generation)
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Presence>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A source that is present keeps the place that it has.
+fn note(
+    present: &mut HashMap<String, Presence>,
+    source: &str,
+    generation: u64,
+    whereabouts: Whereabouts,
+    reserved: Reserved,
+) {
+    let place = match present.remove(source) {
+        Some(before) => before.place.or(reserved.place),
+        None => reserved.place,
+    };
+    let presence = Presence {
+        generation,
+        whereabouts,
+        place,
+    };
+    present.insert(source.to_owned(), presence);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use credence_runtime::client_limits::{Bounds, ShareMetrics, SharedLimit};
+
+    fn sources_with(limit: usize, awaited: impl IntoIterator<Item = String>, now: Instant) -> Arc<Sources> {
+        let bounds = Bounds {
+            all: limit,
+            credential: limit,
+            address: limit,
+        };
+        let places = Places::new(
+            SharedLimit::AuditSources,
+            bounds,
+            &ShareMetrics::new(&mut prometheus_client::registry::Registry::default()),
+        );
+        Arc::new(Sources::new(places, awaited, now))
+    }
+
+    fn reserve(sources: &Sources, returning: Option<&str>, now: Instant) -> Result<Reserved, NoPlace> {
+        sources.reserve(returning, &Client::default(), now)
+    }
+
+    /// A stream of the source, with a place of its own.
+    fn connect(sources: &Arc<Sources>, source: &str, generation: u64) -> oneshot::Receiver<()> {
+        let place = reserve(sources, Some(source), Instant::now()).unwrap();
+        sources.connected(place, source, generation)
+    }
+
+    const GRACE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_newer_stream_takes_over_and_the_older_ones_end_does_not_matter() {
+        let now = Instant::now();
+        let sources = sources_with(10, [], now);
+        let mut first = connect(&sources, "a", 1);
+        assert!(
+            first
+                .try_recv()
+                .is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
+        );
+        let _second = connect(&sources, "a", 2);
+        assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        sources.disconnected("a", 1, now);
+        assert!(sources.overdue(Duration::ZERO, now).is_empty());
+    }
+
+    #[test]
+    fn a_source_is_overdue_only_after_its_grace() {
+        let now = Instant::now();
+        let sources = sources_with(10, ["old".to_owned()], now);
+        assert!(sources.overdue(GRACE, now).is_empty());
+        assert_eq!(sources.overdue(GRACE, now + GRACE), [("old".to_owned(), 0)]);
+        let _stream = connect(&sources, "old", 1);
+        assert!(sources.overdue(GRACE, now + GRACE).is_empty());
+    }
+
+    #[test]
+    fn a_source_without_a_stream_stays_as_long_as_it_reports() {
+        let now = Instant::now();
+        let sources = sources_with(1, [], now);
+        let place = reserve(&sources, None, now).unwrap();
+        sources.attached(place, "a", 1, now);
+        assert!(reserve(&sources, None, now).is_err());
+        reserve(&sources, Some("a"), now + GRACE).unwrap();
+        assert!(sources.overdue(GRACE, now + GRACE).is_empty());
+        assert_eq!(sources.generation("a"), Some(1));
+        let late = now + 2 * GRACE;
+        assert_eq!(sources.overdue(GRACE, late), [("a".to_owned(), 1)]);
+        assert_eq!(sources.generation("a"), None, "it has to be resumed");
+        let place = reserve(&sources, Some("a"), late).unwrap();
+        sources.attached(place, "a", 2, late);
+        sources.remove("a", 1);
+        assert_eq!(sources.generation("a"), Some(2));
+    }
+
+    #[test]
+    fn a_known_source_may_return_to_a_full_house() {
+        let now = Instant::now();
+        let sources = sources_with(1, ["old".to_owned()], now);
+        assert!(reserve(&sources, None, now).is_err());
+        assert!(reserve(&sources, Some("new"), now).is_err());
+        reserve(&sources, Some("old"), now).unwrap();
+    }
+
+    #[test]
+    fn a_place_is_taken_as_soon_as_it_was_given() {
+        let now = Instant::now();
+        let sources = sources_with(1, [], now);
+        let place = reserve(&sources, None, now).unwrap();
+        assert!(reserve(&sources, None, now).is_err());
+        drop(place);
+        let place = reserve(&sources, None, now).unwrap();
+        let _stream = sources.connected(place, "a", 1);
+        assert!(reserve(&sources, None, now).is_err());
+        sources.remove("a", 1);
+        reserve(&sources, None, now).unwrap();
+    }
+
+    #[test]
+    fn a_source_that_is_coming_back_is_not_given_up_meanwhile() {
+        let now = Instant::now();
+        let sources = sources_with(1, ["old".to_owned()], now);
+        let _place = reserve(&sources, Some("old"), now + GRACE).unwrap();
+        assert!(sources.overdue(GRACE, now + GRACE).is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! Proof that the server gave a source its name.
+
+use credence_wire::v1;
+use hmac::{Hmac, KeyInit, Mac as _};
+use sha2::Sha256;
+
+/// Makes and checks the secrets of source tickets. They survive restarts, for the key is in the data folder.
+#[derive(Clone)]
+pub struct TicketKey(Hmac<Sha256>);
+
+// === impl TicketKey ===
+
+impl TicketKey {
+    pub fn new(key: [u8; 32]) -> Self {
+        // RFC 2104: a key shorter than the hash's block is filled up with zeros.
+        let mut block = [0; 64];
+        block[..key.len()].copy_from_slice(&key);
+        let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+        mac.update(CONTEXT);
+        Self(mac)
+    }
+
+    /// For the peer of this name, if it has shown who it is: then nobody else can use it.
+    pub(crate) fn ticket(&self, source: &str, peer: Option<&str>) -> v1::SourceTicket {
+        let secret = self.bound(source, peer).finalize().into_bytes().to_vec();
+        v1::SourceTicket {
+            source: source.to_owned(),
+            secret,
+        }
+    }
+
+    /// Whether the ticket is one of ours, and this peer's or nobody's in particular: one that was given out before peers
+    /// had to say who they are goes on. Takes the same time wherever the secret differs.
+    pub(crate) fn accepts(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
+        let is_of = |peer| self.bound(&ticket.source, peer).verify_slice(&ticket.secret).is_ok();
+        // A source's name has no zero byte, which stands before the peer's.
+        !ticket.source.contains('\0') && (is_of(None) || peer.is_some() && is_of(peer))
+    }
+
+    /// Whether the ticket was given to this peer and to nobody else.
+    pub(crate) fn is_of(&self, ticket: &v1::SourceTicket, peer: &str) -> bool {
+        !ticket.source.contains('\0')
+            && self
+                .bound(&ticket.source, Some(peer))
+                .verify_slice(&ticket.secret)
+                .is_ok()
+    }
+
+    fn bound(&self, source: &str, peer: Option<&str>) -> Hmac<Sha256> {
+        let mac = self.0.clone().chain_update(source);
+        match peer {
+            Some(peer) => mac.chain_update([0]).chain_update(peer),
+            None => mac,
+        }
+    }
+}
+
+impl std::fmt::Debug for TicketKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("TicketKey(..)")
+    }
+}
+
+/// Keeps these MACs apart from any other use of the key.
+const CONTEXT: &[u8] = b"credence audit source v1\0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_untouched_ticket_is_accepted() {
+        let key = TicketKey::new([7; 32]);
+        let ticket = key.ticket("source", None);
+        assert!(key.accepts(&ticket, None));
+        let touched = |source: &str, secret: &[u8]| v1::SourceTicket {
+            source: source.to_owned(),
+            secret: secret.to_vec(),
+        };
+        assert!(!key.accepts(&touched("other", &ticket.secret), None));
+        assert!(!key.accepts(&touched("source", &ticket.secret[..31]), None));
+        assert!(!key.accepts(&touched("source", &[]), None));
+        assert!(!TicketKey::new([8; 32]).accepts(&ticket, None));
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_the_peer_that_it_was_given_to() {
+        let key = TicketKey::new([7; 32]);
+        let ticket = key.ticket("source", Some("spiffe://mesh/a"));
+        assert!(key.accepts(&ticket, Some("spiffe://mesh/a")));
+        assert!(!key.accepts(&ticket, Some("spiffe://mesh/b")));
+        assert!(!key.accepts(&ticket, None));
+        assert!(key.is_of(&ticket, "spiffe://mesh/a") && !key.is_of(&ticket, "spiffe://mesh/b"));
+        assert!(!key.is_of(&key.ticket("source", None), "spiffe://mesh/a"));
+    }
+
+    #[test]
+    fn a_ticket_from_before_peers_had_names_goes_on() {
+        let key = TicketKey::new([7; 32]);
+        assert!(key.accepts(&key.ticket("source", None), Some("spiffe://mesh/a")));
+    }
+
+    #[test]
+    fn a_zero_byte_in_a_ticket_is_no_way_around_its_peer() {
+        let key = TicketKey::new([7; 32]);
+        let ticket = key.ticket("source", Some("a"));
+        let forged = v1::SourceTicket {
+            source: "source\0a".to_owned(),
+            ..ticket
+        };
+        assert!(!key.accepts(&forged, None));
+    }
+}

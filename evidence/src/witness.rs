@@ -1,0 +1,692 @@
+//! Has a witness cosign checkpoints (C2SP tlog-witness, `add-checkpoint`): somebody else's word that everybody is shown the
+//! same ledger, and that it only grows.
+//!
+//! Nothing waits for a witness. It is asked about the latest checkpoint, as soon as it has answered about the one before;
+//! one that can not be reached is asked again, at growing intervals.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use credence_ledger::checkpoint::SignedCheckpoint;
+use credence_ledger::cosignature::WitnessKey;
+use credence_ledger::note::NoteError;
+use credence_ledger::proof::consistency;
+use credence_ledger::published::LogTree;
+
+use super::publisher::Publisher;
+use crate::metrics::Metrics;
+use crate::settings::WitnessSettings;
+use credence_runtime::metrics::labels;
+use credence_runtime::outbound;
+use credence_runtime::outbound::OutboundError;
+use credence_runtime::settings::SettingsError;
+
+/// A witness, and how much of the ledger it has seen.
+#[derive(Debug)]
+pub struct Witness {
+    url: String,
+    key: WitnessKey,
+    agent: ureq::Agent,
+    /// The size of the last checkpoint that it cosigned, as far as we know.
+    seen: u64,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a witness can not be asked at all.
+#[derive(Debug, thiserror::Error)]
+pub enum WitnessConfigError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("ledger.witnesses: {0}")]
+    Outbound(#[from] OutboundError),
+}
+
+/// Why there is no cosignature.
+#[derive(Debug, thiserror::Error)]
+enum WitnessError {
+    #[error("it can not be reached: {0}")]
+    Unreachable(String),
+    #[error("it refused with {status}: {text}")]
+    Refused { status: u16, text: String },
+    #[error("its answer is no cosignature of the checkpoint: {0}")]
+    False(NoteError),
+    #[error(
+        "it has cosigned a ledger of {seen} entries under this origin, and there are only {size}: this ledger has \
+         forgotten some, or another one has the same origin and key. If it was restored from a backup, start with \
+         --restored"
+    )]
+    Ahead { seen: u64, size: u64 },
+    #[error(
+        "it has cosigned another ledger of {size} entries under this origin: this one was changed, or went another way since \
+         it was taken back to an earlier state. If it was restored from a backup, start with --restored"
+    )]
+    OtherTree { size: u64 },
+    #[error("the ledger's tree can not be read: {0}")]
+    Tree(String),
+}
+
+// === impl Witness ===
+
+impl Witness {
+    /// `place` is where in the configuration it stands.
+    pub fn new(settings: &WitnessSettings, place: &str, metrics: Arc<Metrics>) -> Result<Self, WitnessConfigError> {
+        let ca: Option<&Path> = settings.ca.as_deref();
+        let key = settings.key(place)?;
+        // Seen with the first of its kind, not from the second on.
+        let witness = key.name().to_string();
+        metrics
+            .ledger_witnessed
+            .get_or_create(&labels([("witness", &witness)]))
+            .set(0);
+        for outcome in ["cosigned", "unreachable", "refused", "false", "ahead"] {
+            metrics
+                .ledger_witness_requests
+                .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
+                .inc_by(0);
+        }
+        Ok(Self {
+            url: format!("{}/add-checkpoint", settings.url.trim_end_matches('/')),
+            key,
+            agent: outbound::agent(&settings.url, ca, TIMEOUT)?,
+            seen: 0,
+            metrics,
+        })
+    }
+
+    /// Has it cosign checkpoints for as long as it is polled.
+    pub async fn follow<T>(mut self, publisher: Arc<Publisher<T>>)
+    where
+        T: LogTree + Send + Sync + 'static,
+        T::Error: fmt::Display,
+    {
+        let Some(confirmed) = self.confirm(&publisher).await else {
+            return;
+        };
+        self = confirmed;
+        let mut latest = publisher.follow();
+        let mut cosigned = None;
+        let mut wait = MIN_WAIT;
+        loop {
+            let checkpoint = latest.borrow_and_update().clone();
+            let new = checkpoint.filter(|checkpoint| cosigned.as_ref() != Some(checkpoint.checkpoint()));
+            let Some(checkpoint) = new else {
+                if latest.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            let asked = Arc::clone(&publisher);
+            let asking = tokio::task::spawn_blocking(move || {
+                let outcome = self.ask(&checkpoint, &asked);
+                (self, checkpoint, outcome)
+            });
+            // Its panic has been reported.
+            let Ok((this, checkpoint, outcome)) = asking.await else {
+                return;
+            };
+            self = this;
+            self.count(&outcome);
+            match outcome {
+                Ok(()) => {
+                    wait = MIN_WAIT;
+                    cosigned = Some(checkpoint.checkpoint().clone());
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        witness = %self.key.name(),
+                        %error,
+                        retry_s = wait.as_secs(),
+                        "a witness did not cosign the ledger's checkpoint"
+                    );
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(MAX_WAIT);
+                }
+            }
+        }
+    }
+
+    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. None if it has
+    /// cosigned what this ledger does not have: then nothing is signed any more.
+    async fn confirm<T>(mut self, publisher: &Arc<Publisher<T>>) -> Option<Self>
+    where
+        T: LogTree + Send + Sync + 'static,
+        T::Error: fmt::Display,
+    {
+        let mut wait = MIN_WAIT;
+        while publisher.is_to_be_confirmed() {
+            let Some(checkpoint) = publisher.last_signed() else {
+                break;
+            };
+            let asking = tokio::task::spawn_blocking(move || {
+                let outcome = self.ask_what_it_has_seen(&checkpoint);
+                (self, outcome)
+            });
+            // Its panic has been reported.
+            let (this, outcome) = asking.await.ok()?;
+            self = this;
+            match outcome {
+                Ok(()) => break,
+                Err(error @ (WitnessError::Ahead { .. } | WitnessError::OtherTree { .. })) => {
+                    publisher.give_up(format!("the witness {}: {error}", self.key.name()));
+                    self.count(&Err(error));
+                    return None;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        witness = %self.key.name(),
+                        %error,
+                        retry_s = wait.as_secs(),
+                        "a witness did not say what it has cosigned; until one does, no checkpoint is signed"
+                    );
+                    self.count(&Err(error));
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(MAX_WAIT);
+                }
+            }
+        }
+        publisher.confirm();
+        Some(self)
+    }
+
+    /// Shows it the last checkpoint that was signed as if it had cosigned just that: it says so, or what else it has seen.
+    fn ask_what_it_has_seen(&mut self, checkpoint: &SignedCheckpoint) -> Result<(), WitnessError> {
+        let size = checkpoint.checkpoint().size;
+        let other_tree = Err(WitnessError::OtherTree { size });
+        match self.post(&format!("old {size}\n\n{}", checkpoint.note())) {
+            Ok(Answer::Cosigned(answer)) => {
+                self.key
+                    .add_to(&mut checkpoint.clone(), &answer)
+                    .map_err(WitnessError::False)?;
+                self.seen = size;
+                Ok(())
+            }
+            Ok(Answer::Seen(seen)) if seen > size => Err(WitnessError::Ahead { seen, size }),
+            Ok(Answer::Seen(seen)) if seen == size && size > 0 => other_tree,
+            Ok(Answer::Seen(seen)) => {
+                self.seen = seen;
+                Ok(())
+            }
+            Err(WitnessError::Refused { status: 422, .. }) if size > 0 => other_tree,
+            // It does not know the origin, or nothing of it: had it seen more than nothing, it would have said so.
+            Err(WitnessError::Refused { status: 404, .. }) => Ok(()),
+            Err(WitnessError::Refused { status: 400..=499, .. }) if size == 0 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks, at most twice more if it has seen another checkpoint than we thought.
+    fn ask<T>(&mut self, checkpoint: &SignedCheckpoint, publisher: &Publisher<T>) -> Result<(), WitnessError>
+    where
+        T: LogTree,
+        T::Error: fmt::Display,
+    {
+        let size = checkpoint.checkpoint().size;
+        for _ in 0..3 {
+            if self.seen > size {
+                // Said once, by mistake or on purpose, it must not keep us from ever asking again.
+                let seen = std::mem::take(&mut self.seen);
+                return Err(WitnessError::Ahead { seen, size });
+            }
+            let request = request(self.seen, checkpoint, publisher.tree())?;
+            match self.post(&request)? {
+                Answer::Cosigned(answer) => {
+                    publisher
+                        .add_cosignature(checkpoint.checkpoint(), &self.key, &answer)
+                        .map_err(WitnessError::False)?;
+                    self.seen = size;
+                    return Ok(());
+                }
+                Answer::Seen(seen) => self.seen = seen,
+            }
+        }
+        Err(WitnessError::Refused {
+            status: 409,
+            text: "somebody else has it cosign checkpoints of this origin at the same time".to_owned(),
+        })
+    }
+
+    fn post(&self, request: &str) -> Result<Answer, WitnessError> {
+        let unreachable = |error: ureq::Error| WitnessError::Unreachable(error.to_string());
+        let mut response = self
+            .agent
+            .post(&self.url)
+            .content_type("text/plain; charset=utf-8")
+            .send(request)
+            .map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let is_size = response
+            .headers()
+            .get("content-type")
+            .is_some_and(|kind| kind == "text/x.tlog.size");
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(MAX_ANSWER_BYTES)
+            .read_to_vec()
+            .map_err(unreachable)?;
+        if status == 200 {
+            return Ok(Answer::Cosigned(body));
+        }
+        let text = String::from_utf8_lossy(&body);
+        let size = text.strip_suffix('\n').and_then(|size| size.parse().ok());
+        match size {
+            Some(seen) if status == 409 && is_size => Ok(Answer::Seen(seen)),
+            _ => Err(WitnessError::Refused {
+                status,
+                text: text
+                    .chars()
+                    .take(200)
+                    .filter(|character| !character.is_control())
+                    .collect(),
+            }),
+        }
+    }
+
+    fn count(&self, outcome: &Result<(), WitnessError>) {
+        let witness = self.key.name().to_string();
+        if outcome.is_ok() {
+            self.metrics
+                .ledger_witnessed
+                .get_or_create(&labels([("witness", &witness)]))
+                .set(i64::try_from(self.seen).unwrap_or(i64::MAX));
+        }
+        let outcome = match outcome {
+            Ok(()) => "cosigned",
+            Err(WitnessError::Unreachable(_) | WitnessError::Tree(_)) => "unreachable",
+            Err(WitnessError::Refused { .. }) => "refused",
+            Err(WitnessError::False(_)) => "false",
+            Err(WitnessError::Ahead { .. } | WitnessError::OtherTree { .. }) => "ahead",
+        };
+        self.metrics
+            .ledger_witness_requests
+            .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
+            .inc();
+    }
+}
+
+enum Answer {
+    /// Signature lines.
+    Cosigned(Vec<u8>),
+    /// It has seen a checkpoint of this size, and wants the proof from there.
+    Seen(u64),
+}
+
+/// The body of the request (C2SP tlog-witness, `add-checkpoint`).
+fn request<T>(seen: u64, checkpoint: &SignedCheckpoint, tree: &T) -> Result<String, WitnessError>
+where
+    T: LogTree,
+    T::Error: fmt::Display,
+{
+    let proof =
+        consistency(seen, checkpoint.checkpoint().size, tree).map_err(|error| WitnessError::Tree(error.to_string()))?;
+    let proof: String = proof.iter().map(|hash| STANDARD.encode(hash.0) + "\n").collect();
+    Ok(format!("old {seen}\n{proof}\n{}", checkpoint.note()))
+}
+
+/// Of one request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MIN_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+
+    use axum::Router;
+    use axum::extract::State;
+    use axum::response::{IntoResponse, Response};
+    use axum::routing::post;
+    use credence_ledger::cosignature::cosigned_message;
+    use credence_ledger::identity::{LedgerIdentity, Naming};
+    use credence_ledger::note::{NoteSignature, PublicKey, SignatureType, UnverifiedNote, VerifierKey};
+    use credence_ledger::proof::verify_consistency;
+    use credence_ledger::tree::{Hash, empty_root};
+    use ed25519_dalek::{Signer as _, SigningKey};
+    use http::StatusCode;
+    use tokio::net::TcpListener;
+
+    use super::super::memory_tree::MemoryTree;
+    use super::*;
+
+    /// A witness as the specification has it: it verifies signature and proof, and remembers the last checkpoint.
+    struct RealWitness {
+        log: VerifierKey,
+        key: PublicKey,
+        secret: SigningKey,
+        seen: Mutex<(u64, Hash)>,
+        /// What it was sent and did not accept.
+        refused: Mutex<Vec<StatusCode>>,
+        /// Signs something else.
+        lies: bool,
+    }
+
+    impl RealWitness {
+        fn new(log: VerifierKey, lies: bool) -> Arc<Self> {
+            let secret = SigningKey::from_bytes(&[2; 32]);
+            let name = "witness.example/w1".parse().unwrap();
+            Arc::new(Self {
+                log,
+                key: PublicKey::new(name, SignatureType::Cosignature, secret.verifying_key()),
+                secret,
+                seen: Mutex::new((0, empty_root())),
+                refused: Mutex::default(),
+                lies,
+            })
+        }
+
+        fn answer(&self, body: &str) -> Result<String, (StatusCode, String)> {
+            let bad = || (StatusCode::BAD_REQUEST, String::new());
+            let (head, note) = body.split_once("\n\n").ok_or_else(bad)?;
+            let mut lines = head.split('\n');
+            let old = lines
+                .next()
+                .and_then(|line| line.strip_prefix("old "))
+                .ok_or_else(bad)?;
+            let old: u64 = old.parse().map_err(|_| bad())?;
+            let proof = lines
+                .map(|line| Some(Hash(STANDARD.decode(line).ok()?.try_into().ok()?)))
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(bad)?;
+            let signed = SignedCheckpoint::open(note.as_bytes(), &self.log)
+                .map_err(|error| (StatusCode::FORBIDDEN, error.to_string()))?;
+            let checkpoint = signed.checkpoint();
+            let mut seen = self.seen.lock().unwrap();
+            if old != seen.0 {
+                return Err((StatusCode::CONFLICT, format!("{}\n", seen.0)));
+            }
+            verify_consistency((seen.0, &seen.1), (checkpoint.size, &checkpoint.root), &proof)
+                .map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+            *seen = (checkpoint.size, checkpoint.root);
+            let time: u64 = 1_700_000_000;
+            let text = if self.lies {
+                "something else\n".to_owned()
+            } else {
+                checkpoint.to_string()
+            };
+            let signature = self.secret.sign(cosigned_message(time, &text).as_bytes());
+            let line = NoteSignature {
+                name: self.key.name().clone(),
+                id: self.key.id(),
+                signature: [&time.to_be_bytes(), signature.to_bytes().as_slice()].concat(),
+            };
+            Ok(line.to_string())
+        }
+    }
+
+    async fn add_checkpoint(State(witness): State<Arc<RealWitness>>, body: String) -> Response {
+        match witness.answer(&body) {
+            Ok(lines) => lines.into_response(),
+            Err((status, text)) => {
+                witness.refused.lock().unwrap().push(status);
+                (status, [("content-type", "text/x.tlog.size")], text).into_response()
+            }
+        }
+    }
+
+    /// Where the witness's route is; none of the control plane's.
+    const ADD_CHECKPOINT: &str = "/w/add-checkpoint";
+
+    async fn serve(witness: Arc<RealWitness>, listener: TcpListener) {
+        let router = Router::new()
+            .route(ADD_CHECKPOINT, post(add_checkpoint))
+            .with_state(witness);
+        axum::serve(listener, router).await.unwrap();
+    }
+
+    struct Bench {
+        _folder: tempfile::TempDir,
+        publisher: Arc<Publisher<MemoryTree>>,
+        metrics: Arc<Metrics>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let naming = Naming {
+                origin: None,
+                log_id: "ab12",
+            };
+            let identity = LedgerIdentity::open(folder.path(), &naming).unwrap();
+            let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
+            let publisher = Publisher::open(identity, MemoryTree::of(0..300), Arc::clone(&metrics));
+            Self {
+                _folder: folder,
+                publisher: Arc::new(publisher),
+                metrics,
+            }
+        }
+
+        /// The same ledger as the next start finds it, with a tree of these leaves.
+        fn restarted(self, tree: MemoryTree) -> Self {
+            let naming = Naming {
+                origin: None,
+                log_id: "ab12",
+            };
+            let identity = LedgerIdentity::open(self._folder.path(), &naming).unwrap();
+            let publisher = Publisher::open(identity, tree, Arc::clone(&self.metrics));
+            publisher.await_witness();
+            Self {
+                publisher: Arc::new(publisher),
+                ..self
+            }
+        }
+
+        fn size(&self) -> Option<u64> {
+            self.publisher.latest().map(|latest| latest.checkpoint().size)
+        }
+
+        fn witness(&self, real: &RealWitness, address: SocketAddr) -> Witness {
+            let settings = WitnessSettings {
+                url: format!("http://{address}/w/"),
+                key: real.key.to_string(),
+                ca: None,
+            };
+            Witness::new(&settings, "ledger.witnesses[0]", Arc::clone(&self.metrics)).unwrap()
+        }
+
+        async fn grow(&self, numbers: std::ops::Range<u64>) {
+            self.publisher.tree().grow(numbers);
+            Arc::clone(&self.publisher).publish().await;
+        }
+
+        /// Until the latest checkpoint has as many entries and signatures.
+        async fn shown(&self, size: u64, signatures: usize) -> Arc<SignedCheckpoint> {
+            let mut latest = self.publisher.follow();
+            let is_it = |latest: &Option<Arc<SignedCheckpoint>>| {
+                latest.as_ref().is_some_and(|latest| {
+                    let note = UnverifiedNote::parse(latest.note().as_bytes()).unwrap();
+                    latest.checkpoint().size == size && note.signatures().len() == signatures
+                })
+            };
+            latest.wait_for(is_it).await.unwrap().clone().unwrap()
+        }
+
+        fn outcomes(&self, outcome: &'static str) -> u64 {
+            let witness = "witness.example/w1".to_owned();
+            self.metrics
+                .ledger_witness_requests
+                .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
+                .get()
+        }
+    }
+
+    async fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[tokio::test]
+    async fn a_witness_cosigns_each_checkpoint_after_it_has_verified_the_proof() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        let (listener, address) = listen().await;
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
+        let key: WitnessKey = real.key.to_string().parse().unwrap();
+        for grown in [0..0, 300..301, 301..1000] {
+            let size = grown.end.max(300);
+            bench.grow(grown).await;
+            let checkpoint = bench.shown(size, 2).await;
+            let note = UnverifiedNote::parse(checkpoint.note().as_bytes()).unwrap();
+            assert_eq!(key.open(&note).unwrap(), 1_700_000_000);
+            assert_eq!(bench.publisher.witnessed().unwrap().note(), checkpoint.note());
+            let on_disk = std::fs::read(bench._folder.path().join("checkpoint")).unwrap();
+            assert_eq!(on_disk, checkpoint.note().as_bytes());
+        }
+        assert!(real.refused.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn after_a_start_nothing_is_signed_until_a_witness_says_that_it_has_seen_no_more() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        bench.grow(0..0).await;
+        *real.seen.lock().unwrap() = (300, bench.publisher.latest().unwrap().checkpoint().root);
+        let bench = bench.restarted(MemoryTree::of(0..310));
+        // It does not answer yet.
+        let (listener, address) = listen().await;
+        drop(listener);
+        let following = tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
+        bench.grow(0..0).await;
+        assert_eq!(bench.size(), Some(300), "what was published is shown, and no more");
+        let listener = TcpListener::bind(address).await.unwrap();
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        while bench.size() != Some(310) {
+            bench.grow(0..0).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bench.shown(310, 2).await;
+        assert_eq!(bench.publisher.fault(), None);
+        following.abort();
+    }
+
+    #[tokio::test]
+    async fn a_witness_that_has_seen_more_or_something_else_stops_the_signing_for_good() {
+        let ahead = MemoryTree::of(0..320);
+        let other = MemoryTree::of(1..301);
+        for seen in [ahead, other] {
+            let bench = Bench::new();
+            let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+            bench.grow(0..0).await;
+            let size = seen.size();
+            *real.seen.lock().unwrap() = (size, credence_ledger::tree::root_of(size, &seen).unwrap());
+            // Taken back to an earlier state, it has grown on in another way.
+            let tree = MemoryTree::of(0..300);
+            tree.grow(900..950);
+            let bench = bench.restarted(tree);
+            let (listener, address) = listen().await;
+            tokio::spawn(serve(Arc::clone(&real), listener));
+            bench.grow(0..0).await;
+            bench.witness(&real, address).follow(Arc::clone(&bench.publisher)).await;
+            bench.grow(0..0).await;
+            let fault = bench.publisher.fault().unwrap();
+            assert!(
+                fault.contains("witness.example/w1") && fault.contains("--restored"),
+                "{fault}"
+            );
+            assert_eq!((bench.size(), bench.outcomes("ahead")), (None, 1));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_witness_that_has_seen_the_log_before_is_told_the_proof_from_there() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        *real.seen.lock().unwrap() = (
+            200,
+            credence_ledger::tree::root_of(200, bench.publisher.tree()).unwrap(),
+        );
+        let (listener, address) = listen().await;
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
+        bench.grow(300..310).await;
+        bench.shown(310, 2).await;
+        assert_eq!(real.refused.lock().unwrap().as_slice(), [StatusCode::CONFLICT]);
+    }
+
+    #[tokio::test]
+    async fn a_witness_that_is_down_delays_nothing_and_cosigns_a_later_checkpoint() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        let (listener, address) = listen().await;
+        tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
+        bench.grow(300..310).await;
+        bench.shown(310, 1).await;
+        let asked = listener.accept().await.unwrap();
+        drop((asked, listener));
+        bench.grow(310..320).await;
+        bench.shown(320, 1).await;
+        let listener = TcpListener::bind(address).await.unwrap();
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        bench.shown(320, 2).await;
+        assert!(bench.outcomes("unreachable") >= 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_cosignature_of_the_checkpoint_is_not_shown() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), true);
+        let (listener, address) = listen().await;
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        let mut witness = bench.witness(&real, address);
+        bench.grow(300..310).await;
+        let checkpoint = bench.shown(310, 1).await;
+        let publisher = Arc::clone(&bench.publisher);
+        let asked = tokio::task::spawn_blocking(move || witness.ask(&checkpoint, &publisher));
+        assert!(matches!(asked.await.unwrap(), Err(WitnessError::False(_))));
+        bench.shown(310, 1).await;
+        let shown = bench.publisher.witnessed().unwrap();
+        let note = UnverifiedNote::parse(shown.note().as_bytes()).unwrap();
+        assert_eq!(note.signatures().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_witness_that_has_seen_more_than_there_is_says_that_the_ledger_forgot() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        real.seen.lock().unwrap().0 = 5_000;
+        let (listener, address) = listen().await;
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        let mut witness = bench.witness(&real, address);
+        bench.grow(300..310).await;
+        let checkpoint = bench.shown(310, 1).await;
+        let publisher = Arc::clone(&bench.publisher);
+        let asked = tokio::task::spawn_blocking(move || {
+            let first = witness.ask(&checkpoint, &publisher);
+            // It was wrong, and is asked again.
+            *real.seen.lock().unwrap() = (0, empty_root());
+            (first, witness.ask(&checkpoint, &publisher))
+        });
+        let (first, second) = asked.await.unwrap();
+        assert!(matches!(first, Err(WitnessError::Ahead { seen: 5_000, size: 310 })));
+        assert!(second.is_ok(), "{second:?}");
+        bench.shown(310, 2).await;
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_that_starts_over_and_over_does_not_fill_its_checkpoint_with_cosignatures() {
+        let bench = Bench::new();
+        let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
+        let (listener, address) = listen().await;
+        tokio::spawn(serve(Arc::clone(&real), listener));
+        bench.grow(300..310).await;
+        let checkpoint = bench.shown(310, 1).await;
+        // Each start asks about the checkpoint that was published last, whoever has cosigned it before.
+        for _ in 0..3 {
+            let mut witness = bench.witness(&real, address);
+            let (checkpoint, publisher) = (Arc::clone(&checkpoint), Arc::clone(&bench.publisher));
+            let asked = tokio::task::spawn_blocking(move || witness.ask(&checkpoint, &publisher));
+            asked.await.unwrap().unwrap();
+        }
+        let latest = bench.publisher.latest().unwrap();
+        let note = UnverifiedNote::parse(latest.note().as_bytes()).unwrap();
+        assert_eq!(note.signatures().len(), 2, "the log's and the witness's");
+    }
+}

@@ -1,0 +1,1208 @@
+//! The ledger's one writer, and the handle that the streams have.
+//!
+//! Reports of all streams queue to a thread that takes a group of them, checks each against its source's last durable
+//! sequence number, writes the group as one frame, syncs it, and only then answers. Since this thread alone knows the
+//! sources, no race between two streams of one source can store an entry twice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
+use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
+use credence_ledger::view::PrincipalView;
+use credence_ledger::{
+    Erased, Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::handover::{Appended, Handover};
+use super::ingest::BoundedBatch;
+use super::seen::{Seen, Sightings};
+use crate::metrics::Metrics;
+use credence_revocation::PrincipalName;
+use credence_runtime::supervision::{Alarm, Failure, Guard};
+use credence_runtime::turns::Turn;
+use credence_storage::folder_lock::FolderWatch;
+
+/// The ledger as the streams see it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LedgerHandle {
+    shared: Arc<Shared>,
+    reports: mpsc::Sender<Message>,
+}
+
+/// What a stream asks of the ledger.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// Name a new source.
+    Open {
+        node: String,
+        plugin: String,
+        peer: String,
+        anchors_digest: Vec<u8>,
+    },
+    /// Let a source continue, on a new stream.
+    Resume { source: String, anchors_digest: Vec<u8> },
+    /// Store a batch.
+    Store {
+        source: String,
+        generation: u64,
+        batch: BoundedBatch,
+        /// Its share of the memory for evidence, freed once the batch is on disk or refused.
+        room: Option<Turn>,
+    },
+    /// The source said Bye.
+    Close { source: String, generation: u64 },
+    /// The source did not come back.
+    Lose { source: String, generation: u64 },
+}
+
+/// What is so, durably, once a report is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub source: String,
+    /// Counts the source's streams; reports of an earlier one are refused.
+    pub(crate) generation: u64,
+    /// The source's last stored sequence number.
+    pub last_sequence: u64,
+}
+
+/// Why a report was refused. If a part of it is stored all the same, the source's last sequence number says so.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error("the control plane is stopping; reconnect and resume")]
+    Stopping,
+    #[error("the part that writes the ledger has ended; reconnect and resume once the control plane is back")]
+    Died,
+    #[error("the ledger is damaged, nothing is taken in: {0}")]
+    Damaged(Arc<str>),
+    #[error("the ledger can not be written, nothing was acknowledged; send it again later. {0}")]
+    Storage(Arc<LedgerAppendError>),
+    #[error("no randomness to name a source: {0}")]
+    Random(std::io::Error),
+    #[error("this ledger has no such source any more; open a new one")]
+    UnknownSource,
+    #[error("a newer stream of this source has taken over")]
+    Superseded,
+    #[error("a batch begins with sequence number {first}, but the next one is {expected}: entries would be missing")]
+    SequenceGap { first: u64, expected: u64 },
+    #[error("a batch has at least one entry, and sequence numbers from 1 to 2^63")]
+    Malformed,
+}
+
+/// Stops the writer when told to, or when dropped.
+#[derive(Debug)]
+pub struct LedgerWriter {
+    handle: LedgerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    state: SourceState,
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fault: Mutex<Option<String>>,
+    stopping: AtomicBool,
+    /// Why the ledger could not even be opened, if so.
+    damaged: Option<Arc<str>>,
+}
+
+type Answer = oneshot::Sender<Result<Receipt, ReportError>>;
+
+#[derive(Debug)]
+enum Message {
+    Report(Report, Answer),
+    /// Something that the control plane itself has to say.
+    Notes(Vec<StoredNote>, oneshot::Sender<Result<(), ReportError>>),
+    Erase(Erase, oneshot::Sender<Result<Option<Erased>, ReportError>>),
+    /// Remove some of what the retention does not ask for any more, of what this checkpoint covers; whether there was any.
+    Retain(Arc<SignedCheckpoint>, oneshot::Sender<bool>),
+    /// Wakes the writer up so that it sees that it is to stop.
+    Stop,
+}
+
+/// Whose evidence is to be erased.
+#[derive(Debug)]
+pub struct Erase {
+    pub principal: PrincipalName,
+    /// Who asks for it, and why: for the note in the ledger.
+    pub by: String,
+    pub reason: String,
+}
+
+/// What there is in place of a writer if the ledger is damaged: everything is refused for this reason.
+pub fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
+    metrics.ledger_writable.set(0);
+    let (reports, _) = mpsc::channel(1);
+    LedgerHandle {
+        shared: Arc::new(Shared {
+            fault: Mutex::new(Some(format!("the ledger is damaged: {reason}"))),
+            stopping: AtomicBool::new(false),
+            damaged: Some(reason.into()),
+        }),
+        reports,
+    }
+}
+
+/// Starts the writer thread over an opened ledger. What it appends is handed over to whoever verifies it again.
+pub fn start(
+    ledger: Ledger,
+    folder: FolderWatch,
+    seen: Arc<Seen>,
+    handover: Option<Arc<Handover>>,
+    metrics: Arc<Metrics>,
+    alarm: &Alarm,
+) -> std::io::Result<(LedgerHandle, LedgerWriter)> {
+    let (reports, queue) = mpsc::channel(QUEUE);
+    let shared = Arc::new(Shared {
+        fault: Mutex::new(None),
+        stopping: AtomicBool::new(false),
+        damaged: None,
+    });
+    let handle = LedgerHandle {
+        shared: Arc::clone(&shared),
+        reports,
+    };
+    metrics.ledger_writable.set(1);
+    note_size(&ledger, &metrics);
+    let mut ending = Ending {
+        shared: Arc::clone(&shared),
+        metrics: Arc::clone(&metrics),
+        guard: alarm.guard("the ledger's writer"),
+    };
+    let mut writing = Writing {
+        ledger,
+        folder,
+        alarm: alarm.clone(),
+        generations: HashMap::new(),
+        seen,
+        handover,
+        shared,
+        metrics,
+    };
+    let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || {
+        writing.run(queue);
+        ending.guard.planned();
+    })?;
+    Ok((
+        handle.clone(),
+        LedgerWriter {
+            handle,
+            thread: Some(thread),
+        },
+    ))
+}
+
+// === impl LedgerHandle ===
+
+impl LedgerHandle {
+    /// Queues a report. The answer comes when it is durable, in the order of queueing.
+    pub(crate) async fn submit(
+        &self,
+        report: Report,
+    ) -> Result<oneshot::Receiver<Result<Receipt, ReportError>>, ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Message::Report(report, answer)).await?;
+        Ok(answered)
+    }
+
+    /// Stores what the control plane itself has to say. Blocks: for threads of their own.
+    pub(crate) fn note(&self, notes: Vec<StoredNote>) -> Result<(), ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.check()?;
+        let sent = self.reports.blocking_send(Message::Notes(notes, answer));
+        sent.map_err(|_| self.gone())?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Erases what is known of a principal, if anything is.
+    pub async fn erase(&self, erase: Erase) -> Result<Option<Erased>, ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Message::Erase(erase, answer)).await?;
+        answered.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Has what is older than the retention and published removed, now and from time to time, for as long as it is
+    /// polled. Some of it at a time: what is reported meanwhile comes between.
+    pub async fn keep_retention(self, every: Duration, published: watch::Receiver<Option<Arc<SignedCheckpoint>>>) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(latest) = published.borrow().clone() else {
+                continue;
+            };
+            let mut is_more = true;
+            // Ends: what is written down for it lies beyond this checkpoint.
+            while is_more {
+                let (answer, answered) = oneshot::channel();
+                if self.send(Message::Retain(Arc::clone(&latest), answer)).await.is_err() {
+                    return;
+                }
+                is_more = answered.await.unwrap_or(false);
+            }
+        }
+    }
+
+    async fn send(&self, message: Message) -> Result<(), ReportError> {
+        self.check()?;
+        self.reports.send(message).await.map_err(|_| self.gone())
+    }
+
+    /// Whether anything is taken in.
+    fn check(&self) -> Result<(), ReportError> {
+        if let Some(damaged) = &self.shared.damaged {
+            return Err(ReportError::Damaged(Arc::clone(damaged)));
+        }
+        if self.shared.stopping.load(Ordering::Acquire) {
+            return Err(ReportError::Stopping);
+        }
+        Ok(())
+    }
+
+    /// Queues a report and waits until it is durable.
+    pub(crate) async fn perform(&self, report: Report) -> Result<Receipt, ReportError> {
+        self.submit(report).await?.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Why there is no writer any more.
+    fn gone(&self) -> ReportError {
+        if self.shared.stopping.load(Ordering::Acquire) {
+            ReportError::Stopping
+        } else {
+            ReportError::Died
+        }
+    }
+
+    /// Why evidence is refused at the moment, if it is.
+    pub fn fault(&self) -> Option<String> {
+        lock(&self.shared.fault).clone()
+    }
+}
+
+// === impl LedgerWriter ===
+
+impl LedgerWriter {
+    /// Returns when what was being written is durable and answered. What still queued is answered as refused.
+    pub async fn stop(mut self) {
+        self.signal();
+        if let Some(thread) = self.thread.take() {
+            // The thread ends by itself; an error would be its panic, which it has reported.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    fn signal(&self) {
+        self.handle.shared.stopping.store(true, Ordering::Release);
+        // A full queue keeps the writer awake, and it looks at the flag before each group.
+        let _ = self.handle.reports.try_send(Message::Stop);
+    }
+}
+
+impl Drop for LedgerWriter {
+    fn drop(&mut self) {
+        self.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says so, loudly, when the thread ends without having been told to.
+#[derive(Debug)]
+struct Ending {
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    guard: Guard,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(failure) = self.guard.failure() {
+            lock(&self.shared.fault).get_or_insert_with(|| failure.to_string());
+            self.metrics.ledger_writable.set(0);
+        }
+    }
+}
+
+/// What the writer thread owns.
+#[derive(Debug)]
+struct Writing {
+    ledger: Ledger,
+    folder: FolderWatch,
+    alarm: Alarm,
+    /// How many streams each source has had since the start, if any; reports of an earlier one are refused.
+    generations: HashMap<SourceName, u64>,
+    seen: Arc<Seen>,
+    handover: Option<Arc<Handover>>,
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+}
+
+/// What will become durable together, and what the sources will then be.
+#[derive(Debug, Default)]
+struct Group {
+    items: Vec<NewItem>,
+    bytes: u64,
+    entries: u64,
+    batches: u64,
+    lost: u64,
+    sightings: Sightings,
+    /// The sources that the group changes; `None` for one that ends.
+    sources: HashMap<SourceName, Option<Known>>,
+    /// The sources that have come back, with what they say that they trust.
+    returned: Vec<(SourceName, Vec<u8>)>,
+    answers: Vec<(Answer, Receipt)>,
+    duplicates: u64,
+    /// Held until the group is on disk or refused.
+    rooms: Vec<Turn>,
+}
+
+// === impl Writing ===
+
+impl Writing {
+    fn run(&mut self, mut queue: mpsc::Receiver<Message>) {
+        while let Some(message) = queue.blocking_recv()
+            && !self.shared.stopping.load(Ordering::Acquire)
+        {
+            let (begun, counted) = (Instant::now(), self.ledger.counted());
+            let mut group = Group::default();
+            let mut alone = None;
+            let mut next = Some(message);
+            while let Some(message) = next.take() {
+                match message {
+                    Message::Report(report, answer) => match group.add(self, report) {
+                        Ok(receipt) => group.answers.push((answer, receipt)),
+                        Err(error) => {
+                            // The stream may have gone; it is told nothing then.
+                            let _ = answer.send(Err(error));
+                        }
+                    },
+                    // What is no report waits for the group that precedes it.
+                    other => {
+                        alone = Some(other);
+                        break;
+                    }
+                }
+                if group.bytes < GROUP_BYTES && group.answers.len() < GROUP_REPORTS {
+                    next = queue.try_recv().ok();
+                }
+            }
+            self.commit(group);
+            // The request to stop may have been the last thing in the queue.
+            if self.shared.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            match alone {
+                Some(Message::Notes(notes, answer)) => {
+                    let notes = notes.into_iter().map(NewItem::Note).collect();
+                    let _ = answer.send(self.append(notes));
+                }
+                Some(Message::Erase(erase, answer)) => {
+                    let _ = answer.send(self.erase(&erase));
+                }
+                Some(Message::Retain(published, answer)) => {
+                    let _ = answer.send(self.retain(published.checkpoint()));
+                }
+                Some(Message::Stop | Message::Report(..)) | None => {}
+            }
+            // Each write has counts of its own: what is reported meanwhile is counted together.
+            if self.ledger.counted() > counted {
+                std::thread::sleep(COUNTING_INTERVAL.saturating_sub(begun.elapsed()));
+            }
+        }
+    }
+
+    fn commit(&mut self, group: Group) {
+        if let Some(handover) = &self.handover {
+            for (source, anchors_digest) in group.returned {
+                handover.has_returned(source, anchors_digest);
+            }
+        }
+        let is_new = !group.items.is_empty();
+        let stored = match is_new {
+            true => {
+                let begun = Instant::now();
+                let appended = self.append(group.items);
+                self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
+                appended
+            }
+            // What is stored already is acknowledged once more.
+            false => self.check_folder(),
+        };
+        if let Err(error) = stored {
+            for (answer, _) in group.answers {
+                let _ = answer.send(Err(error.again()));
+            }
+            return;
+        }
+        if is_new {
+            self.seen.note(group.sightings);
+            self.metrics.ledger_entries.inc_by(group.entries);
+            self.metrics.ledger_batches.inc_by(group.batches);
+            self.metrics.ledger_lost_sources.inc_by(group.lost);
+        }
+        self.metrics.ledger_duplicates.inc_by(group.duplicates);
+        for (source, known) in group.sources {
+            match known {
+                Some(known) => self.generations.insert(source, known.generation),
+                None => self.generations.remove(&source),
+            };
+        }
+        if self.generations.len() > MAX_KNOWN_SOURCES {
+            let ledger = &self.ledger;
+            self.generations.retain(|source, _| ledger.source(source).is_some());
+        }
+        for (answer, receipt) in group.answers {
+            let _ = answer.send(Ok(receipt));
+        }
+    }
+
+    fn append(&mut self, items: Vec<NewItem>) -> Result<(), ReportError> {
+        self.check_folder()?;
+        let first = self.ledger.reader().size();
+        let counted = self.ledger.counted();
+        let appended = self.ledger.append(&items);
+        self.metrics.ledger_counted.inc_by(self.ledger.counted() - counted);
+        self.settle(appended)?;
+        if let Some(handover) = &self.handover {
+            let end = self.ledger.reader().size();
+            handover.offer(Appended { first, end, items });
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, erase: &Erase) -> Result<Option<Erased>, ReportError> {
+        let principal = erase.principal.to_wire();
+        let view = PrincipalView {
+            issuer: &principal.issuer,
+            subject: principal.subject.as_deref(),
+        };
+        self.check_folder()?;
+        let erased = match self.ledger.erase(view, &erase.by, &erase.reason) {
+            // Nothing was written: whether it can be is not known.
+            Ok(None) => None,
+            erased => self.settle(erased)?,
+        };
+        self.seen.forget(&erase.principal);
+        self.metrics.ledger_erasures.inc_by(u64::from(erased.is_some()));
+        Ok(erased)
+    }
+
+    /// Whether anything was removed.
+    fn retain(&mut self, published: &Checkpoint) -> bool {
+        if self.check_folder().is_err() {
+            return false;
+        }
+        let retained = match self.ledger.retain(Some((published.size, published.root))) {
+            // Nothing was written: whether it can be is not known. What room there is changes by others, too.
+            Ok(None) => {
+                note_size(&self.ledger, &self.metrics);
+                return false;
+            }
+            retained => self.settle(retained),
+        };
+        let Ok(Some(Pruned {
+            first,
+            segments,
+            keys,
+            chains,
+        })) = retained
+        else {
+            return false;
+        };
+        self.metrics.ledger_pruned_segments.inc_by(segments as u64);
+        tracing::info!(
+            first,
+            segments,
+            keys,
+            chains,
+            "the oldest evidence was removed, as the retention says"
+        );
+        segments > 0
+    }
+
+    /// Says how the ledger is after something was done to it.
+    fn settle<T>(&self, done: Result<T, LedgerAppendError>) -> Result<T, ReportError> {
+        note_size(&self.ledger, &self.metrics);
+        match done {
+            Ok(done) => {
+                self.check_folder()?;
+                self.metrics.ledger_writable.set(1);
+                *lock(&self.shared.fault) = None;
+                Ok(done)
+            }
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    /// Nothing may be acknowledged that the next start may not find.
+    fn check_folder(&self) -> Result<(), ReportError> {
+        self.folder.check().map_err(|lost| {
+            *lock(&self.shared.fault) = Some(lost.to_string());
+            self.metrics.ledger_writable.set(0);
+            self.alarm.raise(Failure::FolderLost(lost));
+            ReportError::Died
+        })
+    }
+
+    fn refuse(&self, error: LedgerAppendError) -> ReportError {
+        let text = error.to_string();
+        let known = lock(&self.shared.fault).replace(text.clone());
+        self.metrics.ledger_writable.set(0);
+        if known.as_ref() != Some(&text) {
+            tracing::error!(%error, "evidence was NOT acknowledged because the ledger can not be written; filters keep it while they can");
+        }
+        ReportError::Storage(Arc::new(error))
+    }
+
+    fn known(&self, source: &SourceName) -> Option<Known> {
+        Some(Known {
+            state: self.ledger.source(source)?,
+            generation: self.generations.get(source).copied().unwrap_or(0),
+        })
+    }
+}
+
+// === impl ReportError ===
+
+impl ReportError {
+    /// The same once more, for another one who waits for the same group.
+    fn again(&self) -> Self {
+        match self {
+            Self::Storage(error) => Self::Storage(Arc::clone(error)),
+            _ => Self::Died,
+        }
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Adds what a report comes to. The receipt holds once the group is durable.
+    fn add(&mut self, writing: &Writing, report: Report) -> Result<Receipt, ReportError> {
+        match report {
+            Report::Open {
+                node,
+                plugin,
+                peer,
+                anchors_digest,
+            } => {
+                let mut name = [0; 16];
+                getrandom::fill(&mut name).map_err(|error| ReportError::Random(std::io::Error::other(error)))?;
+                let known = Known {
+                    state: SourceState::default(),
+                    generation: 1,
+                };
+                let change = StoredSourceChange {
+                    node,
+                    plugin,
+                    peer,
+                    anchors_digest,
+                    ..known.change(SourceChange::Started)
+                };
+                self.push_change(SourceName(name), change);
+                Ok(self.settle(SourceName(name), known))
+            }
+            Report::Resume { source, anchors_digest } => {
+                let (source, mut known) = self.known(writing, &source)?;
+                self.returned.push((source, anchors_digest.clone()));
+                if known.state.lost {
+                    let change = StoredSourceChange {
+                        anchors_digest,
+                        ..known.change(SourceChange::Returned)
+                    };
+                    self.push_change(source, change);
+                }
+                known.state.lost = false;
+                known.generation += 1;
+                Ok(self.settle(source, known))
+            }
+            Report::Store {
+                source,
+                generation,
+                mut batch,
+                room,
+            } => {
+                self.rooms.extend(room);
+                let (source, mut known) = self.current(writing, &source, generation)?;
+                let (skip, fresh) = known.continue_with(&batch)?;
+                self.duplicates += skip;
+                if fresh > 0 {
+                    self.sightings.append(batch.take_sightings());
+                    self.entries += fresh;
+                    self.batches += 1;
+                    self.push(NewItem::Entries {
+                        source,
+                        batch: batch.into_encoded(),
+                        skip: skip as usize,
+                        first_sequence: known.state.last_sequence + 1,
+                    });
+                    known.state.last_sequence += fresh;
+                }
+                Ok(self.settle(source, known))
+            }
+            Report::Close { source, generation } => {
+                let (source, known) = self.current(writing, &source, generation)?;
+                self.push_change(source, known.change(SourceChange::Ended));
+                self.sources.insert(source, None);
+                Ok(known.receipt(source))
+            }
+            Report::Lose { source, generation } => {
+                let (source, mut known) = self.current(writing, &source, generation)?;
+                if !known.state.lost {
+                    self.push_change(source, known.change(SourceChange::Lost));
+                    self.lost += 1;
+                }
+                known.state.lost = true;
+                Ok(self.settle(source, known))
+            }
+        }
+    }
+
+    fn known(&self, writing: &Writing, source: &str) -> Result<(SourceName, Known), ReportError> {
+        let name = SourceName::parse(source).ok_or(ReportError::UnknownSource)?;
+        let known = match self.sources.get(&name) {
+            Some(changed) => *changed,
+            None => writing.known(&name),
+        };
+        Ok((name, known.ok_or(ReportError::UnknownSource)?))
+    }
+
+    /// The source, if the report comes from its newest stream.
+    fn current(&self, writing: &Writing, source: &str, generation: u64) -> Result<(SourceName, Known), ReportError> {
+        let (name, known) = self.known(writing, source)?;
+        if known.generation == generation {
+            Ok((name, known))
+        } else {
+            Err(ReportError::Superseded)
+        }
+    }
+
+    fn push_change(&mut self, source: SourceName, change: StoredSourceChange) {
+        self.entries += 1;
+        self.push(NewItem::Change { source, change });
+    }
+
+    fn push(&mut self, item: NewItem) {
+        self.bytes += item.bytes();
+        self.items.push(item);
+    }
+
+    fn settle(&mut self, source: SourceName, known: Known) -> Receipt {
+        self.sources.insert(source, Some(known));
+        known.receipt(source)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// How many of the batch's entries are stored already, and how many are not.
+    fn continue_with(&self, batch: &BoundedBatch) -> Result<(u64, u64), ReportError> {
+        let (first, count) = (batch.first_sequence(), batch.entries());
+        let plausible = first > 0 && first <= 1 << 63 && count > 0;
+        if !plausible {
+            return Err(ReportError::Malformed);
+        }
+        let expected = self.state.last_sequence + 1;
+        let stored = expected
+            .checked_sub(first)
+            .ok_or(ReportError::SequenceGap { first, expected })?
+            .min(count);
+        Ok((stored, count - stored))
+    }
+
+    fn change(&self, change: SourceChange) -> StoredSourceChange {
+        StoredSourceChange {
+            change: change.into(),
+            last_sequence: self.state.last_sequence,
+            ..Default::default()
+        }
+    }
+
+    fn receipt(&self, source: SourceName) -> Receipt {
+        Receipt {
+            source: source.to_string(),
+            generation: self.generation,
+            last_sequence: self.state.last_sequence,
+        }
+    }
+}
+
+/// Says how large the ledger is, and what room it has left.
+fn note_size(ledger: &Ledger, metrics: &Metrics) {
+    metrics.ledger_bytes.set(ledger.bytes() as i64);
+    metrics.ledger_keys.set(ledger.data_keys() as i64);
+    if let Some(room) = ledger.room() {
+        metrics.ledger_disk_free.set(room.free as i64);
+        metrics.ledger_disk_reserve.set(room.reserve as i64);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reports that may wait for the disk; then the streams wait, and with them their clients.
+const QUEUE: usize = 1024;
+/// A group is closed once it has as much as this.
+const GROUP_BYTES: u64 = 4 << 20;
+const GROUP_REPORTS: usize = 512;
+/// From one group to the next while a principal beyond its share is counted. Filters report as often.
+const COUNTING_INTERVAL: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use credence_wire::v1::entry::Entry as Kind;
+
+    use credence_ledger::note::NoteSigner;
+    use credence_ledger::{LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention};
+    use credence_wire::v1;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::ingest::BatchBounds;
+
+    struct Running {
+        handle: LedgerHandle,
+        reader: LedgerReader,
+        awaited: Vec<String>,
+        writer: LedgerWriter,
+    }
+
+    fn run(folder: &Path) -> Running {
+        run_with(
+            folder,
+            LedgerBounds {
+                total: 1 << 30,
+                segment: 1 << 30,
+                keys: 100,
+            },
+        )
+    }
+
+    fn run_with(folder: &Path, bounds: LedgerBounds) -> Running {
+        run_keeping(folder, bounds, Retention::default())
+    }
+
+    fn run_keeping(folder: &Path, bounds: LedgerBounds, retention: Retention) -> Running {
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds,
+            retention,
+            published: None,
+        };
+        let (mut ledger, _) = Ledger::open(folder, options).unwrap();
+        ledger.share_out(1);
+        let awaited = ledger.awaited().iter().map(SourceName::to_string).collect();
+        let reader = ledger.reader();
+        let (handle, writer) = start(
+            ledger,
+            FolderWatch::of_nothing(),
+            Arc::new(Seen::new(1, 1)),
+            None,
+            Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
+            &Alarm::new(),
+        )
+        .unwrap();
+        Running {
+            handle,
+            reader,
+            awaited,
+            writer,
+        }
+    }
+
+    impl Running {
+        async fn open(&self) -> Receipt {
+            let report = Report::Open {
+                node: "node".to_owned(),
+                plugin: "plugin".to_owned(),
+                peer: "peer".to_owned(),
+                anchors_digest: vec![7; 32],
+            };
+            self.handle.perform(report).await.unwrap()
+        }
+
+        async fn store(&self, source: &Receipt, first_sequence: u64, count: u64) -> Result<u64, ReportError> {
+            let (source, generation) = (source.source.clone(), source.generation);
+            let report = Report::Store {
+                source,
+                generation,
+                batch: batch(first_sequence, count),
+                room: None,
+            };
+            Ok(self.handle.perform(report).await?.last_sequence)
+        }
+
+        /// A checkpoint of everything that is stored.
+        fn published(&self) -> Arc<SignedCheckpoint> {
+            let size = self.reader.size();
+            let checkpoint = Checkpoint {
+                origin: "log.example".parse().unwrap(),
+                size,
+                root: self.reader.root(size).unwrap(),
+            };
+            let signer = NoteSigner::new(checkpoint.origin.clone(), &[1; 32]);
+            Arc::new(checkpoint.sign(&signer).unwrap())
+        }
+
+        /// The sequence numbers of all stored entries, oldest first, and the names of source changes.
+        fn contents(&self) -> Vec<String> {
+            let records = self.reader.records(0..self.reader.size()).unwrap();
+            records
+                .into_iter()
+                .map(|record| match record.body {
+                    RecordBody::Entry { sequence, .. } => sequence.to_string(),
+                    RecordBody::Source(change) => format!("{:?}", change.change()),
+                    other => format!("{other:?}"),
+                })
+                .collect()
+        }
+    }
+
+    /// Entries that carry their own sequence number as a count.
+    fn batch(first_sequence: u64, count: u64) -> BoundedBatch {
+        let entry = |count| v1::Entry {
+            entry: Some(Kind::Aggregate(v1::Aggregate {
+                count,
+                ..Default::default()
+            })),
+        };
+        let batch = v1::Batch {
+            first_sequence,
+            entries: (0..count)
+                .map(|place| entry(first_sequence.wrapping_add(place)))
+                .collect(),
+        };
+        checked(&batch)
+    }
+
+    fn checked(batch: &v1::Batch) -> BoundedBatch {
+        let bounds = BatchBounds {
+            entries: 1000,
+            bytes: 1 << 20,
+        };
+        BoundedBatch::check(batch.encode_to_vec().into(), bounds).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_a_source_trusts_is_stored_with_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        running.open().await;
+        let records = running.reader.records(0..running.reader.size()).unwrap();
+        assert!(matches!(&records[0].body, RecordBody::Source(change) if change.anchors_digest == [7; 32]));
+    }
+
+    #[tokio::test]
+    async fn who_is_erased_can_not_be_read_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        let alice = PrincipalName::parse("https://id".to_owned(), Some("alice".to_owned())).unwrap();
+        let event = v1::Entry {
+            entry: Some(Kind::Event(v1::Event {
+                principal: Some(alice.to_wire()),
+                ..Default::default()
+            })),
+        };
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries: vec![event],
+        };
+        let report = Report::Store {
+            source: source.source.clone(),
+            generation: source.generation,
+            batch: checked(&batch),
+            room: None,
+        };
+        running.handle.perform(report).await.unwrap();
+        let erase = || Erase {
+            principal: alice.clone(),
+            by: "dpo".to_owned(),
+            reason: "request".to_owned(),
+        };
+        assert!(running.handle.erase(erase()).await.unwrap().is_some());
+        assert_eq!(running.handle.erase(erase()).await.unwrap(), None);
+        let contents = running.contents();
+        assert_eq!(contents[..2], ["Started", "Erased"]);
+        assert!(
+            contents[2].contains("Erasure") && !contents[2].contains("alice"),
+            "{contents:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn while_a_principal_is_counted_there_are_at_most_20_writes_a_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = LedgerBounds {
+            total: 20_000,
+            segment: 20_000,
+            keys: 100,
+        };
+        let running = run_with(folder.path(), bounds);
+        let source = running.open().await;
+        let event = v1::Entry {
+            entry: Some(Kind::Event(v1::Event {
+                principal: Some(v1::Principal {
+                    issuer: "https://id".to_owned(),
+                    subject: Some("flooding".to_owned()),
+                }),
+                ..Default::default()
+            })),
+        };
+        let store = |first_sequence, entries| Report::Store {
+            source: source.source.clone(),
+            generation: source.generation,
+            batch: checked(&v1::Batch {
+                first_sequence,
+                entries,
+            }),
+            room: None,
+        };
+        running
+            .handle
+            .perform(store(1, vec![event.clone(); 140]))
+            .await
+            .unwrap();
+        let begun = Instant::now();
+        for sequence in 141..=145 {
+            running
+                .handle
+                .perform(store(sequence, vec![event.clone()]))
+                .await
+                .unwrap();
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
+        assert!(running.contents().iter().filter(|entry| *entry == "0").count() >= 5);
+    }
+
+    #[tokio::test]
+    async fn a_damaged_ledger_refuses_everything_and_says_why() {
+        let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
+        let handle = damaged("segment 3 is missing", &metrics);
+        let report = Report::Open {
+            node: String::new(),
+            plugin: String::new(),
+            peer: String::new(),
+            anchors_digest: Vec::new(),
+        };
+        let refused = handle.perform(report).await.unwrap_err().to_string();
+        assert!(refused.contains("segment 3 is missing"), "{refused}");
+        assert!(handle.fault().unwrap().contains("segment 3 is missing"));
+    }
+
+    #[tokio::test]
+    async fn exactly_the_next_sequence_numbers_are_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        assert_eq!(running.store(&source, 1, 3).await.unwrap(), 3);
+        assert_eq!(running.store(&source, 4, 1).await.unwrap(), 4);
+        assert_eq!(running.contents(), ["Started", "1", "2", "3", "4"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_again_is_stored_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        running.store(&source, 1, 3).await.unwrap();
+        assert_eq!(running.store(&source, 1, 3).await.unwrap(), 3);
+        assert_eq!(running.store(&source, 2, 4).await.unwrap(), 5);
+        assert_eq!(running.contents(), ["Started", "1", "2", "3", "4", "5"]);
+    }
+
+    #[tokio::test]
+    async fn a_gap_is_refused_and_stores_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        let refused = running.store(&source, 2, 1).await;
+        assert!(matches!(
+            refused,
+            Err(ReportError::SequenceGap { first: 2, expected: 1 })
+        ));
+        assert_eq!(running.contents(), ["Started"]);
+    }
+
+    #[tokio::test]
+    async fn impossible_sequence_numbers_and_empty_batches_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        for (first_sequence, count) in [(0, 1), (u64::MAX - 1, 1), (1, 0)] {
+            assert!(matches!(
+                running.store(&source, first_sequence, count).await,
+                Err(ReportError::Malformed)
+            ));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_sequence_number_survives_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        running.store(&source, 1, 3).await.unwrap();
+        running.writer.stop().await;
+        let running = run(folder.path());
+        assert_eq!(running.awaited, std::slice::from_ref(&source.source));
+        let resumed = running
+            .handle
+            .perform(Report::Resume {
+                source: source.source,
+                anchors_digest: Vec::new(),
+            })
+            .await
+            .unwrap();
+        assert_eq!(resumed.last_sequence, 3);
+        assert_eq!(running.store(&resumed, 3, 2).await.unwrap(), 4);
+        assert_eq!(running.contents(), ["Started", "1", "2", "3", "4"]);
+    }
+
+    #[tokio::test]
+    async fn a_resumed_source_supersedes_its_older_stream() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let old = running.open().await;
+        let new = running
+            .handle
+            .perform(Report::Resume {
+                source: old.source.clone(),
+                anchors_digest: Vec::new(),
+            })
+            .await
+            .unwrap();
+        assert!(matches!(running.store(&old, 1, 1).await, Err(ReportError::Superseded)));
+        assert_eq!(running.store(&new, 1, 1).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_ended_source_is_forgotten_and_a_lost_one_may_return() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = running.open().await;
+        running.store(&source, 1, 1).await.unwrap();
+        let lose = Report::Lose {
+            source: source.source.clone(),
+            generation: source.generation,
+        };
+        running.handle.perform(lose).await.unwrap();
+        running.writer.stop().await;
+        let running = run(folder.path());
+        assert!(running.awaited.is_empty());
+        let back = running
+            .handle
+            .perform(Report::Resume {
+                source: source.source.clone(),
+                anchors_digest: Vec::new(),
+            })
+            .await
+            .unwrap();
+        assert_eq!(back.last_sequence, 1);
+        let close = Report::Close {
+            source: back.source.clone(),
+            generation: back.generation,
+        };
+        running.handle.perform(close).await.unwrap();
+        let gone = running
+            .handle
+            .perform(Report::Resume {
+                source: source.source,
+                anchors_digest: Vec::new(),
+            })
+            .await;
+        assert!(matches!(gone, Err(ReportError::UnknownSource)));
+        assert_eq!(running.contents(), ["Started", "1", "Lost", "Returned", "Ended"]);
+    }
+
+    #[tokio::test]
+    async fn a_full_ledger_refuses_names_the_reason_and_forgets_the_attempt() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run_with(
+            folder.path(),
+            LedgerBounds {
+                total: 4000,
+                segment: 4000,
+                keys: 100,
+            },
+        );
+        let source = running.open().await;
+        let refused = running.store(&source, 1, 300).await;
+        assert!(matches!(refused, Err(ReportError::Storage(_))));
+        assert!(running.handle.fault().unwrap().contains("--ledger-bytes"));
+        // Nor is it any better because there is nothing to remove.
+        let (answer, answered) = oneshot::channel();
+        let retain = Message::Retain(running.published(), answer);
+        running.handle.send(retain).await.unwrap();
+        assert!(!answered.await.unwrap());
+        assert!(running.handle.fault().is_some());
+        assert_eq!(running.store(&source, 1, 1).await.unwrap(), 1);
+        assert_eq!(running.handle.fault(), None);
+    }
+
+    #[tokio::test]
+    async fn all_that_is_not_to_be_kept_is_removed_part_by_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = LedgerBounds {
+            total: 1 << 30,
+            segment: 1,
+            keys: 100,
+        };
+        let retention = Retention {
+            bytes: Some(1),
+            age: None,
+        };
+        let running = run_keeping(folder.path(), bounds, retention);
+        let source = running.open().await;
+        running.store(&source, 1, 1000).await.unwrap();
+        let (_publisher, published) = watch::channel(Some(running.published()));
+        let keeping = running
+            .handle
+            .clone()
+            .keep_retention(Duration::from_secs(3600), published);
+        let removed = async {
+            while running.reader.first() < 768 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let within = Duration::from_secs(20);
+        tokio::select! {
+            () = keeping => panic!("it ended"),
+            removed = tokio::time::timeout(within, removed) => removed.unwrap(),
+        }
+        assert_eq!(running.store(&source, 1001, 1).await.unwrap(), 1001);
+    }
+
+    #[tokio::test]
+    async fn reports_of_many_sources_at_once_are_all_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = Arc::new(run(folder.path()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let running = Arc::clone(&running);
+            tasks.spawn(async move {
+                let source = running.open().await;
+                for sequence in 1..=20 {
+                    assert_eq!(running.store(&source, sequence, 1).await.unwrap(), sequence);
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        assert_eq!(running.contents().len(), 8 * 21);
+    }
+}

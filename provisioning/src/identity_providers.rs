@@ -1,0 +1,154 @@
+//! Opens what identity providers need: only what is configured, and after the revocation log, which they act on.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::metrics::Metrics;
+use crate::scim::provisioning::Provisioning;
+use crate::scim::store::{Store, StoreError};
+use crate::security_events::keys::{KeySource, KeysError};
+use crate::security_events::receiver::Receiver;
+use crate::security_events::seen::Seen;
+use crate::settings::{ScimSettings, TransmitterSettings};
+use credence_revocation::RevocationLog;
+use credence_storage::folder_lock::FolderWatch;
+
+/// SCIM and security events, as far as they are configured.
+pub struct Identity {
+    pub provisioning: Option<Arc<Provisioning>>,
+    pub receiver: Option<Arc<Receiver>>,
+    /// To be run for as long as the control plane does.
+    pub chores: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// What identity providers may take of memory, disk and time.
+#[derive(Debug, Clone, Copy)]
+pub struct IdentityLimits {
+    /// Users of all SCIM realms together.
+    pub users: u64,
+    /// Bytes that one of them takes on disk.
+    pub user_bytes: usize,
+    /// How long a search may take.
+    pub search_timeout: Duration,
+    /// Security event tokens that are remembered.
+    pub event_ids: u64,
+}
+
+/// Why identity providers can not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// One of the files in `identity/` can not be used.
+    #[error(
+        "{path}: {problem}. Restore it from a backup, or remove it: what was revoked stays revoked, but users have to \
+         be provisioned anew, and events that were received count once more if they are sent once more",
+        path = path.display()
+    )]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A transmitter's keys can not be used.
+    #[error("security_events: the keys of {transmitter:?}: {problem}")]
+    Keys {
+        /// The transmitter's configured name.
+        transmitter: String,
+        /// What is wrong, and the cure.
+        problem: String,
+    },
+    /// A thread broke down.
+    #[error("opening the identity folder broke down")]
+    Bug,
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// `folder` is the data folder's `identity`, and locked with it.
+    pub async fn open(
+        folder: &Path,
+        watch: &FolderWatch,
+        scim: &[ScimSettings],
+        security_events: &[TransmitterSettings],
+        limits: IdentityLimits,
+        log: &RevocationLog,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, IdentityError> {
+        let mut identity = Self {
+            provisioning: None,
+            receiver: None,
+            chores: Vec::new(),
+        };
+        if !scim.is_empty() {
+            let IdentityLimits { users, user_bytes, .. } = limits;
+            let watch = watch.clone();
+            let store = opened(folder.join(USERS), move |path| {
+                Store::open(path, watch.clone(), users, user_bytes)
+            })
+            .await?;
+            identity.provisioning = Some(Arc::new(Provisioning::new(
+                scim,
+                store,
+                log.clone(),
+                Arc::clone(metrics),
+                limits.search_timeout,
+            )));
+        }
+        if !security_events.is_empty() {
+            let limit = limits.event_ids;
+            let watch = watch.clone();
+            let seen = opened(folder.join(EVENTS), move |path| Seen::open(path, watch.clone(), limit)).await?;
+            let mut sources = Vec::new();
+            for transmitter in security_events {
+                let source = KeySource::open(&transmitter.name, &transmitter.jwks, Arc::clone(metrics))
+                    .await
+                    .map_err(|error: KeysError| IdentityError::Keys {
+                        transmitter: transmitter.name.clone(),
+                        problem: error.to_string(),
+                    })?;
+                let source = Arc::new(source);
+                identity.chores.push(Box::pin(Arc::clone(&source).keep()));
+                sources.push(source);
+            }
+            let receiver = Receiver::new(security_events, sources, seen, log.clone(), Arc::clone(metrics));
+            let receiver = Arc::new(receiver);
+            identity.chores.push(Box::pin(Arc::clone(&receiver).forget_old_ids()));
+            identity.receiver = Some(receiver);
+        }
+        Ok(identity)
+    }
+}
+
+/// Opens a file. The folder is ours; a lock on the file is that of a part of a control plane which ended in this same
+/// process a moment ago, and is waited for.
+async fn opened<T: Send + 'static>(
+    path: PathBuf,
+    open: impl Fn(&Path) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, IdentityError> {
+    let opening = tokio::task::spawn_blocking(move || {
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match open(&path) {
+                Err(StoreError::Database(error))
+                    if matches!(*error, redb::Error::DatabaseAlreadyOpen) && Instant::now() < until =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                result => {
+                    return result.map_err(|error| IdentityError::Store {
+                        path,
+                        problem: error.to_string(),
+                    });
+                }
+            }
+        }
+    });
+    opening.await.map_err(|_| IdentityError::Bug)?
+}
+
+const USERS: &str = "users";
+const EVENTS: &str = "security-events";
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);

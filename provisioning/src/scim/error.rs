@@ -1,0 +1,93 @@
+//! SCIM's errors (RFC 7644 section 3.12).
+
+use http::StatusCode;
+
+/// Why a SCIM request is refused, in the words of whoever runs the identity provider.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct ScimError {
+    pub status: StatusCode,
+    /// The keyword of table 9, where it has one for this.
+    pub(crate) kind: Option<&'static str>,
+    /// What was expected, what was found and what to do.
+    pub(crate) detail: String,
+}
+
+// === impl ScimError ===
+
+impl ScimError {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind: None,
+            detail: detail.into(),
+        }
+    }
+
+    pub fn invalid_syntax(detail: impl Into<String>) -> Self {
+        Self::bad("invalidSyntax", detail)
+    }
+
+    pub fn invalid_value(detail: impl Into<String>) -> Self {
+        Self::bad("invalidValue", detail)
+    }
+
+    pub(crate) fn invalid_path(detail: impl Into<String>) -> Self {
+        Self::bad("invalidPath", detail)
+    }
+
+    pub fn invalid_filter(detail: impl Into<String>) -> Self {
+        Self::bad("invalidFilter", detail)
+    }
+
+    pub(crate) fn no_target(detail: impl Into<String>) -> Self {
+        Self::bad("noTarget", detail)
+    }
+
+    pub(crate) fn mutability(detail: impl Into<String>) -> Self {
+        Self::bad("mutability", detail)
+    }
+
+    pub(crate) fn too_many(detail: impl Into<String>) -> Self {
+        Self::bad("tooMany", detail)
+    }
+
+    pub(crate) fn uniqueness(detail: impl Into<String>) -> Self {
+        Self {
+            kind: Some("uniqueness"),
+            ..Self::new(StatusCode::CONFLICT, detail)
+        }
+    }
+
+    pub(crate) fn no_such_user(id: &str) -> Self {
+        let detail = format!("this realm has no user with the id {id:?}; users must be created here first");
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    pub(crate) fn changed_meanwhile() -> Self {
+        Self::new(
+            StatusCode::PRECONDITION_FAILED,
+            "the user has another version than If-Match names; read it again",
+        )
+    }
+
+    /// The body. The status is a string there.
+    pub fn body(&self) -> String {
+        let mut body = serde_json::json!({
+            "schemas": ["urn:ietf:params:scim:api:messages:2.0:Error"],
+            "status": self.status.as_u16().to_string(),
+            "detail": self.detail,
+        });
+        if let Some(kind) = self.kind {
+            body["scimType"] = kind.into();
+        }
+        body.to_string()
+    }
+
+    fn bad(kind: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: Some(kind),
+            ..Self::new(StatusCode::BAD_REQUEST, detail)
+        }
+    }
+}

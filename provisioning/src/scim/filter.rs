@@ -1,0 +1,589 @@
+//! Filters (RFC 7644 section 3.4.2.2): the whole grammar, over the attributes that users have.
+
+use std::cmp::Ordering;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::error::ScimError;
+use super::path::{Name, Unknown};
+use super::schema::{Attribute, ENTERPRISE, Kind, Mutability};
+use super::value::{Members, Value};
+
+/// What a user, or one value of an attribute, has to meet.
+#[derive(Debug)]
+pub enum Filter {
+    All(Box<Filter>, Box<Filter>),
+    Any(Box<Filter>, Box<Filter>),
+    Not(Box<Filter>),
+    Present(Name),
+    Compare(Name, Comparison, Literal),
+    /// One and the same value of the attribute meets the filter.
+    Value(Name, Box<Filter>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Contains,
+    StartsWith,
+    EndsWith,
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    Null,
+    Bool(bool),
+    Text(String),
+    Instant(OffsetDateTime),
+}
+
+/// An attribute by which users can be found without looking at all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Indexed<'a> {
+    Id(&'a str),
+    UserName(&'a str),
+    ExternalId(&'a str),
+}
+
+// === impl Filter ===
+
+impl Filter {
+    /// A filter over users.
+    pub fn parse(text: &str) -> Result<Self, ScimError> {
+        Parser::new(text, None).whole()
+    }
+
+    /// A filter over the values of an attribute, which names its parts.
+    pub(crate) fn parse_within(attribute: &'static Attribute, text: &str) -> Result<Self, ScimError> {
+        Parser::new(text, Some(attribute)).whole()
+    }
+
+    pub(crate) fn matches(&self, resource: &Members) -> bool {
+        match self {
+            Self::All(one, two) => one.matches(resource) && two.matches(resource),
+            Self::Any(one, two) => one.matches(resource) || two.matches(resource),
+            Self::Not(inner) => !inner.matches(resource),
+            Self::Present(name) => !values(resource, name).is_empty(),
+            Self::Compare(name, comparison, literal) => {
+                let decisive = name.part.unwrap_or(name.attribute);
+                comparison.holds(&values(resource, name), decisive.case_exact, literal)
+            }
+            Self::Value(name, inner) => values(resource, name)
+                .into_iter()
+                .filter_map(Value::as_complex)
+                .any(|value| inner.matches(value)),
+        }
+    }
+
+    /// Whoever meets the filter is found by this.
+    pub(crate) fn indexed(&self) -> Option<Indexed<'_>> {
+        match self {
+            Self::Compare(name, Comparison::Equal, Literal::Text(text)) if !name.enterprise => {
+                match name.attribute.name {
+                    "id" => Some(Indexed::Id(text)),
+                    "userName" => Some(Indexed::UserName(text)),
+                    "externalId" => Some(Indexed::ExternalId(text)),
+                    _ => None,
+                }
+            }
+            Self::All(one, two) => one.indexed().or_else(|| two.indexed()),
+            _ => None,
+        }
+    }
+
+    /// The value that meets the filter and says nothing more, if there is one: what Entra ID means by an operation on
+    /// `emails[type eq "work"]` where there is none.
+    pub(crate) fn exemplar(&self) -> Option<Members> {
+        match self {
+            Self::Compare(name, Comparison::Equal, Literal::Text(text)) => {
+                Some([(name.attribute.name, Value::text(text))].into())
+            }
+            Self::Compare(name, Comparison::Equal, Literal::Bool(value)) => {
+                Some([(name.attribute.name, Value::Bool(*value))].into())
+            }
+            Self::All(one, two) => {
+                let mut members = one.exemplar()?;
+                members.merge(two.exemplar()?);
+                Some(members)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the name leads to: for an attribute with several values each of them.
+fn values<'a>(resource: &'a Members, name: &Name) -> Vec<&'a Value> {
+    let holder = match name.enterprise {
+        true => resource.get(ENTERPRISE.id).and_then(Value::as_complex),
+        false => Some(resource),
+    };
+    let held = holder.and_then(|holder| holder.get(name.attribute.name));
+    let each = held.map(Value::each).unwrap_or_default();
+    match name.part {
+        None => each.iter().collect(),
+        Some(part) => each
+            .iter()
+            .filter_map(Value::as_complex)
+            .filter_map(|members| members.get(part.name))
+            .collect(),
+    }
+}
+
+// === impl Comparison ===
+
+impl Comparison {
+    /// Whether any of the values compares like this. An attribute without a value is unequal to everything but null.
+    fn holds(self, values: &[&Value], case_exact: bool, literal: &Literal) -> bool {
+        if let Literal::Null = literal {
+            return match self {
+                Self::Equal => values.is_empty(),
+                _ => !values.is_empty(),
+            };
+        }
+        if values.is_empty() {
+            return self == Self::NotEqual;
+        }
+        values.iter().any(|value| match (value, literal) {
+            (Value::Bool(value), Literal::Bool(wanted)) => match self {
+                Self::NotEqual => value != wanted,
+                _ => value == wanted,
+            },
+            (Value::Text(text), Literal::Text(wanted)) if case_exact => self.holds_for_text(text, wanted),
+            (Value::Text(text), Literal::Text(wanted)) => {
+                self.holds_for_text(&text.to_lowercase(), &wanted.to_lowercase())
+            }
+            (Value::Text(text), Literal::Instant(wanted)) => {
+                OffsetDateTime::parse(text, &Rfc3339).is_ok_and(|instant| self.holds_for(instant.cmp(wanted)))
+            }
+            _ => self == Self::NotEqual,
+        })
+    }
+
+    fn holds_for_text(self, text: &str, wanted: &str) -> bool {
+        match self {
+            Self::Contains => text.contains(wanted),
+            Self::StartsWith => text.starts_with(wanted),
+            Self::EndsWith => text.ends_with(wanted),
+            _ => self.holds_for(text.cmp(wanted)),
+        }
+    }
+
+    fn holds_for(self, ordering: Ordering) -> bool {
+        match self {
+            Self::Equal => ordering.is_eq(),
+            Self::NotEqual => ordering.is_ne(),
+            Self::Greater => ordering.is_gt(),
+            Self::GreaterOrEqual => ordering.is_ge(),
+            Self::Less => ordering.is_lt(),
+            Self::LessOrEqual => ordering.is_le(),
+            Self::Contains | Self::StartsWith | Self::EndsWith => false,
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        let known = [
+            ("eq", Self::Equal),
+            ("ne", Self::NotEqual),
+            ("co", Self::Contains),
+            ("sw", Self::StartsWith),
+            ("ew", Self::EndsWith),
+            ("gt", Self::Greater),
+            ("ge", Self::GreaterOrEqual),
+            ("lt", Self::Less),
+            ("le", Self::LessOrEqual),
+        ];
+        let found = known.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name))?;
+        Some(found.1)
+    }
+
+    fn needs_text(self) -> bool {
+        matches!(self, Self::Contains | Self::StartsWith | Self::EndsWith)
+    }
+
+    fn needs_order(self) -> bool {
+        matches!(
+            self,
+            Self::Greater | Self::GreaterOrEqual | Self::Less | Self::LessOrEqual
+        )
+    }
+}
+
+/// Reads a filter from left to right; `and` binds tighter than `or`, and `not` tighter than both.
+struct Parser<'a> {
+    text: &'a str,
+    rest: &'a str,
+    /// Whose values are filtered; none for users themselves.
+    within: Option<&'static Attribute>,
+    depth: usize,
+    terms: usize,
+}
+
+// === impl Parser ===
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str, within: Option<&'static Attribute>) -> Self {
+        Self {
+            text,
+            rest: text,
+            within,
+            depth: 0,
+            terms: 0,
+        }
+    }
+
+    fn whole(mut self) -> Result<Filter, ScimError> {
+        if self.text.len() > MAX_BYTES {
+            let found = self.text.len();
+            return Err(ScimError::invalid_filter(format!(
+                "a filter has at most {MAX_BYTES} bytes; this one has {found}"
+            )));
+        }
+        let filter = self.any()?;
+        self.skip_space();
+        if self.rest.is_empty() {
+            Ok(filter)
+        } else {
+            Err(self.wrong("expected and, or, or the end"))
+        }
+    }
+
+    fn any(&mut self) -> Result<Filter, ScimError> {
+        let mut filter = self.all()?;
+        while self.takes_word("or") {
+            filter = Filter::Any(Box::new(filter), Box::new(self.all()?));
+        }
+        Ok(filter)
+    }
+
+    fn all(&mut self) -> Result<Filter, ScimError> {
+        let mut filter = self.term()?;
+        while self.takes_word("and") {
+            filter = Filter::All(Box::new(filter), Box::new(self.term()?));
+        }
+        Ok(filter)
+    }
+
+    fn term(&mut self) -> Result<Filter, ScimError> {
+        self.terms += 1;
+        if self.terms > MAX_TERMS {
+            return Err(self.wrong(&format!("a filter has at most {MAX_TERMS} terms")));
+        }
+        self.skip_space();
+        let before = self.rest;
+        let word = self.peek_word();
+        if word.eq_ignore_ascii_case("not") {
+            self.advance(word.len());
+            self.skip_space();
+            if self.takes('(') {
+                return Ok(Filter::Not(Box::new(self.inner(')')?)));
+            }
+            self.rest = before;
+        }
+        if self.takes('(') {
+            return self.inner(')');
+        }
+        let name = self.name(word)?;
+        self.advance(word.len());
+        if self.takes('[') {
+            if self.within.is_some() || name.part.is_some() || !name.attribute.is_complex() {
+                return Err(self.wrong(&format!("{word} has no values with parts to filter by")));
+            }
+            self.within = Some(name.attribute);
+            let inner = self.inner(']');
+            self.within = None;
+            return Ok(Filter::Value(name, Box::new(inner?)));
+        }
+        self.skip_space();
+        let operator = self.peek_word();
+        if operator.eq_ignore_ascii_case("pr") {
+            self.advance(operator.len());
+            return Ok(Filter::Present(name));
+        }
+        let comparison = Comparison::parse(operator)
+            .ok_or_else(|| self.wrong("expected one of eq, ne, co, sw, ew, gt, ge, lt, le and pr"))?;
+        self.advance(operator.len());
+        self.compare(name, comparison)
+    }
+
+    /// What stands in parentheses or brackets, up to the end of them.
+    fn inner(&mut self, end: char) -> Result<Filter, ScimError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.wrong(&format!("a filter nests at most {MAX_DEPTH} levels deep")));
+        }
+        let filter = self.any()?;
+        self.skip_space();
+        if !self.takes(end) {
+            return Err(self.wrong(&format!("expected and, or, or {end}")));
+        }
+        self.depth -= 1;
+        Ok(filter)
+    }
+
+    fn name(&self, word: &str) -> Result<Name, ScimError> {
+        let name = match self.within {
+            None => Name::parse(word),
+            Some(attribute) => attribute
+                .sub_attribute(word)
+                .map(|part| Name {
+                    enterprise: false,
+                    attribute: part,
+                    part: None,
+                })
+                .ok_or(Unknown::Attribute),
+        };
+        let name = name.map_err(|_| match word {
+            "" => self.wrong("expected the name of an attribute"),
+            _ => self.wrong(&format!("{word} is no attribute that users have; see /scim/v2/Schemas")),
+        })?;
+        if name.attribute.mutability == Mutability::WriteOnly {
+            return Err(self.wrong(&format!("{word} is never told")));
+        }
+        Ok(name)
+    }
+
+    fn compare(&mut self, name: Name, comparison: Comparison) -> Result<Filter, ScimError> {
+        // A value with parts is compared by the part that is called so.
+        let name = match (name.part, name.attribute.sub_attribute("value")) {
+            (None, Some(value)) => Name {
+                part: Some(value),
+                ..name
+            },
+            _ => name,
+        };
+        let compared = name.part.unwrap_or(name.attribute);
+        self.skip_space();
+        let literal = match (compared.kind, self.literal()?) {
+            (_, Literal::Null) => Literal::Null,
+            (Kind::Boolean, Literal::Bool(value)) => Literal::Bool(value),
+            // As they are written elsewhere too.
+            (Kind::Boolean, Literal::Text(text)) if text.eq_ignore_ascii_case("true") => Literal::Bool(true),
+            (Kind::Boolean, Literal::Text(text)) if text.eq_ignore_ascii_case("false") => Literal::Bool(false),
+            (Kind::DateTime, Literal::Text(text)) if !comparison.needs_text() => OffsetDateTime::parse(&text, &Rfc3339)
+                .map(Literal::Instant)
+                .map_err(|_| {
+                    self.wrong(&format!(
+                        "{} is compared with a time such as \"2026-01-31T12:00:00Z\"",
+                        compared.name
+                    ))
+                })?,
+            (Kind::Text | Kind::Reference(_) | Kind::Binary | Kind::DateTime, Literal::Text(text)) => {
+                Literal::Text(text)
+            }
+            (Kind::Boolean, _) => return Err(self.wrong(&format!("{} is compared with true or false", compared.name))),
+            (Kind::Complex(_), _) => return Err(self.wrong(&format!("name the part of {} to compare", compared.name))),
+            _ => return Err(self.wrong(&format!("{} is compared with a string in double quotes", compared.name))),
+        };
+        let ordered_badly = matches!(literal, Literal::Bool(_) | Literal::Null) && comparison.needs_order();
+        if ordered_badly || (comparison.needs_text() && !matches!(literal, Literal::Text(_))) {
+            return Err(self.wrong(&format!("{} does not compare like that", compared.name)));
+        }
+        if matches!(compared.kind, Kind::Binary) && comparison.needs_order() {
+            return Err(self.wrong("binary values have no order"));
+        }
+        Ok(Filter::Compare(name, comparison, literal))
+    }
+
+    fn literal(&mut self) -> Result<Literal, ScimError> {
+        if !self.rest.starts_with('"') {
+            let word = self.peek_word();
+            let literal = match word {
+                "true" => Literal::Bool(true),
+                "false" => Literal::Bool(false),
+                "null" => Literal::Null,
+                // Entra ID has been seen to write them so.
+                "True" => Literal::Bool(true),
+                "False" => Literal::Bool(false),
+                _ => return Err(self.wrong("expected a string in double quotes, true, false or null")),
+            };
+            self.advance(word.len());
+            return Ok(literal);
+        }
+        let mut escaped = false;
+        let end = self
+            .rest
+            .char_indices()
+            .skip(1)
+            .find(|&(_, character)| {
+                let ends = character == '"' && !escaped;
+                escaped = character == '\\' && !escaped;
+                ends
+            })
+            .map(|(index, _)| index);
+        let quoted = end.and_then(|end| self.rest.get(..=end));
+        let text = quoted.and_then(|quoted| serde_json::from_str::<String>(quoted).ok());
+        match (quoted, text) {
+            (Some(quoted), Some(text)) => {
+                self.advance(quoted.len());
+                Ok(Literal::Text(text))
+            }
+            _ => Err(self.wrong("expected a JSON string up to its closing quote")),
+        }
+    }
+
+    /// Whether this word comes next, which is then behind us.
+    fn takes_word(&mut self, wanted: &str) -> bool {
+        self.skip_space();
+        let word = self.peek_word();
+        let found = word.eq_ignore_ascii_case(wanted);
+        if found {
+            self.advance(word.len());
+        }
+        found
+    }
+
+    fn takes(&mut self, wanted: char) -> bool {
+        let rest = self.rest.strip_prefix(wanted);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    /// The characters of a name, with its URN, or of a keyword.
+    fn peek_word(&self) -> &'a str {
+        let end = self
+            .rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | '-' | '_' | '$')))
+            .unwrap_or(self.rest.len());
+        self.rest.get(..end).unwrap_or_default()
+    }
+
+    fn skip_space(&mut self) {
+        self.rest = self.rest.trim_start_matches(' ');
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
+    }
+
+    fn wrong(&self, what: &str) -> ScimError {
+        let at = self.text.len() - self.rest.len() + 1;
+        ScimError::invalid_filter(format!("in the filter, at byte {at}: {what}"))
+    }
+}
+
+const MAX_BYTES: usize = 4096;
+const MAX_DEPTH: usize = 16;
+const MAX_TERMS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::super::user::read_attributes;
+    use super::*;
+    use credence_delegation::json::Json;
+
+    fn alice() -> Members {
+        let json = br#"{"userName": "Alice@Example.com", "externalId": "a-1", "active": true, "title": "Say \"hi\"",
+            "name": {"familyName": "O'Hara"},
+            "emails": [{"value": "alice@work.example", "type": "work", "primary": true},
+                       {"value": "al@home.example", "type": "home"}],
+            "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": "Tools"}}"#;
+        let mut resource = read_attributes(Json::parse(json).unwrap().as_object().unwrap()).unwrap();
+        let meta = [("lastModified", Value::text("2026-05-13T04:42:34Z"))];
+        resource.set("meta", Value::Complex(meta.into()));
+        resource
+    }
+
+    #[test]
+    fn filters_choose_as_the_rfc_says() {
+        for (filter, expected) in [
+            (r#"userName eq "alice@example.COM""#, true),
+            (r#"USERNAME EQ "alice@example.com""#, true),
+            (r#"externalId eq "A-1""#, false),
+            (r#"userName ne "bob""#, true),
+            (r#"nickName ne "bob""#, true),
+            (r#"nickName eq "bob""#, false),
+            (r#"nickName eq null"#, true),
+            (r#"userName co "@EXAMPLE""#, true),
+            (r#"userName sw "alice""#, true),
+            (r#"userName ew ".org""#, false),
+            (r#"userName gt "alicd""#, true),
+            (r#"userName ge "alice@example.com""#, true),
+            (r#"userName lt "alice""#, false),
+            (r#"userName le "b""#, true),
+            (r#"title eq "Say \"hi\"""#, true),
+            ("title pr", true),
+            ("nickName pr", false),
+            ("active eq true", true),
+            (r#"active eq "False""#, false),
+            ("not (active eq false)", true),
+            ("not(active eq true)", false),
+            (r#"name.familyName co "O'Hara""#, true),
+            (r#"emails co "home.example""#, true),
+            (r#"emails.type eq "other""#, false),
+            (r#"emails[type eq "work" and value co "@work"]"#, true),
+            (r#"emails[type eq "work" and value co "@home"]"#, false),
+            (r#"emails[not (type eq "work") and not (type eq "home")]"#, false),
+            ("emails[primary eq true]", true),
+            (r#"title pr and userName sw "bob" or active eq true"#, true),
+            (r#"title pr and (userName sw "bob" or active eq false)"#, false),
+            (r#"active eq true or title pr and userName sw "bob""#, true),
+            (r#"meta.lastModified gt "2026-05-13T04:42:33Z""#, true),
+            (r#"meta.lastModified gt "2026-05-13T06:42:34+02:00""#, false),
+            (r#"urn:ietf:params:scim:schemas:core:2.0:User:userName sw "a""#, true),
+            (
+                r#"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:department eq "tools""#,
+                true,
+            ),
+        ] {
+            let parsed = Filter::parse(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+            assert_eq!(parsed.matches(&alice()), expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_filter_says_where_and_why() {
+        let deep = format!("{}title pr{}", "(".repeat(17), ")".repeat(17));
+        let long = format!("title eq \"{}\"", "x".repeat(5000));
+        let many = vec!["title pr"; 65].join(" or ");
+        for (filter, part) in [
+            ("", "name of an attribute"),
+            ("userName", "expected one of eq"),
+            ("userName is \"x\"", "expected one of eq"),
+            ("userName eq x", "double quotes"),
+            ("userName eq \"x", "closing quote"),
+            ("userName eq 5", "double quotes"),
+            ("userName eq \"x\" active", "expected and, or, or the end"),
+            ("favourite eq \"x\"", "favourite is no attribute"),
+            ("password eq \"x\"", "never told"),
+            ("active eq \"maybe\"", "true or false"),
+            ("active gt true", "does not compare"),
+            ("name eq \"x\"", "name the part"),
+            ("meta.created gt \"yesterday\"", "a time such as"),
+            ("emails[value eq \"x\"", "expected and, or, or ]"),
+            ("emails[name eq \"x\"]", "name is no attribute"),
+            ("userName[value eq \"x\"]", "no values with parts"),
+            ("emails[emails[value pr]]", "emails is no attribute"),
+            ("(title pr", "expected and, or, or )"),
+            (deep.as_str(), "16 levels"),
+            (long.as_str(), "4096 bytes"),
+            (many.as_str(), "64 terms"),
+        ] {
+            let refused = Filter::parse(filter).unwrap_err();
+            assert_eq!(refused.kind, Some("invalidFilter"), "{filter}");
+            assert!(refused.detail.contains(part), "{filter}: {}", refused.detail);
+        }
+    }
+
+    #[test]
+    fn the_indices_are_used_where_every_match_is_in_them() {
+        for (filter, expected) in [
+            (r#"userName eq "A""#, Some(Indexed::UserName("A"))),
+            (
+                r#"active eq true and externalId eq "x""#,
+                Some(Indexed::ExternalId("x")),
+            ),
+            (r#"id eq "7""#, Some(Indexed::Id("7"))),
+            (r#"userName eq "a" or title pr"#, None),
+            (r#"not (userName eq "a")"#, None),
+            (r#"userName sw "a""#, None),
+        ] {
+            assert_eq!(Filter::parse(filter).unwrap().indexed(), expected, "{filter}");
+        }
+    }
+}

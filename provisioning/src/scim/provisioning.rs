@@ -1,0 +1,498 @@
+//! Users come, change and go; and with them the authority that was granted in their names.
+//!
+//! | what happens to the user | what happens to the principal, first |
+//! |---|---|
+//! | created active; becomes active | enabled: what provisioning disabled is lifted, and nothing else |
+//! | created not active; becomes or stays not active | disabled |
+//! | deleted | disabled |
+//! | his subject changes | the old one is disabled; the new one is enabled, or disabled with him |
+//!
+//! The revocation goes before the record: if it is refused the user stays as he was, and the provider hears of it. If
+//! we crash in between, the provider has had no answer; when it repeats its request the revocation is made again, which
+//! changes nothing, and the record follows.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use credence_delegation::json::Object;
+use http::StatusCode;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::error::ScimError;
+use super::filter::{Filter, Indexed};
+use super::store::{Key, Store, StoreError};
+use super::user::{User, is_active, read_attributes};
+use super::value::{Members, Value};
+use super::{patch, schema};
+use crate::metrics::Metrics;
+use crate::settings::{ScimSettings, ScimSubject};
+use credence_revocation::{Operation, Order, PrincipalName, Requester, RevocationLog, RevokeError, Source};
+use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::Client;
+use credence_runtime::metrics::labels;
+use credence_runtime::text::random_hex;
+use credence_runtime::turns::Turns;
+
+/// Everything that SCIM's routes work on.
+#[derive(Debug)]
+pub struct Provisioning {
+    realms: Vec<Arc<Realm>>,
+    store: Arc<Store>,
+    log: RevocationLog,
+    metrics: Arc<Metrics>,
+    /// Searches through all users at a time.
+    searches: Turns,
+    search_timeout: Duration,
+}
+
+/// The users of one identity provider.
+#[derive(Debug)]
+pub struct Realm {
+    settings: ScimSettings,
+    /// Held by whoever changes a user: what a change is decided by must still hold when it is made.
+    changing: Arc<Mutex<()>>,
+}
+
+/// Why a request was not carried out.
+#[derive(Debug)]
+pub enum Refused {
+    Scim(ScimError),
+    /// The revocation that goes first was refused.
+    Revocation(RevokeError),
+}
+
+/// Which users, and which page of them.
+#[derive(Debug, Default)]
+pub struct Query {
+    pub filter: Option<Filter>,
+    /// The first to show, from 1.
+    pub start: usize,
+    pub count: usize,
+}
+
+/// A page of users.
+#[derive(Debug)]
+pub struct Found {
+    pub users: Vec<Members>,
+    /// On all pages.
+    pub total: u64,
+}
+
+/// What `If-Match` asks for.
+#[derive(Debug, Clone, Default)]
+pub struct IfMatch(pub Option<Vec<String>>);
+
+// === impl Provisioning ===
+
+impl Provisioning {
+    pub(crate) fn new(
+        settings: &[ScimSettings],
+        store: Store,
+        log: RevocationLog,
+        metrics: Arc<Metrics>,
+        search_timeout: Duration,
+    ) -> Self {
+        let realms = settings.iter().map(|settings| {
+            Arc::new(Realm {
+                settings: settings.clone(),
+                changing: Arc::default(),
+            })
+        });
+        let provisioning = Self {
+            realms: realms.collect(),
+            store: Arc::new(store),
+            log,
+            metrics,
+            searches: Turns::new(MAX_SEARCHES, SEARCH_SHARE_PERCENT),
+            search_timeout,
+        };
+        for realm in &provisioning.realms {
+            provisioning.report(realm.name());
+        }
+        provisioning
+    }
+
+    /// The realm that the credential is for.
+    pub fn realm_of(&self, caller: &Caller) -> Result<&Arc<Realm>, ScimError> {
+        let realm = self
+            .realms
+            .iter()
+            .find(|realm| realm.settings.credentials.contains(&caller.name));
+        let forbidden =
+            |why: &str| ScimError::new(StatusCode::FORBIDDEN, format!("the credential {:?} {why}", caller.name));
+        match realm {
+            None => Err(forbidden("belongs to no realm; name it in scim: credentials")),
+            Some(realm) if !caller.covers(&realm.settings.issuer) => Err(forbidden(
+                "is bound to other issuers than its realm's (access: issuers)",
+            )),
+            Some(realm) => Ok(realm),
+        }
+    }
+
+    pub async fn user(&self, realm: &Realm, id: &str) -> Result<User, ScimError> {
+        let name = realm.name().to_owned();
+        let wanted = id.to_owned();
+        self.reading(move |store| store.user(&name, &wanted))
+            .await?
+            .ok_or_else(|| ScimError::no_such_user(id))
+    }
+
+    pub async fn search(&self, realm: &Realm, query: Query) -> Result<Found, ScimError> {
+        // A realm's own searches wait for each other.
+        let _turn = self.searches.take(&Client::new(Some(realm.name()), None), 1).await;
+        let name = realm.name().to_owned();
+        let until = Instant::now() + self.search_timeout;
+        self.reading(move |store| search(store, &name, &query, until))
+            .await?
+            .ok_or_else(|| {
+                ScimError::too_many("looking at all users takes too long; filter by userName, externalId or id with eq")
+            })
+    }
+
+    pub async fn create(self: &Arc<Self>, realm: &Arc<Realm>, body: &Object<'_>) -> Result<User, Refused> {
+        let mut attributes = read_attributes(body)?;
+        if !attributes.contains("active") {
+            attributes.set("active", Value::Bool(true));
+        }
+        require_user_name(&attributes)?;
+        let id = new_id().map_err(|error| unavailable(format!("no randomness for the user's id: {error}")))?;
+        let subject = realm.subject(&id, &attributes)?;
+        let user = User::new(id, attributes, subject);
+        let changing = Arc::clone(&realm.changing).lock_owned().await;
+        self.carry_out(realm, changing, None, Some(user), "created").await
+    }
+
+    /// PUT (RFC 7644 section 3.5.1). What is left out loses its value, but for `active`: nobody becomes active, or
+    /// stops being it, by an omission.
+    pub async fn replace(
+        self: &Arc<Self>,
+        realm: &Arc<Realm>,
+        id: &str,
+        if_match: &IfMatch,
+        body: &Object<'_>,
+    ) -> Result<User, Refused> {
+        let mut attributes = read_attributes(body)?;
+        self.change(realm, id, if_match, |before| {
+            if !attributes.contains("active")
+                && let Some(active) = before.get("active")
+            {
+                attributes.set("active", active.clone());
+            }
+            Ok(attributes)
+        })
+        .await
+    }
+
+    pub async fn patch(
+        self: &Arc<Self>,
+        realm: &Arc<Realm>,
+        id: &str,
+        if_match: &IfMatch,
+        body: &Object<'_>,
+    ) -> Result<User, Refused> {
+        self.change(realm, id, if_match, |before| {
+            let mut attributes = before.clone();
+            patch::apply(&mut attributes, body)?;
+            Ok(attributes)
+        })
+        .await
+    }
+
+    pub async fn delete(self: &Arc<Self>, realm: &Arc<Realm>, id: &str, if_match: &IfMatch) -> Result<(), Refused> {
+        let changing = Arc::clone(&realm.changing).lock_owned().await;
+        let before = self.user(realm, id).await?;
+        if_match.check(&before)?;
+        self.carry_out(realm, changing, Some(before), None, "deleted").await?;
+        Ok(())
+    }
+
+    async fn change(
+        self: &Arc<Self>,
+        realm: &Arc<Realm>,
+        id: &str,
+        if_match: &IfMatch,
+        changed: impl FnOnce(&Members) -> Result<Members, ScimError>,
+    ) -> Result<User, Refused> {
+        let changing = Arc::clone(&realm.changing).lock_owned().await;
+        let before = self.user(realm, id).await?;
+        if_match.check(&before)?;
+        let attributes = changed(&before.attributes)?;
+        require_user_name(&attributes)?;
+        let subject = realm.subject(id, &attributes)?;
+        let after = before.changed(attributes, subject);
+        self.carry_out(realm, changing, Some(before), Some(after), "updated")
+            .await
+    }
+
+    /// Revokes or enables, then stores. Goes on even if nobody waits for the answer any more.
+    async fn carry_out(
+        self: &Arc<Self>,
+        realm: &Arc<Realm>,
+        changing: OwnedMutexGuard<()>,
+        before: Option<User>,
+        after: Option<User>,
+        change: &'static str,
+    ) -> Result<User, Refused> {
+        let (this, realm) = (Arc::clone(self), Arc::clone(realm));
+        let work = async move {
+            let _changing = changing;
+            if let Some(after) = &after {
+                let (realm, after) = (realm.name().to_owned(), after.clone());
+                this.reading(move |store| store.check(&realm, &after)).await?;
+            }
+            for operation in realm.operations(before.as_ref(), after.as_ref())? {
+                this.perform(&realm, operation).await?;
+            }
+            let (name, shown) = (realm.name().to_owned(), after.clone().or_else(|| before.clone()));
+            this.reading(move |store| match (before, after) {
+                (_, Some(after)) => store.put(&name, &after),
+                (Some(before), None) => store.remove(&name, &before.id),
+                (None, None) => Ok(()),
+            })
+            .await?;
+            this.metrics
+                .scim_changes
+                .get_or_create(&labels([("realm", realm.name()), ("change", change)]))
+                .inc();
+            this.report(realm.name());
+            shown.ok_or_else(|| Refused::Scim(unavailable("nothing was to be done")))
+        };
+        tokio::spawn(work)
+            .await
+            .unwrap_or_else(|_| Err(Refused::Scim(unavailable("the request broke down; send it again"))))
+    }
+
+    async fn perform(&self, realm: &Realm, operation: Operation) -> Result<(), Refused> {
+        let order = Order {
+            operation,
+            by: Requester {
+                source: Source::Provisioning,
+                name: realm.name().to_owned(),
+            },
+            reason: None,
+        };
+        match self.log.perform(order).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refused::Revocation(error)),
+        }
+    }
+
+    /// On a thread that may wait for the disk.
+    async fn reading<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ScimError> {
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || work(&store))
+            .await
+            .map_err(|_| unavailable("the request broke down; send it again"))?
+            .map_err(ScimError::from)
+    }
+
+    fn report(&self, realm: &str) {
+        if let Ok(count) = self.store.count(realm) {
+            self.metrics
+                .scim_users
+                .get_or_create(&labels([("realm", realm)]))
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// Nothing if the time is up.
+fn search(store: &Store, realm: &str, query: &Query, until: Instant) -> Result<Option<Found>, StoreError> {
+    let skip = query.start.saturating_sub(1);
+    let Some(filter) = &query.filter else {
+        let users = store.page(realm, skip, query.count)?;
+        return Ok(Some(Found {
+            users: users.iter().map(User::resource).collect(),
+            total: store.count(realm)?,
+        }));
+    };
+    let mut found = Found {
+        users: Vec::new(),
+        total: 0,
+    };
+    let mut consider = |user: User| {
+        let resource = user.resource();
+        if filter.matches(&resource) {
+            found.total += 1;
+            if found.total > skip as u64 && found.users.len() < query.count {
+                found.users.push(resource);
+            }
+        }
+    };
+    let ids = match filter.indexed() {
+        Some(Indexed::Id(id)) => Some(vec![id.to_owned()]),
+        Some(Indexed::UserName(name)) => Some(store.find(realm, Key::UserName(name))?),
+        Some(Indexed::ExternalId(external_id)) => Some(store.find(realm, Key::ExternalId(external_id))?),
+        None => None,
+    };
+    match ids {
+        Some(ids) => {
+            for id in ids {
+                if let Some(user) = store.user(realm, &id)? {
+                    consider(user);
+                }
+            }
+        }
+        None => {
+            let late = store.each(realm, |user| {
+                consider(user);
+                match Instant::now() < until {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            })?;
+            if late.is_some() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(found))
+}
+
+// === impl Realm ===
+
+impl Realm {
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// What must be done before the user's record changes.
+    fn operations(&self, before: Option<&User>, after: Option<&User>) -> Result<Vec<Operation>, ScimError> {
+        let mut operations = Vec::new();
+        let old = before.and_then(|user| user.subject.as_deref());
+        // His tokens bear what the configuration names him by now, which may not be what it did when he last changed.
+        if let (Some(before), None) = (before, after)
+            && let Ok(Some(present)) = self.subject(&before.id, &before.attributes)
+            && Some(present.as_str()) != old
+        {
+            operations.push(Operation::Disable(self.principal(&present)?));
+        }
+        let new = after.and_then(|user| user.subject.as_deref());
+        if let Some(old) = old
+            && Some(old) != new
+        {
+            operations.push(Operation::Disable(self.principal(old)?));
+        }
+        if let (Some(after), Some(new)) = (after, new) {
+            let was_in_force = before.is_some_and(|before| is_active(&before.attributes)) && old == Some(new);
+            if !is_active(&after.attributes) {
+                // Again, if it was said before: the answer to that may have been lost with what it acknowledged.
+                operations.push(Operation::Disable(self.principal(new)?));
+            } else if !was_in_force {
+                operations.push(Operation::Enable(self.principal(new)?));
+            }
+        }
+        Ok(operations)
+    }
+
+    fn principal(&self, subject: &str) -> Result<PrincipalName, ScimError> {
+        PrincipalName::parse(self.settings.issuer.clone(), Some(subject.to_owned())).map_err(|error| {
+            ScimError::invalid_value(format!(
+                "{}, which this realm names principals by: {error}",
+                self.settings.subject.name()
+            ))
+        })
+    }
+
+    /// Whose authority the user's is. Somebody active without a name could never be taken out of service.
+    fn subject(&self, id: &str, attributes: &Members) -> Result<Option<String>, ScimError> {
+        let subject = match self.settings.subject {
+            ScimSubject::Id => Some(id),
+            ScimSubject::UserName => attributes.text("userName"),
+            ScimSubject::ExternalId => attributes.text("externalId"),
+            ScimSubject::PrimaryEmail => primary_email(attributes),
+        };
+        match subject {
+            Some(subject) => {
+                self.principal(subject)?;
+                Ok(Some(subject.to_owned()))
+            }
+            None if is_active(attributes) => Err(ScimError::invalid_value(format!(
+                "an active user needs {}: this realm names principals by it",
+                self.settings.subject.name()
+            ))),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The e-mail address that is marked as primary, or the only one.
+fn primary_email(attributes: &Members) -> Option<&str> {
+    let emails = attributes.get("emails")?.each();
+    let primary = emails.iter().find(|email| schema::is_primary(email));
+    let only = match emails {
+        [only] => Some(only),
+        _ => None,
+    };
+    primary.or(only)?.as_complex()?.text("value")
+}
+
+fn require_user_name(attributes: &Members) -> Result<(), ScimError> {
+    match attributes.text("userName") {
+        Some(name) if !name.trim().is_empty() => Ok(()),
+        _ => Err(ScimError::invalid_value("a user needs a userName")),
+    }
+}
+
+/// Twelve digits of the time, so that users are listed in the order of their creation, and then randomness.
+fn new_id() -> std::io::Result<String> {
+    let millis = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis());
+    let random = random_hex()?;
+    Ok(format!(
+        "{:012x}{}",
+        millis & 0xffff_ffff_ffff,
+        random.get(..20).unwrap_or(&random)
+    ))
+}
+
+fn unavailable(detail: impl Into<String>) -> ScimError {
+    ScimError::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+}
+
+// === impl IfMatch ===
+
+impl IfMatch {
+    fn check(&self, user: &User) -> Result<(), ScimError> {
+        match &self.0 {
+            Some(tags) if !tags.iter().any(|tag| tag == "*" || *tag == user.etag()) => {
+                Err(ScimError::changed_meanwhile())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl Refused ===
+
+impl From<ScimError> for Refused {
+    fn from(error: ScimError) -> Self {
+        Self::Scim(error)
+    }
+}
+
+// === impl ScimError: from the store ===
+
+impl From<StoreError> for ScimError {
+    fn from(error: StoreError) -> Self {
+        let detail = error.to_string();
+        match error {
+            StoreError::Taken { .. } => Self::uniqueness(detail),
+            StoreError::TooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
+            StoreError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
+            StoreError::Database(_) | StoreError::Damaged { .. } | StoreError::FolderLost(_) => {
+                tracing::error!(%error, "a SCIM request failed");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            }
+        }
+    }
+}
+
+const MAX_SEARCHES: u32 = 4;
+/// Of one realm.
+const SEARCH_SHARE_PERCENT: u8 = 50;

@@ -1,0 +1,354 @@
+//! The users, on disk: crash-safe, and found by id, name, external id and subject without reading all of them.
+//!
+//! What is lost here takes no revocation back: those are in the revocation log, and stay in force until the identity
+//! provider says, of a user whom it creates or activates, that he is to have his authority again.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+
+use super::user::User;
+use credence_storage::database;
+use credence_storage::folder_lock::{FolderLost, FolderWatch};
+
+/// All users of all realms.
+#[derive(Debug)]
+pub(crate) struct Store {
+    database: Database,
+    folder: FolderWatch,
+    max_users: u64,
+    max_user_bytes: usize,
+}
+
+/// Why the store did not do what it was asked for. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error("the file of users: {0}")]
+    Database(#[from] Box<redb::Error>),
+    #[error("the file of users holds a user that can not be read, {id:?} of the realm {realm:?}")]
+    Damaged { realm: String, id: String },
+    #[error("there are {limit} users already, and no more may be created (limits: --scim-users)")]
+    Full { limit: u64 },
+    #[error("this user would take {found} bytes; {limit} are allowed")]
+    TooLarge { found: usize, limit: usize },
+    #[error("the realm has a user with that {what} already")]
+    Taken { what: &'static str },
+    /// It may have changed in a folder that the next start does not find.
+    #[error(transparent)]
+    FolderLost(#[from] FolderLost),
+}
+
+/// How a user can be found, besides his id.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Key<'a> {
+    /// In any case.
+    UserName(&'a str),
+    ExternalId(&'a str),
+    /// The principal's subject.
+    Subject(&'a str),
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Opens the file, or makes it, in the folder that is watched.
+    pub(crate) fn open(
+        path: &Path,
+        folder: FolderWatch,
+        max_users: u64,
+        max_user_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            database: database::open(path, CACHE_BYTES, prepare).map_err(failed)?,
+            folder,
+            max_users,
+            max_user_bytes,
+        })
+    }
+
+    pub(crate) fn user(&self, realm: &str, id: &str) -> Result<Option<User>, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let users = transaction.open_table(USERS).map_err(failed)?;
+        let found = users.get((realm, id)).map_err(failed)?;
+        found.map(|bytes| read(realm, id, bytes.value())).transpose()
+    }
+
+    /// The ids of those whom the key is of; only an external id may be several users'.
+    pub(crate) fn find(&self, realm: &str, key: Key<'_>) -> Result<Vec<String>, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| -> Result<Vec<String>, StoreError> {
+            let table = transaction.open_table(table).map_err(failed)?;
+            let found = table.get((realm, key)).map_err(failed)?;
+            Ok(found.map(|id| id.value().to_owned()).into_iter().collect())
+        };
+        match key {
+            Key::UserName(name) => unique(USER_NAMES, &name.to_lowercase()),
+            Key::Subject(subject) => unique(SUBJECTS, subject),
+            Key::ExternalId(external_id) => {
+                let table = transaction.open_table(EXTERNAL_IDS).map_err(failed)?;
+                let range = table
+                    .range((realm, external_id, "")..=(realm, external_id, LAST_ID))
+                    .map_err(failed)?;
+                range
+                    .map(|entry| entry.map(|(key, _)| key.value().2.to_owned()).map_err(failed))
+                    .collect()
+            }
+        }
+    }
+
+    /// Shows every user of the realm, in the order that they were created in, until told to stop.
+    pub(crate) fn each<B>(
+        &self,
+        realm: &str,
+        mut visit: impl FnMut(User) -> ControlFlow<B>,
+    ) -> Result<Option<B>, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let users = transaction.open_table(USERS).map_err(failed)?;
+        for entry in users.range((realm, "")..=(realm, LAST_ID)).map_err(failed)? {
+            let (key, bytes) = entry.map_err(failed)?;
+            if let ControlFlow::Break(end) = visit(read(realm, key.value().1, bytes.value())?) {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    /// `count` users of the realm, from the one on that `skip` others come before.
+    pub(crate) fn page(&self, realm: &str, skip: usize, count: usize) -> Result<Vec<User>, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let users = transaction.open_table(USERS).map_err(failed)?;
+        users
+            .range((realm, "")..=(realm, LAST_ID))
+            .map_err(failed)?
+            .skip(skip)
+            .take(count)
+            .map(|entry| {
+                let (key, bytes) = entry.map_err(failed)?;
+                read(realm, key.value().1, bytes.value())
+            })
+            .collect()
+    }
+
+    pub(crate) fn count(&self, realm: &str) -> Result<u64, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let counts = transaction.open_table(COUNTS).map_err(failed)?;
+        let count = counts.get(realm).map_err(failed)?;
+        Ok(count.map_or(0, |count| count.value()))
+    }
+
+    /// Whether [`Store::put`] would take the user: asked before a revocation that goes before it.
+    pub(crate) fn check(&self, realm: &str, user: &User) -> Result<(), StoreError> {
+        let found = encode(user).len();
+        if found > self.max_user_bytes {
+            return Err(StoreError::TooLarge {
+                found,
+                limit: self.max_user_bytes,
+            });
+        }
+        let taken = |key, what| match self.find(realm, key)?.iter().any(|id| *id != user.id) {
+            true => Err(StoreError::Taken { what }),
+            false => Ok(()),
+        };
+        taken(Key::UserName(user.user_name()), "userName")?;
+        if let Some(subject) = &user.subject {
+            taken(Key::Subject(subject), "name as a principal")?;
+        }
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let users = transaction.open_table(USERS).map_err(failed)?;
+        if users.get((realm, user.id.as_str())).map_err(failed)?.is_some() {
+            return Ok(());
+        }
+        let counts = transaction.open_table(COUNTS).map_err(failed)?;
+        let mut total = 0;
+        for count in counts.iter().map_err(failed)? {
+            total += count.map_err(failed)?.1.value();
+        }
+        match total < self.max_users {
+            true => Ok(()),
+            false => Err(StoreError::Full { limit: self.max_users }),
+        }
+    }
+
+    /// Keeps the user, in the place of what was kept of him before. Durable on return.
+    pub(crate) fn put(&self, realm: &str, user: &User) -> Result<(), StoreError> {
+        self.check(realm, user)?;
+        self.write(realm, &user.id, Some(user))
+    }
+
+    /// Forgets the user. Durable on return.
+    pub(crate) fn remove(&self, realm: &str, id: &str) -> Result<(), StoreError> {
+        self.write(realm, id, None)
+    }
+
+    fn write(&self, realm: &str, id: &str, user: Option<&User>) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(failed)?;
+        {
+            let mut users = transaction.open_table(USERS).map_err(failed)?;
+            let mut user_names = transaction.open_table(USER_NAMES).map_err(failed)?;
+            let mut external_ids = transaction.open_table(EXTERNAL_IDS).map_err(failed)?;
+            let mut subjects = transaction.open_table(SUBJECTS).map_err(failed)?;
+            let mut counts = transaction.open_table(COUNTS).map_err(failed)?;
+            let before = users
+                .get((realm, id))
+                .map_err(failed)?
+                .map(|bytes| read(realm, id, bytes.value()))
+                .transpose()?;
+            if let Some(before) = &before {
+                user_names
+                    .remove((realm, before.user_name().to_lowercase().as_str()))
+                    .map_err(failed)?;
+                if let Some(external_id) = before.attributes.text("externalId") {
+                    external_ids.remove((realm, external_id, id)).map_err(failed)?;
+                }
+                if let Some(subject) = &before.subject {
+                    subjects.remove((realm, subject.as_str())).map_err(failed)?;
+                }
+            }
+            match user {
+                Some(user) => {
+                    users.insert((realm, id), encode(user).as_slice()).map_err(failed)?;
+                    user_names
+                        .insert((realm, user.user_name().to_lowercase().as_str()), id)
+                        .map_err(failed)?;
+                    if let Some(external_id) = user.attributes.text("externalId") {
+                        external_ids.insert((realm, external_id, id), ()).map_err(failed)?;
+                    }
+                    if let Some(subject) = &user.subject {
+                        subjects.insert((realm, subject.as_str()), id).map_err(failed)?;
+                    }
+                }
+                None => {
+                    users.remove((realm, id)).map_err(failed)?;
+                }
+            }
+            let count = counts.get(realm).map_err(failed)?.map_or(0, |count| count.value());
+            let count = match (before.is_some(), user.is_some()) {
+                (false, true) => count + 1,
+                (true, false) => count.saturating_sub(1),
+                _ => count,
+            };
+            counts.insert(realm, count).map_err(failed)?;
+        }
+        database::commit(&self.database, transaction).map_err(failed)?;
+        Ok(self.folder.check()?)
+    }
+}
+
+fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.open_table(USERS)?;
+    transaction.open_table(USER_NAMES)?;
+    transaction.open_table(EXTERNAL_IDS)?;
+    transaction.open_table(SUBJECTS)?;
+    transaction.open_table(COUNTS)?;
+    Ok(())
+}
+
+fn encode(user: &User) -> Vec<u8> {
+    // Strings, booleans and lists of them: nothing that serde_json refuses.
+    serde_json::to_vec(user).unwrap_or_default()
+}
+
+fn read(realm: &str, id: &str, bytes: &[u8]) -> Result<User, StoreError> {
+    User::from_stored(bytes).ok_or_else(|| StoreError::Damaged {
+        realm: realm.to_owned(),
+        id: id.to_owned(),
+    })
+}
+
+fn failed(error: impl Into<redb::Error>) -> StoreError {
+    StoreError::Database(Box::new(error.into()))
+}
+
+/// By realm and id.
+const USERS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("users");
+/// Realm and name in lower case, to the id.
+const USER_NAMES: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("user_names");
+const EXTERNAL_IDS: TableDefinition<'_, (&str, &str, &str), ()> = TableDefinition::new("external_ids");
+const SUBJECTS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("subjects");
+/// Users of a realm.
+const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
+/// Behind every id: those have hexadecimal digits only.
+const LAST_ID: &str = "g";
+const CACHE_BYTES: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::{Members, Value};
+    use super::*;
+
+    fn user(id: &str, name: &str) -> User {
+        let attributes = Members::from([("userName", Value::text(name)), ("externalId", Value::text("x"))]);
+        User::new(id.to_owned(), attributes, Some(name.to_owned()))
+    }
+
+    fn open(folder: &Path, max_users: u64) -> Store {
+        Store::open(&folder.join("users"), FolderWatch::of_nothing(), max_users, 1024).unwrap()
+    }
+
+    #[test]
+    fn users_survive_and_are_found_by_all_their_keys_in_their_realm_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let alice = user("1", "Alice");
+        open(folder.path(), 9).put("r", &alice).unwrap();
+        let store = open(folder.path(), 9);
+        assert_eq!(store.user("r", "1").unwrap(), Some(alice));
+        for key in [Key::UserName("ALICE"), Key::ExternalId("x"), Key::Subject("Alice")] {
+            assert_eq!(store.find("r", key).unwrap(), ["1"], "{key:?}");
+            assert!(store.find("q", key).unwrap().is_empty(), "{key:?}");
+        }
+        assert!(store.find("r", Key::Subject("alice")).unwrap().is_empty());
+        assert_eq!((store.count("r").unwrap(), store.count("q").unwrap()), (1, 0));
+    }
+
+    #[test]
+    fn old_keys_are_forgotten_with_a_change_and_all_with_the_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), 9);
+        store.put("r", &user("1", "alice")).unwrap();
+        store.put("r", &user("1", "bob")).unwrap();
+        assert!(store.find("r", Key::UserName("alice")).unwrap().is_empty());
+        assert_eq!(store.count("r").unwrap(), 1);
+        store.remove("r", "1").unwrap();
+        for key in [Key::UserName("bob"), Key::ExternalId("x"), Key::Subject("bob")] {
+            assert!(store.find("r", key).unwrap().is_empty(), "{key:?}");
+        }
+        assert_eq!(store.count("r").unwrap(), 0);
+    }
+
+    #[test]
+    fn names_are_one_users_each_and_there_are_not_too_many_users_nor_too_large_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), 2);
+        store.put("r", &user("1", "alice")).unwrap();
+        assert!(matches!(
+            store.put("r", &user("2", "ALICE")),
+            Err(StoreError::Taken { .. })
+        ));
+        store.put("q", &user("2", "alice")).unwrap();
+        assert!(matches!(
+            store.put("r", &user("3", "bob")),
+            Err(StoreError::Full { .. })
+        ));
+        store.put("r", &user("1", "alicia")).unwrap();
+        let long = user("1", &"x".repeat(1024));
+        assert!(matches!(store.put("r", &long), Err(StoreError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn pages_follow_the_order_of_creation() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), 9);
+        for (id, name) in [("3", "c"), ("1", "a"), ("2", "b")] {
+            store.put("r", &user(id, name)).unwrap();
+        }
+        store.put("s", &user("0", "z")).unwrap();
+        let names = |skip, count| -> Vec<String> {
+            let page = store.page("r", skip, count).unwrap();
+            page.iter().map(|user| user.user_name().to_owned()).collect()
+        };
+        assert_eq!(names(0, 9), ["a", "b", "c"]);
+        assert_eq!(names(1, 1), ["b"]);
+        assert!(names(3, 9).is_empty());
+    }
+}

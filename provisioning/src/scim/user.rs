@@ -1,0 +1,187 @@
+//! One user as he is kept, and as he is shown.
+
+use credence_delegation::json::{Json, Object};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::error::ScimError;
+use super::path::Target;
+use super::schema::{self, ENTERPRISE, Mutability, USER};
+use super::value::{Members, Value};
+
+/// A user of a realm.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// Ours: never used twice.
+    pub(crate) id: String,
+    /// Grows with every change.
+    pub(crate) version: u64,
+    /// RFC 3339.
+    pub(crate) created: String,
+    /// RFC 3339.
+    pub(crate) modified: String,
+    /// Whose authority this user's is: the principal's subject that was last revoked or enabled for him. Kept, because
+    /// the configuration may name another attribute by the time that he changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<String>,
+    pub(crate) attributes: Members,
+}
+
+// === impl User ===
+
+impl User {
+    pub(crate) fn new(id: String, attributes: Members, subject: Option<String>) -> Self {
+        let now = now();
+        Self {
+            id,
+            version: 1,
+            created: now.clone(),
+            modified: now,
+            subject,
+            attributes,
+        }
+    }
+
+    pub(crate) fn changed(&self, attributes: Members, subject: Option<String>) -> Self {
+        Self {
+            version: self.version + 1,
+            modified: now(),
+            subject,
+            attributes,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn user_name(&self) -> &str {
+        self.attributes.text("userName").unwrap_or_default()
+    }
+
+    /// The entity tag. Weak, because what is shown depends on the attributes asked for.
+    pub fn etag(&self) -> String {
+        format!("W/\"{}\"", self.version)
+    }
+
+    pub fn location(&self) -> String {
+        format!("{USERS}/{}", self.id)
+    }
+
+    /// As clients see it.
+    pub fn resource(&self) -> Members {
+        let mut schemas = vec![Value::text(USER.id)];
+        if self.attributes.contains(ENTERPRISE.id) {
+            schemas.push(Value::text(ENTERPRISE.id));
+        }
+        let mut resource = Members::from([("schemas", Value::List(schemas)), ("id", Value::text(&self.id))]);
+        resource.merge(self.attributes.clone());
+        let meta = [
+            ("resourceType", Value::text(USER.name)),
+            ("created", Value::text(&self.created)),
+            ("lastModified", Value::text(&self.modified)),
+            ("location", Value::text(self.location())),
+            ("version", Value::text(self.etag())),
+        ];
+        resource.set("meta", Value::Complex(meta.into()));
+        resource
+    }
+
+    /// Reads back what [`Serialize`] wrote.
+    pub(crate) fn from_stored(bytes: &[u8]) -> Option<Self> {
+        let json = Json::parse(bytes).ok()?;
+        let object = json.as_object()?;
+        let text = |name| object.member(name).and_then(Json::as_str).map(str::to_owned);
+        let Some(Value::Complex(attributes)) = object.member("attributes").and_then(Value::from_stored) else {
+            return None;
+        };
+        Some(Self {
+            id: text("id")?,
+            version: object.member("version")?.as_integer()?.try_into().ok()?,
+            created: text("created")?,
+            modified: text("modified")?,
+            subject: text("subject"),
+            attributes,
+        })
+    }
+}
+
+/// Whether authority may be exercised in the user's name: only where that is said.
+pub(crate) fn is_active(attributes: &Members) -> bool {
+    attributes.get("active").and_then(Value::as_bool) == Some(true)
+}
+
+/// Reads the attributes of the body of a POST or PUT. What is ours to set is passed over (RFC 7644 section 3.5.1), and
+/// so is what no schema here has.
+pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
+    let mut attributes = Members::default();
+    for (name, json) in body.iter() {
+        match Target::parse(name) {
+            Ok(Target::Enterprise) => {
+                let extension = read_extension(json)?;
+                if !extension.is_empty() && attributes.contains(ENTERPRISE.id) {
+                    return Err(schema::twice(name));
+                }
+                if !extension.is_empty() {
+                    attributes.set(ENTERPRISE.id, Value::Complex(extension));
+                }
+            }
+            Ok(Target::Attribute(path)) if path.values.is_none() && path.name.part.is_none() => {
+                let attribute = path.name.attribute;
+                if attribute.mutability == Mutability::ReadOnly || path.name.enterprise {
+                    continue;
+                }
+                if let Some(value) = attribute.read(json)? {
+                    if attributes.contains(attribute.name) {
+                        return Err(schema::twice(name));
+                    }
+                    attributes.set(attribute.name, value);
+                }
+            }
+            Ok(Target::Attribute(_) | Target::Foreign) | Err(_) => {}
+        }
+    }
+    if let Some(schemas) = body.member("schemas") {
+        let named = |id: &str| {
+            schemas
+                .as_array()
+                .unwrap_or_default()
+                .iter()
+                .filter_map(Json::as_str)
+                .any(|named| named.eq_ignore_ascii_case(id))
+        };
+        if !named(USER.id) {
+            return Err(ScimError::invalid_value(format!("schemas must name {}", USER.id)));
+        }
+    }
+    Ok(attributes)
+}
+
+fn read_extension(json: &Json<'_>) -> Result<Members, ScimError> {
+    let mut members = Members::default();
+    let object = match json {
+        Json::Null => return Ok(members),
+        Json::Object(object) => object,
+        _ => return Err(ScimError::invalid_value(format!("{} must be an object", ENTERPRISE.id))),
+    };
+    for (name, json) in object.iter() {
+        let Some(attribute) = ENTERPRISE.attribute(name) else {
+            continue;
+        };
+        if let Some(value) = attribute.read(json)? {
+            if members.contains(attribute.name) {
+                return Err(schema::twice(name));
+            }
+            members.set(attribute.name, value);
+        }
+    }
+    Ok(members)
+}
+
+fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    // In whole milliseconds, as everybody's parser takes them.
+    let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
+    now.format(&Rfc3339).unwrap_or_default()
+}
+
+/// Where users live.
+const USERS: &str = "/scim/v2/Users";

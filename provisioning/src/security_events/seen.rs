@@ -1,0 +1,222 @@
+//! The tokens that have been carried out, so that none is twice; and the latest time that each account was disabled, so
+//! that an older event which was held up on its way does not enable it.
+//!
+//! What is so old that it would be refused for its age is forgotten.
+
+use std::path::Path;
+
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, WriteTransaction,
+};
+
+use crate::scim::store::StoreError;
+use credence_storage::database;
+use credence_storage::folder_lock::FolderWatch;
+
+/// What has been carried out.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    database: Database,
+    folder: FolderWatch,
+    limit: u64,
+}
+
+/// A token that was carried out, and what of it must be remembered.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    pub(crate) transmitter: String,
+    pub(crate) id: String,
+    /// The SHA-256 of the whole token.
+    pub(crate) digest: [u8; 32],
+    pub(crate) issued_at: i64,
+    /// From then on, in seconds since the Unix epoch, it can be forgotten.
+    pub(crate) until: i64,
+    /// Whom it disabled.
+    pub(crate) disabled: Vec<String>,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Opens the file, or makes it, in the folder that is watched.
+    pub(crate) fn open(path: &Path, folder: FolderWatch, limit: u64) -> Result<Self, StoreError> {
+        Ok(Self {
+            database: database::open(path, CACHE_BYTES, prepare).map_err(failed)?,
+            folder,
+            limit,
+        })
+    }
+
+    /// The digest of the transmitter's token of that id, if it was carried out.
+    pub(crate) fn digest(&self, transmitter: &str, id: &str) -> Result<Option<[u8; 32]>, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let ids = transaction.open_table(IDS).map_err(failed)?;
+        let found = ids.get((transmitter, id)).map_err(failed)?;
+        Ok(found.map(|entry| entry.value()))
+    }
+
+    /// When the transmitter last said that this subject is disabled.
+    pub(crate) fn disabled_at(&self, transmitter: &str, subject: &str) -> Result<Option<i64>, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let disables = transaction.open_table(DISABLES).map_err(failed)?;
+        let found = disables.get((transmitter, subject)).map_err(failed)?;
+        Ok(found.map(|entry| entry.value().0))
+    }
+
+    /// Tokens that are remembered.
+    pub(crate) fn len(&self) -> Result<u64, StoreError> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        transaction.open_table(IDS).map_err(failed)?.len().map_err(failed)
+    }
+
+    /// Whether there is room for another one.
+    pub(crate) fn has_room(&self) -> Result<bool, StoreError> {
+        Ok(self.len()? < self.limit)
+    }
+
+    /// Durable on return.
+    pub(crate) fn remember(&self, memory: &Memory) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(failed)?;
+        {
+            let transmitter = memory.transmitter.as_str();
+            let mut ids = transaction.open_table(IDS).map_err(failed)?;
+            let mut disables = transaction.open_table(DISABLES).map_err(failed)?;
+            let mut ends = transaction.open_table(ENDS).map_err(failed)?;
+            ids.insert((transmitter, memory.id.as_str()), memory.digest)
+                .map_err(failed)?;
+            ends.insert((memory.until, ID, transmitter, memory.id.as_str()), ())
+                .map_err(failed)?;
+            for subject in &memory.disabled {
+                let key = (transmitter, subject.as_str());
+                let before = disables.get(key).map_err(failed)?.map(|entry| entry.value());
+                if before.is_some_and(|(issued_at, _)| issued_at >= memory.issued_at) {
+                    continue;
+                }
+                if let Some((_, until)) = before {
+                    ends.remove((until, DISABLE, transmitter, subject.as_str()))
+                        .map_err(failed)?;
+                }
+                disables.insert(key, (memory.issued_at, memory.until)).map_err(failed)?;
+                ends.insert((memory.until, DISABLE, transmitter, subject.as_str()), ())
+                    .map_err(failed)?;
+            }
+        }
+        database::commit(&self.database, transaction).map_err(failed)?;
+        Ok(self.folder.check()?)
+    }
+
+    /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that nobody waits long.
+    pub(crate) fn forget(&self, now: i64) -> Result<(), StoreError> {
+        loop {
+            let transaction = self.database.begin_write().map_err(failed)?;
+            let mut ended = Vec::new();
+            {
+                let mut ids = transaction.open_table(IDS).map_err(failed)?;
+                let mut disables = transaction.open_table(DISABLES).map_err(failed)?;
+                let mut ends = transaction.open_table(ENDS).map_err(failed)?;
+                for entry in ends.range(..(now, "", "", "")).map_err(failed)?.take(PORTION) {
+                    let (key, _) = entry.map_err(failed)?;
+                    let (until, kind, transmitter, name) = key.value();
+                    ended.push((until, kind == ID, transmitter.to_owned(), name.to_owned()));
+                }
+                for (until, is_id, transmitter, name) in &ended {
+                    let key = (transmitter.as_str(), name.as_str());
+                    match is_id {
+                        true => ids.remove(key).map(drop).map_err(failed)?,
+                        false => disables.remove(key).map(drop).map_err(failed)?,
+                    }
+                    let kind = if *is_id { ID } else { DISABLE };
+                    ends.remove((*until, kind, key.0, key.1)).map_err(failed)?;
+                }
+            }
+            if ended.is_empty() {
+                transaction.abort().map_err(failed)?;
+                return Ok(());
+            }
+            transaction.commit().map_err(failed)?;
+            if ended.len() < PORTION {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.open_table(IDS)?;
+    transaction.open_table(DISABLES)?;
+    transaction.open_table(ENDS)?;
+    Ok(())
+}
+
+fn failed(error: impl Into<redb::Error>) -> StoreError {
+    StoreError::Database(Box::new(error.into()))
+}
+
+/// By transmitter and `jti`.
+const IDS: TableDefinition<'_, (&str, &str), [u8; 32]> = TableDefinition::new("ids");
+/// By transmitter and subject: `iat` of the latest token that disabled it, and when that can be forgotten.
+const DISABLES: TableDefinition<'_, (&str, &str), (i64, i64)> = TableDefinition::new("disables");
+/// When what can be forgotten: the time, the kind, and the key.
+const ENDS: TableDefinition<'_, (i64, &str, &str, &str), ()> = TableDefinition::new("ends");
+const ID: &str = "id";
+const DISABLE: &str = "disable";
+const PORTION: usize = 10_000;
+const CACHE_BYTES: usize = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path, limit: u64) -> Seen {
+        Seen::open(path, FolderWatch::of_nothing(), limit).unwrap()
+    }
+
+    fn memory(id: &str, issued_at: i64, disabled: &[&str]) -> Memory {
+        Memory {
+            transmitter: "t".to_owned(),
+            id: id.to_owned(),
+            digest: [7; 32],
+            issued_at,
+            until: issued_at + 100,
+            disabled: disabled.iter().map(|&subject| subject.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_token_is_remembered_until_its_end_over_restarts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events");
+        open(&path, 9).remember(&memory("a", 1000, &[])).unwrap();
+        let seen = open(&path, 9);
+        seen.forget(1100).unwrap();
+        assert_eq!(seen.digest("t", "a").unwrap(), Some([7; 32]));
+        assert_eq!(seen.digest("u", "a").unwrap(), None);
+        seen.forget(1101).unwrap();
+        assert_eq!((seen.digest("t", "a").unwrap(), seen.len().unwrap()), (None, 0));
+    }
+
+    #[test]
+    fn the_latest_disable_counts_whatever_the_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = open(&folder.path().join("events"), 9);
+        seen.remember(&memory("b", 1050, &["alice"])).unwrap();
+        seen.remember(&memory("a", 1000, &["alice"])).unwrap();
+        assert_eq!(seen.disabled_at("t", "alice").unwrap(), Some(1050));
+        seen.forget(1101).unwrap();
+        assert_eq!(seen.disabled_at("t", "alice").unwrap(), Some(1050));
+        seen.remember(&memory("c", 1060, &["alice"])).unwrap();
+        seen.forget(1151).unwrap();
+        assert_eq!(seen.disabled_at("t", "alice").unwrap(), Some(1060));
+        seen.forget(1161).unwrap();
+        assert_eq!(seen.disabled_at("t", "alice").unwrap(), None);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = open(&folder.path().join("events"), 1);
+        assert!(seen.has_room().unwrap());
+        seen.remember(&memory("a", 1000, &[])).unwrap();
+        assert!(!seen.has_room().unwrap());
+    }
+}

@@ -1,0 +1,263 @@
+//! The parts of the configuration file about identity providers: `scim` and `security_events`.
+//!
+//! docs/identity-providers.md describes every member with its default and its limits.
+
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::json;
+
+use credence_runtime::outbound::is_safe;
+use credence_runtime::settings::{NO_CONTROLS, SettingsError, present};
+
+/// A realm: the users that one identity provider keeps here by SCIM (RFC 7644).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScimSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes. The users are kept under it.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
+    pub name: String,
+    /// Names of credentials in `access`, with the role `provisioner`, that are for this realm and no other.
+    #[schemars(extend("minItems" = 1))]
+    pub credentials: Vec<String>,
+    /// The root issuer (`iss`) of the principals that the users are.
+    #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
+    pub issuer: String,
+    /// What of a user is the principal's `sub`.
+    #[serde(default)]
+    #[schemars(extend("default" = "userName"))]
+    pub subject: ScimSubject,
+}
+
+/// What of a user is the principal's `sub`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum ScimSubject {
+    /// `userName`, as it is spelled.
+    #[default]
+    #[serde(rename = "userName")]
+    UserName,
+    /// `externalId`.
+    #[serde(rename = "externalId")]
+    ExternalId,
+    /// The id that the user has here.
+    #[serde(rename = "id")]
+    Id,
+    /// The e-mail address that is marked as primary, or the only one.
+    #[serde(rename = "emails.primary")]
+    PrimaryEmail,
+}
+
+/// Somebody who pushes security event tokens (RFC 8417) as RFC 8935 says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TransmitterSettings {
+    /// Stands in logs and in histories: 1 to 64 bytes.
+    #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
+    pub name: String,
+    /// Names of credentials in `access`, with the role `transmitter`, that are for this transmitter and no other.
+    #[schemars(extend("minItems" = 1))]
+    pub credentials: Vec<String>,
+    /// The `iss` of its tokens.
+    #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
+    pub issuer: String,
+    /// What `aud` of its tokens must be, or hold.
+    #[schemars(length(min = 1))]
+    pub audience: String,
+    /// Where its keys are.
+    #[schemars(with = "JwksFields", transform = one_place_of_keys)]
+    pub jwks: JwksSettings,
+    /// The algorithms that it may sign with.
+    #[serde(default = "EventAlgorithm::all")]
+    #[schemars(extend("minItems" = 1, "default" = ["RS256", "ES256", "EdDSA"]))]
+    pub algorithms: Vec<EventAlgorithm>,
+    /// The root issuer (`iss`) of the principals that its events are about.
+    #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
+    pub principal_issuer: String,
+    /// Which kind of subject identifier names the principal.
+    #[serde(default)]
+    #[schemars(extend("default" = "iss_sub"))]
+    pub subject: EventSubject,
+    /// How old a token may be when it arrives, in seconds: 60 to 604,800.
+    #[serde(default = "day")]
+    #[schemars(range(min = 60, max = 604_800))]
+    pub max_age_s: u32,
+}
+
+/// A JWK set (RFC 7517): in exactly one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JwksSettings {
+    /// A file, read again when it changes.
+    File(PathBuf),
+    /// A document that is fetched, and fetched again.
+    Url {
+        /// `https`, or `http` on this machine.
+        url: String,
+        /// PEM: the authorities that vouch for its server. Absent: those of the system.
+        ca: Option<PathBuf>,
+    },
+}
+
+/// A signature algorithm (RFC 7518 section 3.1; RFC 8037 section 3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum EventAlgorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256; keys of 2,048 to 8,192 bits.
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// ECDSA with P-256 and SHA-256.
+    #[serde(rename = "ES256")]
+    Es256,
+    /// Ed25519, also where the token calls it that.
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
+
+/// A format of subject identifiers (RFC 9493 section 3.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventSubject {
+    /// `iss` must be the transmitter's issuer or the principals'; `sub` is the principal's.
+    #[default]
+    IssSub,
+    /// `email` is the principal's `sub`.
+    Email,
+    /// `id` is.
+    Opaque,
+    /// What follows `acct:` in `uri` is.
+    Account,
+}
+
+/// Checks both parts, but for the credentials that they name.
+///
+/// # Errors
+/// The first member that is wrong.
+pub fn check(scim: &[ScimSettings], events: &[TransmitterSettings]) -> Result<(), SettingsError> {
+    for (index, realm) in scim.iter().enumerate() {
+        let place = format!("scim[{index}]");
+        check_issuer(&format!("{place}.issuer"), &realm.issuer)?;
+        if scim.iter().take(index).any(|other| other.issuer == realm.issuer) {
+            return Err(SettingsError::at(
+                format!("{place}.issuer"),
+                "another realm has that issuer already: what one disables the other could enable. Give the realm the \
+                 credentials of both",
+            ));
+        }
+    }
+    for (index, transmitter) in events.iter().enumerate() {
+        let place = format!("security_events[{index}]");
+        check_issuer(&format!("{place}.issuer"), &transmitter.issuer)?;
+        check_issuer(&format!("{place}.principal_issuer"), &transmitter.principal_issuer)?;
+        if transmitter.audience.is_empty() {
+            return Err(SettingsError::at(
+                format!("{place}.audience"),
+                "write what the transmitter calls this receiver; without it a token for somebody else would do",
+            ));
+        }
+        if transmitter.algorithms.is_empty() {
+            return Err(SettingsError::at(
+                format!("{place}.algorithms"),
+                "allow at least one of RS256, ES256 and EdDSA, or leave it out for all of them",
+            ));
+        }
+        if !(60..=604_800).contains(&transmitter.max_age_s) {
+            return Err(SettingsError::at(
+                format!("{place}.max_age_s"),
+                "write 60 to 604800 seconds (a week)",
+            ));
+        }
+        if let JwksSettings::Url { url, .. } = &transmitter.jwks
+            && !is_safe(url)
+        {
+            return Err(SettingsError::at(
+                format!("{place}.jwks.url"),
+                "write an https URL; http is for this machine only (127.0.0.1, [::1], localhost): whoever could change \
+                 the keys on their way could revoke anybody",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_issuer(place: &str, issuer: &str) -> Result<(), SettingsError> {
+    match issuer.is_empty() || issuer.len() > MAX_ISSUER_BYTES {
+        true => Err(SettingsError::at(place, "write the issuer's URI, as it stands in iss")),
+        false => Ok(()),
+    }
+}
+
+// === impl ScimSubject ===
+
+impl ScimSubject {
+    /// As it stands in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::UserName => "userName",
+            Self::ExternalId => "externalId",
+            Self::Id => "id",
+            Self::PrimaryEmail => "a primary value of emails",
+        }
+    }
+}
+
+// === impl TransmitterSettings ===
+
+impl TransmitterSettings {
+    /// Whether any other of them is about principals of the same issuer.
+    pub(crate) fn shares_principals_with_any(&self, all: &[Self]) -> bool {
+        all.iter()
+            .any(|other| other.name != self.name && other.principal_issuer == self.principal_issuer)
+    }
+}
+
+// === impl EventAlgorithm ===
+
+impl EventAlgorithm {
+    fn all() -> Vec<Self> {
+        vec![Self::Rs256, Self::Es256, Self::EdDsa]
+    }
+}
+
+// === impl JwksSettings ===
+
+impl<'de> Deserialize<'de> for JwksSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = JwksFields::deserialize(deserializer)?;
+        match (fields.file, fields.url, fields.ca) {
+            (Some(file), None, None) => Ok(Self::File(file)),
+            (None, Some(url), ca) => Ok(Self::Url { url, ca }),
+            _ => Err(D::Error::custom("write either file, or url and perhaps ca")),
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct JwksFields {
+    /// A file, read again when it changes.
+    #[serde(default, deserialize_with = "present")]
+    file: Option<PathBuf>,
+    /// `https`, or `http` on this machine.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("pattern" = "^https?://."))]
+    url: Option<String>,
+    /// PEM: the authorities that vouch for its server; without it, those of the system.
+    #[serde(default, deserialize_with = "present")]
+    ca: Option<PathBuf>,
+}
+
+/// A transmitter has its keys in a file or at a URL.
+fn one_place_of_keys(jwks: &mut Schema) {
+    let places = json!([
+        {"required": ["file"], "properties": {"ca": false}},
+        {"required": ["url"]},
+    ]);
+    jwks.insert("oneOf".to_owned(), places);
+}
+
+/// An outage of a night must not lose what happened in it; transmitters keep trying.
+fn day() -> u32 {
+    24 * 60 * 60
+}
+
+const MAX_ISSUER_BYTES: usize = 2048;

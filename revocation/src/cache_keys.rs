@@ -1,0 +1,137 @@
+//! The keys with which the filters of a node seal what they remember for each other (`CacheKeys` of the contract).
+//!
+//! None is stored. Each is derived from the secret in the data folder, the node's name and the number of the period, so
+//! that every filter of a node is given the same, another node another, and a restarted control plane gives out those
+//! it had given out before.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use credence_wire::v1;
+use hmac::{Hmac, KeyInit, Mac as _};
+use sha2::Sha256;
+use tokio::sync::watch;
+
+use credence_runtime::time::unix_seconds;
+
+/// Derives the keys, and says when they change.
+#[derive(Clone)]
+pub struct CacheKeys {
+    secret: Hmac<Sha256>,
+    /// Whole seconds, at least one.
+    rotation: i64,
+    period: Arc<watch::Sender<i64>>,
+}
+
+// === impl CacheKeys ===
+
+impl CacheKeys {
+    /// Keys that change every so often, whole seconds counted.
+    pub fn new(secret: [u8; 32], rotation: Duration) -> Self {
+        let rotation = i64::try_from(rotation.as_secs()).unwrap_or(i64::MAX).max(1);
+        // RFC 2104: a key shorter than the hash's block is filled up with zeros.
+        let mut block = [0; 64];
+        block[..secret.len()].copy_from_slice(&secret);
+        let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+        mac.update(CONTEXT);
+        mac.update(&rotation.to_be_bytes());
+        Self {
+            secret: mac,
+            rotation,
+            period: Arc::new(watch::Sender::new(unix_seconds().div_euclid(rotation))),
+        }
+    }
+
+    /// Resolves whenever the keys have changed; what is there now counts as seen.
+    pub(crate) fn rotations(&self) -> watch::Receiver<i64> {
+        self.period.subscribe()
+    }
+
+    /// The keys of a node in a period.
+    pub(crate) fn of(&self, node: &str, period: i64) -> v1::CacheKeys {
+        v1::CacheKeys {
+            current: self.derive(node, period),
+            previous: self.derive(node, period - 1),
+        }
+    }
+
+    fn derive(&self, node: &str, period: i64) -> Vec<u8> {
+        // What comes before the name has one length, so that no two inputs are the same bytes.
+        let mac = self
+            .secret
+            .clone()
+            .chain_update(period.to_be_bytes())
+            .chain_update(node);
+        mac.finalize().into_bytes().to_vec()
+    }
+
+    /// Follows the wall clock, and tells the streams when a period ends.
+    pub async fn rotate(self) {
+        loop {
+            let now = unix_seconds();
+            let period = now.div_euclid(self.rotation);
+            let changed = |known: &mut i64| std::mem::replace(known, period) != period;
+            if self.period.send_if_modified(changed) {
+                tracing::debug!(period, "the keys of the filters' shared caches have been rotated");
+            }
+            let left = self.rotation - now.rem_euclid(self.rotation);
+            // Not longer, because the clock may be set meanwhile.
+            let left = Duration::from_secs(left.unsigned_abs()).min(LOOK_AGAIN);
+            tokio::time::sleep(left).await;
+        }
+    }
+}
+
+impl fmt::Debug for CacheKeys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("CacheKeys(..)")
+    }
+}
+
+/// Keeps these keys apart from any other use of the secret.
+const CONTEXT: &[u8] = b"credence filter cache keys v1\0";
+
+/// How long a change of the wall clock may go unnoticed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn a_periods_key_is_accepted_for_one_period_more() {
+        let keys = CacheKeys::new([7; 32], DAY);
+        let (one, two, three) = (keys.of("node", 1), keys.of("node", 2), keys.of("node", 3));
+        assert_eq!((two.previous, three.previous), (one.current.clone(), two.current));
+        assert!(![three.current, one.previous].contains(&one.current));
+    }
+
+    #[test]
+    fn nobody_else_gets_the_same_key() {
+        let given = CacheKeys::new([7; 32], DAY).of("node", 20_000).current;
+        assert_eq!(given.len(), 32);
+        assert_eq!(
+            CacheKeys::new([7; 32], DAY).of("node", 20_000).current,
+            given,
+            "after a restart"
+        );
+        for other in [
+            CacheKeys::new([8; 32], DAY).of("node", 20_000),
+            CacheKeys::new([7; 32], DAY).of("node2", 20_000),
+            CacheKeys::new([7; 32], DAY).of("", 20_000),
+            CacheKeys::new([7; 32], 2 * DAY).of("node", 20_000),
+        ] {
+            assert_ne!(other.current, given);
+        }
+    }
+
+    #[test]
+    fn no_key_is_printed() {
+        let keys = CacheKeys::new([7; 32], DAY);
+        let printed = format!("{keys:?} {:?}", keys.of("node", 1));
+        assert_eq!(printed, "CacheKeys(..) CacheKeys(..)");
+    }
+}

@@ -1,0 +1,104 @@
+//! Logs of any size in no time, for tests and benchmarks: what a million revocations would have left in a data folder.
+
+use std::path::Path;
+
+use crate::data_folder::{DataFolder, take_lock};
+use crate::limits::InitOptions;
+use crate::provenance::Provenance;
+use crate::state::{EpochStep, Now, Plan, Room, State};
+use crate::storage::{EncodedRecord, Storage, is_worth_compacting};
+use crate::subject::{Operation, Order, PrincipalName, Requester, Source};
+use crate::view::{HistoryBounds, View};
+use credence_runtime::time::unix_seconds;
+
+/// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
+/// each. Returns what went wrong in the words of whoever would start a control plane there.
+pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
+    fill(data_folder, issuer, principals, rounds, |_| false).map(drop)
+}
+
+/// As [`fill_log`], with principals being raised again until one more group would have the file compacted: the longest
+/// log that a control plane may have to start with. Returns the number of its entries.
+pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize) -> Result<u64, String> {
+    let above = COMPACT_ABOVE_BYTES;
+    fill(data_folder, issuer, principals, usize::MAX, |filled| {
+        is_worth_compacting(filled.bytes + filled.group_bytes, filled.needed, above)
+    })
+}
+
+/// How far the filling is.
+struct Filled {
+    bytes: u64,
+    needed: u64,
+    /// What the last group took.
+    group_bytes: u64,
+}
+
+fn fill(
+    data_folder: &Path,
+    issuer: &str,
+    principals: usize,
+    rounds: usize,
+    is_enough: impl Fn(&Filled) -> bool,
+) -> Result<u64, String> {
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let now = unix_seconds();
+    let lock = take_lock(data_folder, true, None).map_err(|error| words(&error))?;
+    let folder = DataFolder::open(lock, Some(InitOptions { floor: false }), now).map_err(|error| words(&error))?;
+    let bounds = HistoryBounds { entries: 1, bytes: 1 };
+    let mut view = View::new(folder.log_id(), bounds);
+    let (mut storage, _) =
+        Storage::open(&folder.revocations(), folder.log_id(), None, &mut view).map_err(|error| words(&error))?;
+    let mut state = State::default();
+    let mut seq = 0;
+    for _ in 0..rounds {
+        for first in (0..principals).step_by(GROUP) {
+            let before = storage.bytes();
+            let mut records = Vec::with_capacity(GROUP);
+            let mut provenance = Vec::with_capacity(GROUP);
+            for number in first..principals.min(first + GROUP) {
+                let name = PrincipalName::parse(issuer.to_owned(), Some(format!("user-{number:07}")))
+                    .map_err(|error| words(&error))?;
+                let order = Order {
+                    operation: Operation::Raise {
+                        principal: name,
+                        from: None,
+                    },
+                    by: Requester {
+                        source: Source::Operator,
+                        name: "fill".to_owned(),
+                    },
+                    reason: None,
+                };
+                let room = Room {
+                    max_subjects: usize::MAX,
+                    planned: 0,
+                };
+                let now = Now { wall: now, stamp: now };
+                let step = EpochStep::from_random(number as u32);
+                let plan = state.plan(&order.operation, order.by.source, now, step, room);
+                if let Plan::Change { record, .. } = plan.map_err(|error| words(&error))? {
+                    seq += 1;
+                    records.push(EncodedRecord::from(record.clone()));
+                    state.apply(seq, record)?;
+                    provenance.push(Provenance::of(&order, now.wall));
+                }
+            }
+            storage.append(&records, &provenance).map_err(|error| words(&error))?;
+            let filled = Filled {
+                bytes: storage.bytes(),
+                needed: state.stored_bytes() + (seq + 1) * 8,
+                group_bytes: storage.bytes() - before,
+            };
+            if is_enough(&filled) {
+                return Ok(seq);
+            }
+        }
+    }
+    Ok(seq)
+}
+
+/// What `limits.compact_above_bytes` is if nothing else is said.
+const COMPACT_ABOVE_BYTES: u64 = 64 << 20;
+/// Records in one frame.
+const GROUP: usize = 8_192;

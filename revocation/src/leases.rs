@@ -1,0 +1,587 @@
+//! Which filters may still be fresh, and what each of them has applied. A revocation is confirmed once every one of them
+//! has applied it.
+//!
+//! A filter's lease runs from the moment it sent a ping whose echo came behind every update. A stream that was echoed
+//! therefore owes each later update until its client has applied it, has given its lease up, or the lease is over for
+//! certain; whether the stream has ended does not matter, since its client may live. A stream that was never echoed owes
+//! nothing, nor does a client that confirms nothing.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Serialize, Serializer};
+use tokio::sync::{Notify, watch};
+
+use crate::metrics::Metrics;
+use crate::stalls::Stalls;
+use credence_runtime::client_limits::Client;
+
+/// The leases of one process's streams. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Leases(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    max_staleness: Duration,
+    account: Mutex<Account>,
+    /// Every filter that has a lease has applied the log up to here.
+    confirmed: watch::Sender<u64>,
+    /// Wakes what ends leases.
+    published: Notify,
+    metrics: Arc<Metrics>,
+}
+
+/// One stream's part. Once it is dropped, the stream has ended, and owes what it owed.
+#[derive(Debug)]
+pub(crate) struct Lessee {
+    leases: Leases,
+    id: LeaseId,
+    refused: Arc<Notify>,
+}
+
+/// What a client says of itself as it comes.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival {
+    /// The entry of the log up to which it has applied everything.
+    pub(crate) applied: u64,
+    /// The digest of this stream's secret.
+    pub(crate) digest: Option<SecretDigest>,
+    /// Digests of the secrets it has shown: of earlier streams of its own.
+    pub(crate) earlier: Vec<SecretDigest>,
+    /// What it calls itself.
+    pub(crate) node: String,
+}
+
+/// A client whose streams have begun to lag.
+#[derive(Debug, Default)]
+struct Stalled {
+    streams: u64,
+    /// What one of them calls itself.
+    node: String,
+    is_refused: bool,
+}
+
+pub(crate) type SecretDigest = [u8; 32];
+
+/// What becomes of a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Echo {
+    /// It is answered now.
+    Granted,
+    /// There is more to be sent first.
+    Behind,
+    /// Not before the client has caught up.
+    Withheld,
+}
+
+/// How far a revocation has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// Filters that may be fresh and have applied it.
+    pub(crate) applied: usize,
+    /// Filters that may be fresh and have not, as far as is known.
+    pub(crate) unknown: usize,
+    /// How long it takes at the most until none of these is fresh. Zero if the revocation is confirmed.
+    #[serde(rename = "left_ms", serialize_with = "as_milliseconds")]
+    pub left: Duration,
+}
+
+type LeaseId = u64;
+
+#[derive(Debug, Default)]
+struct Account {
+    head: u64,
+    /// Entries that were published less than [`PATIENCE`] ago.
+    published: VecDeque<Published>,
+    /// When it was last looked which streams lag, or when that became necessary.
+    looked_at: Option<Instant>,
+    /// The last entry before those: by now it should have been applied.
+    due: u64,
+    next: LeaseId,
+    leases: HashMap<LeaseId, Lease>,
+    by_digest: HashMap<SecretDigest, LeaseId>,
+    /// Those whose filters may be fresh, by what they have applied.
+    owing: BTreeSet<(u64, LeaseId)>,
+    /// Leases whose streams have ended.
+    ended: usize,
+    max_ended: usize,
+    /// The lease that those beyond `max_ended` are merged into, and when it began.
+    unattributed: Option<(LeaseId, Instant)>,
+    stalls: Stalls,
+}
+
+#[derive(Debug)]
+struct Published {
+    seq: u64,
+    at: Instant,
+    /// It has been given more time, since this process stood still.
+    is_excused: bool,
+}
+
+#[derive(Debug)]
+struct Lease {
+    /// None: of an earlier process, or merged from more leases than are told apart.
+    client: Option<Client>,
+    digest: Option<SecretDigest>,
+    applied: u64,
+    /// When the client is stale for certain, if it is not already.
+    over_at: Option<Instant>,
+    /// The stream has ended if there is none.
+    refused: Option<Arc<Notify>>,
+    /// It has let the present delay be noted.
+    is_noted: bool,
+    /// What the client calls itself.
+    node: String,
+}
+
+// === impl Leases ===
+
+impl Leases {
+    /// Leases of `max_staleness`, of a log that reaches to `head`. Filters of earlier processes may be fresh for
+    /// `inherited`. At most `max_ended` leases of streams that have ended are told apart.
+    pub fn new(
+        max_staleness: Duration,
+        inherited: Duration,
+        head: u64,
+        max_ended: usize,
+        metrics: Arc<Metrics>,
+        now: Instant,
+    ) -> Self {
+        let mut account = Account {
+            head,
+            max_ended,
+            stalls: Stalls::new(max_staleness / 2),
+            ..Account::default()
+        };
+        if !inherited.is_zero() {
+            account.add_unattributed(0, now + inherited);
+        }
+        let confirmed = watch::Sender::new(account.confirmed());
+        Self(Arc::new(Shared {
+            max_staleness,
+            account: Mutex::new(account),
+            confirmed,
+            published: Notify::new(),
+            metrics,
+        }))
+    }
+
+    /// The longest that a filter may stay fresh without an echo.
+    pub(crate) fn max_staleness(&self) -> Duration {
+        self.0.max_staleness
+    }
+
+    /// The log reaches to `head` now, and every stream can read that far.
+    pub(crate) fn publish(&self, head: u64, now: Instant) {
+        let mut account = self.account();
+        account.publish(head, now);
+        self.settle(&account);
+        drop(account);
+        self.0.published.notify_one();
+    }
+
+    /// For how long a client is refused because it has held up others.
+    pub(crate) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
+        self.account().stalls.refused(client, now)
+    }
+
+    /// A stream begins. It owes what its client's earlier streams owe.
+    pub(crate) fn begin(&self, client: &Client, arrival: Arrival) -> Lessee {
+        let refused = Arc::new(Notify::new());
+        let mut account = self.account();
+        let id = account.begin(client, arrival, Arc::clone(&refused));
+        self.settle(&account);
+        drop(account);
+        Lessee {
+            leases: self.clone(),
+            id,
+            refused,
+        }
+    }
+
+    /// Resolves once every filter that has a lease has applied the log up to `seq`.
+    pub async fn confirmed(&self, seq: u64) {
+        let mut confirmed = self.0.confirmed.subscribe();
+        // The sender lives as long as this does.
+        let _ = confirmed.wait_for(|confirmed| *confirmed >= seq).await;
+    }
+
+    /// How far the entry `seq` has come.
+    pub fn progress(&self, seq: u64, now: Instant) -> Progress {
+        self.account().progress(seq, now)
+    }
+
+    /// Ends leases as their time comes, and notes which clients lag.
+    pub async fn keep(self) {
+        loop {
+            if self.look(Instant::now()) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            } else {
+                let published = self.0.published.notified();
+                // What has ended and owes nothing goes even if nothing is published.
+                let _ = tokio::time::timeout(PATIENCE, published).await;
+            }
+        }
+    }
+
+    /// Says whether any stream lags.
+    fn look(&self, now: Instant) -> bool {
+        let mut account = self.account();
+        let stalled = account.look(now);
+        self.settle(&account);
+        let lags = account.laggards(account.head).next().is_some();
+        drop(account);
+        for (client, stalled) in stalled {
+            self.0.metrics.revocation_stalls.inc_by(stalled.streams);
+            let (credential, address) = (client.credential, client.network);
+            tracing::warn!(
+                ?credential,
+                ?address,
+                node = stalled.node,
+                streams = stalled.streams,
+                is_refused = stalled.is_refused,
+                "filters have not applied a revocation within {} ms: revocations are confirmed late, by {:?} at most",
+                PATIENCE.as_millis(),
+                with_allowance(self.0.max_staleness) + PATIENCE
+            );
+        }
+        lags
+    }
+
+    fn settle(&self, account: &Account) {
+        let confirmed = account.confirmed();
+        self.0
+            .confirmed
+            .send_if_modified(|before| std::mem::replace(before, confirmed) != confirmed);
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        // Whoever panics here leaves no half-made change behind.
+        self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Lessee ===
+
+impl Lessee {
+    /// The client has applied the log up to `seq`.
+    pub(crate) fn apply(&self, seq: u64) {
+        let mut account = self.leases.account();
+        account.apply(self.id, seq);
+        self.leases.settle(&account);
+    }
+
+    /// A ping has come, and updates up to `sent` have gone before the answer.
+    pub(crate) fn echo(&self, sent: u64, now: Instant) -> Echo {
+        let lasts = with_allowance(self.leases.0.max_staleness);
+        self.leases.account().echo(self.id, sent, now, lasts)
+    }
+
+    /// The client has given its lease up.
+    pub(crate) fn leave(&self) {
+        let mut account = self.leases.account();
+        account.release(self.id);
+        self.leases.settle(&account);
+    }
+
+    /// Resolves once the stream is to be ended.
+    pub(crate) async fn refused(&self) {
+        self.refused.notified().await;
+    }
+}
+
+impl Drop for Lessee {
+    fn drop(&mut self) {
+        let mut account = self.leases.account();
+        account.end(self.id, Instant::now(), self.leases.0.max_staleness);
+        self.leases.settle(&account);
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    fn confirmed(&self) -> u64 {
+        self.owing
+            .first()
+            .map_or(self.head, |(applied, _)| self.head.min(*applied))
+    }
+
+    /// Those that may be fresh and have not applied the entry `seq`.
+    fn laggards(&self, seq: u64) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        let behind = self.owing.range(..(seq, 0));
+        behind.filter_map(|(_, id)| Some((*id, self.leases.get(id)?)))
+    }
+
+    fn begin(&mut self, client: &Client, arrival: Arrival, refused: Arc<Notify>) -> LeaseId {
+        let mut lease = Lease {
+            client: Some(client.clone()),
+            digest: arrival.digest,
+            applied: arrival.applied.min(self.head),
+            over_at: None,
+            refused: Some(refused),
+            is_noted: false,
+            node: arrival.node,
+        };
+        for earlier in arrival.earlier {
+            let Some(id) = self.by_digest.get(&earlier).copied() else {
+                continue;
+            };
+            // A secret that was read on the way is of no use to another client.
+            let is_own = |earlier: &Lease| earlier.client == lease.client;
+            if self.leases.get(&id).is_some_and(is_own)
+                && let Some(earlier) = self.remove(id)
+            {
+                lease.applied = lease.applied.max(earlier.applied);
+                lease.over_at = lease.over_at.max(earlier.over_at);
+            }
+        }
+        let id = self.next_id();
+        self.by_digest.extend(lease.digest.map(|digest| (digest, id)));
+        if lease.over_at.is_some() {
+            self.owing.insert((lease.applied, id));
+        }
+        self.leases.insert(id, lease);
+        id
+    }
+
+    fn apply(&mut self, id: LeaseId, seq: u64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        if seq <= lease.applied {
+            return;
+        }
+        if self.owing.remove(&(lease.applied, id)) {
+            self.owing.insert((seq, id));
+        }
+        lease.applied = seq;
+        lease.is_noted &= seq < self.due;
+    }
+
+    fn echo(&mut self, id: LeaseId, sent: u64, now: Instant, lasts: Duration) -> Echo {
+        // What is confirmed stays so. What is due is settled by `look`, which knows whether this process has run.
+        let least = self.due.max(self.confirmed());
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return Echo::Withheld;
+        };
+        if sent < self.head {
+            return Echo::Behind;
+        }
+        if lease.applied < least {
+            return Echo::Withheld;
+        }
+        lease.over_at = Some(now + lasts);
+        self.owing.insert((lease.applied, id));
+        Echo::Granted
+    }
+
+    /// The client is not fresh.
+    fn release(&mut self, id: LeaseId) {
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.over_at = None;
+            self.owing.remove(&(lease.applied, id));
+        }
+    }
+
+    fn end(&mut self, id: LeaseId, now: Instant, max_staleness: Duration) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.refused = None;
+        self.ended += 1;
+        let (applied, over_at) = (lease.applied, lease.over_at);
+        match over_at {
+            None => {
+                self.remove(id);
+            }
+            Some(over_at) if self.ended > self.max_ended => {
+                self.remove(id);
+                // What is merged does not live on for as long as more is added: then another lease begins.
+                match self.unattributed {
+                    Some((merged, begun)) if now < begun + max_staleness && self.leases.contains_key(&merged) => {
+                        let merged = self.remove(merged);
+                        let (others, until) = merged.map_or((applied, None), |merged| (merged.applied, merged.over_at));
+                        let id =
+                            self.add_unattributed(others.min(applied), until.max(Some(over_at)).unwrap_or(over_at));
+                        self.unattributed = Some((id, begun));
+                    }
+                    _ => self.unattributed = Some((self.add_unattributed(applied, over_at), now)),
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Adds a lease of which no more is known than this.
+    fn add_unattributed(&mut self, applied: u64, over_at: Instant) -> LeaseId {
+        let lease = Lease {
+            client: None,
+            digest: None,
+            applied,
+            over_at: Some(over_at),
+            refused: None,
+            is_noted: true,
+            node: String::new(),
+        };
+        let id = self.next_id();
+        self.owing.insert((applied, id));
+        self.leases.insert(id, lease);
+        self.ended += 1;
+        id
+    }
+
+    fn next_id(&mut self) -> LeaseId {
+        self.next += 1;
+        self.next
+    }
+
+    fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.leases.remove(&id)?;
+        self.owing.remove(&(lease.applied, id));
+        if let Some(digest) = lease.digest
+            && self.by_digest.get(&digest) == Some(&id)
+        {
+            self.by_digest.remove(&digest);
+        }
+        if lease.refused.is_none() {
+            self.ended = self.ended.saturating_sub(1);
+        }
+        Some(lease)
+    }
+
+    fn publish(&mut self, head: u64, now: Instant) {
+        // While no stream lags, no look is due.
+        if self.laggards(self.head).next().is_none() {
+            self.looked_at = Some(now);
+        }
+        self.head = head;
+        self.published.push_back(Published {
+            seq: head,
+            at: now,
+            is_excused: false,
+        });
+    }
+
+    fn let_fall_due(&mut self, now: Instant) {
+        while let Some(published) = self.published.pop_front_if(|published| now >= published.at + PATIENCE) {
+            self.due = published.seq;
+        }
+    }
+
+    /// If this process has not run for a while, what clients said meanwhile has not been read yet. They get their time anew,
+    /// once for each entry.
+    fn excuse(&mut self, now: Instant) {
+        let since = self.looked_at.replace(now).unwrap_or(now);
+        if now.saturating_duration_since(since) > LOOK_INTERVAL + HICCUP {
+            for published in self.published.iter_mut().filter(|published| !published.is_excused) {
+                published.at = now;
+                published.is_excused = true;
+            }
+        }
+    }
+
+    /// Ends what is over. Returns the clients whose streams have begun to lag.
+    fn look(&mut self, now: Instant) -> HashMap<Client, Stalled> {
+        self.excuse(now);
+        self.let_fall_due(now);
+        let is_over = |lease: &Lease| lease.over_at.is_some_and(|over_at| over_at <= now);
+        let over: Vec<_> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| is_over(lease))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in over {
+            self.release(id);
+            if self.leases.get(&id).is_some_and(|lease| lease.refused.is_none()) {
+                self.remove(id);
+            }
+        }
+        let late: Vec<_> = self.laggards(self.due).map(|(id, _)| id).collect();
+        let mut stalled: HashMap<Client, Stalled> = HashMap::new();
+        for id in late {
+            let Some(lease) = self.leases.get_mut(&id) else {
+                continue;
+            };
+            let Some(client) = lease.client.clone() else { continue };
+            if !std::mem::replace(&mut lease.is_noted, true) {
+                let stalled = stalled.entry(client).or_default();
+                stalled.streams += 1;
+                stalled.node.clone_from(&lease.node);
+            }
+        }
+        if !stalled.is_empty() {
+            self.note(&mut stalled, now);
+        }
+        stalled
+    }
+
+    /// Remembers who lags, and ends the streams of those that are refused for it: the ones that lag, and all of a client that
+    /// is refused already.
+    fn note(&mut self, stalled: &mut HashMap<Client, Stalled>, now: Instant) {
+        let mut connected = HashMap::new();
+        let open = self
+            .leases
+            .values()
+            .filter(|lease| lease.refused.is_some() && lease.over_at.is_some());
+        for client in open.filter_map(|lease| lease.client.as_ref()) {
+            *connected.entry(client.clone()).or_default() += 1;
+        }
+        let mut refused = HashMap::new();
+        for (client, stalled) in stalled {
+            let was_refused = self.stalls.refused(client, now).is_some();
+            self.stalls
+                .note(client, connected.get(client).copied().unwrap_or(0), now);
+            stalled.is_refused = self.stalls.refused(client, now).is_some();
+            if stalled.is_refused {
+                refused.insert(client, was_refused);
+            }
+        }
+        for lease in self.leases.values() {
+            let Some(was_refused) = lease.client.as_ref().and_then(|client| refused.get(client)) else {
+                continue;
+            };
+            if let Some(stream) = lease.refused.as_ref().filter(|_| *was_refused || lease.is_noted) {
+                stream.notify_one();
+            }
+        }
+    }
+
+    fn progress(&self, seq: u64, now: Instant) -> Progress {
+        let mut unknown = 0;
+        let mut left = Duration::ZERO;
+        let mut unattributed = 0;
+        for (_, lease) in self.laggards(seq) {
+            match lease.client {
+                Some(_) => unknown += 1,
+                None => unattributed += 1,
+            }
+            let over_at = lease.over_at.unwrap_or(now);
+            // What is over for certain is ended within a moment, and only then is the revocation confirmed.
+            left = left.max(over_at.saturating_duration_since(now).max(LOOK_INTERVAL));
+        }
+        Progress {
+            applied: self.owing.len() - unknown - unattributed,
+            unknown,
+            left,
+        }
+    }
+}
+
+fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(duration.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+/// Clocks run at rates that differ by less than a hundredth.
+pub fn with_allowance(duration: Duration) -> Duration {
+    duration + duration / 100
+}
+
+/// How long a client may leave an update unapplied and still be echoed.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+/// How often it is looked which streams lag, while some do.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// A look that is later than this says that this process did not run.
+const HICCUP: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+#[path = "leases_tests.rs"]
+mod tests;

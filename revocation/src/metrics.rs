@@ -1,0 +1,88 @@
+//! What an operator can graph and alert on about revocations.
+
+use credence_runtime::metrics::{Counters, Group, code_name, labels};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Low cardinality: no label ever holds something a client chose.
+#[derive(Debug)]
+pub struct Metrics {
+    pub subscribers: Gauge,
+    pub watch_ended: Counters<1>,
+    pub revocation_stalls: Counter,
+    pub revocation_wait_seconds: Histogram,
+    pub log_seq: Gauge,
+    pub log_subjects: Gauge,
+    pub log_subjects_limit: Gauge,
+    pub log_bytes: Gauge,
+    pub log_writable: Gauge,
+    pub log_sync_seconds: Histogram,
+    pub revocations: Counters<3>,
+    pub log_compactions: Counter,
+    pub log_compaction_failures: Counter,
+    pub log_compaction_seconds: Histogram,
+    pub log_compaction_pause_seconds: Histogram,
+    foreign_positions: Counters<1>,
+    pub log_forgotten: Counter,
+    pub log_clock_lag_seconds: Gauge,
+    pub history_indexed_seq: Gauge,
+    pub history_bytes: Gauge,
+    pub history_dropped: Counter,
+    pub history_failures: Counter,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub fn new(registry: &mut Registry) -> Self {
+        let mut group = Group::new(registry, "revocation");
+        let metrics = Self {
+            subscribers: group.add("subscribers", "Watch streams that are open"),
+            watch_ended: group.add("watch_ended", "Watch streams that ended, by gRPC status"),
+            revocation_stalls: group.add("stalls", "Filters that left a revocation unapplied for half a second, so that it was confirmed late"),
+            revocation_wait_seconds: group.add_seconds("wait", "Time that calls with wait=applied waited, whether the revocation was confirmed meanwhile or not", 0.001, 15),
+            log_seq: group.add("log_seq", "Sequence number of the last durable record"),
+            log_subjects: group.add("log_subjects", "Subjects in the log"),
+            log_subjects_limit: group.add("log_subjects_limit", "Subjects that the log may hold"),
+            log_bytes: group.add_in(Unit::Bytes, "log", "Size of the log's file"),
+            log_writable: group.add("log_writable", "1 unless the last write failed"),
+            log_sync_seconds: group.add_seconds("log_sync", "Time to write and fdatasync a group of records", 0.0001, 17),
+            revocations: group.add("requests", "Requests to revoke, by operation, source and outcome"),
+            log_compactions: group.add("log_compactions", "Compacted files that took the place of the log's file"),
+            log_compaction_failures: group.add("log_compaction_failures", "Compactions that failed; the log went on in the file it had"),
+            log_compaction_seconds: group.add_seconds("log_compaction", "Time to make a compacted file, in the background", 0.01, 16),
+            log_compaction_pause_seconds: group.add_seconds("log_compaction_pause", "Time to go on in the compacted file, in which no revocation is acknowledged", 0.0001, 17),
+            foreign_positions: group.add("foreign_positions", "Streams refused because the client knows this log by another history, or a longer one, by whether it can prove that this log gave it out"),
+            log_forgotten: group.add("log_forgotten_delegations", "Revoked delegations forgotten because every token that could carry them has expired"),
+            log_clock_lag_seconds: group.add_in(Unit::Seconds, "log_clock_lag", "How far the log's own clock, by which delegations are forgotten, is behind the wall clock"),
+            history_indexed_seq: group.add("history_indexed_seq", "Sequence number up to which the index of histories goes"),
+            history_bytes: group.add_in(Unit::Bytes, "history", "Size of the index of histories"),
+            history_dropped: group.add("history_dropped", "Entries beyond what is kept of one principal's history"),
+            history_failures: group.add("history_failures", "Times that the index of histories could not be kept"),
+        };
+        // A counter that appears with the first of its kind hides it from `increase()`.
+        for proven in [true, false] {
+            metrics.foreign_position(proven).inc_by(0);
+        }
+        metrics
+    }
+
+    /// Counts a client that knows a position which the log does not: `proven` if it proved that this log gave it out.
+    pub fn count_foreign_position(&self, proven: bool) {
+        self.foreign_position(proven).inc();
+    }
+
+    /// Counts a watch stream that has ended, or that was refused.
+    pub fn count_watch_ended(&self, code: tonic::Code) {
+        self.watch_ended
+            .get_or_create(&labels([("code", code_name(code))]))
+            .inc();
+    }
+
+    fn foreign_position(&self, proven: bool) -> impl std::ops::Deref<Target = Counter> {
+        let evidence = if proven { "proven" } else { "claimed" };
+        self.foreign_positions.get_or_create(&labels([("evidence", evidence)]))
+    }
+}

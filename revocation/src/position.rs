@@ -1,0 +1,116 @@
+//! Positions that a client can prove to have been given by this log.
+//!
+//! After a restore of the data folder from a backup nothing in the folder tells that it is an old copy; the clients do, which
+//! have seen more. But what a client says it has seen, it may make up. So each position that is given out carries a proof,
+//! which clients hand back with it: a MAC under a key of the data folder, which its backups have too.
+
+use credence_wire::v1;
+use hmac::{Hmac, KeyInit, Mac as _};
+use sha2::Sha256;
+
+use crate::data_folder::LogId;
+use crate::digest::Digest;
+
+/// Makes and checks the proofs of one log.
+#[derive(Clone)]
+pub struct PositionKey(Hmac<Sha256>);
+
+/// What proves one position.
+pub(crate) type PositionProof = [u8; 16];
+
+/// Tells a proof that was made with another key from one of another history.
+pub(crate) type KeyId = [u8; 4];
+
+// === impl PositionKey ===
+
+impl PositionKey {
+    pub fn new(key: [u8; 32], log_id: &LogId) -> Self {
+        // RFC 2104: a key shorter than the hash's block is filled up with zeros.
+        let mut block = [0; 64];
+        block[..key.len()].copy_from_slice(&key);
+        let mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+        Self(
+            mac.chain_update(CONTEXT)
+                .chain_update(log_id.as_str())
+                .chain_update([0]),
+        )
+    }
+
+    pub(crate) fn id(&self) -> KeyId {
+        beginning_of(self.0.clone())
+    }
+
+    /// `mark` is the digest's, of which as much is kept of every position.
+    pub(crate) fn prove(&self, seq: u64, mark: u64) -> PositionProof {
+        beginning_of(self.of(seq, mark))
+    }
+
+    /// Whether the position was given out by this log, as far as the client can prove it.
+    pub(crate) fn accepts(&self, position: &v1::Position) -> bool {
+        let Ok(digest) = <[u8; 32]>::try_from(position.digest.as_slice()) else {
+            return false;
+        };
+        position.proof.len() == size_of::<PositionProof>()
+            && self
+                .of(position.seq, Digest::from_bytes(digest).mark())
+                .verify_truncated_left(&position.proof)
+                .is_ok()
+    }
+
+    fn of(&self, seq: u64, mark: u64) -> Hmac<Sha256> {
+        self.0
+            .clone()
+            .chain_update(seq.to_be_bytes())
+            .chain_update(mark.to_be_bytes())
+    }
+}
+
+fn beginning_of<const LENGTH: usize>(mac: Hmac<Sha256>) -> [u8; LENGTH] {
+    let mac = mac.finalize().into_bytes();
+    std::array::from_fn(|index| mac[index])
+}
+
+impl std::fmt::Debug for PositionKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("PositionKey(..)")
+    }
+}
+
+/// Keeps these MACs apart from any other use of the key.
+const CONTEXT: &[u8] = b"credence log position v1\0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_given_out_is_accepted() {
+        let log_id = LogId::random().unwrap();
+        let key = PositionKey::new([7; 32], &log_id);
+        let digest = Digest::start(&log_id);
+        let given = v1::Position {
+            seq: 9,
+            digest: digest.as_bytes().to_vec(),
+            proof: key.prove(9, digest.mark()).to_vec(),
+        };
+        assert!(key.accepts(&given));
+        let changed = |change: fn(&mut v1::Position)| {
+            let mut position = given.clone();
+            change(&mut position);
+            position
+        };
+        for forged in [
+            changed(|position| position.seq = u64::MAX),
+            changed(|position| position.digest[0] ^= 1),
+            changed(|position| position.proof[0] ^= 1),
+            changed(|position| position.proof.truncate(1)),
+            changed(|position| position.proof.clear()),
+        ] {
+            assert!(!key.accepts(&forged), "{forged:?}");
+        }
+        let other = PositionKey::new([8; 32], &log_id);
+        assert!(!other.accepts(&given));
+        assert_ne!(other.id(), key.id());
+        assert!(!PositionKey::new([7; 32], &LogId::random().unwrap()).accepts(&given));
+    }
+}

@@ -1,0 +1,65 @@
+//! Whether the log voids a delegation: the filters' rule, asked of the state at the head.
+
+use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, RevocationView};
+use credence_delegation::{Thumbprint as KeyThumbprint, UnixTime};
+
+use crate::state::State;
+use crate::subject::{DelegationName, Issuer, PrincipalName, Thumbprint};
+
+/// What the log knows at its head.
+#[derive(Debug, Clone, Copy)]
+pub struct Knowledge<'a> {
+    pub(crate) state: &'a State,
+    /// The longest that a token may live, in seconds, for its revocation to be remembered as long.
+    pub(crate) max_token_lifetime: u64,
+}
+
+/// A name that the log can not hold has never been revoked; whoever asks by one is refused before.
+impl RevocationView for Knowledge<'_> {
+    fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
+        name(issuer, subject)
+            .and_then(|name| self.state.principal(&name))
+            .map(|state| PrincipalState {
+                epoch: state.epoch,
+                disabled: state.disabled_by != 0,
+                raised_at: Some(UnixTime(state.raised_at)),
+            })
+            .unwrap_or_default()
+    }
+
+    fn is_key_revoked(&self, key: &KeyThumbprint) -> bool {
+        Thumbprint::parse(key.to_string()).is_ok_and(|key| self.state.has_key(&key))
+    }
+
+    fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {
+        let issuer = Issuer::parse(issuer.to_owned()).ok()?;
+        self.state.floor_of(&issuer).map(UnixTime)
+    }
+
+    fn log_floor(&self) -> Option<UnixTime> {
+        self.state.floor_of_all().map(UnixTime)
+    }
+
+    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {
+        let Some(name) = name(issuer, subject) else {
+            return false;
+        };
+        let has = |under: &[&str]| {
+            let under = under.iter().copied().map(str::to_owned).collect();
+            DelegationName::parse(name.clone(), under, token.id.to_owned())
+                .is_ok_and(|delegation| self.state.has_delegation(&delegation))
+        };
+        has(&[]) || (!token.under.is_empty() && has(token.under))
+    }
+
+    fn memory(&self) -> Memory {
+        Memory {
+            token_lifetime: Some(self.max_token_lifetime),
+            forgotten_before: None,
+        }
+    }
+}
+
+fn name(issuer: &str, subject: Option<&str>) -> Option<PrincipalName> {
+    PrincipalName::parse(issuer.to_owned(), subject.map(str::to_owned)).ok()
+}

@@ -1,0 +1,403 @@
+//! What watch streams read: the state of every subject at the last durable record, and the latest updates.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::Bytes;
+use credence_wire::v1;
+use prost::Message as _;
+
+use crate::data_folder::LogId;
+use crate::digest::Digest;
+use crate::position::PositionKey;
+use crate::state::{FrozenState, State};
+use crate::storage::{EncodedRecord, Replay};
+use crate::trail::{Standing, Trail};
+
+/// The log up to its last durable record.
+#[derive(Debug)]
+pub struct View {
+    state: State,
+    trail: Trail,
+    /// The updates up to the head, encoded, as many as the bounds allow.
+    history: VecDeque<Bytes>,
+    history_bytes: usize,
+    /// The end of the log that is being replayed, of which the history will be made.
+    replayed: VecDeque<(u64, Digest, Bytes)>,
+    bounds: HistoryBounds,
+    /// Absent in tests and where nothing is given out.
+    key: Option<PositionKey>,
+}
+
+/// The view at one instant, for whoever needs all of it and time.
+#[derive(Debug, Clone)]
+pub(crate) struct FrozenView {
+    pub(crate) state: FrozenState,
+    pub(crate) trail: Trail,
+    pub(crate) key: Option<PositionKey>,
+}
+
+/// How much of the past is kept in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct HistoryBounds {
+    pub entries: usize,
+    pub bytes: usize,
+}
+
+/// How a client gets from where it is to the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// By the updates after this sequence number.
+    After(u64),
+    /// By a snapshot.
+    Snapshot,
+}
+
+/// The client's position is none of this log's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ForeignPosition {
+    #[error(
+        "you have applied entry {applied}, but this log ends at {head}: it was restored from an old copy or \
+         re-initialised. Restore the newest copy, or initialise a new log and configure its id"
+    )]
+    Ahead { applied: u64, head: u64 },
+    #[error(
+        "your history up to entry {applied} differs from this log's: one of the two was restored from an old copy and \
+         continued. Restore the right copy, or initialise a new log and configure its id"
+    )]
+    Diverged { applied: u64 },
+    #[error(
+        "you have applied entry {applied}, which is so old that this log can not tell any more whether it was one of \
+         its own. Restart the client, so that it begins anew"
+    )]
+    TooOld { applied: u64 },
+}
+
+/// The updates that a stream still needs are no longer in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FellBehind;
+
+// === impl View ===
+
+impl View {
+    pub fn new(log_id: &LogId, bounds: HistoryBounds) -> Self {
+        Self {
+            state: State::default(),
+            trail: Trail::start(log_id),
+            history: VecDeque::new(),
+            history_bytes: 0,
+            replayed: VecDeque::new(),
+            bounds,
+            key: None,
+        }
+    }
+
+    /// Has every position that is given out carry a proof.
+    pub fn proving(self, key: PositionKey) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// Takes the next durable record in.
+    pub(crate) fn append(&mut self, record: EncodedRecord) -> Result<(), &'static str> {
+        let digest = self.digest().after(&record.bytes);
+        let seq = self.take(record.record, digest)?;
+        self.remember(seq, digest, record.bytes);
+        Ok(())
+    }
+
+    /// Returns the record's number.
+    fn take(&mut self, record: v1::Record, digest: Digest) -> Result<u64, &'static str> {
+        let seq = self.head() + 1;
+        self.state.apply(seq, record)?;
+        self.trail.push(digest);
+        Ok(seq)
+    }
+
+    /// Keeps the update for those who follow, and no more of the older ones than the bounds allow.
+    fn remember(&mut self, seq: u64, digest: Digest, record: Bytes) {
+        let update = EncodedUpdate {
+            position: Some(position(seq, digest, self.key.as_ref())),
+            record,
+        };
+        let update = Bytes::from(update.encode_to_vec());
+        self.history_bytes += update.len();
+        self.history.push_back(update);
+        while self.history.len() > self.bounds.entries || self.history_bytes > self.bounds.bytes {
+            let Some(oldest) = self.history.pop_front() else {
+                break;
+            };
+            self.history_bytes -= oldest.len();
+        }
+    }
+
+    /// Forgets the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
+    /// many.
+    pub(crate) fn forget(&mut self, shards: Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
+        self.state.forget(shards, is_over)
+    }
+
+    /// Takes microseconds.
+    pub(crate) fn freeze(&self) -> FrozenView {
+        FrozenView {
+            state: self.state.freeze(),
+            trail: self.trail.clone(),
+            key: self.key.clone(),
+        }
+    }
+
+    pub(crate) fn trail(&self) -> &Trail {
+        &self.trail
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Sequence number of the last durable record; 0 for an empty log.
+    pub fn head(&self) -> u64 {
+        self.trail.head()
+    }
+
+    /// Where a client that has applied the log up to `applied` goes on.
+    pub fn start(&self, applied: Option<&v1::Position>) -> Result<Start, ForeignPosition> {
+        let Some(applied) = applied else {
+            return Ok(Start::Snapshot);
+        };
+        let seq = applied.seq;
+        match self.trail.standing(seq, &applied.digest) {
+            Standing::Ahead => Err(ForeignPosition::Ahead {
+                applied: seq,
+                head: self.head(),
+            }),
+            Standing::Diverged => Err(ForeignPosition::Diverged { applied: seq }),
+            Standing::TooOld => Err(ForeignPosition::TooOld { applied: seq }),
+            Standing::Ours if self.covers(seq) => Ok(Start::After(seq)),
+            Standing::Ours => Ok(Start::Snapshot),
+        }
+    }
+
+    /// Where a client resumes that presents only a position's [proof](Self::proof_of). Without one, or with one of a key
+    /// that was replaced since, its history is unknown.
+    pub(crate) fn start_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
+        if seq > self.head() {
+            return Err(ForeignPosition::Ahead {
+                applied: seq,
+                head: self.head(),
+            });
+        }
+        if !self.key.as_ref().is_some_and(|key| proof.starts_with(&key.id())) {
+            return Ok(Start::Snapshot);
+        }
+        match self.proof_of(seq) {
+            None => Err(ForeignPosition::TooOld { applied: seq }),
+            Some(ours) if ours != proof => Err(ForeignPosition::Diverged { applied: seq }),
+            Some(_) if self.covers(seq) => Ok(Start::After(seq)),
+            Some(_) => Ok(Start::Snapshot),
+        }
+    }
+
+    /// The id of the key, and what proves a position of this log with it, if the position is still known.
+    pub(crate) fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
+        let key = self.key.as_ref()?;
+        Some([key.id().as_slice(), &key.prove(seq, self.trail.mark(seq)?)].concat())
+    }
+
+    /// Whether this log gave out a position that it no longer has.
+    pub(crate) fn gave_out(&self, position: &v1::Position) -> bool {
+        self.key.as_ref().is_some_and(|key| key.accepts(position))
+    }
+
+    /// At most `limit` updates after `seq`, in order, each an encoded [`v1::Update`]; none if `seq` is the head.
+    pub(crate) fn updates_after(&self, seq: u64, limit: usize) -> Result<Vec<Bytes>, FellBehind> {
+        if !self.covers(seq) {
+            return Err(FellBehind);
+        }
+        let missing = (self.head() - seq) as usize;
+        let skip = self.history.len() - missing;
+        Ok(self.history.iter().skip(skip).take(limit).cloned().collect())
+    }
+
+    /// Whether a snapshot taken at `seq` is still good to start a new stream from: half of the history lies ahead.
+    pub(crate) fn is_recent(&self, seq: u64) -> bool {
+        self.covers(seq) && (self.head() - seq) as usize <= self.history.len() / 2
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        self.trail.digest()
+    }
+
+    /// Whether the updates after `seq` are in memory.
+    pub(crate) fn covers(&self, seq: u64) -> bool {
+        seq <= self.head() && self.head() - seq <= self.history.len() as u64
+    }
+}
+
+impl Replay for View {
+    fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
+        self.state.apply(seq, record)
+    }
+
+    fn begin(&mut self, trail: Trail) {
+        self.trail = trail;
+    }
+
+    fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
+        let seq = self.take(record.record, digest)?;
+        // Most of a long log is never asked for as updates; only its end is encoded as such.
+        self.replayed.push_back((seq, digest, record.bytes));
+        if self.replayed.len() > self.bounds.entries {
+            self.replayed.pop_front();
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        for (seq, digest, record) in std::mem::take(&mut self.replayed) {
+            self.remember(seq, digest, record);
+        }
+    }
+}
+
+/// `credence.v1.Update` with its record left encoded: on the wire a message and bytes are the same.
+#[derive(Clone, PartialEq, prost::Message)]
+struct EncodedUpdate {
+    #[prost(message, optional, tag = "1")]
+    position: Option<v1::Position>,
+    #[prost(bytes = "bytes", tag = "2")]
+    record: Bytes,
+}
+
+pub(crate) fn position(seq: u64, digest: Digest, key: Option<&PositionKey>) -> v1::Position {
+    v1::Position {
+        seq,
+        digest: digest.as_bytes().to_vec(),
+        proof: key.map_or_else(Vec::new, |key| key.prove(seq, digest.mark()).to_vec()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use credence_wire::v1::record::Subject;
+
+    use super::*;
+
+    fn log_id() -> LogId {
+        LogId::random().unwrap()
+    }
+
+    fn delegation(id: usize) -> EncodedRecord {
+        let principal = v1::Principal {
+            issuer: "https://id.example.com".to_owned(),
+            subject: None,
+        };
+        let delegation = v1::RevokedDelegation {
+            principal: Some(principal),
+            id: format!("id-{id}"),
+            revoked_at: 0,
+            under: Vec::new(),
+        };
+        v1::Record {
+            subject: Some(Subject::Delegation(delegation)),
+        }
+        .into()
+    }
+
+    fn view(log_id: &LogId, records: usize, entries: usize) -> View {
+        let mut view = View::new(
+            log_id,
+            HistoryBounds {
+                entries,
+                bytes: usize::MAX,
+            },
+        );
+        for id in 1..=records {
+            view.append(delegation(id)).unwrap();
+        }
+        view
+    }
+
+    /// Of a log of its own, with so many records, of which so many updates are kept.
+    pub(crate) fn view_of(records: usize, entries: usize) -> View {
+        view(&log_id(), records, entries)
+    }
+
+    /// Where a client is that has followed a view like this one.
+    fn position_at(log_id: &LogId, seq: u64) -> v1::Position {
+        position(seq, view(log_id, seq as usize, 1).digest(), None)
+    }
+
+    #[test]
+    fn a_client_within_the_history_resumes_and_an_older_one_gets_a_snapshot() {
+        let log_id = log_id();
+        let view = view(&log_id, 10, 4);
+        let start = |seq| view.start(Some(&position_at(&log_id, seq))).unwrap();
+        assert_eq!(start(10), Start::After(10));
+        assert_eq!(start(6), Start::After(6));
+        assert_eq!(start(5), Start::Snapshot);
+        assert_eq!(start(0), Start::Snapshot);
+        assert_eq!(view.start(None).unwrap(), Start::Snapshot);
+    }
+
+    #[test]
+    fn a_position_ahead_of_the_log_is_foreign() {
+        let view = view(&log_id(), 2, 10);
+        let ahead = v1::Position {
+            seq: 3,
+            digest: vec![0; 32],
+            proof: Vec::new(),
+        };
+        assert_eq!(
+            view.start(Some(&ahead)),
+            Err(ForeignPosition::Ahead { applied: 3, head: 2 })
+        );
+    }
+
+    #[test]
+    fn a_position_with_another_history_is_foreign_even_where_only_a_snapshot_would_help() {
+        let log_id = log_id();
+        let ours = view(&log_id, 10, 4);
+        let mut theirs = View::new(
+            &log_id,
+            HistoryBounds {
+                entries: 10,
+                bytes: usize::MAX,
+            },
+        );
+        theirs.append(delegation(99)).unwrap();
+        theirs.append(delegation(2)).unwrap();
+        let refused = ours.start(Some(&position(2, theirs.digest(), None)));
+        assert_eq!(refused, Err(ForeignPosition::Diverged { applied: 2 }));
+    }
+
+    #[test]
+    fn updates_follow_a_position_without_a_gap_up_to_the_limit() {
+        let view = view(&log_id(), 10, 6);
+        let seqs = |after, limit| {
+            let updates = view.updates_after(after, limit)?;
+            Ok(updates
+                .iter()
+                .map(|update| v1::Update::decode(update.clone()).unwrap().position.unwrap().seq)
+                .collect::<Vec<_>>())
+        };
+        assert_eq!(seqs(4, 3), Ok(vec![5, 6, 7]));
+        assert_eq!(seqs(8, 3), Ok(vec![9, 10]));
+        assert_eq!(seqs(10, 3), Ok(vec![]));
+        assert_eq!(seqs(3, 3), Err(FellBehind));
+    }
+
+    #[test]
+    fn the_history_is_bounded_in_bytes_too() {
+        let mut view = View::new(
+            &log_id(),
+            HistoryBounds {
+                entries: 100,
+                bytes: 200,
+            },
+        );
+        for id in 1..=9 {
+            view.append(delegation(id)).unwrap();
+        }
+        assert!(view.updates_after(9, 1).is_ok() && view.updates_after(8, 1).is_ok());
+        assert_eq!(view.updates_after(5, 1), Err(FellBehind));
+    }
+}

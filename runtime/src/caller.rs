@@ -1,0 +1,69 @@
+//! Who sends a request.
+
+/// Who is asking: a credential's name, and the issuers it is bound to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The credential's configured name.
+    pub name: String,
+    /// The root issuers whose principals and delegations the caller may revoke and look up; all if absent.
+    issuers: Option<Vec<String>>,
+}
+
+/// What stands for the other end of a connection, from one of its connections to the next.
+#[derive(Debug, Clone)]
+pub struct PeerName(pub String);
+
+// === impl Caller ===
+
+impl Caller {
+    /// A caller who is bound to these issuers, or to none.
+    #[must_use]
+    pub fn new(name: String, issuers: Option<Vec<String>>) -> Self {
+        Self { name, issuers }
+    }
+
+    /// Whether the caller may act on what concerns this issuer.
+    #[must_use]
+    pub fn covers(&self, issuer: &str) -> bool {
+        self.issuers
+            .as_ref()
+            .is_none_or(|issuers| issuers.iter().any(|known| known == issuer))
+    }
+
+    /// Whether both are bound to the same issuers.
+    #[must_use]
+    pub fn covers_as_much_as(&self, other: &Self) -> bool {
+        self.issuers == other.issuers
+    }
+
+    /// The issuers that the caller is bound to; nothing if it is to none.
+    #[must_use]
+    pub fn issuers(&self) -> Option<&[String]> {
+        self.issuers.as_deref()
+    }
+
+    /// Whether the caller may say something of a principal of this issuer; without an issuer, of a principal that is not
+    /// known.
+    #[must_use]
+    pub fn may_report(&self, issuer: Option<&str>) -> bool {
+        issuer.map_or_else(|| self.covers_everything(), |issuer| self.covers(issuer))
+    }
+
+    /// Whether the caller may do what concerns no issuer, or every one.
+    #[must_use]
+    pub fn covers_everything(&self) -> bool {
+        self.issuers.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_bound_to_issuers_covers_these_only() {
+        let caller = Caller::new("t".to_owned(), Some(vec!["https://id.example.com".to_owned()]));
+        assert!(caller.covers("https://id.example.com") && !caller.covers("https://id.example.com.evil"));
+        assert!(!caller.covers_everything());
+    }
+}

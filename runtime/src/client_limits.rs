@@ -1,0 +1,592 @@
+//! What one client may hold of what all clients share.
+//!
+//! Each limit that clients share has a share for one credential and one for one address, so that no single client can take
+//! all of it. The shares are percentages of the limit (`limits.credential_share_percent` and
+//! `limits.address_share_percent`), and never less than one place.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::metrics::{Counters, Gauges, Group, Labels, labels};
+use crate::throttle::Throttle;
+
+/// The places of one limit, and who holds how many. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    limit: SharedLimit,
+    bounds: Bounds,
+    held: Mutex<Held>,
+    freed: Notify,
+    metrics: ShareMetrics,
+    refusals: Throttle,
+}
+
+/// What clients share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedLimit {
+    WatchStreams,
+    AuditSources,
+    EventStreams,
+    EvidenceStreams,
+    HttpConnections,
+    GrpcConnections,
+    ProbeConnections,
+    /// In KiB.
+    RequestBodies,
+    Calls,
+    /// Calls that wait until the filters have applied a revocation.
+    Confirmations,
+}
+
+/// How many places there are, and how many of them one client may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    pub all: usize,
+    pub credential: usize,
+    pub address: usize,
+}
+
+/// What one client may hold of each limit, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    pub credential_percent: u8,
+    pub address_percent: u8,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    by_credential: HashMap<String, usize>,
+    by_network: HashMap<Network, usize>,
+}
+
+/// Who holds a place: by credential and address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// Absent where no credential is asked for.
+    pub credential: Option<String>,
+    /// Absent where it is not known.
+    pub network: Option<Network>,
+}
+
+/// Some places, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    pool: Places,
+    client: Client,
+    places: usize,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// All of them are held.
+    All,
+    /// The credential holds its share.
+    Credential,
+    /// The callers without a credential hold one credential's share.
+    Anonymous,
+    /// The address holds its share.
+    Address,
+}
+
+/// There is no place. The text says whose share is used up, and what can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoPlace {
+    pub full: Full,
+    limit: SharedLimit,
+    bounds: Bounds,
+}
+
+/// One client's addresses: an IPv4 address, or an IPv6 network of 64 bits, since one client usually has a whole one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Network(IpAddr);
+
+/// How full each shared limit is, and who was refused for it.
+#[derive(Debug, Clone)]
+pub struct ShareMetrics {
+    held: Gauges<1>,
+    size: Gauges<1>,
+    refused: Counters<2>,
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    const NONE: Self = Self {
+        all: usize::MAX,
+        credential: usize::MAX,
+        address: usize::MAX,
+    };
+
+    pub fn new(all: usize, shares: Shares) -> Self {
+        Self {
+            all,
+            credential: share_of(all, shares.credential_percent),
+            address: share_of(all, shares.address_percent),
+        }
+    }
+}
+
+/// This percentage of a limit, and at least one.
+pub fn share_of(all: usize, percent: u8) -> usize {
+    (all.saturating_mul(usize::from(percent)) / 100).max(1)
+}
+
+// === impl Places ===
+
+impl Places {
+    pub fn new(limit: SharedLimit, bounds: Bounds, metrics: &ShareMetrics) -> Self {
+        metrics.announce(limit, bounds.all);
+        Self(Arc::new(Pool {
+            limit,
+            bounds,
+            held: Mutex::default(),
+            freed: Notify::new(),
+            metrics: metrics.clone(),
+            refusals: Throttle::default(),
+        }))
+    }
+
+    /// A place.
+    pub fn take(&self, client: &Client) -> Result<Place, NoPlace> {
+        self.take_many(client, 1)
+    }
+
+    /// So many places. What is larger than a share takes all of the share.
+    pub fn take_many(&self, client: &Client, places: usize) -> Result<Place, NoPlace> {
+        self.try_take(client, places).map_err(|full| self.refuse(full, client))
+    }
+
+    /// The same for a client that may still get them: nothing is counted as refused.
+    pub fn try_take(&self, client: &Client, places: usize) -> Result<Place, Full> {
+        let bounds = self.0.bounds;
+        let places = places.min(bounds.credential).min(bounds.address);
+        self.lock().take(client, places, bounds)?;
+        Ok(self.place(client, places))
+    }
+
+    /// Counts a refusal.
+    pub fn refuse(&self, full: Full, client: &Client) -> NoPlace {
+        let Pool { limit, bounds, .. } = *self.0;
+        self.0.metrics.refuse(limit, full, client, &self.0.refusals);
+        NoPlace { full, limit, bounds }
+    }
+
+    /// Resolves once places are given back.
+    pub fn freed(&self) -> Notified<'_> {
+        self.0.freed.notified()
+    }
+
+    /// A place beyond every share, for what the control plane knows from an earlier run.
+    pub fn take_beyond_limits(&self, client: &Client) -> Place {
+        // Nothing is refused under these bounds.
+        let _ = self.lock().take(client, 1, Bounds::NONE);
+        self.place(client, 1)
+    }
+
+    fn place(&self, client: &Client, places: usize) -> Place {
+        self.0.metrics.change(self.0.limit, count(places));
+        Place {
+            pool: self.clone(),
+            client: client.clone(),
+            places,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Who holds it counts, and cannot panic.
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Has a place that counts against no client's share count against this one's, beyond it too.
+    pub fn attribute_to(&mut self, client: &Client) {
+        if self.client == Client::default() {
+            // Nothing is refused under these bounds.
+            let _ = self.change_client(client, Bounds::NONE);
+        }
+    }
+
+    /// Has the place count against this credential's share too.
+    pub fn show(&mut self, credential: &str) -> Result<(), NoPlace> {
+        let client = Client {
+            credential: Some(credential.to_owned()),
+            network: self.client.network,
+        };
+        self.change_client(&client, self.pool.0.bounds)
+            .map_err(|full| self.pool.refuse(full, &client))
+    }
+
+    fn change_client(&mut self, client: &Client, bounds: Bounds) -> Result<(), Full> {
+        let mut held = self.pool.lock();
+        held.give_back(&self.client, self.places);
+        let taken = held.take(client, self.places, bounds);
+        if taken.is_ok() {
+            self.client.clone_from(client);
+        } else {
+            // It stays whose it is: nothing is refused under these bounds.
+            let _ = held.take(&self.client, self.places, Bounds::NONE);
+        }
+        taken
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.pool.lock().give_back(&self.client, self.places);
+        self.pool.0.freed.notify_waiters();
+        self.pool.0.metrics.change(self.pool.0.limit, -count(self.places));
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn take(&mut self, client: &Client, places: usize, bounds: Bounds) -> Result<(), Full> {
+        let fits = |held: usize, bound: usize| held.saturating_add(places) <= bound;
+        let held = |count: Option<&usize>| count.copied().unwrap_or_default();
+        if let Some(network) = &client.network
+            && !fits(held(self.by_network.get(network)), bounds.address)
+        {
+            return Err(Full::Address);
+        }
+        if let Some(credential) = &client.credential
+            && !fits(held(self.by_credential.get(credential)), bounds.credential)
+        {
+            return Err(if credential == ANONYMOUS {
+                Full::Anonymous
+            } else {
+                Full::Credential
+            });
+        }
+        if !fits(self.all, bounds.all) {
+            return Err(Full::All);
+        }
+        self.all += places;
+        if let Some(network) = client.network {
+            *self.by_network.entry(network).or_default() += places;
+        }
+        if let Some(credential) = &client.credential {
+            *self.by_credential.entry(credential.clone()).or_default() += places;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, client: &Client, places: usize) {
+        self.all -= places;
+        if let Some(network) = &client.network {
+            give_back(&mut self.by_network, network, places);
+        }
+        if let Some(credential) = &client.credential {
+            give_back(&mut self.by_credential, credential, places);
+        }
+    }
+}
+
+/// A client without places takes no memory.
+fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, places: usize) {
+    if let Some(count) = held.get_mut(client) {
+        *count -= places;
+        if *count == 0 {
+            held.remove(client);
+        }
+    }
+}
+
+// === impl SharedLimit ===
+
+impl SharedLimit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::WatchStreams => "watch_streams",
+            Self::AuditSources => "audit_sources",
+            Self::EventStreams => "event_streams",
+            Self::EvidenceStreams => "evidence_streams",
+            Self::HttpConnections => "http_connections",
+            Self::GrpcConnections => "grpc_connections",
+            Self::ProbeConnections => "probe_connections",
+            Self::RequestBodies => "request_bodies",
+            Self::Calls => "calls",
+            Self::Confirmations => "confirmations",
+        }
+    }
+
+    /// What there is a limited number of.
+    fn noun(self) -> &'static str {
+        match self {
+            Self::WatchStreams => "watch streams",
+            Self::AuditSources => "audit sources",
+            Self::EventStreams => "event streams",
+            Self::EvidenceStreams => "streams of evidence",
+            Self::HttpConnections | Self::GrpcConnections | Self::ProbeConnections => "connections",
+            Self::RequestBodies => "KiB for request bodies",
+            Self::Calls => "calls under way",
+            Self::Confirmations => "calls that wait for filters",
+        }
+    }
+
+    /// How a client gets room again.
+    fn cure(self) -> &'static str {
+        match self {
+            Self::RequestBodies | Self::Calls | Self::Confirmations => "wait for some to end",
+            _ => "close some",
+        }
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    pub fn new(credential: Option<&str>, address: Option<IpAddr>) -> Self {
+        Self {
+            credential: credential.map(str::to_owned),
+            network: address.map(Network::of),
+        }
+    }
+
+    /// One without a credential, where most have one: all of these together have one credential's share, so that there is
+    /// room for the others.
+    pub fn anonymous(address: Option<IpAddr>) -> Self {
+        Self::new(Some(ANONYMOUS), address)
+    }
+}
+
+// === impl Full ===
+
+impl Full {
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Credential | Self::Anonymous => "credential",
+            Self::Address => "address",
+        }
+    }
+}
+
+// === impl NoPlace ===
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, cure) = (self.limit.noun(), self.limit.cure());
+        let Bounds {
+            all,
+            credential,
+            address,
+        } = self.bounds;
+        match self.full {
+            Full::All => write!(
+                formatter,
+                "all {all} {what} of this control plane are in use; try again later"
+            ),
+            Full::Credential => write!(
+                formatter,
+                "this credential holds its share of the {what}, {credential} of {all}; {cure}, or raise \
+                 limits.credential_share_percent"
+            ),
+            Full::Anonymous => write!(
+                formatter,
+                "callers without a credential together hold one credential's share of the {what}, {credential} of {all}; \
+                 {cure}, or raise limits.credential_share_percent"
+            ),
+            Full::Address => write!(
+                formatter,
+                "this address holds its share of the {what}, {address} of {all}; {cure}, or raise \
+                 limits.address_share_percent"
+            ),
+        }
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self(IpAddr::from([a, b, c, d, 0, 0, 0, 0]))
+            }
+            other => Self(other),
+        }
+    }
+}
+
+// === impl ShareMetrics ===
+
+impl ShareMetrics {
+    pub fn new(registry: &mut Registry) -> Self {
+        let mut group = Group::new(registry, "shared_limit");
+        Self {
+            held: group.add("held", "What is held of each limit that clients share"),
+            size: group.add("size", "Each limit that clients share"),
+            refused: group.add(
+                "refused",
+                "Attempts to hold more, by limit and by whose share was used up: of all, of a credential, of an address",
+            ),
+        }
+    }
+
+    /// Counters that appear with the first refusal would hide it from `increase()`.
+    pub fn announce(&self, limit: SharedLimit, size: usize) {
+        let label = labels([("limit", limit.name())]);
+        self.held.get_or_create(&label).inc_by(0);
+        self.size.get_or_create(&label).set(count(size));
+        for full in [Full::All, Full::Credential, Full::Address] {
+            self.refused.get_or_create(&refusal(limit, full)).inc_by(0);
+        }
+    }
+
+    fn change(&self, limit: SharedLimit, by: i64) {
+        self.held.get_or_create(&labels([("limit", limit.name())])).inc_by(by);
+    }
+
+    /// Counts a refusal, and names the client in the log, at most once a second.
+    fn refuse(&self, limit: SharedLimit, full: Full, client: &Client, throttle: &Throttle) {
+        self.refused.get_or_create(&refusal(limit, full)).inc();
+        if let Some(refused) = throttle.count(Instant::now()) {
+            tracing::warn!(
+                limit = limit.name(),
+                by = full.name(),
+                refused,
+                last_credential = client.credential,
+                last_address = ?client.network.map(|network| network.0),
+                "a client was refused because a share of what clients share is used up; find out what it is doing, or \
+                 raise the share (limits.credential_share_percent, limits.address_share_percent)"
+            );
+        }
+    }
+}
+
+/// By `all`, `credential` or `address`.
+fn refusal(limit: SharedLimit, full: Full) -> Labels<2> {
+    labels([("limit", limit.name()), ("by", full.name())])
+}
+
+fn count(places: usize) -> i64 {
+    i64::try_from(places).unwrap_or(i64::MAX)
+}
+
+/// Stands for all callers without a credential: no credential has this name.
+const ANONYMOUS: &str = "";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF_AND_QUARTER: Shares = Shares {
+        credential_percent: 50,
+        address_percent: 25,
+    };
+
+    /// Eight places; four of one credential, two of one address.
+    fn places() -> Places {
+        let bounds = Bounds::new(8, HALF_AND_QUARTER);
+        Places::new(SharedLimit::Calls, bounds, &ShareMetrics::new(&mut Registry::default()))
+    }
+
+    fn client(credential: &str, address: &str) -> Client {
+        Client::new(Some(credential), Some(address.parse().unwrap()))
+    }
+
+    #[test]
+    fn a_client_holds_its_share_and_gets_back_what_it_gives_up() {
+        let places = places();
+        let first = places.take(&client("a", "192.0.2.1")).unwrap();
+        let _second = places.take(&client("a", "192.0.2.1")).unwrap();
+        assert_eq!(
+            places.take(&client("a", "::ffff:192.0.2.1")).unwrap_err().full,
+            Full::Address
+        );
+        let _other = places.take(&client("a", "192.0.2.2")).unwrap();
+        drop(first);
+        places.take(&client("a", "192.0.2.1")).unwrap();
+    }
+
+    #[test]
+    fn one_credential_has_its_share_however_many_addresses_it_comes_from() {
+        let places = places();
+        let held: Vec<_> = (1..=9)
+            .filter_map(|last| places.take(&client("a", &format!("192.0.2.{last}"))).ok())
+            .collect();
+        assert_eq!(held.len(), 4);
+        places.take(&client("b", "192.0.2.1")).unwrap();
+    }
+
+    #[test]
+    fn callers_without_a_credential_are_told_whose_share_they_hold() {
+        let places = places();
+        let held: Vec<_> = (1..=4)
+            .map(|last| places.take(&Client::anonymous(Some([192, 0, 2, last].into()))).unwrap())
+            .collect();
+        let refused = places.take(&Client::anonymous(Some([192, 0, 2, 9].into())));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.starts_with("callers without a credential together hold"), "{text}");
+        assert!(text.contains("wait for some to end"), "{text}");
+        assert_eq!(held.len(), 4);
+        let _other = places.take(&client("b", "192.0.2.9")).unwrap();
+    }
+
+    #[test]
+    fn there_is_never_less_than_one_place_for_a_client() {
+        let bounds = Bounds::new(1, HALF_AND_QUARTER);
+        assert_eq!((bounds.credential, bounds.address), (1, 1));
+    }
+
+    #[test]
+    fn what_is_larger_than_a_share_takes_all_of_the_share() {
+        let places = places();
+        let large = places.take_many(&client("a", "192.0.2.1"), 100).unwrap();
+        assert_eq!(places.take(&client("a", "192.0.2.1")).unwrap_err().full, Full::Address);
+        drop(large);
+        assert_eq!(places.lock().all, 0);
+    }
+
+    #[test]
+    fn an_unattributed_place_counts_once_its_client_is_known() {
+        let places = places();
+        let (a, b) = (client("a", "192.0.2.1"), client("b", "192.0.2.2"));
+        let mut awaited: Vec<_> = (0..3).map(|_| places.take_beyond_limits(&Client::default())).collect();
+        for place in &mut awaited {
+            place.attribute_to(&a);
+            // It stays whose it is.
+            place.attribute_to(&b);
+        }
+        assert_eq!(places.take(&a).unwrap_err().full, Full::Address);
+        places.take(&b).unwrap();
+        drop(awaited);
+        places.take(&a).unwrap();
+        assert_eq!(places.lock().all, 0);
+    }
+
+    #[test]
+    fn who_holds_nothing_takes_no_memory() {
+        let places = places();
+        drop(places.take(&client("a", "192.0.2.1")).unwrap());
+        let held = places.lock();
+        assert!(held.by_network.is_empty() && held.by_credential.is_empty());
+    }
+
+    #[test]
+    fn a_whole_ipv6_network_is_one_client() {
+        let network = |text: &str| Network::of(text.parse().unwrap());
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Notices when a part ends that must not, so that the process ends too instead of living on without it.
+
+use std::time::Duration;
+
+use credence_storage::folder_lock::{FolderLost, FolderWatch};
+use tokio::sync::watch;
+
+/// Raised by whichever part ends first. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Alarm(watch::Sender<Option<Failure>>);
+
+/// Why the process has to end. Only a restart helps.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A part of the control plane ended that was not told to.
+    #[error(
+        "{part} ended unexpectedly (the log says why); without it the control plane cannot do its work. Start it again: \
+         everything that was acknowledged is in force"
+    )]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
+    /// What is written to the data folder may be lost.
+    #[error(transparent)]
+    FolderLost(FolderLost),
+}
+
+/// Raises the alarm when it is dropped, by a panic too, unless its part said that it ends as planned.
+#[derive(Debug)]
+pub struct Guard {
+    alarm: Alarm,
+    part: &'static str,
+    planned: bool,
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    pub fn new() -> Self {
+        Self(watch::Sender::new(None))
+    }
+
+    pub fn guard(&self, part: &'static str) -> Guard {
+        Guard {
+            alarm: self.clone(),
+            part,
+            planned: false,
+        }
+    }
+
+    /// The first failure is the one that is told.
+    pub fn raise(&self, failure: Failure) {
+        self.0.send_if_modified(|raised| {
+            let first = raised.is_none();
+            raised.get_or_insert(failure);
+            first
+        });
+    }
+
+    /// Resolves once the alarm was raised.
+    pub async fn raised(&self) -> Failure {
+        let mut raised = self.0.subscribe();
+        loop {
+            if let Some(failure) = raised.borrow_and_update().clone() {
+                return failure;
+            }
+            if raised.changed().await.is_err() {
+                // We hold the sender, so this does not happen.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// The part ends because it was told to.
+    pub fn planned(&mut self) {
+        self.planned = true;
+    }
+
+    /// What to say if the part has ended unplanned.
+    pub fn failure(&self) -> Option<Failure> {
+        (!self.planned).then_some(Failure::Ended { part: self.part })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(failure) = self.failure() {
+            self.alarm.raise(failure);
+        }
+    }
+}
+
+/// Looks at the data folder every second, and raises the alarm once it is lost: a control plane without requests has to end
+/// too.
+pub async fn watch_folder(watch: FolderWatch, alarm: Alarm) {
+    let mut ticks = tokio::time::interval(FOLDER_CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let folder = watch.clone();
+        // A file system that hangs must not hold up the runtime. Over a network, the lock may be given to another process
+        // meanwhile, and filters must not live on our echoes then.
+        let checked = tokio::task::spawn_blocking(move || folder.check());
+        let lost = match tokio::time::timeout(LONGEST_FOLDER_CHECK, checked).await {
+            Ok(Ok(Err(lost))) => lost,
+            Ok(_) => continue,
+            Err(_) => FolderLost::unanswered(&watch, LONGEST_FOLDER_CHECK),
+        };
+        alarm.raise(Failure::FolderLost(lost));
+        return;
+    }
+}
+
+const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The file system is taken for lost if a look at the folder takes longer.
+const LONGEST_FOLDER_CHECK: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_panics_raises_the_alarm() {
+        let alarm = Alarm::new();
+        let guard = alarm.guard("the part");
+        let ended = std::thread::spawn(move || {
+            let _guard = guard;
+            panic!("on purpose");
+        });
+        assert!(ended.join().is_err());
+        assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
+    }
+
+    #[tokio::test]
+    async fn a_planned_end_raises_nothing_and_the_first_failure_is_the_one_told() {
+        let alarm = Alarm::new();
+        let mut planned = alarm.guard("planned");
+        planned.planned();
+        drop(planned);
+        drop(alarm.guard("first"));
+        drop(alarm.guard("second"));
+        assert_eq!(alarm.raised().await, Failure::Ended { part: "first" });
+    }
+}
