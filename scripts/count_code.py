@@ -4,8 +4,8 @@ A line counts unless it is blank, a comment, or part of a test. Product code is 
 folders of NOT_PRODUCT, and outside a crate's tests/, benches/ and examples/.
 
 File A imports file B if A names something that B defines: in a `use`, or in a path that starts at `crate`, `self`, `super`
-or a module of A. Names that a module passes on with `pub use` belong to the file that defines them. A `mod` declaration
-is no import. What is compiled for tests only is left out.
+or a module of A. Names that a module passes on with `pub use` belong to the file that defines them, and passing them on is
+no import; nor is a `mod` declaration. What is compiled for tests only is left out.
 """
 
 import json
@@ -158,12 +158,15 @@ class Crate:
 
     def note_uses(self, module):
         module.uses = []
-        for found in re.finditer(r"\buse\s+([^;]+);", module.source.plain):
-            for path, name in leaves(found[1]):
+        plain = module.source.plain
+        for found in re.finditer(r"(\bpub(?:\([^)]*\))?\s+)?\buse\s+([^;]+);", plain):
+            rest = plain[: found.start()] + plain[found.end() :]
+            for path, name in leaves(found[2]):
                 absolute = self.absolute(module, path)
                 if absolute is None:
                     continue
-                module.uses.append(absolute)
+                if not found[1] or re.search(rf"\b{re.escape(name)}\b", rest):
+                    module.uses.append(absolute)
                 if name == "*":
                     module.globs.append(absolute[:-1])
                 else:
