@@ -213,7 +213,8 @@ class Crate:
         found = set()
         for module in self.modules.values():
             paths = list(module.uses)
-            for path in re.finditer(r"(?<![\w:])((?:crate|self|super|[a-z_][a-z0-9_]*)(?:\s*::\s*\w+)+)", module.source.plain):
+            elsewhere = re.sub(r"\buse\s+[^;]+;", "", module.source.plain)
+            for path in re.finditer(r"(?<![\w:])((?:crate|self|super|[a-z_][a-z0-9_]*)(?:\s*::\s*\w+)+)", elsewhere):
                 absolute = self.absolute(module, re.split(r"\s*::\s*", path[1]))
                 if absolute:
                     paths.append(absolute)

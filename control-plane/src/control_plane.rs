@@ -24,8 +24,8 @@ use crate::settings::{Settings, anchors};
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_evidence::{
     BatchBounds, Budget, CursorFile, FollowedLedger, Follower, Handover, Intake, LedgerWriter, OtlpError, Publisher,
-    ReportOptions, ReportServer, ReportService, Reverification, Reverifier, Seen, SeenOfLate, Sender, Sightings,
-    Sources, TicketKey, Witness, damaged_ledger, give_up_lost_sources, start_ledger,
+    ReportOptions, ReportService, Reverification, Reverifier, Seen, SeenOfLate, Sender, Sightings, Sources, TicketKey,
+    Witness, damaged_ledger, give_up_lost_sources, start_ledger,
 };
 use credence_ledger::identity::{LedgerIdentity, Naming};
 use credence_ledger::view::EntryView;
@@ -33,11 +33,12 @@ use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordB
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
 use credence_revocation::{
     CacheKeys, DataFolder, DataFolderError, Forgetting, HeadKeeper, HistoryBounds, Leases, LogClock, LogId, LogNotes,
-    PositionKey, RestoreError, Storage, View, WatchOptions, WatchServer, WatchService, Writer, WriterOptions,
-    declare_restored, read_clock, remove_leftover, start_log, take_lock, with_allowance,
+    PositionKey, RestoreError, Storage, View, WatchOptions, WatchService, Writer, WriterOptions, declare_restored,
+    read_clock, remove_leftover, start_log, take_lock, with_allowance,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use credence_runtime::stream_server::StreamServer;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
 use credence_runtime::throttle::Throttle;
 use credence_runtime::time::unix_seconds;
@@ -384,8 +385,8 @@ impl ControlPlane {
         let serving = http::serve(http_incoming, http::router(api), limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
-        let report = ReportServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
-        let watch = WatchServer::new(watch, SMALL_MESSAGE_BYTES);
+        let report = StreamServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
+        let watch = StreamServer::new(watch, SMALL_MESSAGE_BYTES);
         let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
         let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
         let grpc_incoming = incoming(grpc_listener, Port::Grpc);

@@ -10,15 +10,16 @@ use tonic::transport::Server;
 use crate::access::Gate;
 use crate::config::Limits;
 use crate::net::BoundedStream;
-use credence_evidence::ReportServer;
-use credence_revocation::WatchServer;
+use credence_evidence::ReportService;
+use credence_revocation::WatchService;
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::stream_server::StreamServer;
 
 /// Serves until the drain begins, then lets the streams finish.
 pub(crate) async fn serve(
     incoming: mpsc::Receiver<BoundedStream>,
-    watch: Gate<WatchServer>,
-    report: Gate<ReportServer>,
+    watch: Gate<StreamServer<WatchService>>,
+    report: Gate<StreamServer<ReportService>>,
     limits: Limits,
     mut phase: PhaseWatch,
 ) {

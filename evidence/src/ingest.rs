@@ -12,7 +12,7 @@ use credence_runtime::caller::Caller;
 
 /// `credence.v1.ReportRequest` with the batch left encoded: on the wire a message and bytes are the same.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct IngestRequest {
+pub struct IngestRequest {
     #[prost(oneof = "Incoming", tags = "1, 2, 3")]
     pub(crate) message: Option<Incoming>,
 }

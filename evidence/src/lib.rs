@@ -1,8 +1,7 @@
 //! Evidence: how it arrives, where it is kept, how it is read back.
 //!
 //! The ledger itself is the crate `credence_ledger`. Here [`writer`] is the one thread that appends to it and knows every
-//! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`server`] and [`service`] are the
-//! gRPC stream, [`intake`] is the same for HTTP, [`ingest`] and [`budget`] are their bounds, [`seen`] is what principals'
+//! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`service`] is the gRPC stream, [`intake`] is the same for HTTP, [`ingest`] and [`budget`] are their bounds, [`seen`] is what principals'
 //! agents were seen to use. [`publisher`] signs checkpoints, and [`witness`] has others cosign them. [`reverification`] says
 //! whether what filters allowed is what the delegations say; [`handover`] is how it learns of what was written. [`otlp`] sends
 //! every record to an OpenTelemetry collector.
@@ -24,7 +23,6 @@ mod otlp;
 mod publisher;
 mod reverification;
 mod seen;
-mod server;
 mod service;
 mod settings;
 mod sources;
@@ -42,7 +40,6 @@ pub use otlp::{CursorFile, FollowedLedger, Follower, OtlpError, OtlpMetrics, Sen
 pub use publisher::Publisher;
 pub use reverification::{Reverification, Reverifier};
 pub use seen::{Seen, SeenDelegation, SeenOfLate, Sightings};
-pub use server::ReportServer;
 pub use service::{ReportOptions, ReportService, give_up_lost_sources};
 pub use settings::{
     AuditSettings, LedgerSettings, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess, WitnessSettings,

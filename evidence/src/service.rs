@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_wire::v1;
+use credence_wire::v1::audit_service_server::SERVICE_NAME;
 use credence_wire::v1::report_response::Message as Outgoing;
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -21,6 +22,7 @@ use credence_runtime::client_limits::Client;
 use credence_runtime::lifecycle::{Phase, PhaseWatch};
 use credence_runtime::metrics::{Counted, code_name, labels};
 use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
+use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
 
 /// Takes evidence in.
@@ -66,9 +68,16 @@ impl ReportService {
             metrics,
         }
     }
+}
 
-    /// Begins a stream.
-    pub(crate) fn report(
+impl StreamMethod for ReportService {
+    const SERVICE: &'static str = SERVICE_NAME;
+    const METHOD: &'static str = "Report";
+    /// Batches stay encoded: they are bounded before they are decoded.
+    type Incoming = IngestRequest;
+    type Outgoing = v1::ReportResponse;
+
+    fn open(
         &self,
         request: Request<Streaming<IngestRequest>>,
     ) -> Result<Response<Responses<v1::ReportResponse>>, Status> {

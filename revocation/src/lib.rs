@@ -3,7 +3,7 @@
 //! [`subject`] parses what can be revoked, [`state`] says what an operation changes and [`table`] holds it, [`digest`]
 //! chains the history, [`trail`] knows its positions and [`position`] proves them, [`storage`] keeps it on disk, [`view`]
 //! and [`snapshot`] are what streams read, [`log`] is the one writer and [`head_keeper`] notes how far it was
-//! acknowledged, [`service`] the gRPC stream and [`server`] its wire format. Behind the writer, [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
+//! acknowledged, [`service`] the gRPC stream and [`answer`] what it is told. Behind the writer, [`upkeep`] compacts the file and forgets by the log's own [`clock`], and [`history`] files where each change comes
 //! from ([`provenance`]), reading [`groups`]. [`restored`] is for backups. [`leases`] says when every filter has
 //! applied what was revoked, and [`stalls`] who has held that up. [`cache_keys`] is what the streams carry besides.
 
@@ -12,6 +12,7 @@
     reason = "internal to the control plane: names that say all have no comment"
 )]
 
+mod answer;
 mod cache_keys;
 mod clock;
 mod data_folder;
@@ -28,7 +29,6 @@ mod metrics;
 mod position;
 mod provenance;
 mod restored;
-mod server;
 mod service;
 mod snapshot;
 mod stalls;
@@ -54,7 +54,6 @@ pub use log::{Receipt, RevocationLog, RevokeError, Writer, WriterOptions, start 
 pub use metrics::Metrics;
 pub use position::PositionKey;
 pub use restored::{RestoreError, declare as declare_restored};
-pub use server::WatchServer;
 pub use service::{WatchOptions, WatchService};
 pub use state::{PlanError, PrincipalState};
 pub use status::Knowledge;

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_wire::v1;
+use credence_wire::v1::revocation_service_server::SERVICE_NAME;
 use credence_wire::v1::watch_request::Message as Incoming;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::answer::{Outgoing, WatchAnswer};
 use crate::cache_keys::CacheKeys;
 use crate::leases::{Arrival, Echo, Lessee, SecretDigest};
 use crate::log::RevocationLog;
 use crate::metrics::Metrics;
-use crate::server::{Outgoing, WatchAnswer};
 use crate::snapshot::Snapshot;
 use crate::view::{FellBehind, ForeignPosition, Start};
 use credence_runtime::caller::PeerName;
@@ -26,6 +27,7 @@ use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::{Phase, PhaseWatch};
 use credence_runtime::metrics::{Counted, code_name};
 use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
+use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
 use credence_runtime::throttle::Throttle;
 
@@ -69,12 +71,16 @@ impl WatchService {
             foreign: Arc::default(),
         }
     }
+}
 
-    /// Serves one stream.
-    pub(crate) fn watch(
-        &self,
-        request: Request<Streaming<v1::WatchRequest>>,
-    ) -> Result<Response<Responses<WatchAnswer>>, Status> {
+impl StreamMethod for WatchService {
+    const SERVICE: &'static str = SERVICE_NAME;
+    const METHOD: &'static str = "Watch";
+    type Incoming = v1::WatchRequest;
+    /// What was encoded once goes to each stream as it is.
+    type Outgoing = WatchAnswer;
+
+    fn open(&self, request: Request<Streaming<v1::WatchRequest>>) -> Result<Response<Responses<WatchAnswer>>, Status> {
         if self.phase.current() != Phase::Running {
             return Err(Status::unavailable(
                 "the control plane is stopping; reconnect to its successor",

@@ -8,7 +8,7 @@
 //! | [`client_limits`], [`turns`] | what one client may hold, and how much it may have under way |
 //! | [`throttle`] | log lines that strangers can cause |
 //! | [`lifecycle`], [`supervision`] | when everything ends, as planned or not |
-//! | [`outbox`] | the sending half of a gRPC stream |
+//! | [`stream_server`], [`outbox`] | a gRPC service of one method, and the sending half of its streams |
 //! | [`outbound`] | requests to others |
 //! | [`settings`] | what every part's settings need |
 //! | [`metrics`] | what every part's metrics are made of |
@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod outbound;
 pub mod outbox;
 pub mod settings;
+pub mod stream_server;
 pub mod supervision;
 pub mod text;
 pub mod throttle;

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use tokio::sync::watch;
 
-use super::{Access, Caller, PeerCertificate, Permission, Refusal, TokenDigest, bearer};
+use credence_runtime::caller::Caller;
+
+use super::bearer;
+use super::holders::{Access, TokenDigest};
+use super::peer::PeerCertificate;
+use super::permission::{Permission, Refusal};
 use crate::settings::GrpcAccess;
 
 /// Who may do what right now. Cheap to clone; all clones are one.

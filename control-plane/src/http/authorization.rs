@@ -10,10 +10,10 @@ use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
+use super::api::{Api, BODY_UNIT_BYTES};
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::sse::RETRY_WHEN_FULL;
-use super::{Api, BODY_UNIT_BYTES};
 use crate::access::{Credentials, PeerCertificate, Permission, Refusal, peer_name};
 use crate::tls::Peer;
 use credence_evidence::Reporter;

@@ -13,9 +13,10 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Serialize;
 
+use super::api::Api;
 use super::problem::Problem;
+use super::query;
 use super::rates::ClientAddress;
-use super::{Api, query};
 use credence_revocation::{Progress, Receipt};
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::encoding::text::encode;
 
-use super::Api;
+use super::api::Api;
 use super::problem::Problem;
 use credence_runtime::lifecycle::Phase;
 

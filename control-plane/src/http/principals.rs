@@ -32,8 +32,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::revocation::{DelegationPath, RevocationView as _};
 use serde::{Deserialize, Serialize};
 
+use super::api::{Api, Begun};
 use super::problem::{Problem, RETRY_SOON};
-use super::{Api, Begun};
 use credence_evidence::SeenDelegation;
 use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, PrincipalState, Source};
 use credence_runtime::caller::Caller;

@@ -4,19 +4,11 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-
-use super::Api;
-use super::problem::Problem;
 use crate::settings::RateSettings;
 use credence_runtime::client_limits::Network;
-use credence_runtime::metrics::labels;
 
 /// The address that a connection came from; among the extensions of every request.
 #[derive(Debug, Clone, Copy)]
@@ -30,14 +22,6 @@ pub(crate) struct Rates {
     statements_of: Table<Network>,
     statements: Mutex<Bucket>,
     statements_rate: Rate,
-}
-
-/// Whose bucket was empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limited {
-    Credential,
-    Address,
-    Statements,
 }
 
 /// It is empty for so long.
@@ -72,61 +56,6 @@ struct Buckets<K> {
     swept: Instant,
 }
 
-/// For open routes: counts the request against the client's address.
-pub(crate) async fn limit_strangers(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    match api.limit_address(&request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-// === impl Api ===
-
-impl Api {
-    /// Counts a request against its address.
-    pub(crate) fn limit_address(&self, request: &Request) -> Result<(), Problem> {
-        let address = request.extensions().get::<ClientAddress>().copied();
-        self.rates
-            .stranger(address, Instant::now())
-            .map_err(|wait| self.too_many(Limited::Address, wait))
-    }
-
-    /// Counts a request against its credential.
-    pub(crate) fn limit_credential(&self, name: &str) -> Result<(), Problem> {
-        self.rates
-            .credential(name, Instant::now())
-            .map_err(|wait| self.too_many(Limited::Credential, wait))
-    }
-
-    /// Counts a revocation statement.
-    pub(crate) fn limit_statement(&self, address: Option<ClientAddress>) -> Result<(), Problem> {
-        self.rates
-            .statement(address, Instant::now())
-            .map_err(|wait| self.too_many(Limited::Statements, wait))
-    }
-
-    fn too_many(&self, limited: Limited, wait: Duration) -> Problem {
-        let (by, detail) = match limited {
-            Limited::Credential => (
-                "credential",
-                "this credential asks more often than limits.requests_per_second allows; ask less often",
-            ),
-            Limited::Address => (
-                "address",
-                "this address asks without a credential more often than limits.unauthenticated_requests_per_second \
-                 allows; ask less often",
-            ),
-            Limited::Statements => (
-                "statements",
-                "more revocation statements arrive than limits.statements_per_second, or for one address \
-                 limits.statements_per_second_per_address, allows; send it again",
-            ),
-        };
-        self.metrics.rate_limited.get_or_create(&labels([("by", by)])).inc();
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait)
-    }
-}
-
 // === impl Rates ===
 
 impl Rates {
@@ -150,16 +79,16 @@ impl Rates {
         }
     }
 
-    fn credential(&self, name: &str, now: Instant) -> Result<(), Duration> {
+    pub(super) fn credential(&self, name: &str, now: Instant) -> Result<(), Duration> {
         self.credentials.take(name, now).map_err(|empty| empty.0)
     }
 
-    fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
+    pub(super) fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
         self.strangers.take(&network(address), now).map_err(|empty| empty.0)
     }
 
     /// First the address's own, so that one client does not use up what belongs to all.
-    fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
+    pub(super) fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
         let taken = self.statements_of.take(&network(address), now).and_then(|()| {
             let mut bucket = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
             bucket.take(self.statements_rate, now)

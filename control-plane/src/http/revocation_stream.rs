@@ -19,7 +19,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::Api;
+use super::api::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};

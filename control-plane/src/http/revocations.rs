@@ -26,11 +26,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::Deserialize;
 
+use super::api::{Api, Begun};
 use super::confirmation::{Answer, client, waits};
 use super::json::{self, Seconds};
 use super::problem::{Problem, RETRY_SOON};
 use super::rates::ClientAddress;
-use super::{Api, Begun};
 use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PlanError, PrincipalName, Requester, RevokeError, Source, SubjectError,
     Thumbprint,

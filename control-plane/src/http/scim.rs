@@ -14,8 +14,9 @@ use axum::{Extension, Router};
 use credence_delegation::json::{Json, Object};
 use serde::Deserialize;
 
+use super::api::{Api, Begun};
+use super::json;
 use super::problem::{Answer, Detail, Problem};
-use super::{Api, Begun, json};
 use credence_provisioning::scim::{
     Filter, Found, IfMatch, Members, Projection, Provisioning, Query as UserQuery, Realm, Refused, ScimError, User,
     discovery,

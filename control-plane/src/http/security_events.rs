@@ -14,8 +14,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::routing::post;
 use axum::{Extension, Router};
 
+use super::api::{Api, Begun};
+use super::json;
 use super::problem::{Answer, Problem};
-use super::{Api, Begun, json};
 use credence_provisioning::security_events::{NotTaken, Refusal};
 use credence_runtime::caller::Caller;
 

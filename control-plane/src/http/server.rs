@@ -13,8 +13,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutStream;
 
-use super::impatient::Impatient;
 use super::rates::ClientAddress;
 use super::unread::{self, Returned};
 use crate::config::Limits;
@@ -71,8 +71,10 @@ pub(crate) async fn serve(
                 });
                 // While a request is being answered the connection is not read, so eviction is polled separately.
                 let mut evicted = stream.take_eviction();
-                let stream = Impatient::new(stream, limits.send_timeout);
-                let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+                // hyper waits without end for a client that does not read.
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(limits.send_timeout));
+                let connection = graceful.watch(builder.serve_connection(TokioIo::new(Box::pin(stream)), service));
                 let connection = async move {
                     if let Err(error) = connection.await {
                         tracing::debug!(%error, "an HTTP connection ended early");

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Api;
+use super::api::Api;
 use super::standing::{Fall, Standing};
 use credence_runtime::lifecycle::PhaseWatch;
 

@@ -17,10 +17,11 @@ use credence_delegation::{
     Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
 };
 
+use super::api::{Api, Begun};
 use super::confirmation::{Answer, waits};
+use super::json;
 use super::problem::Problem;
 use super::rates::ClientAddress;
-use super::{Api, Begun, json};
 use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };

@@ -16,8 +16,9 @@ use credence_delegation::revocation::{EPOCH_LIMIT, Facts, NamedToken, Void, void
 use credence_delegation::{Limits as DelegationLimits, PresentedChain, Thumbprint, TrustAnchors, UnixTime};
 use serde::{Deserialize, Serialize};
 
+use super::api::{Api, Begun};
 use super::problem::Problem;
-use super::{Api, Begun, json, query};
+use super::{json, query};
 use credence_revocation::{DelegationName, Issuer, Knowledge, PrincipalName};
 use credence_runtime::caller::Caller;
 

@@ -27,9 +27,9 @@ use credence_ledger::tiles::{Tile, TileContent};
 use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::tree::leaf_hash;
 
+use super::api::{Api, Begun};
 use super::problem::Problem;
 use super::rates::ClientAddress;
-use super::{Api, Begun};
 use credence_evidence::Publisher;
 use credence_evidence::TileAccess;
 use credence_runtime::client_limits::Client;

@@ -12,7 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::metrics::TlsMetrics;
 use super::peer::Peer;
-use super::port::{Port, TlsPort};
+use super::port::TlsPort;
+use super::which_port::Port;
 use crate::connections::eviction;
 use crate::net::{BoundedListener, BoundedStream};
 use credence_runtime::metrics::labels;

@@ -11,8 +11,8 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 
-use super::Port;
 use super::validity::not_after;
+use super::which_port::Port;
 use crate::settings::PortTls;
 use credence_storage::durable;
 

@@ -7,15 +7,9 @@ use tokio::sync::watch;
 
 use super::material::{Contents, Material, TlsError};
 use super::metrics::TlsMetrics;
+use super::which_port::Port;
 use crate::settings::{PortTls, TlsSettings};
 use credence_runtime::metrics::{Labels, labels};
-
-/// Which of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Port {
-    Http,
-    Grpc,
-}
 
 /// What is in force on a port that speaks TLS. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,25 +45,6 @@ struct Unusable {
     /// Absent where they could not even be read.
     contents: Option<Contents>,
     reported: bool,
-}
-
-// === impl Port ===
-
-impl Port {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        }
-    }
-
-    /// The name of its protocol in ALPN (RFC 7301).
-    pub(super) fn protocol(self) -> &'static [u8] {
-        match self {
-            Self::Http => b"http/1.1",
-            Self::Grpc => b"h2",
-        }
-    }
 }
 
 // === impl TlsPort ===

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::error::ScimError;
-use super::path::{Name, Unknown};
+use super::name::{Name, Unknown};
 use super::schema::{Attribute, ENTERPRISE, Kind, Mutability};
 use super::value::{Members, Value};
 

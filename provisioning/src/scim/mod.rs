@@ -1,14 +1,15 @@
 //! SCIM 2.0 (RFC 7643, RFC 7644): the identity provider keeps its users here, and whoever it takes out of service loses
 //! his authority everywhere.
 //!
-//! [`schema`] says what a user has, [`value`] holds it, [`path`] and [`filter`] read what clients write about it,
+//! [`schema`] says what a user has, [`value`] holds it, [`name`], [`path`] and [`filter`] read what clients write about it,
 //! [`patch`] changes it, [`user`] is one stored user, [`store`] keeps all of them, [`provisioning`] puts a revocation
 //! in front of every change that takes authority away, [`discovery`] tells clients what there is.
 
 pub mod discovery;
 pub(crate) mod error;
 pub(crate) mod filter;
-pub(crate) mod patch;
+pub(crate) mod name;
+mod patch;
 pub(crate) mod path;
 pub(crate) mod projection;
 pub(crate) mod provisioning;

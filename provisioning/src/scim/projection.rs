@@ -1,7 +1,7 @@
 //! `attributes` and `excludedAttributes` (RFC 7644 section 3.9): which parts of a resource are shown.
 
 use super::error::ScimError;
-use super::path::{Name, Unknown};
+use super::name::{Name, Unknown};
 use super::schema::ENTERPRISE;
 use super::value::{Members, Value};
 

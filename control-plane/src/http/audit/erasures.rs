@@ -18,9 +18,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
+use super::super::api::{Api, Begun};
+use super::super::json;
 use super::super::problem::{Problem, RETRY_SOON};
 use super::super::revocations::PrincipalBody;
-use super::super::{Api, Begun, json};
 use super::conditions::bad_request;
 use credence_evidence::{Erase, ReportError};
 use credence_revocation::PrincipalName;

@@ -12,9 +12,9 @@ use credence_ledger::query::{self, Evidence, Filter, Query, RecordKind};
 use credence_ledger::{LedgerReader, ReadError};
 use serde::Serialize;
 
+use super::super::api::{Api, Begun};
 use super::super::problem::Problem;
 use super::super::query::once;
-use super::super::{Api, Begun};
 use super::conditions::{Asked, bad_request, whole};
 use super::view::RecordView;
 use credence_runtime::caller::Caller;

@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::super::Api;
+use super::super::api::Api;
 use super::super::problem::Problem;
 use super::super::query::once;
 use super::super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};

@@ -27,8 +27,9 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::api::{Api, Begun};
+use super::json;
 use super::problem::Problem;
-use super::{Api, Begun, json};
 use credence_evidence::{IngestError, NotTaken, ReportError, Reporter, TicketText};
 
 pub(super) fn routes(max_evidence_body: usize) -> Router<Arc<Api>> {

@@ -1,0 +1,231 @@
+//! The credentials, and what each is good for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use credence_runtime::caller::Caller;
+use sha2::{Digest as _, Sha256};
+
+use super::peer::PeerCertificate;
+use super::permission::{Permission, Refusal};
+use crate::settings::{AccessSettings, CertificateSettings, Role, TokenSettings};
+
+/// Every credential.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    by_token: HashMap<TokenDigest, Holder>,
+    by_certificate: Vec<(CertificateSettings, Holder)>,
+}
+
+/// The SHA-256 of a bearer token: tokens are random, so that nothing slower is needed, and finding a digest in a table
+/// tells nobody anything about the token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TokenDigest(pub(crate) [u8; 32]);
+
+/// A credential, and what it is good for.
+#[derive(Debug)]
+struct Holder {
+    caller: Arc<Caller>,
+    roles: Vec<Role>,
+    /// From this second on, since the Unix epoch, the credential is worth nothing.
+    expires: Option<i64>,
+}
+
+// === impl Access ===
+
+impl Access {
+    /// The credentials of the settings and, if there is one, the operator's token.
+    pub(crate) fn new(settings: &AccessSettings, operator: Option<TokenDigest>) -> Self {
+        let mut by_token: HashMap<_, _> = settings
+            .tokens
+            .iter()
+            .map(|token| (TokenDigest(token.sha256), Holder::of_token(token)))
+            .collect();
+        if let Some(digest) = operator {
+            by_token.insert(digest, Holder::new("operator", vec![Role::Admin], None, None));
+        }
+        let by_certificate = settings
+            .certificates
+            .iter()
+            .map(|certificate| (certificate.clone(), Holder::of_certificate(certificate)))
+            .collect();
+        Self {
+            by_token,
+            by_certificate,
+        }
+    }
+
+    /// Who presents these credentials, if he may do this. A token counts before a certificate; one that is unknown is
+    /// refused, whatever certificate comes with it. `now` is seconds since the Unix epoch.
+    pub(crate) fn authorize(
+        &self,
+        token: Option<TokenDigest>,
+        certificate: Option<&PeerCertificate>,
+        permission: Permission,
+        now: i64,
+    ) -> Result<Arc<Caller>, Refusal> {
+        let holder = match token {
+            Some(token) => self.by_token.get(&token),
+            None => certificate.and_then(|certificate| self.of_certificate(certificate)),
+        };
+        let holder = holder.ok_or(Refusal::Unknown)?;
+        let name = || holder.caller.name.clone();
+        if holder.has_expired(now) {
+            return Err(Refusal::Expired { name: name() });
+        }
+        if !holder.may(permission) {
+            let roles = permission.roles();
+            return Err(Refusal::Forbidden { name: name(), roles });
+        }
+        Ok(Arc::clone(&holder.caller))
+    }
+
+    /// The first configured one that the certificate is.
+    fn of_certificate(&self, certificate: &PeerCertificate) -> Option<&Holder> {
+        self.by_certificate
+            .iter()
+            .find(|(settings, _)| certificate.is(&settings.subject))
+            .map(|(_, holder)| holder)
+    }
+}
+
+// === impl TokenDigest ===
+
+impl TokenDigest {
+    pub(crate) fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+}
+
+impl std::fmt::Debug for TokenDigest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("TokenDigest(..)")
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    fn new(name: &str, roles: Vec<Role>, issuers: Option<Vec<String>>, expires: Option<i64>) -> Self {
+        Self {
+            caller: Arc::new(Caller::new(name.to_owned(), issuers)),
+            roles,
+            expires,
+        }
+    }
+
+    fn of_token(settings: &TokenSettings) -> Self {
+        let (roles, issuers) = (settings.roles.clone(), settings.issuers.clone());
+        Self::new(&settings.name, roles, issuers, settings.expires)
+    }
+
+    fn of_certificate(settings: &CertificateSettings) -> Self {
+        Self::new(&settings.name, settings.roles.clone(), settings.issuers.clone(), None)
+    }
+
+    fn may(&self, permission: Permission) -> bool {
+        self.roles.iter().any(|role| permission.is_of(*role))
+    }
+
+    fn has_expired(&self, now: i64) -> bool {
+        self.expires.is_some_and(|expires| now >= expires)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::CertificateSubject;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn token(name: &str, roles: &[Role]) -> TokenSettings {
+        TokenSettings {
+            name: name.to_owned(),
+            sha256: TokenDigest::of(name.as_bytes()).0,
+            roles: roles.to_vec(),
+            issuers: None,
+            expires: None,
+        }
+    }
+
+    fn envoys() -> CertificateSettings {
+        CertificateSettings {
+            name: "envoys".to_owned(),
+            subject: CertificateSubject::Uri("spiffe://mesh/ns/*".to_owned()),
+            roles: vec![Role::Filter],
+            issuers: None,
+        }
+    }
+
+    fn access(tokens: Vec<TokenSettings>) -> Access {
+        let settings = AccessSettings {
+            tokens,
+            certificates: vec![envoys()],
+            grpc: None,
+        };
+        Access::new(&settings, None)
+    }
+
+    fn peer(uri: &str) -> PeerCertificate {
+        PeerCertificate {
+            uris: vec![uri.to_owned()],
+            dns: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn whoever_may_watch_may_not_revoke() {
+        let access = access(vec![token("w", &[Role::Watcher])]);
+        access
+            .authorize(Some(TokenDigest::of(b"w")), None, Permission::Watch, NOW)
+            .unwrap();
+        let refused = access
+            .authorize(Some(TokenDigest::of(b"w")), None, Permission::Revoke, NOW)
+            .unwrap_err();
+        let expected = Refusal::Forbidden {
+            name: "w".to_owned(),
+            roles: "admin, revoker".to_owned(),
+        };
+        assert_eq!(refused, expected);
+        let certificate = peer("spiffe://mesh/ns/shop/sa/envoy");
+        access
+            .authorize(None, Some(&certificate), Permission::Watch, NOW)
+            .unwrap();
+        access
+            .authorize(None, Some(&certificate), Permission::Revoke, NOW)
+            .unwrap_err();
+    }
+
+    #[test]
+    fn an_unknown_token_is_not_mended_by_a_known_certificate() {
+        let certificate = peer("spiffe://mesh/ns/shop/sa/envoy");
+        let refused = access(Vec::new()).authorize(
+            Some(TokenDigest::of(b"guess")),
+            Some(&certificate),
+            Permission::Watch,
+            NOW,
+        );
+        assert_eq!(refused, Err(Refusal::Unknown));
+    }
+
+    #[test]
+    fn a_credential_ends_at_its_expiry() {
+        let expiring = TokenSettings {
+            expires: Some(NOW),
+            ..token("t", &[Role::Admin])
+        };
+        let access = access(vec![expiring]);
+        access
+            .authorize(Some(TokenDigest::of(b"t")), None, Permission::Revoke, NOW - 1)
+            .unwrap();
+        let refused = access.authorize(Some(TokenDigest::of(b"t")), None, Permission::Revoke, NOW);
+        assert_eq!(refused, Err(Refusal::Expired { name: "t".to_owned() }));
+    }
+
+    #[test]
+    fn nobody_at_all_is_unknown() {
+        let refused = access(Vec::new()).authorize(None, None, Permission::Watch, NOW);
+        assert_eq!(refused, Err(Refusal::Unknown));
+    }
+}

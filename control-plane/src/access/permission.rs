@@ -1,0 +1,71 @@
+//! What a caller may do, and why one is turned away.
+
+use crate::settings::Role;
+
+/// One thing that a caller may or may not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// Revoke, disable and enable.
+    Revoke,
+    /// Look at a principal's epoch, history and live delegations.
+    ReadPrincipals,
+    /// Follow the revocations, and ask whether a delegation is void.
+    Watch,
+    /// Read the evidence of decisions.
+    ReadAudit,
+    /// Make what is known of a principal unreadable.
+    EraseAudit,
+    /// Send the evidence of decisions as a filter does, on the gRPC port.
+    Report,
+    /// Send the evidence of decisions over HTTP.
+    WriteAudit,
+    /// Provision users by SCIM.
+    Provision,
+    /// Push security event tokens.
+    Transmit,
+}
+
+/// Why a caller is turned away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("send a token as Authorization: Bearer <token>, once, or a client certificate that is configured")]
+    Unknown,
+    #[error("the credential {name:?} has expired; ask for a new one")]
+    Expired { name: String },
+    #[error("the credential {name:?} lacks the permission for this; it takes one of the roles {roles}")]
+    Forbidden { name: String, roles: String },
+    #[error(
+        "the credential {name:?} is bound to issuers (access: issuers), and a filter follows the whole log: give filters a \
+         credential without issuers; this one may follow what concerns its issuers at GET /v1/revocations/stream"
+    )]
+    PartOfLog { name: String },
+    #[error("the issuers that the credential {name:?} is bound to have changed (access: issuers); connect again")]
+    OtherIssuers { name: String },
+}
+
+// === impl Permission ===
+
+impl Permission {
+    /// The table of docs/control-plane.md.
+    pub(super) fn is_of(self, role: Role) -> bool {
+        match role {
+            Role::Admin => true,
+            Role::Revoker => matches!(self, Self::Revoke | Self::ReadPrincipals | Self::Watch),
+            Role::Watcher => self == Self::Watch,
+            Role::Auditor => matches!(self, Self::ReadAudit | Self::ReadPrincipals),
+            Role::Filter => matches!(self, Self::Watch | Self::Report),
+            Role::Reporter => self == Self::WriteAudit,
+            Role::Provisioner => self == Self::Provision,
+            Role::Transmitter => self == Self::Transmit,
+        }
+    }
+
+    pub(super) fn roles(self) -> String {
+        let names: Vec<_> = Role::ALL
+            .into_iter()
+            .filter(|role| self.is_of(*role))
+            .map(Role::name)
+            .collect();
+        names.join(", ")
+    }
+}

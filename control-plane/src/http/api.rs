@@ -1,0 +1,103 @@
+//! What the handlers work on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::http::StatusCode;
+use credence_delegation::TrustAnchors;
+use credence_evidence::{Intake, LedgerHandle, Publisher, Seen, TileAccess};
+use credence_ledger::LedgerReader;
+use credence_provisioning::scim::Provisioning;
+use credence_provisioning::security_events::Receiver;
+use credence_revocation::RevocationLog;
+use credence_runtime::client_limits::Places;
+use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::throttle::Throttle;
+use credence_runtime::turns::Turns;
+use tokio::sync::{Semaphore, watch};
+
+use super::problem::Problem;
+use super::rates::Rates;
+use crate::access::AccessControl;
+use crate::config::Limits;
+use crate::metrics::Metrics;
+use crate::settings::StatusSettings;
+
+/// Everything that a handler may need.
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) log: RevocationLog,
+    pub(crate) ledger: LedgerHandle,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) reader: LedgerReader,
+    /// Changes whenever the ledger has grown.
+    pub(crate) ledger_growth: watch::Receiver<u64>,
+    pub(crate) publisher: Arc<Publisher<LedgerReader>>,
+    /// Who may read what is published.
+    pub(crate) tiles: TileAccess,
+    pub(crate) intake: Intake,
+    pub(crate) access: AccessControl,
+    /// SCIM, if there is a realm.
+    pub(crate) provisioning: Option<Arc<Provisioning>>,
+    /// Security events, if there is a transmitter.
+    pub(crate) receiver: Option<Arc<Receiver>>,
+    pub(crate) phase: PhaseWatch,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) limits: Limits,
+    pub(crate) anchors: TrustAnchors,
+    /// The names under which statements address this control plane.
+    pub(crate) audience: Vec<String>,
+    pub(crate) status: StatusSettings,
+    pub(crate) rates: Rates,
+    /// Statements whose signatures may be looked at, at a time.
+    pub(crate) signature_places: Semaphore,
+    /// Event streams that may be open at a time.
+    pub(crate) stream_places: Places,
+    /// The same of the evidence.
+    pub(crate) audit_stream_places: Places,
+    /// Bodies of requests with a credential, in units of [`BODY_UNIT_BYTES`].
+    pub(crate) bodies: Places,
+    /// Requests with a credential, and statements, that are being carried out.
+    pub(crate) calls: Places,
+    /// Those of them that may wait until the filters have applied a revocation.
+    pub(crate) confirmations: Places,
+    /// Queries that may read the ledger at a time.
+    pub(crate) query_turns: Turns,
+    /// Requests refused for want of a credential.
+    pub(crate) refusals: Throttle,
+    /// Set once whoever started the control plane has told its users where it is.
+    pub(crate) announced: Arc<AtomicBool>,
+}
+
+/// Queries of the ledger at a time; the next one waits, within the request's timeout.
+pub(crate) const MAX_QUERIES: u32 = 4;
+
+/// What bodies are counted in.
+pub(crate) const BODY_UNIT_BYTES: usize = 1 << 10;
+
+/// Notes that a request has been read whole and is being carried out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Begun(Arc<AtomicBool>);
+
+// === impl Begun ===
+
+impl Begun {
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// The answer to a request that took too long.
+    pub(super) fn timed_out(&self) -> Problem {
+        if self.0.load(Ordering::Acquire) {
+            Problem::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "this took too long and the outcome is unknown; send it again (repeating is harmless)",
+            )
+        } else {
+            Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the request did not arrive whole in time; nothing was done",
+            )
+        }
+    }
+}

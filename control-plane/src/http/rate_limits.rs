@@ -1,0 +1,77 @@
+//! What becomes of a request that exceeds a rate: 429 (RFC 6585 section 4), with `Retry-After`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use credence_runtime::metrics::labels;
+
+use super::api::Api;
+use super::problem::Problem;
+use super::rates::ClientAddress;
+
+/// Whose bucket was empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limited {
+    Credential,
+    Address,
+    Statements,
+}
+
+/// For open routes: counts the request against the client's address.
+pub(crate) async fn limit_strangers(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    match api.limit_address(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+// === impl Api ===
+
+impl Api {
+    /// Counts a request against its address.
+    pub(crate) fn limit_address(&self, request: &Request) -> Result<(), Problem> {
+        let address = request.extensions().get::<ClientAddress>().copied();
+        self.rates
+            .stranger(address, Instant::now())
+            .map_err(|wait| self.too_many(Limited::Address, wait))
+    }
+
+    /// Counts a request against its credential.
+    pub(crate) fn limit_credential(&self, name: &str) -> Result<(), Problem> {
+        self.rates
+            .credential(name, Instant::now())
+            .map_err(|wait| self.too_many(Limited::Credential, wait))
+    }
+
+    /// Counts a revocation statement.
+    pub(crate) fn limit_statement(&self, address: Option<ClientAddress>) -> Result<(), Problem> {
+        self.rates
+            .statement(address, Instant::now())
+            .map_err(|wait| self.too_many(Limited::Statements, wait))
+    }
+
+    fn too_many(&self, limited: Limited, wait: Duration) -> Problem {
+        let (by, detail) = match limited {
+            Limited::Credential => (
+                "credential",
+                "this credential asks more often than limits.requests_per_second allows; ask less often",
+            ),
+            Limited::Address => (
+                "address",
+                "this address asks without a credential more often than limits.unauthenticated_requests_per_second \
+                 allows; ask less often",
+            ),
+            Limited::Statements => (
+                "statements",
+                "more revocation statements arrive than limits.statements_per_second, or for one address \
+                 limits.statements_per_second_per_address, allows; send it again",
+            ),
+        };
+        self.metrics.rate_limited.get_or_create(&labels([("by", by)])).inc();
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait)
+    }
+}

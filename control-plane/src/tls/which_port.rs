@@ -1,0 +1,27 @@
+//! The two ports that may speak TLS.
+
+/// A port, by what it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    Http,
+    Grpc,
+}
+
+// === impl Port ===
+
+impl Port {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+
+    /// The name of its protocol in ALPN (RFC 7301).
+    pub(super) fn protocol(self) -> &'static [u8] {
+        match self {
+            Self::Http => b"http/1.1",
+            Self::Grpc => b"h2",
+        }
+    }
+}
