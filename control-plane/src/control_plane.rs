@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
@@ -23,13 +22,9 @@ use crate::reload::{ReloadError, Reloader};
 use crate::settings::{Settings, anchors};
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_evidence::{
-    BatchBounds, Budget, CursorFile, FollowedLedger, Follower, Handover, Intake, LedgerWriter, OtlpError, Publisher,
-    ReportOptions, ReportService, Reverification, Reverifier, Seen, SeenOfLate, Sender, Sightings, Sources, TicketKey,
-    Witness, damaged_ledger, give_up_lost_sources, start_ledger,
+    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, OpenedEvidence, Publisher,
 };
-use credence_ledger::identity::{LedgerIdentity, Naming};
-use credence_ledger::view::EntryView;
-use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
+use credence_ledger::{LedgerBounds, LedgerReader, Retention};
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
 use credence_revocation::{
     CacheKeys, DataFolder, DataFolderError, Forgetting, HeadKeeper, HistoryBounds, Leases, LogClock, LogId, LogNotes,
@@ -45,8 +40,6 @@ use credence_runtime::time::unix_seconds;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderLock;
 use credence_storage::frames::TornTail;
-use prost::Message as _;
-use prost::bytes::Bytes;
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -68,9 +61,7 @@ pub struct Running {
     servers: JoinSet<()>,
     chores: JoinSet<()>,
     log_writer: Option<Writer>,
-    ledger_writer: Option<LedgerWriter>,
-    /// If it is said whom to trust.
-    reverifier: Option<Reverifier>,
+    evidence: EvidenceThreads,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
@@ -97,15 +88,9 @@ pub enum StartError {
     /// The log can not be declared restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The latest checkpoint can not be remembered where it is configured to be.
-    #[error("ledger.published_note: {0}")]
-    PublishedNote(String),
-    /// A witness can not be asked.
-    #[error("{0}")]
-    Witness(String),
-    /// The OpenTelemetry collector can not be spoken to.
+    /// Evidence can not be taken in.
     #[error(transparent)]
-    Otlp(#[from] OtlpError),
+    Evidence(#[from] EvidenceError),
     /// Something of identity providers can not be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -180,51 +165,12 @@ impl ControlPlane {
         let opened = opening
             .await
             .map_err(|error| system("opening the data folder", io::Error::other(error)))??;
-        let Opened {
-            folder,
-            inherited,
-            seen,
-            ..
-        } = opened;
+        let Opened { folder, inherited, .. } = opened;
 
-        let lifecycle = Lifecycle::new();
-        let alarm = Alarm::new();
+        let lifecycle = Lifecycle::default();
+        let alarm = Alarm::default();
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
-        let (reader, awaited) = match &opened.ledger {
-            Ok((ledger, _)) => (ledger.reader(), ledger.awaited()),
-            Err(damage) => (LedgerReader::damaged(damage), Vec::new()),
-        };
-        let (ledger, publisher) = match opened.ledger {
-            Ok((ledger, identity)) => {
-                let publisher = Publisher::open(identity, reader.clone(), Arc::clone(&metrics.evidence));
-                match publisher.fault() {
-                    None => (Ok(ledger), publisher),
-                    Some(fault) => (Err(fault), publisher),
-                }
-            }
-            Err(damage) => {
-                let publisher = Publisher::damaged(&damage, reader.clone(), Arc::clone(&metrics.evidence));
-                (Err(damage), publisher)
-            }
-        };
-        let publisher = Arc::new(publisher.only_while(folder.watch()));
-        let witnesses = witnesses(&config.settings, &metrics.evidence)?;
-        if !witnesses.is_empty() {
-            publisher.await_witness();
-        }
-        let awaited = awaited.iter().map(SourceName::to_string);
-        let source_places = places(SharedLimit::AuditSources, limits.max_sources);
-        let watch_places = places(SharedLimit::WatchStreams, limits.max_subscribers);
-        let stream_places = places(SharedLimit::EventStreams, limits.max_http_subscribers);
-        let audit_stream_places = places(SharedLimit::EvidenceStreams, limits.max_audit_subscribers);
-        let bodies = places(
-            SharedLimit::RequestBodies,
-            limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES),
-        );
-        let calls = places(SharedLimit::Calls, limits.max_calls);
-        let confirmations = places(SharedLimit::Confirmations, limits.max_calls.div_ceil(4));
-        let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
         let leases = Leases::new(
             config.max_staleness,
             inherited,
@@ -253,38 +199,14 @@ impl ControlPlane {
             &alarm,
         )
         .map_err(|error| StartError::RevocationLog(error.to_string()))?;
-        let trust_anchors = config.settings.anchors().map_err(ConfigError::from)?;
-        metrics.evidence.unchecked_records.set(-1);
-        let (ledger, ledger_writer, reverifier) = match ledger {
-            Ok(ledger) => {
-                let handover = (!config.settings.trust_anchors.is_empty()).then(Arc::<Handover>::default);
-                let (seen, metrics) = (Arc::clone(&seen), Arc::clone(&metrics.evidence));
-                let (handle, writer) = start_ledger(
-                    ledger,
-                    folder.watch(),
-                    seen,
-                    handover.clone(),
-                    Arc::clone(&metrics),
-                    &alarm,
-                )
-                .map_err(|error| system("starting the ledger's thread", error))?;
-                let reverification = handover.map(|handover| Reverification {
-                    anchors: trust_anchors,
-                    reader: reader.clone(),
-                    ledger: handle.clone(),
-                    handover,
-                    folder: folder.ledger(),
-                    watch: folder.watch(),
-                    metrics,
-                });
-                let reverifier = reverification
-                    .map(Reverification::start)
-                    .transpose()
-                    .map_err(|error| system("starting the thread that verifies evidence again", error))?;
-                (handle, Some(writer), reverifier)
-            }
-            Err(damage) => (damaged_ledger(&damage, &metrics.evidence), None, None),
-        };
+        let source_places = places(SharedLimit::AuditSources, limits.max_sources);
+        let (evidence, doors, evidence_chores) = opened.evidence.start(
+            source_places,
+            &lifecycle.watch(),
+            &alarm,
+            &metrics.evidence,
+            &metrics.otlp,
+        )?;
 
         let identity = Identity::open(
             &folder.identity(),
@@ -300,54 +222,21 @@ impl ControlPlane {
         let watch = WatchService::new(
             log.clone(),
             cache_keys.clone(),
-            watch_options(limits, watch_places),
+            watch_options(limits, places(SharedLimit::WatchStreams, limits.max_subscribers)),
             lifecycle.watch(),
             Arc::clone(&metrics.revocation),
         );
-        let budget = Budget::new(limits.ingest_bytes, shares.credential_share_percent);
-        let tickets = TicketKey::new(folder.source_key());
-        let intake = Intake {
-            ledger: ledger.clone(),
-            sources: Arc::clone(&sources),
-            tickets: tickets.clone(),
-            budget: budget.clone(),
-            bounds: BatchBounds {
-                entries: limits.max_batch_entries as usize,
-                bytes: limits.max_batch_bytes as usize,
-            },
-            patience: limits.send_timeout,
-            phase: lifecycle.watch(),
-        };
-        let report = ReportService::new(
-            ledger.clone(),
-            Arc::clone(&sources),
-            tickets,
-            budget,
-            report_options(limits),
-            lifecycle.watch(),
-            Arc::clone(&metrics.evidence),
-        );
-        let ledger_growth = growth_of(&reader);
-        let exporting = match &config.settings.audit.otlp {
-            Some(otlp) => Some(Follower::open(
-                FollowedLedger::new(reader.clone(), ledger_growth.clone()),
-                Sender::new(otlp)?,
-                CursorFile::open(&folder.otlp(), folder.watch())?,
-                folder.log_id().to_string(),
-                Arc::clone(&metrics.otlp),
-            )?),
-            None => None,
-        };
         let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.notes()));
+        let calls = limits.max_calls;
         let api = Arc::new(Api {
             log,
-            ledger: ledger.clone(),
-            seen: Arc::clone(&seen),
-            ledger_growth,
-            reader,
-            publisher: Arc::clone(&publisher),
+            ledger: evidence.ledger,
+            seen: evidence.seen,
+            ledger_growth: evidence.growth,
+            reader: evidence.reader,
+            publisher: Arc::clone(&evidence.publisher),
             tiles: config.settings.ledger.tiles,
-            intake,
+            intake: doors.intake,
             access: access.clone(),
             provisioning: identity.provisioning,
             receiver: identity.receiver,
@@ -359,11 +248,14 @@ impl ControlPlane {
             status: config.settings.status.clone(),
             rates: Rates::new(&config.settings.limits, Instant::now()),
             signature_places: Semaphore::new(http::SIGNATURE_PLACES),
-            stream_places,
-            audit_stream_places,
-            bodies,
-            calls,
-            confirmations,
+            stream_places: places(SharedLimit::EventStreams, limits.max_http_subscribers),
+            audit_stream_places: places(SharedLimit::EvidenceStreams, limits.max_audit_subscribers),
+            bodies: places(
+                SharedLimit::RequestBodies,
+                limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES),
+            ),
+            calls: places(SharedLimit::Calls, calls),
+            confirmations: places(SharedLimit::Confirmations, calls.div_ceil(4)),
             query_turns: Turns::new(http::MAX_QUERIES, shares.credential_share_percent),
             refusals: Throttle::default(),
             announced: Arc::clone(&announced),
@@ -385,7 +277,7 @@ impl ControlPlane {
         let serving = http::serve(http_incoming, http::router(api), limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
-        let report = StreamServer::new(report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
+        let report = StreamServer::new(doors.report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
         let watch = StreamServer::new(watch, SMALL_MESSAGE_BYTES);
         let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
         let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
@@ -393,24 +285,15 @@ impl ControlPlane {
         let serving = grpc::serve(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
-        chores.spawn(give_up_lost_sources(ledger.clone(), sources, limits.source_grace));
-        if let Some(follower) = exporting {
-            chores.spawn(follower.follow());
-        }
         chores.spawn(leases.keep());
         chores.spawn(outlive(inherited, folder.notes(), lasting(&config)));
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
         chores.spawn(Arc::clone(&head_keeper).keep());
         chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.
-        Arc::clone(&publisher).publish().await;
-        chores.spawn(Arc::clone(&publisher).keep());
-        chores.spawn(ledger.keep_retention(RETENTION_TICK, publisher.follow()));
-        for witness in witnesses {
-            chores.spawn(witness.follow(Arc::clone(&publisher)));
-        }
+        Arc::clone(&evidence.publisher).publish().await;
         chores.spawn(tls.clone().follow_files());
-        for chore in identity.chores {
+        for chore in identity.chores.into_iter().chain(evidence_chores) {
             chores.spawn(chore);
         }
 
@@ -435,9 +318,8 @@ impl ControlPlane {
             servers,
             chores,
             log_writer: Some(log_writer),
-            ledger_writer,
-            reverifier,
-            publisher,
+            publisher: evidence.publisher,
+            evidence: evidence.threads,
             _folder: folder,
         })
     }
@@ -514,12 +396,7 @@ impl Running {
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
-        if let Some(reverifier) = self.reverifier.take() {
-            reverifier.stop().await;
-        }
-        if let Some(writer) = self.ledger_writer.take() {
-            writer.stop().await;
-        }
+        self.evidence.stop().await;
         Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }
@@ -532,8 +409,6 @@ impl Drop for Running {
         self.servers.abort_all();
         self.chores.abort_all();
         drop(self.log_writer.take());
-        drop(self.reverifier.take());
-        drop(self.ledger_writer.take());
     }
 }
 
@@ -552,15 +427,6 @@ async fn outlive(inherited: Duration, notes: LogNotes, lasts: Duration) {
     }
 }
 
-/// Tells whoever follows the ledger that it has grown.
-fn growth_of(reader: &LedgerReader) -> watch::Receiver<u64> {
-    let (sender, receiver) = watch::channel(reader.size());
-    reader.on_growth(move |size| {
-        sender.send_replace(size);
-    });
-    receiver
-}
-
 /// Runs a server that may end only when the process stops.
 async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
     serving.await;
@@ -575,9 +441,7 @@ struct Opened {
     storage: Storage,
     view: View,
     forgetting: Forgetting,
-    /// Or what is wrong with it: revocations go on without it.
-    ledger: Result<(Ledger, LedgerIdentity), String>,
-    seen: Arc<Seen>,
+    evidence: OpenedEvidence,
     /// How long filters of earlier processes may be fresh.
     inherited: Duration,
     /// Earlier processes had ended by then.
@@ -590,10 +454,6 @@ impl Opened {
     fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
         let begun = Instant::now();
         let limits = &config.limits;
-        let published_note = config.settings.ledger.published_note.as_deref();
-        let published_note = published_note
-            .map(|note| outside_of(lock.path(), note).map_err(StartError::PublishedNote))
-            .transpose()?;
         let mut folder = DataFolder::open(lock, config.init, unix_seconds())?;
         if let Some(named) = &config.restored {
             declare_restored(&mut folder, named, unix_seconds(), limits.history_kept)?;
@@ -616,15 +476,7 @@ impl Opened {
             max_token_lifetime: config.max_token_lifetime.as_secs(),
             forgotten,
         };
-        let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
-        let ledger = open_ledger(&folder, &config.settings, published_note, limits);
-        match &ledger {
-            Ok((ledger, _)) => see_again(&ledger.reader(), &seen),
-            Err(damage) => tracing::error!(
-                damage,
-                "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
-            ),
-        }
+        let evidence = OpenedEvidence::open(folder.path(), evidence_options(config, &folder)?)?;
         let notes = folder.notes();
         let inherited = notes
             .leases()
@@ -644,12 +496,50 @@ impl Opened {
             storage,
             view,
             forgetting,
-            ledger,
-            seen,
+            evidence,
             inherited,
             begun,
         })
     }
+}
+
+fn evidence_options(config: &Config, folder: &DataFolder) -> Result<EvidenceOptions, ConfigError> {
+    let (settings, limits) = (&config.settings, &config.limits);
+    let anchors = settings.anchors()?;
+    Ok(EvidenceOptions {
+        ledger_folder: folder.ledger(),
+        otlp_folder: folder.otlp(),
+        watch: folder.watch(),
+        log_id: folder.log_id().to_string(),
+        source_key: folder.source_key(),
+        settings: settings.ledger.clone(),
+        otlp: settings.audit.otlp.clone(),
+        anchors: (!settings.trust_anchors.is_empty()).then_some(anchors),
+        limits: EvidenceLimits {
+            ledger: LedgerBounds {
+                total: limits.ledger_bytes,
+                segment: limits.ledger_segment_bytes,
+                keys: limits.ledger_keys,
+            },
+            retention: Retention {
+                age: limits.ledger_retention,
+                bytes: limits.ledger_retention_bytes,
+            },
+            reserve_bytes: limits.ledger_reserve_bytes,
+            principal_share: limits.ledger_principal_share,
+            batch: BatchBounds {
+                entries: limits.max_batch_entries as usize,
+                bytes: limits.max_batch_bytes as usize,
+            },
+            ingest_bytes: limits.ingest_bytes,
+            credential_share_percent: settings.limits.credential_share_percent,
+            hello_timeout: limits.hello_timeout,
+            send_timeout: limits.send_timeout,
+            source_grace: limits.source_grace,
+            seen_principals: limits.seen_principals,
+            seen_delegations: limits.seen_delegations,
+        },
+    })
 }
 
 fn identity_limits(limits: &Limits) -> IdentityLimits {
@@ -674,126 +564,6 @@ fn note_limits(limits: &Limits, metrics: &Metrics) {
         .evidence
         .ledger_keys_limit
         .set(gauge(u64::from(limits.ledger_keys)));
-}
-
-/// Who is asked to cosign the ledger's checkpoints.
-fn witnesses(settings: &Settings, metrics: &Arc<credence_evidence::Metrics>) -> Result<Vec<Witness>, StartError> {
-    let witnesses = settings.ledger.witnesses.iter().enumerate();
-    witnesses
-        .map(|(index, witness)| {
-            Witness::new(witness, &format!("ledger.witnesses[{index}]"), Arc::clone(metrics))
-                .map_err(|error| StartError::Witness(error.to_string()))
-        })
-        .collect()
-}
-
-/// The ledger, and who it is to others; or what is wrong with it.
-fn open_ledger(
-    folder: &DataFolder,
-    settings: &Settings,
-    published_note: Option<PathBuf>,
-    limits: &Limits,
-) -> Result<(Ledger, LedgerIdentity), String> {
-    let origin = settings.ledger.origin().map_err(|error| error.to_string())?;
-    let naming = Naming {
-        origin: origin.as_ref(),
-        log_id: folder.log_id().as_str(),
-    };
-    let mut identity = LedgerIdentity::open(&folder.ledger(), &naming).map_err(|error| error.to_string())?;
-    if let Some(note) = published_note {
-        identity.remember_in(note);
-    }
-    let published = identity.published().map_err(|error| error.to_string())?;
-    tracing::info!(key = %identity.verifier_key(), "the ledger's checkpoints are signed with this key");
-    let options = LedgerOptions {
-        origin: identity.first_origin().to_string(),
-        bounds: LedgerBounds {
-            total: limits.ledger_bytes,
-            segment: limits.ledger_segment_bytes,
-            keys: limits.ledger_keys,
-        },
-        retention: Retention {
-            age: limits.ledger_retention,
-            bytes: limits.ledger_retention_bytes,
-        },
-        published: published.map(|published| (published.checkpoint().size, published.checkpoint().root)),
-    };
-    let (mut ledger, opened) = Ledger::open(&folder.ledger(), options).map_err(|error| error.to_string())?;
-    ledger.leave_free(limits.ledger_reserve_bytes);
-    ledger.share_out(limits.ledger_principal_share);
-    report_torn_tail("ledger", opened.torn);
-    if let Some(target) = opened.unsealed {
-        tracing::warn!(
-            folder = %target.display(),
-            "the ledger of an earlier version, whose entries are not sealed, was moved away; a new ledger was begun"
-        );
-    }
-    if opened.reindexed > 0 || opened.rehashed {
-        tracing::warn!(
-            indexes = opened.reindexed,
-            hashes = opened.rehashed,
-            "files of the ledger that follow from its segments were missing and were made again"
-        );
-    }
-    Ok((ledger, identity))
-}
-
-/// The file that remembers the latest checkpoint, if it does not lie in the data folder, with which it would be restored.
-fn outside_of(data: &Path, note: &Path) -> Result<PathBuf, String> {
-    let settled = |path: &Path| {
-        let found = path.canonicalize().and_then(|found| match found.is_dir() {
-            true => Ok(found),
-            false => Err(io::ErrorKind::NotADirectory.into()),
-        });
-        found.map_err(|error| {
-            let path = path.display();
-            format!("the folder {path}: {error}. Create it, or mount the disk that it is on, and start again")
-        })
-    };
-    let note_text = note.display();
-    let Some(name) = note.file_name() else {
-        return Err(format!(
-            "{note_text} names no file. Name one outside of the data folder"
-        ));
-    };
-    let parent = note.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = settled(parent.unwrap_or(Path::new(".")))?;
-    if parent.starts_with(settled(data)?) {
-        return Err(format!(
-            "{note_text} lies in the data folder, and would be restored with it. Name a file elsewhere"
-        ));
-    }
-    Ok(parent.join(name))
-}
-
-/// Notes what principals' agents were seen to use, from the newest records.
-fn see_again(reader: &LedgerReader, seen: &Seen) {
-    let size = reader.size();
-    let mut next = size.saturating_sub(SEEN_AGAIN).max(reader.first());
-    let mut of_late = SeenOfLate::default();
-    while next < size {
-        let end = size.min(next + SEEN_AT_ONCE);
-        let records = match reader.records(next..end) {
-            Ok(records) => records,
-            Err(error) => {
-                tracing::error!(%error, "the ledger's newest records can not be read: delegations in use are not known");
-                return;
-            }
-        };
-        let mut sightings = Sightings::default();
-        for record in records {
-            if let RecordBody::Entry { entry, .. } = record.body {
-                let encoded = Bytes::from(entry.encode_to_vec());
-                if let Ok(entry) = EntryView::parse(&encoded) {
-                    let mut of_entry = Sightings::of(encoded.clone());
-                    of_entry.add(&entry, &mut of_late);
-                    sightings.append(of_entry);
-                }
-            }
-        }
-        seen.note(sightings);
-        next = end;
-    }
 }
 
 /// Takes the data folder for this process; if `standby` says so, as soon as another has ended. On a thread of its own:
@@ -886,25 +656,11 @@ fn watch_options(limits: &Limits, places: Places) -> WatchOptions {
     }
 }
 
-fn report_options(limits: &Limits) -> ReportOptions {
-    ReportOptions {
-        max_batch_entries: limits.max_batch_entries,
-        max_batch_bytes: limits.max_batch_bytes,
-        hello_timeout: limits.hello_timeout,
-        send_timeout: limits.send_timeout,
-    }
-}
-
 /// How long streams and requests may take to end after a planned stop began.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a control plane that stands by says so.
 const REMINDER: Duration = Duration::from_secs(60);
 /// Hellos, pings, pulls and the like.
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
-/// How often evidence is looked at that is older than the retention.
-const RETENTION_TICK: Duration = Duration::from_secs(60);
 /// Connections of the port for probes. They come out of the file descriptors that are kept free of other connections.
 const PROBE_CONNECTIONS: usize = 16;
-/// Records that are read at the start, to know again which delegations are in use.
-const SEEN_AGAIN: u64 = 200_000;
-const SEEN_AT_ONCE: u64 = 4096;

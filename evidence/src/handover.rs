@@ -12,7 +12,7 @@ use credence_ledger::{NewItem, SourceName};
 
 /// A queue from the writer to one follower.
 #[derive(Debug)]
-pub struct Handover {
+pub(crate) struct Handover {
     queue: Mutex<Queue>,
     woken: Condvar,
     /// Bytes that may wait.

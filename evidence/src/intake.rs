@@ -22,7 +22,8 @@ use credence_runtime::lifecycle::{Phase, PhaseWatch};
 use credence_runtime::text::shorten;
 
 /// Takes evidence in for sources without a stream.
-#[derive(Debug)]
+/// Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
 pub struct Intake {
     pub ledger: LedgerHandle,
     pub sources: Arc<Sources>,
@@ -269,10 +270,10 @@ mod tests {
                 seen,
                 None,
                 Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
-                &Alarm::new(),
+                &Alarm::default(),
             )
             .unwrap();
-            let lifecycle = Lifecycle::new();
+            let lifecycle = Lifecycle::default();
             let bounds = Bounds::new(
                 10,
                 Shares {

@@ -1,10 +1,17 @@
 //! Evidence: how it arrives, where it is kept, how it is read back.
 //!
-//! The ledger itself is the crate `credence_ledger`. Here [`writer`] is the one thread that appends to it and knows every
-//! source's last sequence number, [`ticket`] and [`sources`] say who the sources are, [`service`] is the gRPC stream, [`intake`] is the same for HTTP, [`ingest`] and [`budget`] are their bounds, [`seen`] is what principals'
-//! agents were seen to use. [`publisher`] signs checkpoints, and [`witness`] has others cosign them. [`reverification`] says
-//! whether what filters allowed is what the delegations say; [`handover`] is how it learns of what was written. [`otlp`] sends
-//! every record to an OpenTelemetry collector.
+//! The ledger itself is the crate `credence_ledger`. [`parts`] puts together what works on it:
+//!
+//! | module | its one job |
+//! |---|---|
+//! | [`writer`] | the one thread that appends to the ledger, and knows every source's last sequence number |
+//! | [`service`], [`intake`] | what takes evidence in, over gRPC and over HTTP |
+//! | [`sources`], [`ticket`] | who the sources are |
+//! | [`ingest`], [`budget`] | what may be taken in at a time |
+//! | [`seen`] | what principals' agents were seen to use |
+//! | [`publisher`], [`witness`] | signed checkpoints, and those who cosign them |
+//! | [`reverification`], [`handover`] | whether what filters allowed is what the delegations say |
+//! | [`otlp`] | every record, for an OpenTelemetry collector |
 
 #![allow(
     missing_docs,
@@ -20,6 +27,7 @@ mod memory_tree;
 mod metrics;
 mod names;
 mod otlp;
+mod parts;
 mod publisher;
 mod reverification;
 mod seen;
@@ -30,21 +38,18 @@ mod ticket;
 mod witness;
 mod writer;
 
-pub use budget::Budget;
-pub use handover::Handover;
 pub use ingest::{BatchBounds, IngestError};
 pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
 pub use names::{change_name, decision_name};
-pub use otlp::{CursorFile, FollowedLedger, Follower, OtlpError, OtlpMetrics, Sender};
+pub use otlp::{OtlpError, OtlpMetrics};
+pub use parts::{
+    Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, OpenedEvidence,
+};
 pub use publisher::Publisher;
-pub use reverification::{Reverification, Reverifier};
-pub use seen::{Seen, SeenDelegation, SeenOfLate, Sightings};
-pub use service::{ReportOptions, ReportService, give_up_lost_sources};
+pub use seen::{Seen, SeenDelegation};
+pub use service::ReportService;
 pub use settings::{
     AuditSettings, LedgerSettings, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess, WitnessSettings,
 };
-pub use sources::Sources;
-pub use ticket::TicketKey;
-pub use witness::Witness;
-pub use writer::{Erase, LedgerHandle, LedgerWriter, ReportError, damaged as damaged_ledger, start as start_ledger};
+pub use writer::{Erase, LedgerHandle, ReportError};

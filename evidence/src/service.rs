@@ -10,61 +10,36 @@ use credence_wire::v1::report_response::Message as Outgoing;
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::budget::Budget;
 use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
+use super::intake::Intake;
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
-use super::ticket::TicketKey;
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
 use crate::metrics::Metrics;
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::Client;
-use credence_runtime::lifecycle::{Phase, PhaseWatch};
+use credence_runtime::lifecycle::Phase;
 use credence_runtime::metrics::{Counted, code_name, labels};
 use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
 use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
 
-/// Takes evidence in.
+/// Takes evidence in from streams.
 #[derive(Debug)]
 pub struct ReportService {
-    ledger: LedgerHandle,
-    sources: Arc<Sources>,
-    tickets: TicketKey,
-    options: ReportOptions,
-    budget: Budget,
-    phase: PhaseWatch,
+    intake: Intake,
+    hello_timeout: Duration,
     metrics: Arc<Metrics>,
-}
-
-/// The bounds of an audit stream; see [`Limits`](crate::Limits).
-#[derive(Debug, Clone, Copy)]
-pub struct ReportOptions {
-    pub max_batch_entries: u32,
-    pub max_batch_bytes: u32,
-    pub hello_timeout: Duration,
-    pub send_timeout: Duration,
 }
 
 // === impl ReportService ===
 
 impl ReportService {
-    pub fn new(
-        ledger: LedgerHandle,
-        sources: Arc<Sources>,
-        tickets: TicketKey,
-        budget: Budget,
-        options: ReportOptions,
-        phase: PhaseWatch,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    /// A stream that has not said hello after `hello_timeout` ends.
+    pub fn new(intake: Intake, hello_timeout: Duration, metrics: Arc<Metrics>) -> Self {
         Self {
-            ledger,
-            sources,
-            tickets,
-            budget,
-            options,
-            phase,
+            intake,
+            hello_timeout,
             metrics,
         }
     }
@@ -81,23 +56,19 @@ impl StreamMethod for ReportService {
         &self,
         request: Request<Streaming<IngestRequest>>,
     ) -> Result<Response<Responses<v1::ReportResponse>>, Status> {
-        if self.phase.current() != Phase::Running {
+        if self.intake.phase.current() != Phase::Running {
             return Err(Status::unavailable(
                 "the control plane is stopping; reconnect to its successor",
             ));
         }
         let address = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
-        let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
+        let (outbox, responses) = outbox(self.intake.phase.clone(), self.intake.patience);
         let mut stream = ReportStream {
-            ledger: self.ledger.clone(),
-            sources: Arc::clone(&self.sources),
-            tickets: self.tickets.clone(),
-            options: self.options,
-            budget: self.budget.clone(),
+            intake: self.intake.clone(),
+            hello_timeout: self.hello_timeout,
             caller: request.extensions().get::<Arc<Caller>>().cloned(),
             client: Client::new(name.as_deref(), request.remote_addr().map(|peer| peer.ip())),
-            phase: self.phase.clone(),
             inbound: request.into_inner(),
             outbox,
             seen: SeenOfLate::default(),
@@ -126,7 +97,7 @@ impl StreamMethod for ReportService {
 }
 
 /// Gives up the sources that stay away too long, for as long as it is polled.
-pub async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sources>, grace: Duration) {
+pub(crate) async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sources>, grace: Duration) {
     let mut ticks = tokio::time::interval((grace / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -155,16 +126,12 @@ pub async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sources>, g
 }
 
 struct ReportStream {
-    ledger: LedgerHandle,
-    sources: Arc<Sources>,
-    tickets: TicketKey,
-    options: ReportOptions,
-    budget: Budget,
+    intake: Intake,
+    hello_timeout: Duration,
     /// Whose stream it is, if a credential was asked for.
     caller: Option<Arc<Caller>>,
     /// Whose shares it counts against.
     client: Client,
-    phase: PhaseWatch,
     inbound: Streaming<IngestRequest>,
     outbox: Outbox<v1::ReportResponse>,
     seen: SeenOfLate,
@@ -183,20 +150,21 @@ impl ReportStream {
             Ok(begun) => begun,
             Err(ended) => return ended,
         };
-        let superseded = self.sources.connected(place, &source.source, source.generation);
+        let superseded = self.intake.sources.connected(place, &source.source, source.generation);
         let ended = match self.welcome(&source, name).await {
             Ok(()) => self.serve(&source, superseded).await,
             Err(ended) => ended,
         };
         // After a Bye the source is no longer there, and this does nothing.
-        self.sources
+        self.intake
+            .sources
             .disconnected(&source.source, source.generation, Instant::now());
         ended
     }
 
     /// Takes the hello and names the source, durably.
     async fn begin(&mut self, peer: &str, name: Option<&str>) -> Result<(Receipt, Reserved), Ended> {
-        let message = tokio::time::timeout(self.options.hello_timeout, self.inbound.message())
+        let message = tokio::time::timeout(self.hello_timeout, self.inbound.message())
             .await
             .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))?;
         let hello = match message {
@@ -207,14 +175,14 @@ impl ReportStream {
             Ok(None) | Err(_) => return Err(Ended::Quietly),
         };
         if let Some(ticket) = &hello.resume
-            && !self.tickets.accepts(ticket, name)
+            && !self.intake.tickets.accepts(ticket, name)
         {
             return Err(Ended::With(Status::unauthenticated(
                 "the resume ticket is not one that this server gave out to this peer",
             )));
         }
         let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
-        let reserved = self.sources.reserve(returning, &self.client, Instant::now());
+        let reserved = self.intake.sources.reserve(returning, &self.client, Instant::now());
         let place = reserved.map_err(|refused| Ended::With(Status::resource_exhausted(refused.to_string())))?;
         // Anything else is none; what it would be compared with has this length.
         let anchors_digest = Some(hello.anchors_digest)
@@ -232,15 +200,15 @@ impl ReportStream {
                 anchors_digest,
             },
         };
-        Ok((self.ledger.perform(report).await?, place))
+        Ok((self.intake.ledger.perform(report).await?, place))
     }
 
     async fn welcome(&mut self, source: &Receipt, name: Option<&str>) -> Result<(), Ended> {
         self.send(Outgoing::Welcome(v1::ReportWelcome {
-            ticket: Some(self.tickets.ticket(&source.source, name)),
+            ticket: Some(self.intake.tickets.ticket(&source.source, name)),
             acknowledged: source.last_sequence,
-            max_batch_entries: self.options.max_batch_entries,
-            max_batch_bytes: self.options.max_batch_bytes,
+            max_batch_entries: u32::try_from(self.intake.bounds.entries).unwrap_or(u32::MAX),
+            max_batch_bytes: u32::try_from(self.intake.bounds.bytes).unwrap_or(u32::MAX),
         }))
         .await
     }
@@ -250,7 +218,7 @@ impl ReportStream {
         loop {
             let step = tokio::select! {
                 _ = &mut superseded => Err(Ended::from(ReportError::Superseded)),
-                promise = self.phase.draining() => Err(match promise {
+                promise = self.intake.phase.draining() => Err(match promise {
                     Some(_) => self.settle(&mut in_flight).await.err().unwrap_or(ReportError::Stopping.into()),
                     None => ReportError::Stopping.into(),
                 }),
@@ -274,30 +242,28 @@ impl ReportStream {
         let (name, generation) = (source.source.clone(), source.generation);
         match message.message {
             Some(Incoming::Batch(encoded)) => {
-                let bounds = BatchBounds {
-                    entries: self.options.max_batch_entries as usize,
-                    bytes: self.options.max_batch_bytes as usize,
-                };
-                let batch = BoundedBatch::check_seen(encoded, bounds, self.caller.as_deref(), &mut self.seen)?;
-                let room = self.budget.take(&self.client, batch.cost()).await;
+                let (bounds, caller) = (self.intake.bounds, self.caller.as_deref());
+                let batch = BoundedBatch::check_seen(encoded, bounds, caller, &mut self.seen)?;
+                let room = self.intake.budget.take(&self.client, batch.cost()).await;
                 let report = Report::Store {
                     source: name,
                     generation,
                     batch,
                     room: Some(room),
                 };
-                in_flight.0.push_back(self.ledger.submit(report).await?);
+                in_flight.0.push_back(self.intake.ledger.submit(report).await?);
                 Ok(())
             }
             Some(Incoming::Bye(v1::Bye {})) => {
                 self.settle(in_flight).await?;
-                self.ledger
+                self.intake
+                    .ledger
                     .perform(Report::Close {
                         source: name,
                         generation,
                     })
                     .await?;
-                self.sources.remove(&source.source, generation);
+                self.intake.sources.remove(&source.source, generation);
                 Err(Ended::Quietly)
             }
             Some(Incoming::Hello(_)) | None => Err(invalid("message out of order: after hello come batches, then bye")),
@@ -305,11 +271,8 @@ impl ReportStream {
     }
 
     fn too_large(&self) -> Ended {
-        let refused = IngestError::TooLarge {
-            entries: self.options.max_batch_entries as usize,
-            bytes: self.options.max_batch_bytes as usize,
-        };
-        refused.into()
+        let BatchBounds { entries, bytes } = self.intake.bounds;
+        IngestError::TooLarge { entries, bytes }.into()
     }
 
     /// Waits until everything in flight is on disk, and acknowledges it.

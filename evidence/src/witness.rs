@@ -27,7 +27,7 @@ use credence_runtime::settings::SettingsError;
 
 /// A witness, and how much of the ledger it has seen.
 #[derive(Debug)]
-pub struct Witness {
+pub(crate) struct Witness {
     url: String,
     key: WitnessKey,
     agent: ureq::Agent,
@@ -38,7 +38,7 @@ pub struct Witness {
 
 /// Why a witness can not be asked at all.
 #[derive(Debug, thiserror::Error)]
-pub enum WitnessConfigError {
+pub(crate) enum WitnessConfigError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error("ledger.witnesses: {0}")]
@@ -73,7 +73,11 @@ enum WitnessError {
 
 impl Witness {
     /// `place` is where in the configuration it stands.
-    pub fn new(settings: &WitnessSettings, place: &str, metrics: Arc<Metrics>) -> Result<Self, WitnessConfigError> {
+    pub(crate) fn new(
+        settings: &WitnessSettings,
+        place: &str,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, WitnessConfigError> {
         let ca: Option<&Path> = settings.ca.as_deref();
         let key = settings.key(place)?;
         // Seen with the first of its kind, not from the second on.
@@ -98,7 +102,7 @@ impl Witness {
     }
 
     /// Has it cosign checkpoints for as long as it is polled.
-    pub async fn follow<T>(mut self, publisher: Arc<Publisher<T>>)
+    pub(crate) async fn follow<T>(mut self, publisher: Arc<Publisher<T>>)
     where
         T: LogTree + Send + Sync + 'static,
         T::Error: fmt::Display,

@@ -95,7 +95,7 @@ pub enum ReportError {
 
 /// Stops the writer when told to, or when dropped.
 #[derive(Debug)]
-pub struct LedgerWriter {
+pub(crate) struct LedgerWriter {
     handle: LedgerHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -138,7 +138,7 @@ pub struct Erase {
 }
 
 /// What there is in place of a writer if the ledger is damaged: everything is refused for this reason.
-pub fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
+pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
     metrics.ledger_writable.set(0);
     let (reports, _) = mpsc::channel(1);
     LedgerHandle {
@@ -152,7 +152,7 @@ pub fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
 }
 
 /// Starts the writer thread over an opened ledger. What it appends is handed over to whoever verifies it again.
-pub fn start(
+pub(crate) fn start(
     ledger: Ledger,
     folder: FolderWatch,
     seen: Arc<Seen>,
@@ -291,7 +291,7 @@ impl LedgerHandle {
 
 impl LedgerWriter {
     /// Returns when what was being written is durable and answered. What still queued is answered as refused.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.signal();
         if let Some(thread) = self.thread.take() {
             // The thread ends by itself; an error would be its panic, which it has reported.
@@ -812,7 +812,7 @@ mod tests {
             Arc::new(Seen::new(1, 1)),
             None,
             Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
-            &Alarm::new(),
+            &Alarm::default(),
         )
         .unwrap();
         Running {

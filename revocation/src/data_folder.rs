@@ -196,7 +196,7 @@ impl DataFolder {
         &self.log_id
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 

@@ -26,11 +26,13 @@ pub struct PhaseWatch(watch::Receiver<Phase>);
 
 // === impl Lifecycle ===
 
-impl Lifecycle {
-    pub fn new() -> Self {
+impl Default for Lifecycle {
+    fn default() -> Self {
         Self(watch::Sender::new(Phase::Running))
     }
+}
 
+impl Lifecycle {
     pub fn enter(&self, phase: Phase) {
         self.0.send_replace(phase);
     }

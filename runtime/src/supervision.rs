@@ -36,11 +36,13 @@ pub struct Guard {
 
 // === impl Alarm ===
 
-impl Alarm {
-    pub fn new() -> Self {
+impl Default for Alarm {
+    fn default() -> Self {
         Self(watch::Sender::new(None))
     }
+}
 
+impl Alarm {
     pub fn guard(&self, part: &'static str) -> Guard {
         Guard {
             alarm: self.clone(),
@@ -126,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_panics_raises_the_alarm() {
-        let alarm = Alarm::new();
+        let alarm = Alarm::default();
         let guard = alarm.guard("the part");
         let ended = std::thread::spawn(move || {
             let _guard = guard;
@@ -138,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_planned_end_raises_nothing_and_the_first_failure_is_the_one_told() {
-        let alarm = Alarm::new();
+        let alarm = Alarm::default();
         let mut planned = alarm.guard("planned");
         planned.planned();
         drop(planned);

@@ -19,7 +19,7 @@ use super::sender::{OtlpError, Outcome, Sender};
 
 /// Sends every record of a ledger to a collector, in order, each at least once.
 #[derive(Debug)]
-pub struct Follower {
+pub(crate) struct Follower {
     ledger: FollowedLedger,
     sender: Sender,
     cursor: Cursor,
@@ -33,7 +33,7 @@ pub struct Follower {
 
 /// Where the next record's index is kept.
 #[derive(Debug, Clone)]
-pub struct CursorFile {
+pub(crate) struct CursorFile {
     folder: PathBuf,
     watch: FolderWatch,
 }
@@ -50,7 +50,7 @@ struct Cursor {
 // === impl Follower ===
 
 impl Follower {
-    pub fn open(
+    pub(crate) fn open(
         ledger: FollowedLedger,
         sender: Sender,
         file: CursorFile,
@@ -76,7 +76,7 @@ impl Follower {
 
     /// Sends for as long as it is polled. It can be dropped at any time: what was taken since the cursor was written is
     /// sent again then.
-    pub async fn follow(mut self) {
+    pub(crate) async fn follow(mut self) {
         let mut wait = Backoff::default();
         loop {
             match self.step().await {
@@ -284,7 +284,7 @@ impl Cursor {
 
 impl CursorFile {
     /// In this folder, which is made if it is not there.
-    pub fn open(folder: &Path, watch: FolderWatch) -> Result<Self, OtlpError> {
+    pub(crate) fn open(folder: &Path, watch: FolderWatch) -> Result<Self, OtlpError> {
         let failed = |error| OtlpError::Cursor {
             path: folder.to_owned(),
             error,

@@ -16,8 +16,8 @@ mod metrics;
 mod records;
 mod sender;
 
-pub use self::follower::{CursorFile, Follower};
+pub(crate) use self::follower::{CursorFile, Follower};
 pub use self::metrics::Metrics as OtlpMetrics;
-pub use self::records::FollowedLedger;
+pub(crate) use self::records::FollowedLedger;
 pub use self::sender::OtlpError;
-pub use self::sender::Sender;
+pub(crate) use self::sender::Sender;

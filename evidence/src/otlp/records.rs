@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// A ledger that somebody appends to. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct FollowedLedger {
+pub(crate) struct FollowedLedger {
     reader: LedgerReader,
     /// The ledger's size whenever it has grown.
     growth: watch::Receiver<u64>,
@@ -17,7 +17,7 @@ pub struct FollowedLedger {
 // === impl FollowedLedger ===
 
 impl FollowedLedger {
-    pub fn new(reader: LedgerReader, growth: watch::Receiver<u64>) -> Self {
+    pub(crate) fn new(reader: LedgerReader, growth: watch::Receiver<u64>) -> Self {
         Self { reader, growth }
     }
 

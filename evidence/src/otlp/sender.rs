@@ -19,7 +19,7 @@ use credence_runtime::outbound::{OutboundError, authorities, authorities_text};
 
 /// Sends requests to one collector. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Sender(Transport);
+pub(crate) struct Sender(Transport);
 
 #[derive(Debug, Clone)]
 enum Transport {
@@ -70,7 +70,7 @@ pub enum OtlpError {
 
 impl Sender {
     /// Reads the authorities; connects when there is something to send.
-    pub fn new(settings: &OtlpSettings) -> Result<Self, OtlpError> {
+    pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let no_authorities = |error: OutboundError| OtlpError::Authorities(error.to_string());
         let is_tls = settings.endpoint.starts_with("https://");
         let headers = &settings.headers.0;

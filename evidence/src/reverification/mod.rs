@@ -16,4 +16,4 @@ pub(crate) mod reporter;
 pub(crate) mod thread;
 pub(crate) mod verdicts;
 
-pub use self::thread::{Reverification, Reverifier};
+pub(crate) use self::thread::{Reverification, Reverifier};

@@ -23,7 +23,7 @@ use credence_storage::folder_lock::FolderWatch;
 
 /// What is verified again, and whither it is told.
 #[derive(Debug)]
-pub struct Reverification {
+pub(crate) struct Reverification {
     pub anchors: TrustAnchors,
     pub reader: LedgerReader,
     pub ledger: LedgerHandle,
@@ -36,7 +36,7 @@ pub struct Reverification {
 
 /// Stops the thread when told to, or when dropped.
 #[derive(Debug)]
-pub struct Reverifier {
+pub(crate) struct Reverifier {
     handover: Arc<Handover>,
     thread: Option<JoinHandle<()>>,
 }
@@ -49,7 +49,7 @@ struct Notes(LedgerHandle);
 
 impl Reverification {
     /// Begins where the last run has stopped.
-    pub fn start(self) -> io::Result<Reverifier> {
+    pub(crate) fn start(self) -> io::Result<Reverifier> {
         let handover = Arc::clone(&self.handover);
         let thread = std::thread::Builder::new().name("reverify".to_owned()).spawn(move || {
             // Requests and acknowledgements go first. Of this thread only, as Linux has it; where it is not allowed, or
@@ -172,7 +172,7 @@ impl Record for Notes {
 
 impl Reverifier {
     /// Returns when it has noted where it stopped.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.handover.stop();
         if let Some(thread) = self.thread.take() {
             // The thread ends by itself.

@@ -1,0 +1,435 @@
+//! Puts the parts together: opens the ledger and all that works on it, and stops them in the opposite order.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use credence_delegation::TrustAnchors;
+use credence_ledger::identity::{LedgerIdentity, Naming};
+use credence_ledger::view::EntryView;
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
+use credence_runtime::client_limits::Places;
+use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::supervision::Alarm;
+use credence_storage::folder_lock::FolderWatch;
+use credence_storage::frames::TornTail;
+use prost::Message as _;
+use tokio::sync::watch;
+
+use crate::budget::Budget;
+use crate::handover::Handover;
+use crate::ingest::BatchBounds;
+use crate::intake::Intake;
+use crate::metrics::Metrics;
+use crate::otlp::{CursorFile, FollowedLedger, Follower, OtlpError, OtlpMetrics, Sender};
+use crate::publisher::Publisher;
+use crate::reverification::{Reverification, Reverifier};
+use crate::seen::{Seen, SeenOfLate, Sightings};
+use crate::service::{ReportService, give_up_lost_sources};
+use crate::settings::{LedgerSettings, OtlpSettings};
+use crate::sources::Sources;
+use crate::ticket::TicketKey;
+use crate::witness::Witness;
+use crate::writer::{self, LedgerHandle, LedgerWriter};
+
+/// What evidence is kept, checked and sent on with.
+#[derive(Debug)]
+pub struct EvidenceOptions {
+    pub ledger_folder: PathBuf,
+    pub otlp_folder: PathBuf,
+    /// Of the data folder that both lie in.
+    pub watch: FolderWatch,
+    pub log_id: String,
+    pub source_key: [u8; 32],
+    pub settings: LedgerSettings,
+    pub otlp: Option<OtlpSettings>,
+    /// Whom to trust; absent where allows are not to be verified again.
+    pub anchors: Option<TrustAnchors>,
+    pub limits: EvidenceLimits,
+}
+
+/// Bounds on memory, disk and time.
+#[derive(Debug, Clone)]
+pub struct EvidenceLimits {
+    pub ledger: LedgerBounds,
+    pub retention: Retention,
+    /// Bytes that the ledger leaves free on its file system.
+    pub reserve_bytes: u64,
+    /// Hundredths of the ledger that may be about one principal.
+    pub principal_share: u8,
+    /// Of one batch.
+    pub batch: BatchBounds,
+    /// Bytes of evidence on its way to the disk.
+    pub ingest_bytes: usize,
+    /// Hundredths of these that one credential may have.
+    pub credential_share_percent: u8,
+    pub hello_timeout: Duration,
+    pub send_timeout: Duration,
+    /// How long a source whose stream ended without Bye may take to come back.
+    pub source_grace: Duration,
+    pub seen_principals: usize,
+    pub seen_delegations: usize,
+}
+
+/// Why evidence cannot be taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum EvidenceError {
+    /// The latest checkpoint can not be remembered where it is configured to be.
+    #[error("ledger.published_note: {0}")]
+    PublishedNote(String),
+    /// A witness can not be asked.
+    #[error("{0}")]
+    Witness(String),
+    /// The OpenTelemetry collector can not be spoken to.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
+    /// A thread can not be started.
+    #[error("starting the thread of {part}: {error}")]
+    Thread {
+        /// What it would have done.
+        part: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// What the ledger's folder holds.
+#[derive(Debug)]
+pub struct OpenedEvidence {
+    options: EvidenceOptions,
+    /// Or what is wrong with it: revocations go on without it.
+    ledger: Result<(Ledger, LedgerIdentity), String>,
+    seen: Arc<Seen>,
+}
+
+/// Evidence at work.
+#[derive(Debug)]
+pub struct Evidence {
+    pub ledger: LedgerHandle,
+    pub reader: LedgerReader,
+    /// Changes whenever the ledger has grown.
+    pub growth: watch::Receiver<u64>,
+    pub seen: Arc<Seen>,
+    pub publisher: Arc<Publisher<LedgerReader>>,
+    pub threads: EvidenceThreads,
+}
+
+/// What takes evidence in.
+#[derive(Debug)]
+pub struct Doors {
+    /// Over HTTP.
+    pub intake: Intake,
+    /// Over gRPC.
+    pub report: ReportService,
+}
+
+/// The ledger's threads; dropped, they end without a word.
+#[derive(Debug)]
+pub struct EvidenceThreads {
+    /// Ends before the writer, through which it notes what it finds.
+    reverifier: Option<Reverifier>,
+    writer: Option<LedgerWriter>,
+}
+
+/// Work that is done for as long as it is polled.
+pub type Chore = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+// === impl OpenedEvidence ===
+
+impl OpenedEvidence {
+    /// Reads the ledger's newest records. May take as long as its indexes take to be made again.
+    pub fn open(data_folder: &Path, mut options: EvidenceOptions) -> Result<Self, EvidenceError> {
+        if let Some(note) = &mut options.settings.published_note {
+            *note = outside_of(data_folder, note).map_err(EvidenceError::PublishedNote)?;
+        }
+        let limits = &options.limits;
+        let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
+        let ledger = open_ledger(&options);
+        match &ledger {
+            Ok((ledger, _)) => see_again(&ledger.reader(), &seen),
+            Err(damage) => tracing::error!(
+                damage,
+                "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
+            ),
+        }
+        Ok(Self { options, ledger, seen })
+    }
+
+    /// Starts to write, to publish, to verify again and to send on. `source_places` are the audit sources that there may be.
+    pub fn start(
+        self,
+        source_places: Places,
+        phase: &PhaseWatch,
+        alarm: &Alarm,
+        metrics: &Arc<Metrics>,
+        otlp_metrics: &Arc<OtlpMetrics>,
+    ) -> Result<(Evidence, Doors, Vec<Chore>), EvidenceError> {
+        let Self { options, ledger, seen } = self;
+        let watch = options.watch.clone();
+        let (reader, awaited) = match &ledger {
+            Ok((ledger, _)) => (ledger.reader(), ledger.awaited()),
+            Err(damage) => (LedgerReader::damaged(damage), Vec::new()),
+        };
+        let (ledger, publisher) = match ledger {
+            Ok((ledger, identity)) => {
+                let publisher = Publisher::open(identity, reader.clone(), Arc::clone(metrics));
+                (publisher.fault().map_or(Ok(ledger), Err), publisher)
+            }
+            Err(damage) => {
+                let publisher = Publisher::damaged(&damage, reader.clone(), Arc::clone(metrics));
+                (Err(damage), publisher)
+            }
+        };
+        let publisher = Arc::new(publisher.only_while(watch.clone()));
+        let witnesses = witnesses(&options.settings, metrics)?;
+        if !witnesses.is_empty() {
+            publisher.await_witness();
+        }
+        metrics.unchecked_records.set(-1);
+        let (ledger, threads) = match ledger {
+            Ok(ledger) => start_threads(ledger, &options, &reader, &seen, alarm, metrics)?,
+            Err(damage) => {
+                let threads = EvidenceThreads {
+                    reverifier: None,
+                    writer: None,
+                };
+                (writer::damaged(&damage, metrics), threads)
+            }
+        };
+        let growth = growth_of(&reader);
+        let exporting = options.otlp.as_ref().map(|otlp| {
+            Follower::open(
+                FollowedLedger::new(reader.clone(), growth.clone()),
+                Sender::new(otlp)?,
+                CursorFile::open(&options.otlp_folder, watch)?,
+                options.log_id.clone(),
+                Arc::clone(otlp_metrics),
+            )
+        });
+        let exporting = exporting.transpose()?;
+
+        let limits = options.limits;
+        let awaited = awaited.iter().map(SourceName::to_string);
+        let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
+        let intake = Intake {
+            ledger: ledger.clone(),
+            sources: Arc::clone(&sources),
+            tickets: TicketKey::new(options.source_key),
+            budget: Budget::new(limits.ingest_bytes, limits.credential_share_percent),
+            bounds: limits.batch,
+            patience: limits.send_timeout,
+            phase: phase.clone(),
+        };
+        let report = ReportService::new(intake.clone(), limits.hello_timeout, Arc::clone(metrics));
+
+        let retention = ledger.clone().keep_retention(RETENTION_TICK, publisher.follow());
+        let mut chores: Vec<Chore> = vec![
+            Box::pin(give_up_lost_sources(ledger.clone(), sources, limits.source_grace)),
+            Box::pin(Arc::clone(&publisher).keep()),
+            Box::pin(retention),
+        ];
+        if let Some(follower) = exporting {
+            chores.push(Box::pin(follower.follow()));
+        }
+        for witness in witnesses {
+            chores.push(Box::pin(witness.follow(Arc::clone(&publisher))));
+        }
+        let evidence = Evidence {
+            ledger,
+            reader,
+            growth,
+            seen,
+            publisher,
+            threads,
+        };
+        Ok((evidence, Doors { intake, report }, chores))
+    }
+}
+
+// === impl EvidenceThreads ===
+
+impl EvidenceThreads {
+    /// Ends once everything that was taken in is on disk.
+    pub async fn stop(&mut self) {
+        if let Some(reverifier) = self.reverifier.take() {
+            reverifier.stop().await;
+        }
+        if let Some(writer) = self.writer.take() {
+            writer.stop().await;
+        }
+    }
+}
+
+/// The writer, and what verifies its entries again if it is said whom to trust.
+fn start_threads(
+    ledger: Ledger,
+    options: &EvidenceOptions,
+    reader: &LedgerReader,
+    seen: &Arc<Seen>,
+    alarm: &Alarm,
+    metrics: &Arc<Metrics>,
+) -> Result<(LedgerHandle, EvidenceThreads), EvidenceError> {
+    let failed = |part| move |error| EvidenceError::Thread { part, error };
+    let handover = options.anchors.is_some().then(Arc::<Handover>::default);
+    let (handle, writer) = writer::start(
+        ledger,
+        options.watch.clone(),
+        Arc::clone(seen),
+        handover.clone(),
+        Arc::clone(metrics),
+        alarm,
+    )
+    .map_err(failed("the ledger's writer"))?;
+    let reverification = options.anchors.clone().zip(handover).map(|(anchors, handover)| {
+        let reverification = Reverification {
+            anchors,
+            reader: reader.clone(),
+            ledger: handle.clone(),
+            handover,
+            folder: options.ledger_folder.clone(),
+            watch: options.watch.clone(),
+            metrics: Arc::clone(metrics),
+        };
+        reverification.start()
+    });
+    let reverifier = reverification.transpose().map_err(failed("reverification"))?;
+    let threads = EvidenceThreads {
+        reverifier,
+        writer: Some(writer),
+    };
+    Ok((handle, threads))
+}
+
+/// Who is asked to cosign the ledger's checkpoints.
+fn witnesses(settings: &LedgerSettings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, EvidenceError> {
+    let witnesses = settings.witnesses.iter().enumerate();
+    witnesses
+        .map(|(index, witness)| {
+            Witness::new(witness, &format!("ledger.witnesses[{index}]"), Arc::clone(metrics))
+                .map_err(|error| EvidenceError::Witness(error.to_string()))
+        })
+        .collect()
+}
+
+/// The ledger, and who it is to others; or what is wrong with it.
+fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), String> {
+    let EvidenceOptions {
+        ledger_folder,
+        settings,
+        limits,
+        ..
+    } = options;
+    let origin = settings.origin().map_err(|error| error.to_string())?;
+    let naming = Naming {
+        origin: origin.as_ref(),
+        log_id: &options.log_id,
+    };
+    let mut identity = LedgerIdentity::open(ledger_folder, &naming).map_err(|error| error.to_string())?;
+    if let Some(note) = &settings.published_note {
+        identity.remember_in(note.clone());
+    }
+    let published = identity.published().map_err(|error| error.to_string())?;
+    tracing::info!(key = %identity.verifier_key(), "the ledger's checkpoints are signed with this key");
+    let options = LedgerOptions {
+        origin: identity.first_origin().to_string(),
+        bounds: limits.ledger,
+        retention: limits.retention,
+        published: published.map(|published| (published.checkpoint().size, published.checkpoint().root)),
+    };
+    let (mut ledger, opened) = Ledger::open(ledger_folder, options).map_err(|error| error.to_string())?;
+    ledger.leave_free(limits.reserve_bytes);
+    ledger.share_out(limits.principal_share);
+    if let Some(TornTail { offset, bytes }) = opened.torn {
+        tracing::warn!(
+            file = "ledger",
+            offset,
+            bytes,
+            "cut an incomplete end, as a crash leaves it that interrupts a write; of what is known to have been \
+             acknowledged nothing is missing"
+        );
+    }
+    if opened.reindexed > 0 || opened.rehashed {
+        tracing::warn!(
+            indexes = opened.reindexed,
+            hashes = opened.rehashed,
+            "files of the ledger that follow from its segments were missing and were made again"
+        );
+    }
+    Ok((ledger, identity))
+}
+
+/// The file that remembers the latest checkpoint, if it does not lie in the data folder, with which it would be restored.
+fn outside_of(data: &Path, note: &Path) -> Result<PathBuf, String> {
+    let settled = |path: &Path| {
+        let found = path.canonicalize().and_then(|found| match found.is_dir() {
+            true => Ok(found),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        });
+        found.map_err(|error| {
+            let path = path.display();
+            format!("the folder {path}: {error}. Create it, or mount the disk that it is on, and start again")
+        })
+    };
+    let note_text = note.display();
+    let Some(name) = note.file_name() else {
+        return Err(format!(
+            "{note_text} names no file. Name one outside of the data folder"
+        ));
+    };
+    let parent = note.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = settled(parent.unwrap_or(Path::new(".")))?;
+    if parent.starts_with(settled(data)?) {
+        return Err(format!(
+            "{note_text} lies in the data folder, and would be restored with it. Name a file elsewhere"
+        ));
+    }
+    Ok(parent.join(name))
+}
+
+/// Notes what principals' agents were seen to use, from the newest records.
+fn see_again(reader: &LedgerReader, seen: &Seen) {
+    let size = reader.size();
+    let mut next = size.saturating_sub(SEEN_AGAIN).max(reader.first());
+    let mut of_late = SeenOfLate::default();
+    while next < size {
+        let end = size.min(next + SEEN_AT_ONCE);
+        let records = match reader.records(next..end) {
+            Ok(records) => records,
+            Err(error) => {
+                tracing::error!(%error, "the ledger's newest records can not be read: delegations in use are not known");
+                return;
+            }
+        };
+        let mut sightings = Sightings::default();
+        for record in records {
+            if let RecordBody::Entry { entry, .. } = record.body {
+                let encoded = Bytes::from(entry.encode_to_vec());
+                if let Ok(entry) = EntryView::parse(&encoded) {
+                    let mut of_entry = Sightings::of(encoded.clone());
+                    of_entry.add(&entry, &mut of_late);
+                    sightings.append(of_entry);
+                }
+            }
+        }
+        seen.note(sightings);
+        next = end;
+    }
+}
+
+/// Tells whoever follows the ledger that it has grown.
+fn growth_of(reader: &LedgerReader) -> watch::Receiver<u64> {
+    let (sender, receiver) = watch::channel(reader.size());
+    reader.on_growth(move |size| {
+        sender.send_replace(size);
+    });
+    receiver
+}
+
+/// How often evidence is looked at that is older than the retention.
+const RETENTION_TICK: Duration = Duration::from_secs(60);
+/// Records that are read at the start, to know again which delegations are in use.
+const SEEN_AGAIN: u64 = 200_000;
+const SEEN_AT_ONCE: u64 = 4096;
