@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
@@ -12,6 +12,7 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 
+use super::session::{Door, Session, SessionEnd};
 use super::supervised::Supervised;
 use super::{AccessControl, Credentials, PeerCertificate, Permission, Refusal};
 use crate::metrics::Metrics;
@@ -46,7 +47,7 @@ impl<S> Gate<S> {
     }
 
     /// Lets the request in, or says why not.
-    fn enter(&self, request: &mut http::Request<Body>) -> Result<Supervision, Status> {
+    fn enter(&self, request: &mut http::Request<Body>) -> Result<Session, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.unwrap_or_else(|| Peer::unknown(None));
         let entered = Credentials::of(request.headers(), peer.certificate().cloned()).and_then(|shown| {
@@ -87,13 +88,13 @@ impl<S> Gate<S> {
         if let Some(caller) = &caller {
             extensions.insert(Arc::clone(caller));
         }
-        Ok(Supervision {
+        Ok(Session {
             access: self.access.clone(),
             permission: self.permission,
-            metrics: Arc::clone(&self.metrics),
             peer,
             shown,
             caller,
+            door: Door::Grpc,
         })
     }
 }
@@ -116,14 +117,16 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let supervision = match self.enter(&mut request) {
-            Ok(supervision) => supervision,
+        let session = match self.enter(&mut request) {
+            Ok(session) => session,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
+        let (metrics, permission) = (Arc::clone(&self.metrics), self.permission);
         let answering = self.service.call(request);
         Box::pin(async move {
             let response = answering.await?;
-            Ok(response.map(|body| Body::new(Supervised::new(body, supervision.end()))))
+            let end = async move { end_status(&metrics, permission, &session.ended().await) };
+            Ok(response.map(|body| Body::new(Supervised::new(body, end))))
         })
     }
 }
@@ -137,59 +140,20 @@ pub(crate) fn peer_name(certificate: Option<&PeerCertificate>, caller: Option<&C
         .map(|name| PeerName(name.to_owned()))
 }
 
-/// What it takes to say when a stream has to end.
-struct Supervision {
-    access: AccessControl,
-    permission: Permission,
-    metrics: Arc<Metrics>,
-    peer: Peer,
-    shown: Credentials,
-    /// Who opened it, if a credential was shown.
-    caller: Option<Arc<Caller>>,
-}
-
-// === impl Supervision ===
-
-impl Supervision {
-    /// Resolves once whoever opened the stream could no longer open it.
-    async fn end(mut self) -> Status {
-        let mut changes = self.access.changes();
-        loop {
-            let authorized = self.access.authorize_grpc(&self.shown, self.permission, unix_seconds());
-            let authorized = authorized.and_then(|caller| self.check_issuers(caller.as_deref()));
-            if let Err(refusal) = authorized {
-                let status = status(self.permission, &refusal);
-                count(&self.metrics, &status);
-                return status;
-            }
-            tokio::select! {
-                () = changes.next() => {}
-                () = self.peer.withdrawn() => {
-                    // Renewed certificates are ordinary: these streams are counted with the connections that end for it
-                    // (`withdrawn_connections`), and not with those that are refused.
-                    return Status::permission_denied(
-                        "the client certificate that this connection was opened with has ended, or its authority is no \
-                         longer in client_ca; connect again with a new one",
-                    );
-                }
-                // Tokens end at their time.
-                () = tokio::time::sleep(CHECK_INTERVAL) => {}
-            }
+/// What the client of a stream is told that can not go on.
+fn end_status(metrics: &Metrics, permission: Permission, end: &SessionEnd) -> Status {
+    match end {
+        SessionEnd::Refused(refusal) => {
+            let status = status(permission, refusal);
+            count(metrics, &status);
+            status
         }
-    }
-}
-
-impl Supervision {
-    /// What a stream was opened for is what it goes on with, as over HTTP.
-    fn check_issuers(&self, caller: Option<&Caller>) -> Result<(), Refusal> {
-        match (&self.caller, caller) {
-            (Some(before), Some(now)) if !now.covers_as_much_as(before) => {
-                Err(Refusal::OtherIssuers { name: now.name.clone() })
-            }
-            // On an open port a credential may come to count, or stop counting, while the stream goes on without it: it
-            // could have been opened without.
-            _ => Ok(()),
-        }
+        // Renewed certificates are ordinary: these streams are counted with the connections that end for it
+        // (`withdrawn_connections`), and not with those that are refused.
+        SessionEnd::CertificateWithdrawn => Status::permission_denied(
+            "the client certificate that this connection was opened with has ended, or its authority is no longer in \
+             client_ca; connect again with a new one",
+        ),
     }
 }
 
@@ -209,5 +173,3 @@ fn status(permission: Permission, refusal: &Refusal) -> Status {
     };
     Status::new(code, refusal.to_string())
 }
-
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);

@@ -11,6 +11,7 @@ mod holders;
 mod operator_token;
 mod peer;
 mod permission;
+mod session;
 mod supervised;
 
 pub(crate) use self::control::{AccessControl, Credentials};
@@ -20,3 +21,4 @@ pub use self::operator_token::OperatorTokenError;
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};
+pub(crate) use self::session::{Door, Session, SessionEnd};

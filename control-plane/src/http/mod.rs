@@ -39,7 +39,6 @@ mod scim;
 mod security_events;
 mod server;
 mod sse;
-mod standing;
 mod statements;
 mod status;
 mod tiles;

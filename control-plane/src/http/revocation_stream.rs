@@ -24,7 +24,6 @@ use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
 use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
-use super::standing::Standing;
 use crate::access::{Credentials, Permission};
 use crate::tls::Peer;
 use ::credence_revocation as revocation;
@@ -49,7 +48,7 @@ pub(crate) async fn follow(
         .stream_places
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let standing = Standing::new(&api.access, Permission::Watch, Arc::clone(&caller), peer, shown);
+    let session = api.session(Permission::Watch, Arc::clone(&caller), peer, shown);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
         head: api.log.watch_head(),
@@ -61,7 +60,7 @@ pub(crate) async fn follow(
     tokio::spawn(async move {
         let _place = place;
         let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = sse::while_standing(standing, following.follow(start)).await;
+        let ended = sse::while_open(session, following.follow(start)).await;
         let name = &following.caller.name;
         tracing::info!(caller = name, outcome = ended.name(), "an event stream ended");
         metrics

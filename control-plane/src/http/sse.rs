@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::api::Api;
-use super::standing::{Fall, Standing};
+use crate::access::{Refusal, Session, SessionEnd};
 use credence_runtime::lifecycle::PhaseWatch;
 
 /// Why a stream ends.
@@ -60,17 +60,17 @@ pub(crate) fn open(api: &Api) -> (Events, Response) {
     (events, (headers, Body::from_stream(body)).into_response())
 }
 
-/// Follows as long as whoever opened the stream still could.
-pub(crate) async fn while_standing(
-    standing: Standing,
+/// Follows as long as the client could still open the stream.
+pub(crate) async fn while_open(
+    session: Session,
     follow: impl Future<Output = Result<std::convert::Infallible, Ended>>,
 ) -> Ended {
     tokio::select! {
         // First, so that a stream with much to say, or whose client does not read, ends too.
         biased;
-        fallen = standing.fall() => match fallen {
-            Fall::Expired => Ended::Expired,
-            Fall::Withdrawn => Ended::Withdrawn,
+        end = session.ended() => match end {
+            SessionEnd::Refused(Refusal::Expired { .. }) => Ended::Expired,
+            SessionEnd::Refused(_) | SessionEnd::CertificateWithdrawn => Ended::Withdrawn,
         },
         followed = follow => match followed {
             Ok(never) => match never {},

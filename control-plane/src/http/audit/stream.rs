@@ -21,7 +21,6 @@ use super::super::api::Api;
 use super::super::problem::Problem;
 use super::super::query::once;
 use super::super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
-use super::super::standing::Standing;
 use super::conditions::{Asked, bad_request, whole};
 use super::events::{check_readable, reading};
 use super::view::RecordView;
@@ -51,7 +50,7 @@ pub(crate) async fn follow(
         .audit_stream_places
         .take(&client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let standing = Standing::new(&api.access, Permission::ReadAudit, Arc::clone(&caller), peer, shown);
+    let session = api.session(Permission::ReadAudit, Arc::clone(&caller), peer, shown);
     let (events, answer) = sse::open(&api);
     let mut following = Following {
         query: Arc::new(Query {
@@ -69,7 +68,7 @@ pub(crate) async fn follow(
         let _place = place;
         let metrics = &api.metrics;
         let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = sse::while_standing(standing, following.follow()).await;
+        let ended = sse::while_open(session, following.follow()).await;
         tracing::info!(caller = caller.name, outcome = ended.name(), "an audit stream ended");
         metrics
             .http_streams_ended
