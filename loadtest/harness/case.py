@@ -14,9 +14,11 @@ class Case:
     path: str = "/"
     # What every request carries.
     headers: dict[str, str] = field(default_factory=dict)
-    # What no two requests share: makes so many times the values of these headers.
+    # What no two requests share: makes so many times the values of these headers, `:path` among them.
     changing: tuple[str, ...] = ()
     make: Callable[[int], list[tuple[str, ...]]] | None = None
+    # So many different requests are sent in turn, again and again; without, none is sent twice.
+    distinct: int | None = None
     # How long those are good for, if not for as long as anybody measures.
     good_for_seconds: float = math.inf
     # Of those, more than one core answers: where each costs a signature, that is not much.

@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .case import Case
@@ -133,9 +134,11 @@ class ControlPlane:
 
 
 # What `make bench BENCH=filter` measures.
-CASES = ("hot", "hot_separate", "cold", "proof", "uncached", "shared")
+CASES = ("hot", "repeat", "hot_separate", "cold", "proof", "uncached", "shared")
 # Of the mixed case, which is hot but for these.
 NEW_OF_TEN = 1
+# Many times as many as the decision cache has places (limits.repeat_entries): none is found there again.
+DISTINCT = 65_536
 
 
 def cases(
@@ -174,7 +177,8 @@ def cases(
 
     def mixture(count: int) -> list[tuple[str, ...]]:
         leaves = iter(new_leaves(-(-count * NEW_OF_TEN // 10)))
-        return [next(leaves) if number % 10 < NEW_OF_TEN else (delegations[0],) for number in range(count)]
+        mixed = [next(leaves) if number % 10 < NEW_OF_TEN else (delegations[0],) for number in range(count)]
+        return [(*delegation, *path) for delegation, path in zip(mixed, catalog_paths(count), strict=True)]
 
     def proofs(count: int) -> list[tuple[str, ...]]:
         # By several agents in turn: the memory of used proofs has room for about a thousand a second of each.
@@ -185,11 +189,14 @@ def cases(
         return [request for turn in zip(*by_agent, strict=True) for request in turn]
 
     known = {"delegation": delegations[0]}
+    another = {"headers": known, "changing": (":path",), "make": catalog_paths, "distinct": DISTINCT}
     every_case = [
-        # Known, and nothing to verify.
-        case("hot", headers=known),
-        # The same with a header for each part of the identity.
-        case("hot_separate", identity="separate", headers=known),
+        # Another request of a delegation that is known: nothing to verify.
+        case("hot", **another),
+        # The same request to the letter, which the decision cache answers.
+        case("repeat", headers=known),
+        # As hot, with a header for each part of the identity.
+        case("hot_separate", identity="separate", **another),
         # A leaf that nobody has seen, under a parent that is known: one signature.
         case("cold", changing=("delegation",), make=new_leaves),
         # A delegation that is known, and a new proof: one signature, and the memory of used proofs.
@@ -199,11 +206,20 @@ def cases(
         # One that another worker has verified.
         case("shared", limits={"cache_entries": 0}, headers=known),
         # As hot, but nothing is enforced.
-        case("shadow", mode="shadow", headers=known),
+        case("shadow", mode="shadow", **another),
         # One of ten as in cold, the others as in hot.
-        case("mixed", changing=("delegation",), make=mixture, most_per_second=50_000),
+        case("mixed", changing=("delegation", ":path"), make=mixture, most_per_second=50_000),
     ]
     return [case for case in every_case if case.name in names]
+
+
+def paths(prefix: str, count: int) -> list[tuple[str, ...]]:
+    """As long as each other: of so many different items."""
+    return [(f"{prefix}/{ITEM}-{number:06}",) for number in range(count)]
+
+
+def catalog_paths(count: int) -> list[tuple[str, ...]]:
+    return paths("/v1/catalog", count)
 
 
 @dataclass(frozen=True)
@@ -223,7 +239,7 @@ def case_of(
     delegation: str,
     audit: dict | None = None,
 ) -> Case:
-    """One delegation, always the same, to the rule without a proof."""
+    """One delegation, always the same, and another request each time, to the rule without a proof."""
     own_name = f"credence_{name}"
     settings = configuration(issuer, own_name, plane.log_id, limits, audit=audit)
     return Case(
@@ -231,6 +247,9 @@ def case_of(
         filters=[wasm_filter(own_name, module, settings)],
         path=f"/v1/catalog/{ITEM}",
         headers={"delegation": delegation},
+        changing=(":path",),
+        make=catalog_paths,
+        distinct=DISTINCT,
         status_without_headers=401,
         clusters=[grpc_cluster(own_name, plane.grpc_port)],
     )
@@ -239,7 +258,7 @@ def case_of(
 def cases_with_rules(
     tool: Tool, plane: ControlPlane, module: Path, scratch: Path, counts: tuple[int, ...]
 ) -> list[Case]:
-    """So many services with a rule each, and a request that falls under the last but one."""
+    """So many services with a rule each, and requests that fall under the last but one, another each time."""
     issuer_key, agent_key = scratch / "issuer.jwk", scratch / "agent.jwk"
     issuer = tool.keygen(issuer_key)
     tool.keygen(agent_key)
@@ -249,12 +268,16 @@ def cases_with_rules(
         name = f"credence_rules_{count}"
         settings = configuration(issuer, name, plane.log_id, limits={})
         services = ((f"service-{number}", f"/v1/service-{number}/items/{{item}}") for number in range(count))
+        prefix = f"/v1/service-{max(count - 2, 0)}/items"
         settings["rules"] = [rule(service, path, TOOL, "none") for service, path in services]
         return Case(
             f"rules_{count}",
             filters=[wasm_filter(name, module, settings)],
-            path=f"/v1/service-{max(count - 2, 0)}/items/{ITEM}",
+            path=f"{prefix}/{ITEM}",
             headers={"delegation": delegation},
+            changing=(":path",),
+            make=partial(paths, prefix),
+            distinct=DISTINCT,
             status_without_headers=401,
             clusters=[grpc_cluster(name, plane.grpc_port)],
         )

@@ -126,11 +126,9 @@ class Envoy:
     def _expect(self, case: Case, expected: int, with_headers: bool) -> None:
         deadline = time.monotonic() + START_LIMIT_SECONDS
         while True:
-            headers = {}
-            if with_headers:
-                changing = case.make(1)[0] if case.make else ()
-                headers = case.headers | dict(zip(case.changing, changing, strict=True))
-            status, body = self._request(case, headers)
+            changing = dict(zip(case.changing, case.make(1)[0] if case.make else (), strict=True))
+            path = changing.pop(":path", case.path)
+            status, body = self._request(case, path, case.headers | changing if with_headers else {})
             # 503 is "not yet" while a filter waits for its control plane, and so is a proof that predates its memory.
             is_early = status == 503 or "proof_predates_memory" in body
             if not is_early or status == expected or time.monotonic() >= deadline:
@@ -143,10 +141,10 @@ class Envoy:
                 f"{self._log_tail()}"
             )
 
-    def _request(self, case: Case, headers: dict[str, str]) -> tuple[int, str]:
+    def _request(self, case: Case, path: str, headers: dict[str, str]) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port(case), timeout=5)
         try:
-            connection.request(case.method, case.path, headers=headers)
+            connection.request(case.method, path, headers=headers)
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
         finally:

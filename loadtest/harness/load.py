@@ -110,10 +110,10 @@ class Load:
         requests = scratch / "requests"
         lines = ("\t".join(values) + "\n" for values in case.make(self._requests()))
         requests.write_text("".join(lines), encoding="ascii")
-        return [*command, "-s", str(REQUESTS_SCRIPT), self._envoy.url(case), "--", str(requests), *case.changing]
+        return [*command, "-s", str(REQUESTS_SCRIPT), self._envoy.url(case), "--", str(requests), "again" if case.distinct else "once", *case.changing]
 
     def _requests(self) -> int:
-        return int(self._case.most_per_second * (self._turns * self._seconds + WARM_UP_SECONDS))
+        return self._case.distinct or int(self._case.most_per_second * (self._turns * self._seconds + WARM_UP_SECONDS))
 
     def _warm_up(self) -> None:
         """Until wrk, which first reads its requests, has sent some for a while."""

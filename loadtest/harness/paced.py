@@ -23,7 +23,7 @@ class Paced:
     def requests(self, case: Case, count: int) -> Path:
         """A file of requests: the same one again and again where they are all alike, or so many different ones."""
         file = self._scratch / f"requests-{case.name}"
-        changing = case.make(count) if case.make else [()]
+        changing = case.make(case.distinct or count) if case.make else [()]
         write(file, (request(case, dict(zip(case.changing, values, strict=True))) for values in changing))
         return file
 
@@ -49,7 +49,8 @@ class Paced:
 
 def request(case: Case, changing: dict[str, str]) -> bytes:
     headers = {"host": HOST} | case.headers | changing
-    lines = [f"{case.method} {case.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    path = headers.pop(":path", case.path)
+    lines = [f"{case.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 

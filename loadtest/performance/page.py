@@ -226,15 +226,6 @@ TABLES = {
     "planned": planned,
 }
 
-# Figures that are made of others.
-COMPUTED = {
-    "bytes of a subject": lambda results: (
-        results["scaling"]["figures"]["revocations_known_1000000_growth_mib"] * 2**20 / 2 / 1e6
-    ),
-    "cold beyond hot": lambda results: results["peers"]["figures"]["cold_us"] - results["peers"]["figures"]["hot_us"],
-}
-
-
 # === Pictures ===
 
 
