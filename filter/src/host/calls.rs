@@ -6,8 +6,8 @@ use std::cell::Cell;
 use super::abi::{self, Answer};
 use super::format;
 use super::{GrpcToken, RootId, StreamId};
-use crate::clock::{Monotonic, UnixNanos};
-use crate::metrics::{MetricKind, MetricSink};
+use credence_decision::clock::{Monotonic, UnixNanos};
+use credence_decision::metrics::{MetricKind, MetricSink};
 
 /// Envoy refused a call, or answered what it should not. Whoever asked on behalf of a request denies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,21 +6,21 @@ use credence_wire::v1;
 
 use super::line::{Deed, Line, Speaker};
 use super::world::RequestWorld;
-use crate::answer::Answer;
-use crate::audit::{self, Kind, Pending, Pushed, Reporter, Ring};
-use crate::cache::{CachedChain, Reported};
-use crate::clock::{Monotonic, UnixNanos, WallClock};
-use crate::config::{Access, Mode};
-use crate::decision::{Allowance, Decision, Denial, Reason};
-use crate::engine::{Findings, Lookup, Verdict};
-use crate::evidence::{Record, Recorder};
 use crate::host::calls::{self, HostError, LocalResponse, LogLevel, MapType};
 use crate::host::{Flow, GrpcToken, StreamId};
-use crate::identity::Part;
-use crate::metrics::{self, Counter, DecisionCounters, Histogram, Metrics};
-use crate::request::{Field, HeaderMapError, HeaderNames, Request};
-use crate::revocation::Watch;
-use crate::trailers::RemovedTrailers;
+use credence_decision::answer::Answer;
+use credence_decision::audit::events::{Record, Recorder};
+use credence_decision::audit::{self, Kind, Pending, Pushed, Reporter, Ring};
+use credence_decision::chains::{CachedChain, Reported};
+use credence_decision::clock::{Monotonic, UnixNanos, WallClock};
+use credence_decision::config::{Access, Mode};
+use credence_decision::decision::{Allowance, Decision, Denial, Reason};
+use credence_decision::engine::{Findings, Lookup, Verdict};
+use credence_decision::identity_headers::Part;
+use credence_decision::metrics::{self, Counter, DecisionCounters, Histogram, Metrics};
+use credence_decision::request::RemovedTrailers;
+use credence_decision::request::{Field, HeaderMapError, HeaderNames, Request};
+use credence_decision::revocation::Watch;
 
 /// Whoever does what was decided.
 pub(super) struct Clerk {

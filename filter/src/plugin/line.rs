@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-use crate::clock::Monotonic;
 use crate::host::calls::{self, HostError, LogLevel};
 use crate::host::{GrpcToken, RootId};
-use crate::revocation::{self, Watch};
+use credence_decision::clock::Monotonic;
+use credence_decision::revocation::{self, Watch};
 
 /// The stream of one speaker, opened anew whenever the speaker asks for it.
 ///

@@ -17,13 +17,13 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use crate::audit;
-use crate::clock::Monotonic;
-use crate::config::{self, ControlPlane, Policy};
 use crate::host::calls::{self, HostError, HostMetrics, LogLevel};
 use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId, take_undecided};
-use crate::metrics::Metrics;
-use crate::revocation::{Settings, Watch};
+use credence_decision::audit;
+use credence_decision::clock::Monotonic;
+use credence_decision::config::{self, ControlPlane, Policy};
+use credence_decision::metrics::Metrics;
+use credence_decision::revocation::{Settings, Watch};
 
 use line::Line;
 use root::Root;

@@ -8,30 +8,30 @@ use super::clerk::{Began, Books, Clerk, Evidence, strip, strip_trailers};
 use super::line::Line;
 use super::world::HostStore;
 use super::{StartError, WatchId};
-use crate::audit::{self, Limits, Pending, Reporter, Ring};
-use crate::awaiting::Awaiting;
-use crate::clock::{Monotonic, UnixNanos, WallClock};
-use crate::config::{Overflow, Policy, RecordedDecisions};
-use crate::decision::Reason;
-use crate::engine::{Engine, Held, Outcome};
-use crate::evidence::Recorder;
-use crate::holding::{Holding, Piece};
 use crate::host::calls::{self, BufferType, HostError, LogLevel, MapType};
 use crate::host::{Flow, RootId, StreamId};
-use crate::metrics::{Counter, DecisionCounters, Gauge, Histogram, Level, Metrics};
-use crate::places::{Claim, NoPlace, Place, PlaceLimits, Places};
-use crate::replay::ReplayMemory;
-use crate::request::Request;
-use crate::revocation::{Freshness, Watch};
+use credence_decision::audit::events::Recorder;
+use credence_decision::audit::{self, Limits, Pending, Reporter, Ring};
+use credence_decision::clock::{Monotonic, UnixNanos, WallClock};
+use credence_decision::config::{Overflow, Policy, RecordedDecisions};
+use credence_decision::decision::Reason;
+use credence_decision::engine::{Engine, Held, Outcome};
+use credence_decision::held::AwaitingSnapshot;
+use credence_decision::held::{AwaitingBody, Piece};
+use credence_decision::held::{Claim, NoPlace, Place, PlaceLimits, Places};
+use credence_decision::metrics::{Counter, DecisionCounters, Gauge, Histogram, Level, Metrics};
+use credence_decision::proofs::ReplayMemory;
+use credence_decision::request::Request;
+use credence_decision::revocation::{Freshness, Watch};
 
 /// A root context.
 pub(super) struct Root {
     engine: Engine,
     /// Requests that wait for their bodies.
-    held: Holding<StreamId, Waiting>,
+    held: AwaitingBody<StreamId, Waiting>,
     held_places: Places,
     /// Requests that wait for the VM's first snapshot.
-    unready: Awaiting<StreamId, Unready>,
+    unready: AwaitingSnapshot<StreamId, Unready>,
     unready_places: Places,
     /// Which of the VM's watches this configuration relies on.
     pub(super) watch: WatchId,
@@ -140,8 +140,8 @@ impl Root {
             held_places: Places::new(calls::random()?, policy.limits.held),
             unready_places: Places::new(calls::random()?, unready_limits(policy.limits.held)),
             engine: Engine::new(policy, calls::random()?, replay),
-            held: Holding::new(),
-            unready: Awaiting::new(),
+            held: AwaitingBody::new(),
+            unready: AwaitingSnapshot::new(),
             watch,
             figures: Figures::new(metrics),
             draining_since: None,

@@ -2,13 +2,14 @@
 
 use credence_delegation::revocation::RevocationView;
 
-use crate::audit::Ring;
-use crate::clock::UnixNanos;
-use crate::engine::World;
 use crate::host::calls::{self, INSERT_IF_ABSENT, Written};
-use crate::replay::{SharedStore, StoreFailure, Version};
-use crate::revocation::{CacheKeys, Freshness, Watch};
-use crate::usage_sketch::UserKey;
+use credence_decision::audit::Ring;
+use credence_decision::clock::UnixNanos;
+use credence_decision::engine::World;
+use credence_decision::hex;
+use credence_decision::revocation::{CacheKeys, Freshness, Watch};
+use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
+use credence_decision::usage_sketch::UserKey;
 
 /// The world as it is when a request arrives.
 pub(super) struct RequestWorld<'a> {
@@ -41,7 +42,7 @@ impl World for RequestWorld<'_> {
 
     fn client_certificate(&self) -> Option<[u8; 32]> {
         let digest = calls::property(&["connection", "sha256_peer_certificate_digest"]).ok()??;
-        decode_hex(&digest)
+        hex::decode_digest(&digest)
     }
 
     fn client_uri(&self) -> Option<Vec<u8>> {
@@ -83,21 +84,4 @@ impl SharedStore for HostStore {
             Err(_) => Err(StoreFailure),
         }
     }
-}
-
-/// 32 bytes in hexadecimal, as Envoy writes digests.
-fn decode_hex(text: &[u8]) -> Option<[u8; 32]> {
-    let (pairs, rest) = text.as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    let bytes: Option<Vec<u8>> = pairs
-        .iter()
-        .map(|pair| {
-            std::str::from_utf8(pair)
-                .ok()
-                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-        })
-        .collect();
-    bytes?.try_into().ok()
 }
