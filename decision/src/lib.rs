@@ -4,7 +4,8 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`clock`], [`backoff`], [`hex`], [`shared_store`] | instants, patience, digits, and what the workers of a process share |
+//! | [`clock`], [`backoff`], [`hex`] | instants, patience, digits |
+//! | [`shared_store`], [`stream`] | what the workers of a process share, and a stream to the control plane |
 //! | [`usage_sketch`] | how much of something limited each principal, holder or connection has |
 //! | [`request`], [`route`], [`arguments`] | what a request says, the rule it falls under, and the tool's arguments in it |
 //! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
@@ -48,6 +49,7 @@ pub mod request;
 pub mod revocation;
 pub mod route;
 pub mod shared_store;
+pub mod stream;
 pub mod usage_sketch;
 
 #[cfg(test)]

@@ -40,6 +40,9 @@ pub const MAX_OPEN_BY_RULE: usize = 256;
 /// The most that are counted without their rule once there are that many.
 pub const MAX_OPEN_BY_REASON: usize = 256;
 
+/// The rule in counts of requests that no rule covers. No rule can have this name: names are not empty.
+pub const NO_RULE: &str = "";
+
 /// The rule in counts where there was no room for the rule's own. No rule can have this name.
 pub const OTHER_RULES: &str = "(other)";
 

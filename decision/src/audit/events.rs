@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
+use super::counts::{Kind, NO_RULE};
 use super::denials::{DenialCap, Denied};
 use super::ring::{Owner, Standing};
 use crate::agent::Agent;
@@ -213,6 +214,23 @@ impl Recorder {
     }
 }
 
+/// What a decision is counted as.
+pub fn kind<'v>(verdict: &Verdict<'v>) -> Kind<'v> {
+    let (decision, reason) = match &verdict.decision {
+        Decision::Allow(allowance) => (v1::Decision::Allow, allowance.code()),
+        Decision::Deny(denial) => (v1::Decision::Deny, denial.reason.code()),
+    };
+    Kind {
+        rule: verdict.rule.map_or(NO_RULE, |rule| &rule.name),
+        reason,
+        decision,
+        mode: match verdict.mode {
+            Mode::Enforce => v1::Mode::Enforce,
+            Mode::Shadow => v1::Mode::Shadow,
+        },
+    }
+}
+
 /// Whether the caller has proven possession of the holder key.
 fn is_proven(findings: &Findings) -> bool {
     matches!(findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)))
@@ -241,14 +259,9 @@ struct Constant<'a> {
 
 impl Constant<'_> {
     fn write(&self, event: &mut Vec<u8>) {
-        let (decision, reason) = match &self.verdict.decision {
-            Decision::Allow(allowance) => (v1::Decision::Allow, allowance.code()),
-            Decision::Deny(denial) => (v1::Decision::Deny, denial.reason.code()),
-        };
-        let mode = match self.verdict.mode {
-            Mode::Enforce => v1::Mode::Enforce,
-            Mode::Shadow => v1::Mode::Shadow,
-        };
+        let Kind {
+            decision, reason, mode, ..
+        } = kind(self.verdict);
         let (proof, agent) = match self.verdict.findings.agent {
             Some(Agent::Key(thumbprint)) => (v1::ProofKind::Pop, thumbprint.to_string()),
             Some(Agent::Certificate(digest)) => (v1::ProofKind::Mtls, hex::encode(&digest)),

@@ -17,9 +17,11 @@ mod pages;
 pub mod pending;
 pub mod reporter;
 pub mod ring;
+mod source;
 
 pub use counts::Kind;
 pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
 pub use reporter::{Action, Counters, Notice, Reporter, Settings, Violation};
-pub use ring::{Limits, MAX_CHAIN_BYTES, Overflow, Owner, Pushed, Ring, RingError, Shed, Standing};
+pub use ring::{Limits, MAX_CHAIN_BYTES, Owner, Pushed, Ring, RingError, Shed, Standing};
+pub use source::Source;

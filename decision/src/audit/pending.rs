@@ -120,7 +120,9 @@ mod tests {
 
     use super::*;
     use crate::audit::ring::{MIN_BYTES, Skip};
-    use crate::audit::{Limits, Overflow, Standing};
+    use crate::audit::{Limits, Standing};
+
+    use crate::config::Overflow;
 
     const WALL: UnixNanos = UnixNanos::from_nanos(1);
 

@@ -10,12 +10,12 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, Skip, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
+use crate::stream::StreamAction;
 
 /// Sends a ring's entries in batches and settles them when the control plane has them on disk.
 ///
 /// It does nothing by itself: its callers bring the ring, ticks, messages and the time, and carry out the actions it
-/// returns, in order. Whoever carries them out must deliver messages and the close of the *present* stream only; what
-/// still arrives from a cancelled one is to be dropped by its token.
+/// returns, in order ([`StreamHandler`](crate::stream::StreamHandler)).
 ///
 /// An entry leaves the ring only once it is acknowledged. After a new connection everything behind the last
 /// acknowledged entry is sent again under the same numbers, so that the ledger holds nothing twice.
@@ -53,18 +53,8 @@ pub struct Settings {
     pub anchors_digest: [u8; 32],
 }
 
-/// What to do with the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Open the stream, then call `on_open`, or `on_close` if that failed at once.
-    Open,
-    /// Send this encoded `ReportRequest`.
-    Send(Vec<u8>),
-    /// Reset the stream and forget its token: no close will be expected from it.
-    Cancel,
-    /// Tell the operator.
-    Report(Notice),
-}
+/// What to do with the stream; messages are encoded `ReportRequest`s.
+pub type Action = StreamAction<Notice>;
 
 /// How often things happened, since the source began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::audit::{Kind, Limits, Overflow, Owner, Standing};
+use crate::audit::{Kind, Limits, Owner, Standing};
+
+use crate::config::Overflow;
 
 const WALL: UnixNanos = UnixNanos::from_nanos(1_000_000_000);
 

@@ -9,6 +9,7 @@ use prost::encoding::encoded_len_varint;
 use super::counts::{Counts, Kind};
 use super::pages::Pages;
 use crate::clock::UnixNanos;
+use crate::config::Overflow;
 use crate::usage_sketch::{UsageSketch, UserKey};
 
 /// A bounded queue of audit entries, oldest first.
@@ -51,16 +52,6 @@ pub struct Limits {
     pub max_bytes: usize,
     /// What happens when there is no room.
     pub overflow: Overflow,
-}
-
-/// What happens to a request whose evidence finds no room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overflow {
-    /// It is served, and its evidence is counted in a gap entry.
-    #[default]
-    Shed,
-    /// It is denied; whoever decides asks `has_room_for_event` first.
-    Deny,
 }
 
 /// Whose an event is.

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::config::Mode;
+use credence_wire::v1;
+
+use crate::audit::Kind;
 
 /// Every metric of one VM.
 ///
@@ -48,16 +50,16 @@ pub struct Histogram(usize);
 pub struct DecisionCounters {
     rule: String,
     /// Few: the reasons this rule has met so far.
-    met: Vec<(Mode, Verdict, &'static str, Counter)>,
+    met: Vec<Met>,
 }
 
-/// Which way a decision went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The request went on.
-    Allow,
-    /// The request was answered here.
-    Deny,
+/// Decisions of one kind that a rule has met.
+#[derive(Debug)]
+struct Met {
+    mode: v1::Mode,
+    decision: v1::Decision,
+    reason: &'static str,
+    counter: Counter,
 }
 
 /// Where metrics are handed to.
@@ -207,34 +209,36 @@ impl Metrics {
         });
     }
 
-    /// Counts one decision.
-    pub fn count_decision(
-        &mut self,
-        counters: &mut DecisionCounters,
-        mode: Mode,
-        verdict: Verdict,
-        reason: &'static str,
-    ) {
-        let met = counters
-            .met
-            .iter()
-            .find(|met| met.0 == mode && met.1 == verdict && met.2 == reason);
+    /// Counts one decision; the rule is that of the counters.
+    pub fn count_decision(&mut self, counters: &mut DecisionCounters, kind: &Kind<'_>) {
+        let met = counters.met.iter().find(|met| met.is(kind));
         let counter = match met {
-            Some((_, _, _, counter)) => *counter,
+            Some(met) => met.counter,
             None => {
                 let rule = if self.cells.len() < MAX_BY_RULE || counters.rule == NO_RULE {
                     counters.rule.as_str()
                 } else {
                     OTHER_RULES
                 };
-                let decision = verdict.as_str();
-                let metric = match mode {
-                    Mode::Enforce => "credence_decision",
-                    Mode::Shadow => "credence_shadow_decision",
+                let Kind {
+                    mode, decision, reason, ..
+                } = *kind;
+                let way = match decision {
+                    v1::Decision::Allow => "allow",
+                    v1::Decision::Deny | v1::Decision::Unspecified => "deny",
                 };
-                let name = format!("{metric}.rule.{rule}.decision.{decision}.reason.{reason}");
+                let metric = match mode {
+                    v1::Mode::Enforce | v1::Mode::Unspecified => "credence_decision",
+                    v1::Mode::Shadow => "credence_shadow_decision",
+                };
+                let name = format!("{metric}.rule.{rule}.decision.{way}.reason.{reason}");
                 let counter = self.counter(&name);
-                counters.met.push((mode, verdict, reason, counter));
+                counters.met.push(Met {
+                    mode,
+                    decision,
+                    reason,
+                    counter,
+                });
                 counter
             }
         };
@@ -368,20 +372,26 @@ impl DecisionCounters {
     }
 }
 
-// === impl Verdict ===
+// === impl Met ===
 
-impl Verdict {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
+impl Met {
+    fn is(&self, kind: &Kind<'_>) -> bool {
+        self.mode == kind.mode && self.decision == kind.decision && self.reason == kind.reason
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn kind(decision: v1::Decision, reason: &'static str) -> Kind<'static> {
+        Kind {
+            rule: "",
+            reason,
+            decision,
+            mode: v1::Mode::Enforce,
+        }
+    }
 
     /// Remembers every call; refuses while `is_broken`.
     #[derive(Default)]
@@ -516,9 +526,9 @@ mod tests {
     fn decisions_are_counted_by_rule_decision_and_reason() {
         let (mut metrics, mut host) = (Metrics::new(), Host::default());
         let mut charge = DecisionCounters::new("charge v1.2");
-        metrics.count_decision(&mut charge, Mode::Enforce, Verdict::Allow, "allowed");
-        metrics.count_decision(&mut charge, Mode::Enforce, Verdict::Deny, "expired");
-        metrics.count_decision(&mut charge, Mode::Enforce, Verdict::Deny, "expired");
+        metrics.count_decision(&mut charge, &kind(v1::Decision::Allow, "allowed"));
+        metrics.count_decision(&mut charge, &kind(v1::Decision::Deny, "expired"));
+        metrics.count_decision(&mut charge, &kind(v1::Decision::Deny, "expired"));
         metrics.flush(&mut host).unwrap();
         let names: Vec<&str> = host.names.iter().map(|(_, name)| name.as_str()).collect();
         let expected = [
@@ -533,7 +543,7 @@ mod tests {
     fn decisions_without_a_rule_are_counted_under_a_name_that_no_rule_has() {
         let (mut metrics, mut host) = (Metrics::new(), Host::default());
         let mut none = DecisionCounters::new("");
-        metrics.count_decision(&mut none, Mode::Enforce, Verdict::Deny, "no_route");
+        metrics.count_decision(&mut none, &kind(v1::Decision::Deny, "no_route"));
         metrics.flush(&mut host).unwrap();
         let names: Vec<&str> = host.names.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["credence_decision.rule.(none).decision.deny.reason.no_route"]);
@@ -571,11 +581,11 @@ mod tests {
         let reasons = ["allowed", "expired", "tool_not_granted"];
         for rule in &mut rules {
             for reason in reasons {
-                metrics.count_decision(rule, Mode::Enforce, Verdict::Deny, reason);
+                metrics.count_decision(rule, &kind(v1::Decision::Deny, reason));
             }
         }
         // A rule that has its own counter keeps it.
-        metrics.count_decision(&mut rules[0], Mode::Enforce, Verdict::Deny, "expired");
+        metrics.count_decision(&mut rules[0], &kind(v1::Decision::Deny, "expired"));
         metrics.flush(&mut host).unwrap();
         assert_eq!(host.names.len(), MAX_BY_RULE + reasons.len());
         let count = |wanted: &str| {

@@ -14,12 +14,11 @@ use super::local_view::{Draft, Remains, View, ViewError};
 use super::notice::{Notice, Violation};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
+use crate::stream::{StreamAction, StreamHandler};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
 ///
-/// It does nothing by itself: its callers bring ticks, messages and the monotonic time, and carry out the actions it
-/// returns, in order. Whoever carries them out must deliver messages and the close of the *present* stream only; what
-/// still arrives from a cancelled one is to be dropped by its token.
+/// Time passes for it in [`Watch::on_tick`]; the rest is its [`StreamHandler`].
 ///
 /// Whatever the control plane does wrong resets the stream. What was believed before stays believed, but the lease is
 /// not renewed, so that requests are denied once it ends.
@@ -66,18 +65,8 @@ pub struct Settings {
     pub ping_interval: Duration,
 }
 
-/// What to do with the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Open the stream, then call `on_open`, or `on_close` if that failed at once.
-    Open,
-    /// Send this encoded `WatchRequest`.
-    Send(Vec<u8>),
-    /// Reset the stream and forget its token: no close will be expected from it.
-    Cancel,
-    /// Tell the operator.
-    Report(Notice),
-}
+/// What to do with the stream; messages are encoded `WatchRequest`s.
+pub type Action = StreamAction<Notice>;
 
 /// How often things happened, since the VM's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,69 +253,6 @@ impl Watch {
                 }
             }
         }
-    }
-
-    /// The stream asked for by `Action::Open` is there.
-    pub fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
-        let Phase::Open { stream, stage } = &mut self.phase else {
-            // Nobody asked for it.
-            return vec![Action::Cancel];
-        };
-        *stage = Stage::AwaitingWelcome;
-        stream.last_heard = now;
-        stream.answered_since = now;
-        let secret_digest = Sha256::digest(stream.secret).to_vec();
-        // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
-        let applied = self.continued().map(|position| v1::Position {
-            seq: position.seq,
-            digest: position.digest.to_vec(),
-            proof: position.proof.map_or_else(Vec::new, |proof| proof.to_vec()),
-        });
-        vec![send(watch_request::Message::Hello(v1::WatchHello {
-            log_id: self.settings.log_id.clone(),
-            applied,
-            node: self.settings.node.clone(),
-            secret_digest,
-            earlier_secrets: self.earlier_secrets.iter().map(|secret| secret.to_vec()).collect(),
-            confirms: true,
-        }))]
-    }
-
-    /// One message has arrived on the present stream.
-    pub fn on_message(&mut self, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {
-        if matches!(self.phase, Phase::Closed { .. }) {
-            return Vec::new();
-        }
-        match self.receive(now, bytes) {
-            Ok(actions) => actions,
-            Err(violation) => {
-                self.counters.violations = self.counters.violations.saturating_add(1);
-                let wait = if violation.is_lasting() {
-                    self.backoff.after_lasting_failure(random)
-                } else {
-                    self.backoff.after_failure(random)
-                };
-                self.reset(now, wait, violation.into())
-            }
-        }
-    }
-
-    /// The present stream has ended, or could not be opened. `status` is the gRPC status code.
-    pub fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
-        if matches!(self.phase, Phase::Closed { .. }) {
-            return Vec::new();
-        }
-        self.counters.closed = self.counters.closed.saturating_add(1);
-        let (wait, notice) = if status == FAILED_PRECONDITION {
-            self.counters.refused = self.counters.refused.saturating_add(1);
-            let log_id = self.settings.log_id.clone();
-            (self.backoff.after_lasting_failure(random), Notice::Refused { log_id })
-        } else {
-            let retry_in = self.backoff.after_failure(random);
-            (retry_in, Notice::Closed { status, retry_in })
-        };
-        self.close(now, wait);
-        vec![Action::Report(notice)]
     }
 
     /// Where a new stream may go on.
@@ -701,6 +627,70 @@ impl Watch {
 
     fn max_silence(&self) -> Duration {
         self.settings.max_staleness.saturating_mul(2).min(MAX_SILENCE)
+    }
+}
+
+impl StreamHandler for Watch {
+    type Notice = Notice;
+
+    fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
+        let Phase::Open { stream, stage } = &mut self.phase else {
+            // Nobody asked for it.
+            return vec![Action::Cancel];
+        };
+        *stage = Stage::AwaitingWelcome;
+        stream.last_heard = now;
+        stream.answered_since = now;
+        let secret_digest = Sha256::digest(stream.secret).to_vec();
+        // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
+        let applied = self.continued().map(|position| v1::Position {
+            seq: position.seq,
+            digest: position.digest.to_vec(),
+            proof: position.proof.map_or_else(Vec::new, |proof| proof.to_vec()),
+        });
+        vec![send(watch_request::Message::Hello(v1::WatchHello {
+            log_id: self.settings.log_id.clone(),
+            applied,
+            node: self.settings.node.clone(),
+            secret_digest,
+            earlier_secrets: self.earlier_secrets.iter().map(|secret| secret.to_vec()).collect(),
+            confirms: true,
+        }))]
+    }
+
+    fn on_message(&mut self, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Closed { .. }) {
+            return Vec::new();
+        }
+        match self.receive(now, bytes) {
+            Ok(actions) => actions,
+            Err(violation) => {
+                self.counters.violations = self.counters.violations.saturating_add(1);
+                let wait = if violation.is_lasting() {
+                    self.backoff.after_lasting_failure(random)
+                } else {
+                    self.backoff.after_failure(random)
+                };
+                self.reset(now, wait, violation.into())
+            }
+        }
+    }
+
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Closed { .. }) {
+            return Vec::new();
+        }
+        self.counters.closed = self.counters.closed.saturating_add(1);
+        let (wait, notice) = if status == FAILED_PRECONDITION {
+            self.counters.refused = self.counters.refused.saturating_add(1);
+            let log_id = self.settings.log_id.clone();
+            (self.backoff.after_lasting_failure(random), Notice::Refused { log_id })
+        } else {
+            let retry_in = self.backoff.after_failure(random);
+            (retry_in, Notice::Closed { status, retry_in })
+        };
+        self.close(now, wait);
+        vec![Action::Report(notice)]
     }
 }
 
