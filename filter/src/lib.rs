@@ -2,8 +2,9 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | `host` | the boundary to Envoy |
-//! | `plugin` | what a callback of Envoy leads to |
+//! | `host` | what the plugin needs of its host, and what its host tells it |
+//! | `plugin` | what a callback of the host leads to |
+//! | `envoy` | the boundary to Envoy |
 
 #![cfg_attr(
     not(test),
@@ -17,6 +18,8 @@
 )]
 
 #[cfg(any(target_arch = "wasm32", test))]
+mod envoy;
+#[cfg(any(target_arch = "wasm32", test))]
 mod host;
-#[cfg(target_arch = "wasm32")]
+#[cfg(any(target_arch = "wasm32", test))]
 mod plugin;

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{Flow, GrpcToken, Plugin, RootId, StreamId};
+use crate::host::{Flow, GrpcToken, Plugin, RootId, StreamId};
 
 /// The most calls that wait for a busy plugin. A message beyond is dropped, which its stream's own sequence check
 /// notices; a close beyond is noticed by the stream's watchdog.
@@ -35,7 +35,7 @@ pub(crate) fn on_configure(root: u32, configuration: &[u8]) -> bool {
 
 /// See [`Plugin::on_tick`]. Passed over if the plugin is busy: the next one comes.
 pub(crate) fn on_tick(root: u32) {
-    with_plugin(|plugin| plugin.on_tick(RootId(root)));
+    with_plugin(|plugin| plugin.on_tick(RootId(root), UNDECIDED.take()));
 }
 
 /// See [`Plugin::on_request_headers`]. `None` if nobody could decide, and the request must be refused.
@@ -46,11 +46,6 @@ pub(crate) fn on_request_headers(context: u32, end_of_stream: bool) -> Option<Fl
         UNDECIDED.set(UNDECIDED.get().saturating_add(1));
     }
     decided
-}
-
-/// How many requests nobody could decide about since this was last asked.
-pub(crate) fn take_undecided() -> u64 {
-    UNDECIDED.take()
 }
 
 /// See [`Plugin::on_request_body`]. `None` if nobody could decide, and the request must be refused.
@@ -100,6 +95,7 @@ enum Event {
 thread_local! {
     /// Empty while the plugin is in use.
     static PLUGIN: Cell<Option<Box<dyn Plugin>>> = const { Cell::new(None) };
+    /// Requests that were refused since the last tick because the plugin was busy or did not know them.
     static UNDECIDED: Cell<u64> = const { Cell::new(0) };
     static WAITING: Cell<VecDeque<Event>> = const { Cell::new(VecDeque::new()) };
     /// The root context of each request.
@@ -221,7 +217,10 @@ mod tests {
             configuration == b"good"
         }
 
-        fn on_tick(&mut self, _root: RootId) {
+        fn on_tick(&mut self, _root: RootId, undecided: u64) {
+            if undecided > 0 {
+                self.note(&format!("{undecided} undecided"));
+            }
             self.note("tick begins");
             (self.during_tick)();
             self.note("tick ends");
@@ -334,10 +333,12 @@ mod tests {
         });
         on_tick(1);
         assert_eq!(*calls.borrow(), ["tick begins", "tick ends"]);
+        calls.borrow_mut().clear();
+        on_tick(1);
         assert_eq!(
-            (take_undecided(), take_undecided()),
-            (1, 0),
-            "and somebody writes it down"
+            calls.borrow().first().map(String::as_str),
+            Some("1 undecided"),
+            "and recorded"
         );
     }
 

@@ -4,7 +4,7 @@ use prost::encoding::encode_varint;
 
 /// Header pairs as the host takes them: their number, then the lengths of each name and value, then each name and
 /// value, closed by a zero byte. Numbers are 32-bit little-endian.
-pub(crate) fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+pub(crate) fn serialize_pairs(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_length(&mut bytes, pairs.len());
     for (name, value) in pairs {
@@ -12,7 +12,7 @@ pub(crate) fn serialize_pairs(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
         push_length(&mut bytes, value.len());
     }
     for part in pairs.iter().flat_map(|(name, value)| [name, value]) {
-        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(part.as_bytes());
         bytes.push(0);
     }
     bytes
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn pairs_are_counted_measured_and_closed_by_zeros() {
         let expected = b"\x02\0\0\0\x01\0\0\0\x02\0\0\0\x02\0\0\0\0\0\0\0a\0bc\0de\0\0";
-        assert_eq!(serialize_pairs(&[(b"a", b"bc"), (b"de", b"")]), expected);
+        assert_eq!(serialize_pairs(&[("a", "bc"), ("de", "")]), expected);
         assert_eq!(serialize_pairs(&[]), [0; 4]);
     }
 

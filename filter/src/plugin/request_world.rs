@@ -1,8 +1,5 @@
 //! What the engine asks of the host, answered for one request.
 
-use credence_delegation::revocation::RevocationView;
-
-use crate::host::calls::{self, INSERT_IF_ABSENT, Written};
 use credence_decision::audit::Ring;
 use credence_decision::clock::UnixNanos;
 use credence_decision::engine::World;
@@ -10,9 +7,13 @@ use credence_decision::hex;
 use credence_decision::revocation::{CacheKeys, Freshness, Watch};
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 use credence_decision::usage_sketch::UserKey;
+use credence_delegation::revocation::RevocationView;
+
+use crate::host::Host;
 
 /// The world as it is when a request arrives.
-pub(super) struct RequestWorld<'a> {
+pub(super) struct RequestWorld<'a, H> {
+    pub(super) host: H,
     pub(super) now: UnixNanos,
     pub(super) freshness: Freshness,
     pub(super) watch: &'a Watch,
@@ -20,10 +21,7 @@ pub(super) struct RequestWorld<'a> {
     pub(super) must_record_in: Option<&'a Ring>,
 }
 
-/// Envoy's shared data: one map for all VMs of the process with the same `vm_id`.
-pub(super) struct HostStore;
-
-impl World for RequestWorld<'_> {
+impl<H: Host> World for RequestWorld<'_, H> {
     fn now(&self) -> UnixNanos {
         self.now
     }
@@ -41,17 +39,20 @@ impl World for RequestWorld<'_> {
     }
 
     fn client_certificate(&self) -> Option<[u8; 32]> {
-        let digest = calls::property(&["connection", "sha256_peer_certificate_digest"]).ok()??;
+        let digest = self
+            .host
+            .property(&["connection", "sha256_peer_certificate_digest"])
+            .ok()??;
         hex::decode_digest(&digest)
     }
 
     fn client_uri(&self) -> Option<Vec<u8>> {
         // The first URI of several, which are not told; docs/configuration.md says what that asks of the authority.
-        calls::property(&["connection", "uri_san_peer_certificate"]).ok()?
+        self.host.property(&["connection", "uri_san_peer_certificate"]).ok()?
     }
 
     fn cluster(&self) -> Option<Vec<u8>> {
-        calls::property(&["xds", "cluster_name"]).ok()?
+        self.host.property(&["xds", "cluster_name"]).ok()?
     }
 
     fn can_record(&self, principal: Option<UserKey>) -> bool {
@@ -60,28 +61,12 @@ impl World for RequestWorld<'_> {
     }
 }
 
-impl SharedStore for RequestWorld<'_> {
+impl<H: Host> SharedStore for RequestWorld<'_, H> {
     fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
-        HostStore.read(key)
+        self.host.read(key)
     }
 
     fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
-        HostStore.write(key, value, expected)
-    }
-}
-
-impl SharedStore for HostStore {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
-        let data = calls::shared_data(key).map_err(|_| StoreFailure)?;
-        Ok(data.map(|data| (data.value, Version(data.cas))))
-    }
-
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
-        let cas = expected.map_or(INSERT_IF_ABSENT, |version| version.0);
-        match calls::set_shared_data(key, value, cas) {
-            Ok(Written::Stored) => Ok(true),
-            Ok(Written::Lost) => Ok(false),
-            Err(_) => Err(StoreFailure),
-        }
+        self.host.write(key, value, expected)
     }
 }

@@ -3,8 +3,9 @@
 //! context.
 #![allow(unsafe_code, reason = "the host finds exported functions by their plain names")]
 
-use super::calls::{self, BufferType, LocalResponse, LogLevel};
-use super::{Flow, abi, dispatch};
+use super::calls::{self, BufferType, Envoy};
+use super::{abi, dispatch};
+use crate::host::{Flow, Host as _, LocalResponse, LogLevel};
 use crate::plugin::Vm;
 
 /// Says which ABI this module speaks; never called.
@@ -14,7 +15,7 @@ extern "C" fn proxy_abi_version_0_2_1() {}
 /// Called before anything else: the VM gets its plugin.
 #[unsafe(no_mangle)]
 extern "C" fn _initialize() {
-    dispatch::install(Box::new(Vm::default()));
+    dispatch::install(Box::new(Vm::new(Envoy)));
 }
 
 /// Envoy needs memory for the answer to a call.
@@ -42,7 +43,7 @@ extern "C" fn proxy_on_configure(root: u32, configuration_size: usize) -> u32 {
     match calls::buffer_bytes(BufferType::PluginConfiguration, configuration_size) {
         Ok(configuration) => u32::from(dispatch::on_configure(root, &configuration)),
         Err(error) => {
-            calls::log(
+            Envoy.log(
                 LogLevel::Error,
                 &format!("the plugin configuration can not be read: {error}"),
             );
@@ -106,7 +107,7 @@ extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, size: usize) {
     match calls::buffer_bytes(BufferType::GrpcMessage, size) {
         Ok(message) => dispatch::on_grpc_message(token, message),
         // The stream's own sequence check notices what is missing.
-        Err(error) => calls::log(LogLevel::Error, &format!("a gRPC message can not be read: {error}")),
+        Err(error) => Envoy.log(LogLevel::Error, &format!("a gRPC message can not be read: {error}")),
     }
 }
 
@@ -129,13 +130,13 @@ fn refuse() {
     let response = LocalResponse {
         status: 503,
         details: "credence_undecided",
-        headers: &[(b"content-type", b"application/problem+json")],
+        headers: &[("content-type", "application/problem+json")],
         body: br#"{"type":"about:blank","status":503,"title":"Service Unavailable"}"#,
         grpc_status: None,
     };
-    if let Err(error) = calls::send_local_response(&response) {
+    if let Err(error) = Envoy.answer(&response) {
         // The request stays paused: it fails by its timeout, and does not pass.
-        calls::log(LogLevel::Error, &format!("a request could not be answered: {error}"));
+        Envoy.log(LogLevel::Error, &format!("a request could not be answered: {error}"));
     }
 }
 

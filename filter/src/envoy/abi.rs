@@ -10,14 +10,14 @@ use std::cell::Cell;
 mod import {
     #[link(wasm_import_module = "env")]
     unsafe extern "C" {
-        pub(in crate::host) safe fn proxy_set_tick_period_milliseconds(milliseconds: u32) -> u32;
-        pub(in crate::host) safe fn proxy_increment_metric(id: u32, by: i64) -> u32;
-        pub(in crate::host) safe fn proxy_record_metric(id: u32, value: u64) -> u32;
-        pub(in crate::host) safe fn proxy_grpc_cancel(token: u32) -> u32;
-        pub(in crate::host) safe fn proxy_grpc_close(token: u32) -> u32;
-        pub(in crate::host) safe fn proxy_set_effective_context(context: u32) -> u32;
-        pub(in crate::host) safe fn proxy_done() -> u32;
-        pub(in crate::host) safe fn proxy_continue_stream(stream_type: u32) -> u32;
+        pub(in crate::envoy) safe fn proxy_set_tick_period_milliseconds(milliseconds: u32) -> u32;
+        pub(in crate::envoy) safe fn proxy_increment_metric(id: u32, by: i64) -> u32;
+        pub(in crate::envoy) safe fn proxy_record_metric(id: u32, value: u64) -> u32;
+        pub(in crate::envoy) safe fn proxy_grpc_cancel(token: u32) -> u32;
+        pub(in crate::envoy) safe fn proxy_grpc_close(token: u32) -> u32;
+        pub(in crate::envoy) safe fn proxy_set_effective_context(context: u32) -> u32;
+        pub(in crate::envoy) safe fn proxy_done() -> u32;
+        pub(in crate::envoy) safe fn proxy_continue_stream(stream_type: u32) -> u32;
         pub(super) fn proxy_log(level: u32, message: *const u8, message_size: usize) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_get_buffer_bytes(
