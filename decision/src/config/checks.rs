@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::error::Problems;
+use super::ranges::Range;
 use super::{duration, file};
 use crate::request::{folds_to, is_ours};
 
@@ -38,23 +39,15 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-pub(super) fn count(
-    path: &str,
-    found: Option<file::Count>,
-    default: usize,
-    range: RangeInclusive<usize>,
-    problems: &mut Problems,
-) -> usize {
+pub(super) fn count(path: &str, found: Option<file::Count>, range: Range, problems: &mut Problems) -> usize {
+    let Range { least, most, default } = range;
     let Some(file::Count(found)) = found else {
         return default;
     };
     match usize::try_from(found) {
-        Ok(found) if range.contains(&found) => found,
+        Ok(found) if (least..=most).contains(&found) => found,
         _ => {
-            problems.report(
-                path,
-                format!("{found} is out of range; write {} to {}", range.start(), range.end()),
-            );
+            problems.report(path, format!("{found} is out of range; write {least} to {most}"));
             default
         }
     }

@@ -9,7 +9,7 @@ use super::checks::{MAX_NAME_BYTES, at_most, count, header_name, seconds, time, 
 use super::error::{ConfigError, Problems};
 use super::file::{self, Mode, Overflow, ProofKind, RecordedDecisions};
 use super::policy::{Access, Audit, ControlPlane, Limits, Policy, Requirement, Rule};
-use super::{duration, matching, trust};
+use super::{duration, matching, ranges, trust};
 use crate::held::PlaceLimits;
 use crate::identity_headers::Part;
 use crate::proofs::MAX_PROOF_WINDOW;
@@ -29,8 +29,8 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let wait_for_snapshot = time(
         "control_plane.wait_for_snapshot",
         file.control_plane.wait_for_snapshot.clone(),
-        MAX_SNAPSHOT_WAIT,
-        Duration::ZERO..=MAX_SNAPSHOT_WAIT,
+        ranges::MAX_SNAPSHOT_WAIT,
+        Duration::ZERO..=ranges::MAX_SNAPSHOT_WAIT,
         &mut problems,
     );
     let control_plane = control_plane(file.control_plane, &mut problems);
@@ -104,7 +104,7 @@ fn audience(path: &str, names: Vec<String>, problems: &mut Problems) -> Vec<Stri
             "no audience; name this service as delegations do, such as `https://payments.example`",
         );
     }
-    at_most(MAX_AUDIENCE, names.len(), path, problems);
+    at_most(ranges::MAX_AUDIENCE, names.len(), path, problems);
     let mut seen = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         let path = format!("{path}[{index}]");
@@ -133,7 +133,7 @@ fn control_plane(settings: file::ControlPlane, problems: &mut Problems) -> Contr
     let max_staleness = time(
         &path,
         settings.max_staleness,
-        Duration::from_secs(5),
+        ranges::DEFAULT_STALENESS,
         MAX_STALENESS,
         problems,
     );
@@ -151,8 +151,7 @@ fn control_plane(settings: file::ControlPlane, problems: &mut Problems) -> Contr
     let max_subjects = count(
         &format!("{PATH}.max_subjects"),
         settings.max_subjects,
-        5_000_000,
-        1_000..=10_000_000,
+        ranges::MAX_SUBJECTS,
         problems,
     );
     ControlPlane {
@@ -213,7 +212,7 @@ impl RuleCompiler<'_> {
             problems.report(PATH, "no rule, so `default` would decide every request; add one");
         }
         let mut routes = Routes::new();
-        if !at_most(MAX_RULES, rules.len(), PATH, problems) {
+        if !at_most(ranges::MAX_RULES, rules.len(), PATH, problems) {
             return routes;
         }
         let mut names: BTreeMap<String, usize> = BTreeMap::new();
@@ -389,106 +388,64 @@ struct Times {
 
 fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits {
     let default = credence_delegation::Limits::default();
-    let chain_bytes = count(
-        "limits.delegation_bytes",
-        limits.delegation_bytes,
-        16_384,
-        1_024..=MAX_DELEGATION_BYTES,
-        problems,
-    );
-    let proof_bytes = count(
-        "limits.proof_bytes",
-        limits.proof_bytes,
-        4_096,
-        512..=MAX_PROOF_BYTES,
-        problems,
-    );
-    let depth = count("limits.delegation_depth", limits.delegation_depth, 8, 0..=8, problems);
-    let cache_entries = count(
-        "limits.cache_entries",
-        limits.cache_entries,
-        4_096,
-        0..=1_000_000,
-        problems,
-    );
-    let refused_entries = count(
-        "limits.refused_entries",
-        limits.refused_entries,
-        4_096,
-        0..=1_000_000,
-        problems,
-    );
-    let repeat_entries = count(
-        "limits.repeat_entries",
-        limits.repeat_entries,
-        1_024,
-        0..=65_536,
-        problems,
-    );
-    let hot_keys = count("limits.hot_keys", limits.hot_keys, 64, 0..=1_024, problems);
-    let shared_cache_entries = count(
-        "limits.shared_cache_entries",
-        limits.shared_cache_entries,
-        4_096,
-        0..=262_144,
-        problems,
-    );
-    let cache_bytes = count(
-        "limits.cache_bytes",
-        limits.cache_bytes,
-        32 << 20,
-        0..=(256 << 20),
-        problems,
-    );
-    let pop_window = seconds("pop_window", times.pop_window, 30, 1..=MAX_PROOF_WINDOW, problems);
-    let proof_clock_skew = seconds(
-        "pop_clock_skew",
-        times.pop_clock_skew,
-        pop_window.min(5),
-        0..=pop_window,
-        problems,
-    );
-    let iat_skew = seconds("max_iat_skew", times.max_iat_skew, 30, 0..=300, problems);
-    let token_lifetime = seconds("max_token_lifetime", times.lifetime, 90 * DAY, 60..=366 * DAY, problems);
-    let verification = credence_delegation::Limits {
-        token_bytes: default.token_bytes.min(chain_bytes),
-        chain_bytes,
-        // The range ends at 8.
-        delegation_depth: u32::try_from(depth).unwrap_or(default.delegation_depth),
-        token_lifetime,
-        iat_skew,
-        proof_window: pop_window,
-        ..default
-    };
-    let body_bytes = count("limits.body_bytes", limits.body_bytes, 65_536, 0..=1_048_576, problems);
-    let held = PlaceLimits {
-        requests: count(
-            "limits.held_requests",
-            limits.held_requests,
-            1_024,
-            16..=65_536,
-            problems,
-        ),
-        bytes: count(
-            "limits.held_bytes",
-            limits.held_bytes,
-            64 << 20,
-            (4 << 20)..=(1 << 30),
-            problems,
-        ),
-    };
-    Limits {
+    let mut count = |field, found, range| count(&format!("limits.{field}"), found, range, problems);
+    let chain_bytes = count("delegation_bytes", limits.delegation_bytes, ranges::DELEGATION_BYTES);
+    let proof_bytes = count("proof_bytes", limits.proof_bytes, ranges::PROOF_BYTES);
+    let depth = count("delegation_depth", limits.delegation_depth, ranges::DELEGATION_DEPTH);
+    let compiled = Limits {
         proof_bytes,
-        body_bytes,
-        held,
-        proof_clock_skew,
-        cache_entries,
-        cache_bytes,
-        refused_entries,
-        repeat_entries,
-        hot_keys,
-        shared_cache_entries,
-        verification,
+        body_bytes: count("body_bytes", limits.body_bytes, ranges::BODY_BYTES),
+        held: PlaceLimits {
+            requests: count("held_requests", limits.held_requests, ranges::HELD_REQUESTS),
+            bytes: count("held_bytes", limits.held_bytes, ranges::HELD_BYTES),
+        },
+        cache_entries: count("cache_entries", limits.cache_entries, ranges::CACHE_ENTRIES),
+        cache_bytes: count("cache_bytes", limits.cache_bytes, ranges::CACHE_BYTES),
+        refused_entries: count("refused_entries", limits.refused_entries, ranges::REFUSED_ENTRIES),
+        repeat_entries: count("repeat_entries", limits.repeat_entries, ranges::REPEAT_ENTRIES),
+        hot_keys: count("hot_keys", limits.hot_keys, ranges::HOT_KEYS),
+        shared_cache_entries: count(
+            "shared_cache_entries",
+            limits.shared_cache_entries,
+            ranges::SHARED_CACHE_ENTRIES,
+        ),
+        proof_clock_skew: 0,
+        verification: default.clone(),
+    };
+    let proof_window = seconds(
+        "pop_window",
+        times.pop_window,
+        ranges::DEFAULT_PROOF_WINDOW,
+        1..=MAX_PROOF_WINDOW,
+        problems,
+    );
+    let skew = proof_window.min(5);
+    let token_lifetime = 60..=366 * ranges::DAY;
+    Limits {
+        proof_clock_skew: seconds("pop_clock_skew", times.pop_clock_skew, skew, 0..=proof_window, problems),
+        verification: credence_delegation::Limits {
+            token_bytes: default.token_bytes.min(chain_bytes),
+            chain_bytes,
+            // The range ends at 8.
+            delegation_depth: u32::try_from(depth).unwrap_or(default.delegation_depth),
+            iat_skew: seconds(
+                "max_iat_skew",
+                times.max_iat_skew,
+                ranges::DEFAULT_IAT_SKEW,
+                0..=300,
+                problems,
+            ),
+            token_lifetime: seconds(
+                "max_token_lifetime",
+                times.lifetime,
+                ranges::DEFAULT_TOKEN_LIFETIME,
+                token_lifetime,
+                problems,
+            ),
+            proof_window,
+            ..default
+        },
+        ..compiled
     }
 }
 
@@ -501,44 +458,20 @@ fn audit(audit: file::Audit, problems: &mut Problems) -> Audit {
     }
     Audit {
         record: audit.record,
-        ring_entries: count(
-            "audit.ring_entries",
-            audit.ring_entries,
-            16_384,
-            64..=1_048_576,
-            problems,
-        ),
-        ring_bytes: count(
-            "audit.ring_bytes",
-            audit.ring_bytes,
-            16 << 20,
-            65_536..=(256 << 20),
-            problems,
-        ),
+        ring_entries: count("audit.ring_entries", audit.ring_entries, ranges::RING_ENTRIES, problems),
+        ring_bytes: count("audit.ring_bytes", audit.ring_bytes, ranges::RING_BYTES, problems),
         on_overflow: audit.on_overflow,
         arguments: audit.arguments,
         response_status: audit.response_status,
         denials_per_second: count(
             "audit.denials_per_second",
             audit.denials_per_second,
-            100,
-            1..=1_000_000,
+            ranges::DENIALS_PER_SECOND,
             problems,
         ),
     }
 }
 
-const DAY: u64 = 24 * 60 * 60;
-
-/// Bytes of a delegation and of a proof, of which every byte is read before it is known who sends it. With a signature to
-/// check that stays below a millisecond (`make bench BENCH=cost`).
-const MAX_DELEGATION_BYTES: usize = 16_384;
-const MAX_PROOF_BYTES: usize = 4_096;
-
-/// Audiences of the plugin or of one rule.
-const MAX_AUDIENCE: usize = 32;
-/// Rules.
-const MAX_RULES: usize = 10_000;
 /// Digits of a log id.
 const LOG_ID_DIGITS: usize = 32;
 /// The lease runs out at the latest after a minute; the control plane never promises more either.
@@ -547,7 +480,5 @@ const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_millis(500)..=Dur
 const MAX_STALE_LIMIT: Duration = Duration::from_secs(600);
 /// At most a second, so that news of a lost control plane is never older.
 const PING_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
-/// A request is not to wait longer than somebody may take for a fault.
-const MAX_SNAPSHOT_WAIT: Duration = Duration::from_millis(500);
 /// Used unless `max_staleness` is so short that a quarter of it is less.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_millis(500);

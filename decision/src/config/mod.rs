@@ -14,6 +14,7 @@ mod error;
 mod file;
 mod matching;
 mod policy;
+mod ranges;
 mod read;
 #[cfg(feature = "tools")]
 mod schema;

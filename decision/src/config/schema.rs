@@ -5,6 +5,7 @@
 //! or spans several fields, it says less, and `credence config check` says the rest.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use credence_delegation::Algorithm;
 use schemars::generate::SchemaSettings;
@@ -12,7 +13,8 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-use super::file;
+use super::ranges::{self, Range};
+use super::{duration as durations, file};
 
 /// The schema as JSON text.
 pub fn json_schema() -> String {
@@ -36,15 +38,11 @@ pub fn json_schema() -> String {
 
 /// What `compile` asks beyond types, by place as docs/configuration.md writes it; the empty place is the whole file.
 fn limits() -> Vec<(&'static str, Schema)> {
-    let algorithms = json_schema!({
-        "items": {"enum": Algorithm::ALL.map(Algorithm::name)},
-        "minItems": 1,
-        "uniqueItems": true,
-        "default": ["Ed25519"],
-    });
-    let audience = json_schema!({"minItems": 1, "maxItems": 32, "uniqueItems": true});
-    let visible = json_schema!({"pattern": VISIBLE, "maxLength": 1024});
-    let header = json_schema!({"pattern": HEADER_NAME, "not": {"pattern": "^x[-_]delegation[-_]"}});
+    [whole_file(), trust_and_control_plane(), rules(), matches(), sizes()].concat()
+}
+
+/// The file itself, and what stands in it by itself.
+fn whole_file() -> Vec<(&'static str, Schema)> {
     vec![
         (
             "",
@@ -53,8 +51,34 @@ fn limits() -> Vec<(&'static str, Schema)> {
                 "description": "What Envoy hands to the plugin. docs/configuration.md explains every field.",
             }),
         ),
-        ("audience", audience.clone()),
-        ("audience[]", visible.clone()),
+        ("audience", audience()),
+        ("audience[]", visible()),
+        ("default", json_schema!({"default": "deny"})),
+        ("identity.headers", json_schema!({"default": "separate"})),
+        ("identity.filter_state", json_schema!({"uniqueItems": true})),
+        ("mode", json_schema!({"default": "enforce"})),
+        ("headers.delegation", header()),
+        ("headers.delegation", json_schema!({"default": "delegation"})),
+        ("headers.proof", header()),
+        ("headers.proof", json_schema!({"default": "delegation-proof"})),
+        ("paths.allow", json_schema!({"uniqueItems": true})),
+        ("hosts.allow", json_schema!({"uniqueItems": true})),
+        ("pop_window", seconds(ranges::DEFAULT_PROOF_WINDOW)),
+        ("pop_clock_skew", duration(None)),
+        ("max_iat_skew", seconds(ranges::DEFAULT_IAT_SKEW)),
+        ("max_token_lifetime", seconds(ranges::DEFAULT_TOKEN_LIFETIME)),
+    ]
+}
+
+/// Whom to believe.
+fn trust_and_control_plane() -> Vec<(&'static str, Schema)> {
+    let algorithms = json_schema!({
+        "items": {"enum": Algorithm::ALL.map(Algorithm::name)},
+        "minItems": 1,
+        "uniqueItems": true,
+        "default": ["Ed25519"],
+    });
+    vec![
         ("trust_anchors", json_schema!({"minItems": 1, "maxItems": 256})),
         ("trust_anchors[]", one_source_of_keys()),
         (
@@ -85,41 +109,25 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ),
         ("trust_anchors[].algorithms", algorithms.clone()),
         ("holder_algorithms", algorithms),
-        ("control_plane.cluster", visible.clone()),
+        ("control_plane.cluster", visible()),
         ("control_plane.log_id", json_schema!({"pattern": "^[0-9a-f]{32}$"})),
-        ("control_plane.max_staleness", duration(Some("5s"))),
+        ("control_plane.max_staleness", duration(Some(ranges::DEFAULT_STALENESS))),
         ("control_plane.ping_interval", duration(None)),
-        ("control_plane.wait_for_snapshot", duration(Some("500ms"))),
-        ("control_plane.max_subjects", count(1_000, 10_000_000, 5_000_000)),
-        ("default", json_schema!({"default": "deny"})),
-        ("rules", json_schema!({"minItems": 1, "maxItems": 10_000})),
+        (
+            "control_plane.wait_for_snapshot",
+            duration(Some(ranges::MAX_SNAPSHOT_WAIT)),
+        ),
+        ("control_plane.max_subjects", count(ranges::MAX_SUBJECTS)),
+    ]
+}
+
+/// What a rule asks.
+fn rules() -> Vec<(&'static str, Schema)> {
+    vec![
+        ("rules", json_schema!({"minItems": 1, "maxItems": ranges::MAX_RULES})),
         ("rules[]", public_or_with_a_tool()),
         ("rules[].name", json_schema!({"pattern": "^[A-Za-z0-9_.-]{1,128}$"})),
-        ("rules[].match.hosts", json_schema!({"minItems": 1, "maxItems": 64})),
-        ("rules[].match.hosts[]", json_schema!({"pattern": r"^[^A-Z/\s]+$"})),
-        ("rules[].match.methods", json_schema!({"minItems": 1, "maxItems": 16})),
-        (
-            "rules[].match.methods[]",
-            json_schema!({"pattern": "^[A-Z0-9!#$%&'*+.^_`|~-]+$", "not": {"const": "CONNECT"}}),
-        ),
-        ("rules[].match.path", json_schema!({"pattern": "^/", "maxLength": 1024})),
-        (
-            "rules[].match.headers",
-            json_schema!({"maxProperties": 16, "propertyNames": header}),
-        ),
-        ("rules[].match.headers.*", one_test()),
-        ("rules[].match.headers.*.prefix", json_schema!({"minLength": 1})),
-        ("rules[].match.headers.*.suffix", json_schema!({"minLength": 1})),
-        ("rules[].match.headers.*.present", json_schema!({"const": true})),
-        ("rules[].match.headers.*.absent", json_schema!({"const": true})),
-        (
-            "rules[].match.query",
-            json_schema!({"maxProperties": 16, "propertyNames": member_name()}),
-        ),
-        ("rules[].match.query.*", one_test()),
-        ("rules[].match.query.*.present", json_schema!({"const": true})),
-        ("rules[].match.query.*.absent", json_schema!({"const": true})),
-        ("rules[].tool", visible.clone()),
+        ("rules[].tool", visible()),
         (
             "rules[].args",
             json_schema!({
@@ -129,7 +137,7 @@ fn limits() -> Vec<(&'static str, Schema)> {
         ),
         ("rules[].args.*", one_source_of_an_argument()),
         ("rules[].args.*.query", member_name()),
-        ("rules[].args.*.header", header.clone()),
+        ("rules[].args.*.header", header()),
         ("rules[].args.*.body", body_pointer()),
         ("rules[].args.*.type", json_schema!({"default": "string"})),
         (
@@ -143,62 +151,106 @@ fn limits() -> Vec<(&'static str, Schema)> {
             json_schema!({"maxItems": 64, "uniqueItems": true}),
         ),
         ("rules[].ignore_members[]", body_pointer()),
-        ("rules[].audience", audience),
-        ("rules[].audience[]", visible.clone()),
+        ("rules[].audience", audience()),
+        ("rules[].audience[]", visible()),
         ("rules[].proof", json_schema!({"default": "pop"})),
-        ("identity.headers", json_schema!({"default": "separate"})),
-        ("identity.filter_state", json_schema!({"uniqueItems": true})),
         ("rules[].nonce", json_schema!({"default": false})),
         ("rules[].peer_validated", json_schema!({"default": false})),
-        ("mode", json_schema!({"default": "enforce"})),
         ("rules[].on_stale.allow_cached_for", duration(None)),
         ("rules[].forward", json_schema!({"default": false})),
-        ("headers.delegation", header.clone()),
-        ("headers.delegation", json_schema!({"default": "delegation"})),
-        ("headers.proof", header),
-        ("headers.proof", json_schema!({"default": "delegation-proof"})),
-        ("limits.delegation_bytes", count(1_024, 16_384, 16_384)),
-        ("limits.proof_bytes", count(512, 4_096, 4_096)),
-        ("limits.body_bytes", count(0, 1 << 20, 65_536)),
-        ("limits.held_requests", count(16, 65_536, 1_024)),
-        ("limits.held_bytes", count(4 << 20, 1 << 30, 64 << 20)),
-        ("limits.delegation_depth", count(0, 8, 8)),
-        ("limits.cache_entries", count(0, 1_000_000, 4_096)),
-        ("limits.refused_entries", count(0, 1_000_000, 4_096)),
-        ("limits.repeat_entries", count(0, 65_536, 1_024)),
-        ("limits.hot_keys", count(0, 1_024, 64)),
-        ("limits.shared_cache_entries", count(0, 262_144, 4_096)),
-        ("limits.cache_bytes", count(0, 256 << 20, 32 << 20)),
-        ("paths.allow", json_schema!({"uniqueItems": true})),
-        ("hosts.allow", json_schema!({"uniqueItems": true})),
         ("rules[].clusters", json_schema!({"minItems": 1, "maxItems": 16})),
-        ("rules[].clusters[]", visible),
-        ("pop_window", duration(Some("30s"))),
-        ("pop_clock_skew", duration(None)),
-        ("max_iat_skew", duration(Some("30s"))),
-        ("max_token_lifetime", duration(Some("90d"))),
-        ("audit.ring_entries", count(64, 1_048_576, 16_384)),
-        ("audit.ring_bytes", count(65_536, 256 << 20, 16 << 20)),
+        ("rules[].clusters[]", visible()),
+    ]
+}
+
+/// Which requests a rule is for.
+fn matches() -> Vec<(&'static str, Schema)> {
+    vec![
+        ("rules[].match.hosts", json_schema!({"minItems": 1, "maxItems": 64})),
+        ("rules[].match.hosts[]", json_schema!({"pattern": r"^[^A-Z/\s]+$"})),
+        ("rules[].match.methods", json_schema!({"minItems": 1, "maxItems": 16})),
+        (
+            "rules[].match.methods[]",
+            json_schema!({"pattern": "^[A-Z0-9!#$%&'*+.^_`|~-]+$", "not": {"const": "CONNECT"}}),
+        ),
+        ("rules[].match.path", json_schema!({"pattern": "^/", "maxLength": 1024})),
+        (
+            "rules[].match.headers",
+            json_schema!({"maxProperties": 16, "propertyNames": header()}),
+        ),
+        ("rules[].match.headers.*", one_test()),
+        ("rules[].match.headers.*.prefix", json_schema!({"minLength": 1})),
+        ("rules[].match.headers.*.suffix", json_schema!({"minLength": 1})),
+        ("rules[].match.headers.*.present", json_schema!({"const": true})),
+        ("rules[].match.headers.*.absent", json_schema!({"const": true})),
+        (
+            "rules[].match.query",
+            json_schema!({"maxProperties": 16, "propertyNames": member_name()}),
+        ),
+        ("rules[].match.query.*", one_test()),
+        ("rules[].match.query.*.present", json_schema!({"const": true})),
+        ("rules[].match.query.*.absent", json_schema!({"const": true})),
+    ]
+}
+
+/// Sizes and counts, and what is recorded.
+fn sizes() -> Vec<(&'static str, Schema)> {
+    vec![
+        ("limits.delegation_bytes", count(ranges::DELEGATION_BYTES)),
+        ("limits.proof_bytes", count(ranges::PROOF_BYTES)),
+        ("limits.body_bytes", count(ranges::BODY_BYTES)),
+        ("limits.held_requests", count(ranges::HELD_REQUESTS)),
+        ("limits.held_bytes", count(ranges::HELD_BYTES)),
+        ("limits.delegation_depth", count(ranges::DELEGATION_DEPTH)),
+        ("limits.cache_entries", count(ranges::CACHE_ENTRIES)),
+        ("limits.refused_entries", count(ranges::REFUSED_ENTRIES)),
+        ("limits.repeat_entries", count(ranges::REPEAT_ENTRIES)),
+        ("limits.hot_keys", count(ranges::HOT_KEYS)),
+        ("limits.shared_cache_entries", count(ranges::SHARED_CACHE_ENTRIES)),
+        ("limits.cache_bytes", count(ranges::CACHE_BYTES)),
+        ("audit.ring_entries", count(ranges::RING_ENTRIES)),
+        ("audit.ring_bytes", count(ranges::RING_BYTES)),
         ("audit.on_overflow", json_schema!({"default": "shed"})),
         ("audit.arguments", json_schema!({"default": "hash"})),
         ("audit.record", json_schema!({"default": "all"})),
         ("audit.response_status", json_schema!({"default": false})),
-        ("audit.denials_per_second", count(1, 1_000_000, 100)),
+        ("audit.denials_per_second", count(ranges::DENIALS_PER_SECOND)),
     ]
 }
 
+/// Names of a service.
+fn audience() -> Schema {
+    json_schema!({"minItems": 1, "maxItems": ranges::MAX_AUDIENCE, "uniqueItems": true})
+}
+
+/// Text without white space and control characters.
+fn visible() -> Schema {
+    json_schema!({"pattern": VISIBLE, "maxLength": 1024})
+}
+
+/// A header's name.
+fn header() -> Schema {
+    json_schema!({"pattern": HEADER_NAME, "not": {"pattern": "^x[-_]delegation[-_]"}})
+}
+
 /// A number of things or bytes.
-fn count(least: u64, most: u64, default: u64) -> Schema {
+fn count(range: Range) -> Schema {
+    let Range { least, most, default } = range;
     json_schema!({"minimum": least, "maximum": most, "default": default})
 }
 
 /// A duration; its range is in its description, since a pattern could not say it.
-fn duration(default: Option<&str>) -> Schema {
+fn duration(default: Option<Duration>) -> Schema {
     let mut keywords = json_schema!({"pattern": "^[0-9]+(ms|s|m|h|d)$"});
     if let Some(default) = default {
-        keywords.insert("default".to_owned(), json!(default));
+        keywords.insert("default".to_owned(), json!(durations::display(default)));
     }
     keywords
+}
+
+/// A duration in whole seconds.
+fn seconds(default: u64) -> Schema {
+    duration(Some(Duration::from_secs(default)))
 }
 
 /// The name of a query member.

@@ -232,6 +232,13 @@ impl Host for FakeHost {
     }
 
     fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError> {
+        let is_problem = response.headers.contains(&("content-type", "application/problem+json"));
+        assert_eq!(
+            is_problem,
+            response.grpc_status.is_none(),
+            "HTTP clients get a problem, and its type"
+        );
+        assert_eq!(is_problem, !response.body.is_empty());
         self.does(
             "answer",
             Effect::Answered {

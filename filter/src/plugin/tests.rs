@@ -57,6 +57,7 @@ impl Scene {
                 "rules": [
                     {{"name": "health", "match": {{"path": "/health"}}, "public": true}},
                     {{"name": "pay", "match": {{"path": "/pay"}}, "tool": "pay", "proof": "none"}},
+                    {{"name": "vault", "match": {{"path": "/vault"}}, "tool": "pay", "proof": "mtls"}},
                     {{"name": "try", "match": {{"path": "/try"}}, "tool": "pay", "proof": "none", "mode": "shadow"}},
                     {{"name": "order", "match": {{"path": "/order"}}, "tool": "order", "proof": "none",
                       "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}}
@@ -157,7 +158,7 @@ fn key(number: u8) -> SigningKey {
     SigningKey::from_seed(&[number; 32])
 }
 
-/// A delegation of ada's.
+/// A delegation of ada's, to the holder of key 2 and of a certificate.
 fn delegation() -> String {
     let tools = r#"{"pay": {}, "order": {"amount": {"constraint_type": "range", "max": 100}}}"#;
     let root = RootGrant {
@@ -166,7 +167,7 @@ fn delegation() -> String {
             issued_at: UnixTime(START - 60),
             expires_at: UnixTime(START + 3600),
             holder: key(2).public(),
-            holder_certificate: None,
+            holder_certificate: Some([0xab; 32]),
             holder_spiffe_id: None,
             audience: vec!["https://payments.example".into()],
             max_depth: 3,
@@ -267,6 +268,19 @@ fn a_grpc_client_is_answered_with_a_grpc_status() {
         panic!("a denied request has one answer");
     };
     assert_eq!(grpc_status, Some(16));
+}
+
+#[test]
+fn a_client_is_who_its_certificate_says() {
+    let mut scene = Scene::ready("");
+    let delegation = delegation();
+    let headers = [("delegation", delegation.as_str())];
+    assert_eq!(scene.get("/vault", &headers), Flow::Pause);
+    assert_eq!(scene.effects(), [answered(401, "certificate_missing")]);
+    let path = ["connection", "sha256_peer_certificate_digest"];
+    scene.host.set_property(&path, "ab".repeat(32).as_bytes());
+    assert_eq!(scene.get("/vault", &headers), Flow::Continue);
+    assert!(scene.effects().contains(&set("x-delegation-agent", &"ab".repeat(32))));
 }
 
 #[test]
