@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use clap::builder::NonEmptyStringValueParser;
+use credence_decision::engine::MAX_ID_BYTES;
 use credence_delegation::json::Json;
 use credence_delegation::mint::{Grant, MintError};
 use credence_delegation::{Step, UnixTime, Value};
-use credence_filter::engine::MAX_ID_BYTES;
 use sha2::{Digest, Sha256};
 
 use crate::clock::Span;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use common::Workbench;
-use credence_filter::config::Policy;
+use credence_decision::config::Policy;
 use serde_json::{Value, json};
 
 #[test]

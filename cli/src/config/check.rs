@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use credence_filter::config::{Access, Policy};
+use credence_decision::config::{Access, Policy};
 
 use super::documents::{self, ConfigFile, Document, Finding, In};
 use super::plugins::{Configuration, Plugin, Remark};

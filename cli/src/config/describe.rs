@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use credence_filter::arguments::ArgumentKind;
-use credence_filter::config::{
+use credence_decision::arguments::ArgumentKind;
+use credence_decision::config::{
     ArgumentDescription, Asked, Condition, Description, Mode, Place, ProofKind, RuleDescription, Test, Unmatched,
 };
 

@@ -42,7 +42,7 @@ impl Config {
             ConfigCommand::Schema { control_plane } => {
                 let schema = match control_plane {
                     true => credence_control_plane::settings_schema(),
-                    false => credence_filter::config::json_schema(),
+                    false => credence_decision::config::json_schema(),
                 };
                 out.write_all(schema.as_bytes())?;
                 Ok(Outcome::Done)

@@ -1,0 +1,18 @@
+//! The tool's arguments in a request.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `source` | one argument: where a request has it, and how it is read from there |
+//! | `pointer` | places in a JSON text |
+//! | `body` | arguments from a JSON body |
+//! | `mapping` | the arguments of one rule's tool, from wherever they come |
+
+pub mod body;
+mod mapping;
+mod pointer;
+mod source;
+
+pub use body::{BodyMapping, Overlap};
+pub use mapping::{ArgumentMapping, Arrived};
+pub use pointer::{MAX_POINTER_BYTES, MAX_POINTER_TOKENS, Pointer, PointerError};
+pub use source::{ArgumentError, ArgumentKind, ArgumentSource, Source};

@@ -1,0 +1,635 @@
+//! The stream to the ledger: one source's side of `AuditService.Report`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use credence_wire::v1::{self, report_request, report_response};
+use prost::Message as _;
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, Skip, framed};
+use crate::backoff::Backoff;
+use crate::clock::{Monotonic, UnixNanos};
+use crate::stream::StreamAction;
+
+/// Sends a ring's entries in batches and settles them when the control plane has them on disk.
+///
+/// It does nothing by itself: its callers bring the ring, ticks, messages and the time, and carry out the actions it
+/// returns, in order ([`StreamHandler`](crate::stream::StreamHandler)).
+///
+/// An entry leaves the ring only once it is acknowledged. After a new connection everything behind the last
+/// acknowledged entry is sent again under the same numbers, so that the ledger holds nothing twice.
+#[derive(Debug)]
+pub struct Reporter {
+    settings: Settings,
+    phase: Phase,
+    /// Names this source to the control plane, once it has been welcomed.
+    ticket: Option<v1::SourceTicket>,
+    /// The number of the entry before the ring's oldest.
+    acknowledged: u64,
+    /// The highest number ever sent under the present ticket.
+    sent: u64,
+    drain_until: Option<Monotonic>,
+    backoff: Backoff,
+    counters: Counters,
+    arrivals: Arrivals,
+}
+
+/// When entries were seen in the ring first, so that it is known how old the oldest is.
+#[derive(Debug, Default)]
+struct Arrivals {
+    /// The number of an entry, and when it and those before it were there at the latest: oldest first.
+    marks: VecDeque<(u64, Monotonic)>,
+}
+
+/// What a reporter is configured with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name Envoy gives its node, for the operator's eyes.
+    pub node: String,
+    /// The plugin's root id, for the operator's eyes.
+    pub plugin: String,
+    /// What the plugin trusts: `TrustAnchors::digest` of all its anchors.
+    pub anchors_digest: [u8; 32],
+}
+
+/// What to do with the stream; messages are encoded `ReportRequest`s.
+pub type Action = StreamAction<Notice>;
+
+/// How often things happened, since the source began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Attempts to open a stream.
+    pub opened: u64,
+    /// Streams that ended without our doing, including those that could not be opened.
+    pub closed: u64,
+    /// Streams reset because the contract was broken.
+    pub violations: u64,
+    /// Streams reset because an answer did not come.
+    pub silences: u64,
+    /// Entries the control plane has on disk.
+    pub acknowledged: u64,
+}
+
+/// Something about the stream that belongs in the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Notice {
+    /// The control plane broke the contract; the stream was reset, and nothing left the ring.
+    #[error("audit stream reset: {0}")]
+    Violation(#[from] Violation),
+    /// The control plane does not know this source any more.
+    #[error(
+        "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
+         Continuing as a new source; {waiting} waiting entries are sent again"
+    )]
+    SourceForgotten {
+        /// Entries in the ring.
+        waiting: usize,
+    },
+    /// The stream ended.
+    #[error("audit stream closed with gRPC status {status}; trying again in {} ms, entries wait in the ring", retry_in.as_millis())]
+    Closed {
+        /// The gRPC status code.
+        status: u32,
+        /// The wait before the next attempt.
+        retry_in: Duration,
+    },
+    /// An answer did not come.
+    #[error("audit stream reset: no answer for {} ms; check the control plane's disk", silence.as_millis())]
+    Silent {
+        /// Time since the answer was due.
+        silence: Duration,
+    },
+    /// The source had to end with entries in its ring.
+    #[error(
+        "the audit source ended before the control plane had everything: {entries} entries are lost, and the ledger says that its tail is unknown"
+    )]
+    Abandoned {
+        /// Entries in the ring.
+        entries: usize,
+    },
+}
+
+/// How the control plane broke the contract of `credence/v1/audit.proto`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Larger than any message the contract allows.
+    #[error("a message has {size} bytes; expected at most {MAX_MESSAGE_BYTES}")]
+    MessageTooLarge {
+        /// Bytes found.
+        size: usize,
+    },
+    /// No protobuf of the expected type, or one without content.
+    #[error("a message is no ReportResponse this filter knows: update the filter before the control plane")]
+    Undecodable,
+    /// A message at the wrong time.
+    #[error("received {message} out of order")]
+    OutOfOrder {
+        /// The message.
+        message: &'static str,
+    },
+    /// A welcome that names no source.
+    #[error("the welcome has no ticket, or one without a source")]
+    NoTicket,
+    /// Limits no batch can keep.
+    #[error(
+        "the control plane takes batches of at most {entries} entries and {bytes} bytes; expected at least 1 and {MIN_BATCH_BYTES}"
+    )]
+    LimitsTooLow {
+        /// Entries of one batch.
+        entries: u32,
+        /// Bytes of one batch.
+        bytes: u32,
+    },
+    /// The control plane lost what it had acknowledged, or claims what it never received.
+    #[error("the control plane says entries up to {found} are on disk; expected a number from {lowest} to {highest}")]
+    WrongAcknowledgement {
+        /// The number it named.
+        found: u64,
+        /// The last number that it had acknowledged before.
+        lowest: u64,
+        /// The last number that was sent.
+        highest: u64,
+    },
+}
+
+#[derive(Debug)]
+enum Phase {
+    Closed { retry_at: Monotonic },
+    Connecting { since: Monotonic },
+    AwaitingWelcome { since: Monotonic },
+    Reporting(Sending),
+    AwaitingEnd { since: Monotonic },
+    Finished,
+}
+
+#[derive(Debug)]
+struct Sending {
+    /// Batches without an acknowledgement, oldest first: the number of the last entry of each.
+    in_flight: VecDeque<u64>,
+    /// What of the ring is in flight.
+    skip: Skip,
+    max_batch_entries: usize,
+    max_batch_bytes: usize,
+    /// Since when the oldest batch waits for an answer; unused while none is in flight.
+    waiting_since: Monotonic,
+}
+
+/// The least that is worth a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Least {
+    OneEntry,
+    FullBatch,
+}
+
+impl Sending {
+    /// Whether another batch may be in flight, and there is that much for it.
+    fn may_send(&self, ring: &Ring, least: Least) -> bool {
+        let bytes = ring.bytes().saturating_sub(self.skip.bytes);
+        let entries = ring.len().saturating_sub(self.skip.entries);
+        let is_enough = match least {
+            Least::OneEntry => entries > 0,
+            Least::FullBatch => {
+                bytes >= self.max_batch_bytes.min(WORTH_SENDING_BYTES) || entries >= self.max_batch_entries
+            }
+        };
+        is_enough && self.in_flight.len() < MAX_IN_FLIGHT
+    }
+}
+
+/// The most batches in flight: Envoy gives a filter's streams no back-pressure, so that this is it.
+pub const MAX_IN_FLIGHT: usize = 4;
+
+/// The most entries of a batch; fewer if the control plane says so.
+pub const MAX_BATCH_ENTRIES: usize = 1024;
+
+/// The most bytes of a batch; fewer if the control plane says so.
+pub const MAX_BATCH_BYTES: usize = 256 * 1024;
+
+/// Bytes that are sent at once. Sending more at a time saves little, and what it copies on the way pushes out of the
+/// processor's caches what Envoy works on.
+const WORTH_SENDING_BYTES: usize = 32 * 1024;
+
+/// The least bytes of a batch a control plane must take: the largest entry and the batch's own fields.
+pub const MIN_BATCH_BYTES: usize = MAX_CHAIN_ENTRY_BYTES + BATCH_OVERHEAD;
+
+/// The largest message accepted; the contract has none of more than a few hundred bytes.
+pub const MAX_MESSAGE_BYTES: usize = 16 * 1024;
+
+/// The longest a control plane may take to answer.
+pub const MAX_SILENCE: Duration = Duration::from_secs(10);
+
+/// Field `first_sequence` of a batch at its longest.
+const BATCH_OVERHEAD: usize = 11;
+
+/// Field `batch` of `ReportRequest`, length-delimited.
+const REQUEST_BATCH_TAG: u8 = 2 << 3 | 2;
+
+/// Field `first_sequence` of `Batch`, varint.
+const BATCH_FIRST_SEQUENCE_TAG: u8 = 1 << 3;
+
+/// gRPC status UNAUTHENTICATED.
+const UNAUTHENTICATED: u32 = 16;
+
+// === impl Reporter ===
+
+impl Reporter {
+    /// A reporter that will open its first stream on its first tick.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            phase: Phase::Closed {
+                retry_at: Monotonic::default(),
+            },
+            ticket: None,
+            acknowledged: 0,
+            sent: 0,
+            drain_until: None,
+            backoff: Backoff::default(),
+            counters: Counters::default(),
+            arrivals: Arrivals::default(),
+        }
+    }
+
+    /// For how long the oldest entry in the ring has waited for its acknowledgement, to a tick or two.
+    pub fn lag(&self, now: Monotonic) -> Duration {
+        self.arrivals.age(now)
+    }
+
+    /// How often things happened.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush_full`.
+    pub fn is_flush_due(&self, ring: &Ring) -> bool {
+        match &self.phase {
+            Phase::Reporting(sending) => sending.may_send(ring, Least::FullBatch),
+            Phase::Closed { .. }
+            | Phase::Connecting { .. }
+            | Phase::AwaitingWelcome { .. }
+            | Phase::AwaitingEnd { .. }
+            | Phase::Finished => false,
+        }
+    }
+
+    /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
+    pub fn drain(&mut self, deadline: Monotonic) {
+        self.drain_until.get_or_insert(deadline);
+    }
+
+    /// Whether a drained source has ended; no action follows.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished)
+    }
+
+    /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
+    pub fn on_tick(&mut self, ring: &mut Ring, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
+        if let Some(deadline) = self.drain_until {
+            if let Some(actions) = self.end(ring, now, deadline) {
+                return actions;
+            }
+        } else {
+            ring.on_tick(wall);
+        }
+        if !ring.is_empty() {
+            self.arrivals
+                .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
+        }
+        match &self.phase {
+            Phase::Finished => Vec::new(),
+            Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
+            Phase::Closed { .. } => {
+                self.counters.opened = self.counters.opened.saturating_add(1);
+                self.phase = Phase::Connecting { since: now };
+                vec![Action::Open]
+            }
+            Phase::Connecting { since } | Phase::AwaitingWelcome { since } | Phase::AwaitingEnd { since } => {
+                let silence = now.since(*since);
+                self.watch_silence(silence, now, random)
+            }
+            Phase::Reporting(sending) if sending.in_flight.is_empty() => self.flush(ring, now),
+            Phase::Reporting(sending) => {
+                let silence = now.since(sending.waiting_since);
+                if silence > MAX_SILENCE {
+                    self.watch_silence(silence, now, random)
+                } else {
+                    self.flush(ring, now)
+                }
+            }
+        }
+    }
+
+    /// The stream asked for by `Action::Open` is there.
+    pub fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
+        if !matches!(self.phase, Phase::Connecting { .. }) {
+            // Nobody asked for it.
+            return vec![Action::Cancel];
+        }
+        self.phase = Phase::AwaitingWelcome { since: now };
+        let hello = v1::ReportHello {
+            node: self.settings.node.clone(),
+            plugin: self.settings.plugin.clone(),
+            resume: self.ticket.clone(),
+            anchors_digest: self.settings.anchors_digest.to_vec(),
+        };
+        vec![send(report_request::Message::Hello(hello))]
+    }
+
+    /// One message has arrived on the present stream.
+    pub fn on_message(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Closed { .. } | Phase::Finished) {
+            return Vec::new();
+        }
+        let is_new = matches!(self.phase, Phase::AwaitingWelcome { .. });
+        match self.receive(ring, now, bytes) {
+            Ok(()) if is_new => self.flush(ring, now),
+            // What does not fill a batch waits for the next tick: each message costs as much as many entries.
+            Ok(()) => self.flush_full(ring, now),
+            Err(violation) => {
+                self.counters.violations = self.counters.violations.saturating_add(1);
+                let wait = self.backoff.after_failure(random);
+                self.reset(now, wait, violation.into())
+            }
+        }
+    }
+
+    /// The present stream has ended, or could not be opened. `status` is the gRPC status code.
+    pub fn on_close(&mut self, ring: &Ring, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
+        match &self.phase {
+            Phase::Closed { .. } | Phase::Finished => return Vec::new(),
+            Phase::AwaitingEnd { .. } => {
+                self.phase = Phase::Finished;
+                return Vec::new();
+            }
+            Phase::Connecting { .. } | Phase::AwaitingWelcome { .. } | Phase::Reporting(_) => {}
+        }
+        self.counters.closed = self.counters.closed.saturating_add(1);
+        let retry_in = self.backoff.after_failure(random);
+        self.phase = Phase::Closed {
+            retry_at: now.plus(retry_in),
+        };
+        let notice = if status == UNAUTHENTICATED && self.ticket.is_some() {
+            self.start_new_source();
+            Notice::SourceForgotten { waiting: ring.len() }
+        } else {
+            Notice::Closed { status, retry_in }
+        };
+        vec![Action::Report(notice)]
+    }
+
+    /// Sends what fills a batch, as far as the bounds allow.
+    pub fn flush_full(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
+        self.send_batches(ring, now, Least::FullBatch)
+    }
+
+    /// Sends all that has not been sent, as far as the bounds allow.
+    fn flush(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
+        self.send_batches(ring, now, Least::OneEntry)
+    }
+
+    fn send_batches(&mut self, ring: &Ring, now: Monotonic, least: Least) -> Vec<Action> {
+        let Phase::Reporting(sending) = &mut self.phase else {
+            return Vec::new();
+        };
+        let mut actions = Vec::new();
+        while sending.may_send(ring, least) {
+            let next = ring.measure(sending.skip, sending.max_batch_entries, sending.max_batch_bytes);
+            if next.entries == 0 {
+                break;
+            }
+            let first = self
+                .acknowledged
+                .saturating_add(to_u64(sending.skip.entries))
+                .saturating_add(1);
+            let last = first.saturating_add(to_u64(next.entries)).saturating_sub(1);
+            if sending.in_flight.is_empty() {
+                sending.waiting_since = now;
+            }
+            actions.push(Action::Send(batch(first, ring, sending.skip, next.bytes)));
+            sending.in_flight.push_back(last);
+            sending.skip.entries = sending.skip.entries.saturating_add(next.entries);
+            sending.skip.bytes = sending.skip.bytes.saturating_add(next.bytes);
+            self.sent = self.sent.max(last);
+        }
+        actions
+    }
+
+    fn receive(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8]) -> Result<(), Violation> {
+        if bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(Violation::MessageTooLarge { size: bytes.len() });
+        }
+        let response = v1::ReportResponse::decode(bytes).map_err(|_| Violation::Undecodable)?;
+        match response.message.ok_or(Violation::Undecodable)? {
+            report_response::Message::Welcome(welcome) => self.on_welcome(ring, now, welcome),
+            report_response::Message::Acknowledgement(acknowledgement) => {
+                self.on_acknowledgement(ring, now, acknowledgement.through)
+            }
+        }
+    }
+
+    fn on_welcome(&mut self, ring: &mut Ring, now: Monotonic, welcome: v1::ReportWelcome) -> Result<(), Violation> {
+        if !matches!(self.phase, Phase::AwaitingWelcome { .. }) {
+            return Err(Violation::OutOfOrder { message: "a welcome" });
+        }
+        let ticket = welcome.ticket.filter(|ticket| !ticket.source.is_empty());
+        let ticket = ticket.ok_or(Violation::NoTicket)?;
+        let max_batch_entries = usize::try_from(welcome.max_batch_entries).unwrap_or(usize::MAX);
+        let max_batch_bytes = usize::try_from(welcome.max_batch_bytes).unwrap_or(usize::MAX);
+        if max_batch_entries == 0 || max_batch_bytes < MIN_BATCH_BYTES {
+            return Err(Violation::LimitsTooLow {
+                entries: welcome.max_batch_entries,
+                bytes: welcome.max_batch_bytes,
+            });
+        }
+        if let Err(violation) = self.settle(ring, welcome.acknowledged) {
+            // This source can not be continued: what follows its last durable entry is gone here, or was never here.
+            self.start_new_source();
+            return Err(violation);
+        }
+        self.ticket = Some(ticket);
+        self.phase = Phase::Reporting(Sending {
+            in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
+            skip: Skip::default(),
+            max_batch_entries: max_batch_entries.min(MAX_BATCH_ENTRIES),
+            max_batch_bytes: max_batch_bytes.min(MAX_BATCH_BYTES).saturating_sub(BATCH_OVERHEAD),
+            waiting_since: now,
+        });
+        Ok(())
+    }
+
+    fn on_acknowledgement(&mut self, ring: &mut Ring, now: Monotonic, through: u64) -> Result<(), Violation> {
+        let Phase::Reporting(sending) = &self.phase else {
+            return Err(Violation::OutOfOrder {
+                message: "an acknowledgement",
+            });
+        };
+        // On this stream no more can be acknowledged than was sent on it.
+        let highest = self.acknowledged.saturating_add(to_u64(sending.skip.entries));
+        if through > highest {
+            return Err(Violation::WrongAcknowledgement {
+                found: through,
+                lowest: self.acknowledged,
+                highest,
+            });
+        }
+        let settled = self.settle(ring, through)?;
+        if let Phase::Reporting(sending) = &mut self.phase {
+            sending.skip.entries = sending.skip.entries.saturating_sub(settled.entries);
+            sending.skip.bytes = sending.skip.bytes.saturating_sub(settled.bytes);
+            while sending.in_flight.front().is_some_and(|last| *last <= through) {
+                sending.in_flight.pop_front();
+            }
+            sending.waiting_since = now;
+        }
+        if settled.entries > 0 {
+            self.backoff.succeeded();
+        }
+        Ok(())
+    }
+
+    /// Everything up to the entry numbered `through` is on disk and leaves the ring.
+    fn settle(&mut self, ring: &mut Ring, through: u64) -> Result<Skip, Violation> {
+        let wrong = Violation::WrongAcknowledgement {
+            found: through,
+            lowest: self.acknowledged,
+            highest: self.sent.max(self.acknowledged),
+        };
+        if through > self.sent.max(self.acknowledged) {
+            return Err(wrong);
+        }
+        let Some(settled) = through.checked_sub(self.acknowledged) else {
+            return Err(wrong);
+        };
+        let entries = usize::try_from(settled).unwrap_or(usize::MAX);
+        let bytes = ring.drop_oldest(entries);
+        self.acknowledged = through;
+        self.arrivals.settle(through);
+        self.counters.acknowledged = self.counters.acknowledged.saturating_add(settled);
+        Ok(Skip { entries, bytes })
+    }
+
+    /// What a drained source does now instead of its usual work, if anything.
+    fn end(&mut self, ring: &mut Ring, now: Monotonic, deadline: Monotonic) -> Option<Vec<Action>> {
+        if self.is_finished() {
+            return Some(Vec::new());
+        }
+        let is_empty = ring.close() && ring.is_empty();
+        if is_empty && self.ticket.is_none() {
+            // The control plane never heard of this source: there is nobody to say goodbye to.
+            return Some(self.finish());
+        }
+        if now >= deadline {
+            let mut actions = self.finish();
+            if !is_empty {
+                actions.push(Action::Report(Notice::Abandoned { entries: ring.len() }));
+            }
+            return Some(actions);
+        }
+        if is_empty && matches!(self.phase, Phase::Reporting(_)) {
+            self.phase = Phase::AwaitingEnd { since: now };
+            return Some(vec![send(report_request::Message::Bye(v1::Bye {}))]);
+        }
+        None
+    }
+
+    fn finish(&mut self) -> Vec<Action> {
+        match std::mem::replace(&mut self.phase, Phase::Finished) {
+            Phase::Closed { .. } | Phase::Finished => Vec::new(),
+            Phase::Connecting { .. }
+            | Phase::AwaitingWelcome { .. }
+            | Phase::Reporting(_)
+            | Phase::AwaitingEnd { .. } => vec![Action::Cancel],
+        }
+    }
+
+    fn watch_silence(&mut self, silence: Duration, now: Monotonic, random: u64) -> Vec<Action> {
+        if silence <= MAX_SILENCE {
+            return Vec::new();
+        }
+        self.counters.silences = self.counters.silences.saturating_add(1);
+        let wait = self.backoff.after_failure(random);
+        self.reset(now, wait, Notice::Silent { silence })
+    }
+
+    fn reset(&mut self, now: Monotonic, wait: Duration, notice: Notice) -> Vec<Action> {
+        self.phase = Phase::Closed {
+            retry_at: now.plus(wait),
+        };
+        vec![Action::Cancel, Action::Report(notice)]
+    }
+
+    /// The entries in the ring will be numbered from 1 under a ticket yet to come.
+    fn start_new_source(&mut self) {
+        self.ticket = None;
+        self.arrivals.renumber(self.acknowledged);
+        self.acknowledged = 0;
+        self.sent = 0;
+    }
+}
+
+// === impl Arrivals ===
+
+impl Arrivals {
+    /// Entries up to this number are there.
+    fn note(&mut self, last: u64, now: Monotonic) {
+        if self.marks.back().map_or(0, |mark| mark.0) >= last {
+            return;
+        }
+        if self.marks.len() >= MAX_MARKS {
+            // Every other one will do: who waits that long is not in a hurry to know it to the tick.
+            let mut keep = false;
+            self.marks.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.marks.push_back((last, now));
+    }
+
+    /// Entries up to this number are gone.
+    fn settle(&mut self, through: u64) {
+        while self.marks.front().is_some_and(|mark| mark.0 <= through) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Entries are counted anew after the one of this number.
+    fn renumber(&mut self, before: u64) {
+        for mark in &mut self.marks {
+            mark.0 = mark.0.saturating_sub(before);
+        }
+    }
+
+    fn age(&self, now: Monotonic) -> Duration {
+        self.marks.front().map_or(Duration::ZERO, |mark| now.since(mark.1))
+    }
+}
+
+/// The most instants at which arrivals are remembered.
+const MAX_MARKS: usize = 128;
+
+/// A `ReportRequest` with one `Batch`: the ring's next bytes, which are its entries encoded.
+fn batch(first: u64, ring: &Ring, skip: Skip, bytes: usize) -> Vec<u8> {
+    let length = encoded_len_varint(first).saturating_add(1).saturating_add(bytes);
+    let mut request = Vec::with_capacity(framed(length));
+    request.push(REQUEST_BATCH_TAG);
+    encode_varint(to_u64(length), &mut request);
+    request.push(BATCH_FIRST_SEQUENCE_TAG);
+    encode_varint(first, &mut request);
+    ring.copy(skip, bytes, &mut request);
+    request
+}
+
+fn send(message: report_request::Message) -> Action {
+    let request = v1::ReportRequest { message: Some(message) };
+    Action::Send(request.encode_to_vec())
+}
+
+fn to_u64(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[path = "reporter_tests.rs"]
+mod tests;

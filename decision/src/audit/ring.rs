@@ -1,0 +1,1109 @@
+//! Evidence between a decision and its acknowledgement by the control plane.
+
+use std::collections::VecDeque;
+
+use credence_wire::v1;
+use prost::Message as _;
+use prost::encoding::encoded_len_varint;
+
+use super::counts::{Counts, Kind};
+use super::pages::Pages;
+use crate::clock::UnixNanos;
+use crate::config::Overflow;
+use crate::usage_sketch::{UsageSketch, UserKey};
+
+/// A bounded queue of audit entries, oldest first.
+///
+/// Entries are kept in the encoding they travel in, one after the other: a push encodes its event once and allocates
+/// nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
+/// the reporter counts them from the oldest.
+///
+/// No principal has more room here than is left free: when everything waits for the control plane, one principal has half
+/// of the ring at most, two a third each, and the next one still finds some. Each loses its own evidence first.
+///
+/// The books balance: events stored, plus the counts of aggregates, plus the `shed` and `shed_counts` of gaps, are the
+/// requests that were recorded.
+#[derive(Debug)]
+pub struct Ring {
+    limits: Limits,
+    /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
+    bytes: Pages,
+    /// Each entry in `bytes`.
+    stored: VecDeque<Stored>,
+    /// What each principal has of them, and of what is kept for its events.
+    owned: Owned,
+    /// What of these are chains.
+    chains: Room,
+    /// Bytes that each principal has of these.
+    owned_chains: UsageSketch,
+    /// What is kept for events that are yet to be completed.
+    reserved: Room,
+    counts: Counts,
+    gap: Option<v1::Gap>,
+    shed: Shed,
+}
+
+/// The ring's bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most entries that wait for their acknowledgement.
+    pub max_entries: usize,
+    /// The most bytes they have together; at least `MIN_BYTES`.
+    pub max_bytes: usize,
+    /// What happens when there is no room.
+    pub overflow: Overflow,
+}
+
+/// Whose an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Whether a signature stands behind it.
+    pub standing: Standing,
+    /// Who loses evidence if there is too much of it. `None` for what the filter writes by itself.
+    pub share: Option<UserKey>,
+}
+
+/// Whether a signature stands behind an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A decision on a verified chain. It may use the whole ring.
+    Verified,
+    /// Anything else. Anybody can cause these, so that a quarter of the ring is kept out of their reach.
+    Unverified,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits for the reporter.
+    Stored,
+    /// There was no room; the next gap entry counts it.
+    Shed,
+}
+
+/// What was shed since the ring exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shed {
+    /// Events.
+    pub events: u64,
+    /// Decisions that could not even be counted by kind.
+    pub counts: u64,
+    /// Chains.
+    pub chains: u64,
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    /// Its length; with [`CHAIN`] set if it is a chain.
+    marked: u32,
+    share: Option<UserKey>,
+}
+
+/// The parts of the ring that principals have.
+#[derive(Debug, Default)]
+struct Owned {
+    entries: UsageSketch,
+    bytes: UsageSketch,
+}
+
+/// A part of the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Room {
+    entries: usize,
+    bytes: usize,
+}
+
+/// What comes before an entry's own bytes.
+#[derive(Debug, Default)]
+struct Framing {
+    /// Two fields: each a tag and a length of at most ten bytes.
+    bytes: [u8; 22],
+    length: usize,
+}
+
+/// Why there is no ring.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// Too small for the largest entry.
+    #[error("the audit ring has {max_bytes} bytes; expected at least {MIN_BYTES}")]
+    TooSmall {
+        /// The configured limit.
+        max_bytes: usize,
+    },
+    /// The VM's memory is used up.
+    #[error("there is no memory for an audit ring of {max_bytes} bytes: lower its limit")]
+    OutOfMemory {
+        /// The configured limit.
+        max_bytes: usize,
+    },
+}
+
+/// The most bytes of one entry other than a chain, framing included; a larger event is shed. Whatever goes into an event
+/// must be bounded well below it.
+pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
+
+/// The most bytes of a chain as it was presented: what `PresentedChain` in audit.proto allows. A larger one is shed.
+pub const MAX_CHAIN_BYTES: usize = 60_000;
+
+/// The most bytes of an entry with a chain: framing, and the name of whose it is, included.
+pub const MAX_CHAIN_ENTRY_BYTES: usize = 62 * 1024;
+
+/// The smallest ring: the quarter kept for verified decisions holds the largest event.
+pub const MIN_BYTES: usize = 4 * MAX_ENTRY_BYTES;
+
+/// The largest encoding of a gap entry with its framing: five numbers.
+const MAX_GAP_BYTES: usize = 64;
+
+/// Marks the length of a chain: no entry is that long.
+const CHAIN: u32 = 1 << 31;
+
+/// Field `entries` of `Batch`, length-delimited.
+const BATCH_ENTRIES_TAG: u8 = 2 << 3 | 2;
+
+/// Field `event` of `Entry`, length-delimited.
+const ENTRY_EVENT_TAG: u8 = 1 << 3 | 2;
+
+/// Field `aggregate` of `Entry`, length-delimited.
+const ENTRY_AGGREGATE_TAG: u8 = 2 << 3 | 2;
+
+/// Field `gap` of `Entry`, length-delimited.
+const ENTRY_GAP_TAG: u8 = 3 << 3 | 2;
+
+/// Field `chain` of `Entry`, length-delimited.
+const ENTRY_CHAIN_TAG: u8 = 4 << 3 | 2;
+
+// === impl Ring ===
+
+impl Ring {
+    /// An empty ring. Its memory is reserved at once, so that no request waits for a ring that grows.
+    pub fn new(limits: Limits) -> Result<Self, RingError> {
+        let max_bytes = limits.max_bytes;
+        if max_bytes < MIN_BYTES {
+            return Err(RingError::TooSmall { max_bytes });
+        }
+        let mut stored: VecDeque<Stored> = VecDeque::new();
+        let bytes = Pages::with_room_for(max_bytes)
+            .and_then(|bytes| stored.try_reserve_exact(limits.max_entries).map(|()| bytes))
+            .map_err(|_| RingError::OutOfMemory { max_bytes })?;
+        Ok(Self {
+            limits,
+            bytes,
+            stored,
+            owned: Owned::default(),
+            chains: Room::default(),
+            owned_chains: UsageSketch::new(),
+            reserved: Room::default(),
+            counts: Counts::default(),
+            gap: None,
+            shed: Shed::default(),
+        })
+    }
+
+    /// Adds the event of one decision, an encoded `v1::Event`. `now` dates it if it has to be shed.
+    pub fn push(&mut self, event: &[u8], owner: Owner, now: UnixNanos) -> Pushed {
+        if self.leaves_enough(owner.share, framed(framed(event.len())))
+            && self.store_gap_before(event, owner.standing)
+            && self.store(ENTRY_EVENT_TAG, event, owner)
+        {
+            Pushed::Stored
+        } else {
+            self.shed_event(now);
+            Pushed::Shed
+        }
+    }
+
+    /// Adds a principal's chain that was presented in so many bytes, an encoded `v1::PresentedChain`: before the first
+    /// event that names it.
+    ///
+    /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
+    /// their room to them. In that quarter too no principal has more than is left free. A chain that the control plane
+    /// would refuse is not added: it refuses the whole batch, and nothing behind that would ever leave the ring.
+    pub fn push_chain(
+        &mut self,
+        chain: &[u8],
+        presented_bytes: usize,
+        share: Option<UserKey>,
+        now: UnixNanos,
+    ) -> Pushed {
+        let length = framed(framed(chain.len()));
+        let is_accepted = presented_bytes <= MAX_CHAIN_BYTES && length <= MAX_CHAIN_ENTRY_BYTES;
+        if is_accepted && self.fits_as_chain(length, share) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN, share) {
+            self.chains = self.chains.plus(length);
+            if let Some(share) = share {
+                self.owned_chains.add(share, length);
+            }
+            return Pushed::Stored;
+        }
+        self.shed.chains = self.shed.chains.saturating_add(1);
+        let gap = self.open_gap(now);
+        gap.shed_chains = gap.shed_chains.saturating_add(1);
+        Pushed::Shed
+    }
+
+    /// Whether a principal's chain that was presented in so many bytes might be stored now; `false` is certain.
+    pub fn has_room_for_chain(&self, presented_bytes: usize, share: Option<UserKey>) -> bool {
+        presented_bytes <= MAX_CHAIN_BYTES && self.fits_as_chain(presented_bytes, share)
+    }
+
+    /// Keeps room for an event that is to be completed later, an encoded `v1::Event` of at most so many bytes: `true` if
+    /// there is room, which [`Ring::push_reserved`] then takes.
+    pub fn reserve(&mut self, event_bytes: usize, owner: Owner) -> bool {
+        let length = framed(framed(event_bytes));
+        let with_gap = length.saturating_add(MAX_GAP_BYTES);
+        let has_room = length <= MAX_ENTRY_BYTES
+            && self.has_room(with_gap, 2, owner.standing)
+            && self.leaves_enough(owner.share, length);
+        if has_room {
+            self.reserved = self.reserved.plus(length);
+            self.owned.add(owner.share, length);
+        }
+        has_room
+    }
+
+    /// Adds an event for which room was kept: as much as for `reserved_bytes`, which it does not exceed.
+    pub fn push_reserved(
+        &mut self,
+        event: &[u8],
+        reserved_bytes: usize,
+        share: Option<UserKey>,
+        now: UnixNanos,
+    ) -> Pushed {
+        let reserved = framed(framed(reserved_bytes));
+        self.reserved = self.reserved.minus(reserved);
+        self.owned.remove(share, reserved);
+        let owner = Owner {
+            standing: Standing::Verified,
+            share,
+        };
+        // An open gap that finds no room waits for the next event: this one has room of its own.
+        self.store_gap_before(event, owner.standing);
+        if event.len() <= reserved_bytes && self.store(ENTRY_EVENT_TAG, event, owner) {
+            Pushed::Stored
+        } else {
+            self.shed_event(now);
+            Pushed::Shed
+        }
+    }
+
+    /// An event found no room: the next gap entry counts it.
+    pub fn shed_event(&mut self, now: UnixNanos) {
+        self.shed.events = self.shed.events.saturating_add(1);
+        let gap = self.open_gap(now);
+        gap.shed = gap.shed.saturating_add(1);
+    }
+
+    /// Counts a decision that is not recorded by itself.
+    pub fn count(&mut self, kind: &Kind<'_>, now: UnixNanos) {
+        self.count_several(kind, 1, now);
+    }
+
+    /// Counts several decisions of one kind and second.
+    pub fn count_several(&mut self, kind: &Kind<'_>, count: u64, now: UnixNanos) {
+        if !self.counts.add(kind, now.second(), count) {
+            self.shed.counts = self.shed.counts.saturating_add(count);
+            let gap = self.open_gap(now);
+            gap.shed_counts = gap.shed_counts.saturating_add(count);
+        }
+    }
+
+    /// Time has passed: counts of past seconds, and a gap, become entries as far as there is room.
+    pub fn on_tick(&mut self, now: UnixNanos) {
+        self.close_counts(|second| second < now.second());
+        self.store_gap(Standing::Unverified);
+    }
+
+    /// The source ends: everything open becomes an entry as far as there is room. True if nothing is left open.
+    pub fn close(&mut self) -> bool {
+        self.close_counts(|_| true);
+        self.store_gap(Standing::Verified);
+        self.counts.is_empty() && self.gap.is_none()
+    }
+
+    /// Whether an event of any permitted size, about a verified decision of this principal, would be stored now; of any
+    /// principal that has nothing here yet if it is not known. Under `Overflow::Deny` a request without this is denied.
+    pub fn has_room_for_event(&self, share: Option<UserKey>) -> bool {
+        let with_gap = MAX_ENTRY_BYTES.saturating_add(MAX_GAP_BYTES);
+        self.has_room(with_gap, 2, Standing::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
+    }
+
+    /// What happens to a request whose evidence finds no room.
+    pub fn overflow(&self) -> Overflow {
+        self.limits.overflow
+    }
+
+    /// How many entries wait.
+    pub fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Whether no entry waits; a count or a gap may still be open.
+    pub fn is_empty(&self) -> bool {
+        self.stored.is_empty()
+    }
+
+    /// How many bytes wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What was shed since the ring exists.
+    pub fn shed(&self) -> Shed {
+        self.shed
+    }
+
+    /// Appends to `batch` the bytes of the entries after the oldest `skip`, as fields of a `Batch`: as many as
+    /// [`Ring::measure`] has said.
+    pub(super) fn copy(&self, skip: Skip, bytes: usize, batch: &mut Vec<u8>) {
+        self.bytes.copy(skip.bytes, bytes, batch);
+    }
+
+    /// How many of the entries after the oldest `skip` fit into both limits, and how many bytes they have.
+    pub(super) fn measure(&self, skip: Skip, max_entries: usize, max_bytes: usize) -> Skip {
+        let mut found = Skip::default();
+        for stored in self.stored.iter().skip(skip.entries).take(max_entries) {
+            let extended = found.bytes.saturating_add(stored.length());
+            if extended > max_bytes {
+                break;
+            }
+            found.bytes = extended;
+            found.entries = found.entries.saturating_add(1);
+        }
+        found
+    }
+
+    /// The oldest `count` entries are on the control plane's disk. Returns how many bytes they had.
+    pub(super) fn drop_oldest(&mut self, count: usize) -> usize {
+        let count = count.min(self.stored.len());
+        let mut bytes = 0_usize;
+        for stored in self.stored.drain(..count) {
+            let length = stored.length();
+            bytes = bytes.saturating_add(length);
+            self.owned.remove(stored.share, length);
+            if stored.is_chain() {
+                self.chains = self.chains.minus(length);
+                if let Some(share) = stored.share {
+                    self.owned_chains.remove(share, length);
+                }
+            }
+        }
+        self.bytes.drop_oldest(bytes)
+    }
+
+    fn fits_as_chain(&self, bytes: usize, share: Option<UserKey>) -> bool {
+        let (chains, of_chains) = (self.chains.plus(bytes), self.share(CHAINS_SHARE));
+        // The event that names it comes next, and must not lose its room to it.
+        let with_event = self.used().plus(bytes).plus(MAX_ENTRY_BYTES);
+        let leaves_enough = share.is_none_or(|share| {
+            self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes)
+                && self.owned.entries.of(share) < self.limits.max_entries.saturating_sub(with_event.entries)
+                && self.owned.bytes.of(share).saturating_add(bytes)
+                    <= self.limits.max_bytes.saturating_sub(with_event.bytes)
+        });
+        chains.fits(of_chains) && self.used().plus(bytes).fits(self.share(CHAINS_CEILING)) && leaves_enough
+    }
+
+    /// Whether at least as much is left free behind an entry of so many bytes as its principal has already.
+    fn leaves_enough(&self, share: Option<UserKey>, bytes: usize) -> bool {
+        let Some(share) = share else { return true };
+        let used = self.used().plus(bytes);
+        self.owned.entries.of(share) <= self.limits.max_entries.saturating_sub(used.entries)
+            && self.owned.bytes.of(share) <= self.limits.max_bytes.saturating_sub(used.bytes)
+    }
+
+    fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.close(is_over, |aggregate| {
+            self.store(
+                ENTRY_AGGREGATE_TAG,
+                &aggregate.encode_to_vec(),
+                Owner::none(Standing::Unverified),
+            )
+        });
+        self.counts = counts;
+    }
+
+    fn open_gap(&mut self, now: UnixNanos) -> &mut v1::Gap {
+        let gap = self.gap.get_or_insert(v1::Gap {
+            first_time_unix_nano: now.as_nanos(),
+            last_time_unix_nano: now.as_nanos(),
+            ..Default::default()
+        });
+        gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.as_nanos());
+        gap
+    }
+
+    /// A gap goes before the event that ends it, and only together with it: gaps of their own would let a flood that
+    /// is shed fill the ring with gaps. True if no gap is open any more.
+    fn store_gap_before(&mut self, event: &[u8], standing: Standing) -> bool {
+        if self.gap.is_none() {
+            return true;
+        }
+        let length = framed(framed(event.len()));
+        length <= MAX_ENTRY_BYTES
+            && self.has_room(length.saturating_add(MAX_GAP_BYTES), 2, standing)
+            && self.store_gap(standing)
+    }
+
+    /// True if no gap is open any more.
+    fn store_gap(&mut self, standing: Standing) -> bool {
+        if let Some(gap) = self.gap.take()
+            && !self.store(ENTRY_GAP_TAG, &gap.encode_to_vec(), Owner::none(standing))
+        {
+            self.gap = Some(gap);
+        }
+        self.gap.is_none()
+    }
+
+    fn store(&mut self, tag: u8, message: &[u8], owner: Owner) -> bool {
+        let length = framed(framed(message.len()));
+        length <= MAX_ENTRY_BYTES
+            && self.has_room(length, 1, owner.standing)
+            && self.append(tag, message, 0, owner.share)
+    }
+
+    fn append(&mut self, tag: u8, message: &[u8], mark: u32, share: Option<UserKey>) -> bool {
+        let entry_length = framed(message.len());
+        let Ok(stored_length) = u32::try_from(framed(entry_length)) else {
+            return false;
+        };
+        let mut framing = Framing::default();
+        framing.begin(BATCH_ENTRIES_TAG, entry_length);
+        framing.begin(tag, message.len());
+        // Room for both was asked for before; what is half there would spoil all that follows.
+        if !self.bytes.append(framing.bytes(), message) {
+            return false;
+        }
+        let stored = Stored {
+            marked: stored_length | mark,
+            share,
+        };
+        self.owned.add(share, stored.length());
+        self.stored.push_back(stored);
+        true
+    }
+
+    fn has_room(&self, bytes: usize, entries: usize, standing: Standing) -> bool {
+        let open_to = |limit: usize| match standing {
+            Standing::Verified => limit,
+            Standing::Unverified => limit.saturating_sub(limit / RESERVED_SHARE),
+        };
+        let used = self.used();
+        used.bytes.saturating_add(bytes) <= open_to(self.limits.max_bytes)
+            && used.entries.saturating_add(entries) <= open_to(self.limits.max_entries)
+    }
+
+    /// What is taken, or kept for what is sure to come.
+    fn used(&self) -> Room {
+        Room {
+            entries: self.stored.len().saturating_add(self.reserved.entries),
+            bytes: self.bytes.len().saturating_add(self.reserved.bytes),
+        }
+    }
+
+    /// One part in so many.
+    fn share(&self, divisor: usize) -> Room {
+        let of = |limit: usize| limit.checked_div(divisor).unwrap_or(limit);
+        Room {
+            entries: of(self.limits.max_entries),
+            bytes: of(self.limits.max_bytes),
+        }
+    }
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// What the filter writes by itself.
+    const fn none(standing: Standing) -> Self {
+        Self { standing, share: None }
+    }
+}
+
+// === impl Stored ===
+
+impl Stored {
+    fn length(self) -> usize {
+        to_usize(self.marked & !CHAIN)
+    }
+
+    fn is_chain(self) -> bool {
+        self.marked & CHAIN != 0
+    }
+}
+
+// === impl Owned ===
+
+impl Owned {
+    fn add(&mut self, share: Option<UserKey>, bytes: usize) {
+        if let Some(share) = share {
+            self.entries.add(share, 1);
+            self.bytes.add(share, bytes);
+        }
+    }
+
+    fn remove(&mut self, share: Option<UserKey>, bytes: usize) {
+        if let Some(share) = share {
+            self.entries.remove(share, 1);
+            self.bytes.remove(share, bytes);
+        }
+    }
+}
+
+// === impl Framing ===
+
+impl Framing {
+    /// Begins a length-delimited field.
+    fn begin(&mut self, tag: u8, length: usize) {
+        self.push(tag);
+        let mut rest = to_u64(length);
+        // Base 128, least significant group first, the high bit set on all but the last.
+        while rest >= 0x80 {
+            self.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.push((rest & 0x7f) as u8);
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length = self.length.saturating_add(1);
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// With one more entry of so many bytes.
+    fn plus(self, bytes: usize) -> Self {
+        Self {
+            entries: self.entries.saturating_add(1),
+            bytes: self.bytes.saturating_add(bytes),
+        }
+    }
+
+    /// With one entry of so many bytes less.
+    fn minus(self, bytes: usize) -> Self {
+        Self {
+            entries: self.entries.saturating_sub(1),
+            bytes: self.bytes.saturating_sub(bytes),
+        }
+    }
+
+    fn fits(self, limit: Self) -> bool {
+        self.entries <= limit.entries && self.bytes <= limit.bytes
+    }
+}
+
+/// One part in this many is kept for verified decisions.
+const RESERVED_SHARE: usize = 4;
+
+/// Chains have at most one part in this many.
+const CHAINS_SHARE: usize = 4;
+
+/// No chain is stored beyond one part in this many of the ring.
+const CHAINS_CEILING: usize = 2;
+
+/// Neighbouring entries, from the oldest on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Skip {
+    pub(super) entries: usize,
+    pub(super) bytes: usize,
+}
+
+/// The length of a length-delimited field with a one-byte tag.
+pub(super) fn framed(length: usize) -> usize {
+    length
+        .saturating_add(encoded_len_varint(to_u64(length)))
+        .saturating_add(1)
+}
+
+fn to_u64(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+fn to_usize(length: impl TryInto<usize>) -> usize {
+    length.try_into().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::counts::{MAX_OPEN_BY_REASON, MAX_OPEN_BY_RULE};
+
+    const VERIFIED: Owner = Owner::none(Standing::Verified);
+    const UNVERIFIED: Owner = Owner::none(Standing::Unverified);
+    const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
+
+    fn ring(max_entries: usize) -> Ring {
+        Ring::new(Limits {
+            max_entries,
+            max_bytes: MIN_BYTES,
+            overflow: Overflow::Shed,
+        })
+        .unwrap()
+    }
+
+    fn encoded(request_id: &str) -> Vec<u8> {
+        event(request_id).encode_to_vec()
+    }
+
+    fn event(request_id: &str) -> v1::Event {
+        v1::Event {
+            request_id: request_id.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    fn waiting(ring: &Ring) -> Vec<v1::entry::Entry> {
+        let (entries, bytes) = peek(ring, Skip::default(), usize::MAX, usize::MAX);
+        let batch = v1::Batch::decode(bytes.as_slice()).unwrap();
+        assert_eq!(batch.entries.len(), entries);
+        batch.entries.into_iter().map(|entry| entry.entry.unwrap()).collect()
+    }
+
+    fn peek(ring: &Ring, skip: Skip, max_entries: usize, max_bytes: usize) -> (usize, Vec<u8>) {
+        let found = ring.measure(skip, max_entries, max_bytes);
+        let mut bytes = Vec::new();
+        ring.copy(skip, found.bytes, &mut bytes);
+        assert_eq!(bytes.len(), found.bytes);
+        (found.entries, bytes)
+    }
+
+    fn denied<'a>(rule: &'a str, reason: &'static str) -> Kind<'a> {
+        Kind {
+            rule,
+            reason,
+            decision: v1::Decision::Deny,
+            mode: v1::Mode::Enforce,
+        }
+    }
+
+    fn event_entry(request_id: &str) -> v1::entry::Entry {
+        v1::entry::Entry::Event(event(request_id))
+    }
+
+    fn full_event() -> v1::Event {
+        v1::Event {
+            time_unix_nano: 1_700_000_000_000_000_000,
+            request_id: "4f5d1b7a-7a3b-4c0e-8f0a-6b1d2c3e4f5a".to_owned(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+            rule: "charge".to_owned(),
+            tool: "payments.charge".to_owned(),
+            decision: v1::Decision::Allow.into(),
+            reason: "allowed".to_owned(),
+            mode: v1::Mode::Enforce.into(),
+            principal: Some(v1::Principal {
+                issuer: "https://id.example.com".to_owned(),
+                subject: Some("ana".to_owned()),
+            }),
+            agent: "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs".to_owned(),
+            proof: v1::ProofKind::Pop.into(),
+            delegation_ids: vec!["8a1d6c0e".to_owned(), "9b2e7d1f".to_owned()],
+            arguments_hash: vec![7; 32],
+            method: "POST".to_owned(),
+            authority: "payments.example".to_owned(),
+            path_template: "/v1/accounts/{account}/charges".to_owned(),
+            cache: v1::CacheLevel::L1.into(),
+            decision_ns: 12_345,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn what_is_stored_reads_back_as_the_contracts_entries() {
+        let mut ring = ring(10);
+        let event = full_event();
+        assert_eq!(ring.push(&event.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
+        ring.push(&[], VERIFIED, NOW);
+        let expected = [event, v1::Event::default()].map(v1::entry::Entry::Event);
+        assert_eq!(waiting(&ring), expected);
+    }
+
+    #[test]
+    fn acknowledged_entries_make_room_around_the_rings_end() {
+        let mut ring = ring(10);
+        for round in 0..2_000 {
+            let names = [format!("{round}-a"), format!("{round}-b{}", "x".repeat(100))];
+            for name in &names {
+                assert_eq!(ring.push(&encoded(name), VERIFIED, NOW), Pushed::Stored);
+            }
+            assert_eq!(waiting(&ring), names.map(|name| event_entry(&name)));
+            ring.drop_oldest(2);
+        }
+        assert!(ring.is_empty());
+        assert_eq!(ring.bytes(), 0);
+    }
+
+    #[test]
+    fn a_peek_keeps_both_limits_and_passes_over_what_was_sent() {
+        let mut ring = ring(10);
+        for name in ["a", "b", "c", "d"] {
+            ring.push(&encoded(name), VERIFIED, NOW);
+        }
+        let (entries, bytes) = peek(&ring, Skip::default(), 1, usize::MAX);
+        assert_eq!(entries, 1);
+        let size = bytes.len();
+        let skip = Skip {
+            entries: 1,
+            bytes: size,
+        };
+        let (entries, bytes) = peek(&ring, skip, usize::MAX, size * 3 - 1);
+        assert_eq!(entries, 2);
+        let batch = v1::Batch::decode(bytes.as_slice()).unwrap();
+        let entries: Vec<_> = batch.entries.into_iter().filter_map(|entry| entry.entry).collect();
+        assert_eq!(entries, ["b", "c"].map(event_entry));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_in_a_gap_before_the_next_entry() {
+        let mut ring = ring(2);
+        for name in ["a", "b"] {
+            ring.push(&encoded(name), VERIFIED, NOW);
+        }
+        assert_eq!(
+            ring.push(&encoded("c"), VERIFIED, UnixNanos::from_nanos(10)),
+            Pushed::Shed
+        );
+        assert_eq!(
+            ring.push(&encoded("d"), VERIFIED, UnixNanos::from_nanos(20)),
+            Pushed::Shed
+        );
+        ring.drop_oldest(2);
+        assert_eq!(ring.push(&encoded("e"), VERIFIED, NOW), Pushed::Stored);
+        let gap = v1::entry::Entry::Gap(v1::Gap {
+            shed: 2,
+            first_time_unix_nano: 10,
+            last_time_unix_nano: 20,
+            ..Default::default()
+        });
+        assert_eq!(waiting(&ring), [gap, event_entry("e")]);
+        assert_eq!(ring.shed().events, 2);
+    }
+
+    #[test]
+    fn a_gap_is_recorded_by_the_next_tick_even_if_no_event_follows() {
+        let mut ring = ring(1);
+        ring.push(&encoded("a"), VERIFIED, NOW);
+        ring.push(&encoded("b"), VERIFIED, NOW);
+        ring.drop_oldest(1);
+        ring.on_tick(NOW);
+        assert!(matches!(waiting(&ring)[..], [v1::entry::Entry::Gap(_)]));
+    }
+
+    #[test]
+    fn an_oversized_event_is_shed() {
+        let mut ring = ring(10);
+        let oversized = event(&"x".repeat(MAX_ENTRY_BYTES));
+        assert_eq!(ring.push(&oversized.encode_to_vec(), VERIFIED, NOW), Pushed::Shed);
+    }
+
+    #[test]
+    fn unverified_entries_can_not_fill_the_share_of_verified_ones() {
+        let mut ring = ring(8);
+        let stored = (0..8)
+            .filter(|_| ring.push(&encoded("u"), UNVERIFIED, NOW) == Pushed::Stored)
+            .count();
+        assert_eq!(stored, 6);
+        ring.on_tick(NOW);
+        assert_eq!(ring.len(), 6, "nor with the gaps they leave");
+        ring.drop_oldest(1);
+        assert_eq!(ring.push(&encoded("v"), VERIFIED, NOW), Pushed::Stored);
+    }
+
+    #[test]
+    fn a_ring_that_could_not_store_the_next_event_says_so_before() {
+        let mut ring = ring(100);
+        assert!(ring.has_room_for_event(None));
+        let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
+        while ring.has_room_for_event(None) {
+            assert_eq!(ring.push(&large.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
+        }
+        assert_eq!(ring.len(), 4);
+    }
+
+    #[test]
+    fn denials_are_counted_per_rule_reason_and_second() {
+        let mut ring = ring(10);
+        let later = UnixNanos::from_nanos(6_000_000_000);
+        for (rule, reason, now) in [
+            ("charge", "no_delegation", NOW),
+            ("charge", "no_delegation", NOW),
+            ("charge", "malformed", NOW),
+            ("refund", "no_delegation", NOW),
+            ("charge", "no_delegation", later),
+        ] {
+            ring.count(&denied(rule, reason), now);
+        }
+        ring.on_tick(NOW);
+        assert!(ring.is_empty(), "the second is not over");
+        ring.on_tick(later);
+        let aggregate = |rule: &str, reason: &str, count| {
+            v1::entry::Entry::Aggregate(v1::Aggregate {
+                second: 5,
+                rule: rule.to_owned(),
+                reason: reason.to_owned(),
+                count,
+                decision: v1::Decision::Deny.into(),
+                mode: v1::Mode::Enforce.into(),
+                principal: None,
+            })
+        };
+        let expected = [
+            aggregate("charge", "no_delegation", 2),
+            aggregate("charge", "malformed", 1),
+            aggregate("refund", "no_delegation", 1),
+        ];
+        assert_eq!(waiting(&ring), expected);
+        assert!(ring.close());
+        assert_eq!(ring.len(), 4);
+    }
+
+    #[test]
+    fn aggregates_wait_while_there_is_no_room_and_lose_no_count() {
+        let mut ring = ring(1);
+        ring.push(&encoded("a"), VERIFIED, NOW);
+        ring.count(&denied("charge", "malformed"), NOW);
+        assert!(!ring.close());
+        ring.drop_oldest(1);
+        assert!(ring.close());
+        assert!(matches!(waiting(&ring)[..], [v1::entry::Entry::Aggregate(_)]));
+    }
+
+    #[test]
+    fn the_books_balance_when_everything_overflows() {
+        let mut ring = ring(2);
+        let mut requests = 0;
+        for second in 0..(MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as u64 + 10 {
+            let now = UnixNanos::from_nanos(second * 1_000_000_000);
+            ring.count(&denied("charge", "malformed"), now);
+            ring.push(&encoded("e"), VERIFIED, now);
+            requests += 2;
+        }
+        let mut recorded = 0;
+        while !(ring.close() && ring.is_empty()) {
+            for entry in waiting(&ring) {
+                recorded += match entry {
+                    v1::entry::Entry::Event(_) => 1,
+                    v1::entry::Entry::Aggregate(aggregate) => aggregate.count,
+                    v1::entry::Entry::Gap(gap) => gap.shed + gap.shed_counts,
+                    v1::entry::Entry::Chain(_) => 0,
+                };
+            }
+            ring.drop_oldest(usize::MAX);
+        }
+        assert_eq!(recorded, requests);
+    }
+
+    fn chain(bytes: usize) -> Vec<u8> {
+        v1::PresentedChain {
+            chain: vec![b'a'; bytes],
+            principal: None,
+        }
+        .encode_to_vec()
+    }
+
+    fn roomy() -> Ring {
+        Ring::new(Limits {
+            max_entries: 1_000,
+            max_bytes: 1 << 20,
+            overflow: Overflow::Shed,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn the_longest_chain_goes_before_the_event_that_names_it() {
+        let mut ring = roomy();
+        assert_eq!(
+            ring.push_chain(&chain(MAX_CHAIN_BYTES), MAX_CHAIN_BYTES, None, NOW),
+            Pushed::Stored
+        );
+        ring.push(&encoded("a"), VERIFIED, NOW);
+        let [v1::entry::Entry::Chain(stored), event] = &waiting(&ring)[..] else {
+            panic!("a chain and an event")
+        };
+        assert_eq!((stored.chain.len(), event), (MAX_CHAIN_BYTES, &event_entry("a")));
+    }
+
+    #[test]
+    fn a_chain_that_the_control_plane_refuses_stays_out_and_is_counted_once() {
+        let mut ring = roomy();
+        let bytes = MAX_CHAIN_BYTES + 1;
+        assert_eq!(ring.push_chain(&chain(bytes), bytes, None, NOW), Pushed::Shed);
+        assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
+        assert_eq!(ring.shed().chains, 1);
+        assert!(!ring.has_room_for_chain(bytes, None), "no retry is needed");
+    }
+
+    #[test]
+    fn chains_have_a_quarter_of_the_ring_and_what_is_beyond_is_counted() {
+        let mut ring = roomy();
+        let stored = |ring: &mut Ring| {
+            (0..10)
+                .filter(|_| ring.push_chain(&chain(50_000), 50_000, None, NOW) == Pushed::Stored)
+                .count()
+        };
+        assert_eq!(stored(&mut ring), 5, "of 1 MiB, 256 KiB");
+        ring.drop_oldest(5);
+        ring.on_tick(NOW);
+        let gap = v1::entry::Entry::Gap(v1::Gap {
+            shed_chains: 5,
+            first_time_unix_nano: NOW.as_nanos(),
+            last_time_unix_nano: NOW.as_nanos(),
+            ..Default::default()
+        });
+        assert_eq!(waiting(&ring), [gap]);
+        assert_eq!(stored(&mut ring), 5, "what is on disk has given its room back");
+        assert_eq!(ring.shed().chains, 10);
+    }
+
+    #[test]
+    fn chains_stay_out_of_the_half_of_the_ring_that_fills_last() {
+        let mut ring = roomy();
+        for _ in 0..500 {
+            ring.push(&encoded("a"), VERIFIED, NOW);
+        }
+        assert_eq!(ring.push_chain(&chain(1_000), 1_000, None, NOW), Pushed::Shed);
+        assert_eq!(ring.push(&encoded("b"), VERIFIED, NOW), Pushed::Stored);
+    }
+
+    #[test]
+    fn room_that_is_kept_is_there_when_the_ring_is_full() {
+        let mut ring = ring(10);
+        let event = encoded("later");
+        assert!(ring.reserve(event.len(), VERIFIED));
+        while ring.push(&encoded("a"), VERIFIED, NOW) == Pushed::Stored {}
+        assert_eq!((ring.len(), ring.shed().events), (9, 1));
+        assert!(!ring.reserve(event.len(), VERIFIED));
+        // Even though the gap finds none.
+        assert_eq!(ring.push_reserved(&event, event.len(), None, NOW), Pushed::Stored);
+        assert_eq!(waiting(&ring).last(), Some(&event_entry("later")));
+    }
+
+    fn owner(number: u64) -> Owner {
+        Owner {
+            standing: Standing::Verified,
+            share: Some(UserKey::new(number << 1)),
+        }
+    }
+
+    #[test]
+    fn a_principal_has_no_more_room_than_is_left_free() {
+        let mut ring = ring(100);
+        let mut stored = |owner| {
+            (0..200)
+                .filter(|_| ring.push(&encoded("a"), owner, NOW) == Pushed::Stored)
+                .count()
+        };
+        assert_eq!(stored(owner(1)), 50);
+        assert_eq!(stored(owner(2)), 25);
+        assert_eq!(stored(owner(3)), 12);
+        assert_eq!(stored(owner(1)), 0);
+        ring.drop_oldest(40);
+        assert!(
+            ring.has_room_for_event(owner(1).share),
+            "what is on disk has given its room back"
+        );
+    }
+
+    #[test]
+    fn a_principal_that_has_used_its_room_is_told_so_and_another_is_not() {
+        let mut ring = ring(100);
+        while ring.has_room_for_event(owner(1).share) {
+            assert_eq!(ring.push(&encoded("a"), owner(1), NOW), Pushed::Stored);
+        }
+        assert!(ring.has_room_for_event(owner(2).share) && ring.has_room_for_event(None));
+        assert_eq!(ring.push(&encoded("b"), owner(2), NOW), Pushed::Stored);
+        assert_eq!(ring.shed().events, 0);
+    }
+
+    #[test]
+    fn room_that_is_kept_is_its_principals() {
+        let mut ring = ring(100);
+        let event = encoded("later");
+        let kept = (0..200).filter(|_| ring.reserve(event.len(), owner(1))).count();
+        assert_eq!(kept, 50);
+        assert_eq!(ring.push(&event, owner(1), NOW), Pushed::Shed);
+        for _ in 0..kept {
+            let pushed = ring.push_reserved(&event, event.len(), owner(1).share, NOW);
+            assert_eq!(pushed, Pushed::Stored);
+        }
+        assert_eq!(ring.push(&event, owner(2), NOW), Pushed::Stored);
+        ring.drop_oldest(usize::MAX);
+        assert_eq!(ring.owned.entries.of(UserKey::new(2)), 0);
+    }
+
+    #[test]
+    fn chains_of_one_principal_leave_room_for_anothers() {
+        let mut ring = roomy();
+        let mut stored = |owner: Owner| {
+            (0..100)
+                .filter(|_| ring.push_chain(&chain(10_000), 10_000, owner.share, NOW) == Pushed::Stored)
+                .count()
+        };
+        let (one, other) = (stored(owner(1)), stored(owner(2)));
+        assert!((12..=13).contains(&one), "half of the chains' quarter: {one}");
+        assert!(other >= 5, "{other}");
+    }
+
+    #[test]
+    fn a_chain_does_not_take_the_room_of_the_event_that_names_it() {
+        for events in (0..600).step_by(3) {
+            let mut ring = roomy();
+            for _ in 0..events {
+                ring.push(&encoded(&"x".repeat(1_000)), owner(1), NOW);
+            }
+            let had_room = ring.has_room_for_event(owner(1).share);
+            ring.push_chain(&chain(30_000), 30_000, owner(1).share, NOW);
+            assert_eq!(
+                ring.has_room_for_event(owner(1).share),
+                had_room,
+                "behind {events} events"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ring_too_small_for_one_entry_is_refused() {
+        let limits = Limits {
+            max_entries: 10,
+            max_bytes: MIN_BYTES - 1,
+            overflow: Overflow::Shed,
+        };
+        assert_eq!(
+            Ring::new(limits).err(),
+            Some(RingError::TooSmall {
+                max_bytes: MIN_BYTES - 1
+            })
+        );
+    }
+
+    /// `cargo test --release -p credence-filter push_cost -- --ignored --nocapture` prints nanoseconds per push.
+    #[test]
+    #[ignore = "a measurement"]
+    #[allow(clippy::disallowed_methods, reason = "measured natively")]
+    fn push_cost() {
+        let mut ring = Ring::new(Limits {
+            max_entries: 16_384,
+            max_bytes: 16 << 20,
+            overflow: Overflow::Shed,
+        })
+        .unwrap();
+        let event = full_event().encode_to_vec();
+        let rounds = 2_000_000;
+        let start = std::time::Instant::now();
+        for _ in 0..rounds {
+            if ring.push(std::hint::black_box(&event), VERIFIED, NOW) == Pushed::Shed {
+                ring.drop_oldest(usize::MAX);
+            }
+        }
+        eprintln!("{} ns per push", start.elapsed().as_nanos() / rounds);
+    }
+}

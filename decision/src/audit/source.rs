@@ -1,0 +1,196 @@
+//! One source of the ledger: what a configuration records of its decisions, until the control plane has it.
+
+use std::time::Duration;
+
+use super::counts::Kind;
+use super::events::{Record, Recorder, kind};
+use super::pending::Pending;
+use super::reporter::{Action, Counters, Notice, Reporter, Settings};
+use super::ring::{Limits, Pushed, Ring, RingError, Shed};
+use crate::chains::{CachedChain, Reported};
+use crate::clock::{Monotonic, UnixNanos};
+use crate::config::{self, Overflow};
+use crate::engine::Verdict;
+use crate::request::{Field, Request};
+use crate::stream::StreamHandler;
+
+/// Records decisions and reports them to the control plane. `K` names a request.
+#[derive(Debug)]
+pub struct Source<K> {
+    recorder: Recorder,
+    ring: Ring,
+    reporter: Reporter,
+    /// Events that wait for the answer to their request; `None` if none is to.
+    pending: Option<Pending<K>>,
+}
+
+impl<K: Ord + Copy> Source<K> {
+    /// A source that has recorded nothing. `salt_secret` is random.
+    ///
+    /// # Errors
+    /// See [`RingError`].
+    pub fn new(audit: &config::Audit, settings: Settings, salt_secret: [u8; 16]) -> Result<Self, RingError> {
+        Ok(Self {
+            recorder: Recorder::new(audit, salt_secret),
+            ring: Ring::new(Limits {
+                max_entries: audit.ring_entries,
+                max_bytes: audit.ring_bytes,
+                overflow: audit.on_overflow,
+            })?,
+            reporter: Reporter::new(settings),
+            pending: audit.response_status.then(Pending::new),
+        })
+    }
+
+    /// Records a decision that was begun at `began` and took `decision_ns`, if that was measured. Nothing here fails the
+    /// request.
+    pub fn record(
+        &mut self,
+        verdict: &Verdict<'_>,
+        request: &Request<'_>,
+        stream: K,
+        began: (Monotonic, UnixNanos),
+        decision_ns: Option<u64>,
+    ) {
+        let (now, wall) = began;
+        match self.recorder.record(verdict, request, wall, decision_ns) {
+            Record::Event {
+                event,
+                owner,
+                with_chain,
+            } => {
+                if with_chain
+                    && let Some(chain) = &verdict.findings.chain
+                    && chain.reported.get() != Reported::Sent
+                    && let Field::Once(presented) = request.delegation
+                {
+                    report_chain(&mut self.ring, chain, presented, wall);
+                }
+                match &mut self.pending {
+                    Some(pending) => pending.hold(stream, event, owner, &mut self.ring, now, wall),
+                    None => {
+                        self.ring.push(event, owner, wall);
+                    }
+                }
+            }
+            Record::Count => self.ring.count(&kind(verdict), wall),
+        }
+    }
+
+    /// Counts requests that were denied before it was known which rule covers them.
+    pub fn count(&mut self, kind: &Kind<'_>, requests: u64, wall: UnixNanos) {
+        self.ring.count_several(kind, requests, wall);
+    }
+
+    /// Sends what fills a batch, without waiting for the tick.
+    pub fn flush_if_due(&mut self, now: Monotonic) -> Vec<Action> {
+        if self.reporter.is_flush_due(&self.ring) {
+            self.reporter.flush_full(&self.ring, now)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether the event of this request waits for its end.
+    pub fn is_pending(&self, stream: K) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_waiting(stream))
+    }
+
+    /// The request was answered with this status; 0 if it was not.
+    pub fn complete(&mut self, stream: K, status: u32, wall: UnixNanos) {
+        if let Some(pending) = &mut self.pending {
+            pending.complete(stream, status, &mut self.ring, wall);
+        }
+    }
+
+    /// Requests to ask whether they were answered. Events of requests that go on after that, such as streams, are not
+    /// kept until their end.
+    pub fn asked_after(&mut self, now: Monotonic) -> Vec<K> {
+        self.pending
+            .as_mut()
+            .map_or_else(Vec::new, |pending| pending.asked_after(now, MAX_ASKED_AFTER))
+    }
+
+    /// Time has passed.
+    pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
+        self.reporter.on_tick(&mut self.ring, now, wall, random)
+    }
+
+    /// Nothing more is recorded: what is there is still sent, until `deadline`.
+    pub fn drain(&mut self, deadline: Monotonic, wall: UnixNanos) {
+        if let Some(pending) = &mut self.pending {
+            pending.complete_all(&mut self.ring, wall);
+        }
+        self.ring.close();
+        self.reporter.drain(deadline);
+    }
+
+    /// Whether a drained source has handed everything over, or waits no longer.
+    pub fn is_finished(&self) -> bool {
+        self.reporter.is_finished()
+    }
+
+    /// The ring, if what finds no room there is to be denied.
+    pub fn ring_that_denies(&self) -> Option<&Ring> {
+        Some(&self.ring).filter(|ring| ring.overflow() == Overflow::Deny)
+    }
+
+    /// How many events wait for the answer to their request.
+    pub fn unanswered(&self) -> usize {
+        self.pending.as_ref().map_or(0, Pending::len)
+    }
+
+    /// Entries that wait for the control plane, and their bytes.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.ring.len(), self.ring.bytes())
+    }
+
+    /// What found no room.
+    pub fn shed(&self) -> Shed {
+        self.ring.shed()
+    }
+
+    /// How long the oldest entry has waited.
+    pub fn lag(&self, now: Monotonic) -> Duration {
+        self.reporter.lag(now)
+    }
+
+    /// How often things happened on the stream.
+    pub fn counters(&self) -> Counters {
+        self.reporter.counters()
+    }
+}
+
+impl<K: Ord + Copy> StreamHandler for Source<K> {
+    type Notice = Notice;
+
+    fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
+        self.reporter.on_open(now)
+    }
+
+    fn on_message(&mut self, now: Monotonic, message: &[u8], random: u64) -> Vec<Action> {
+        self.reporter.on_message(&mut self.ring, now, message, random)
+    }
+
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
+        self.reporter.on_close(&self.ring, now, status, random)
+    }
+}
+
+/// Puts a chain before the first event that names it. One that finds no room is counted as missing, once, and goes before a
+/// later event.
+fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
+    let share = Some(chain.sharers.principal);
+    let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len(), share) {
+        Pushed::Shed
+    } else {
+        ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall)
+    };
+    chain.reported.set(match reported {
+        Pushed::Stored => Reported::Sent,
+        Pushed::Shed => Reported::Shed,
+    });
+}
+
+/// Requests that have gone on for a while, of which one tick asks whether they were answered.
+const MAX_ASKED_AFTER: usize = 256;

@@ -1,0 +1,15 @@
+//! Chains that were seen before.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `cache` | chains that this worker has verified |
+//! | `shared` | chains that some worker of the process has verified |
+//! | `refused` | chains that this worker has refused |
+
+pub mod cache;
+pub mod refused;
+pub mod shared;
+
+pub use cache::{CacheKey, CacheLimits, CachedChain, ChainCache, Reported};
+pub use refused::RefusedChains;
+pub use shared::{SealContext, SharedChains};

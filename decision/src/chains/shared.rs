@@ -1,0 +1,403 @@
+//! The second-level cache: chains that some worker of this process has verified, so that another worker, or the same one
+//! in a new VM, need not verify their signatures again.
+//!
+//! It lives in proxy-wasm shared data, which survives a VM, which every plugin with the same `vm_id` can write to, and
+//! which can never free a key. So the keys are a fixed set of buckets, and nothing that is found there is believed for
+//! where it was found: an entry counts if its seal is that of a key which the control plane has given to this node.
+//! What does not count is like nothing at all: the chain is verified.
+//!
+//! An entry vouches for signatures, and for nothing else. Claims are parsed, and everything but signatures is checked
+//! again (`Beginning::verify_vouching_for_signatures`).
+//!
+//! Entries are written at ticks, never while a request waits.
+//!
+//! ```text
+//! bucket  = up to 8 entries, the oldest first
+//! entry   = tag (8 bytes) | exp (8, little-endian) | anchor (32) | seal (32)
+//! tag     = half of the keyed hash that also chose the bucket: where to look, nothing more
+//! anchor  = thumbprint of the trust anchor that signed the root
+//! seal    = HMAC-SHA256 over context | digest of the tokens | exp | anchor
+//! context = SHA-256 over the version of this module and of this layout, the trust anchors and all algorithms
+//! ```
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+use credence_delegation::{Algorithm, Algorithms, Beginning, Chain, Thumbprint, TrustAnchors, UnixTime, VerifiedChain};
+use sha2::{Digest, Sha256};
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::revocation::{CacheKeys, SealedWith};
+use crate::shared_store::SharedStore;
+use crate::usage_sketch::{UsageSketch, UserKey};
+
+/// One configuration's handle on the chains that the process's workers share.
+#[derive(Debug)]
+pub struct SharedChains {
+    secret: [u8; 16],
+    buckets: u32,
+    context: SealContext,
+    waiting: VecDeque<Verified>,
+    /// How many of them each principal has.
+    owned: UsageSketch,
+    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, since when nobody looked.
+    fruitless: u32,
+    counters: Counters,
+}
+
+/// What an entry is believed under: the same module, the same trust anchors, the same algorithms.
+///
+/// Limits are not among it. None of them makes a signature good or bad, and all of them are looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealContext([u8; 32]);
+
+/// The longest part of a chain that an entry vouches for.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'c, 'a> {
+    /// That part.
+    pub beginning: Beginning<'c, 'a>,
+    /// The key of the trust anchor that signed its root.
+    pub anchor: Thumbprint,
+    /// Whether the entry should be written anew before its key is forgotten.
+    pub sealed_with: SealedWith,
+}
+
+/// How often things happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Look-ups that found the whole chain.
+    pub hits: u64,
+    /// Look-ups that found what the chain begins with.
+    pub beginnings: u64,
+    /// Look-ups that found nothing.
+    pub misses: u64,
+    /// Entries written.
+    pub stored: u64,
+    /// Verified chains that are not shared: too many at once, another worker wrote at the same time, or the host failed.
+    pub dropped: u64,
+}
+
+/// A chain that was verified, as far as an entry needs to know it.
+#[derive(Debug, Clone, Copy)]
+struct Verified {
+    digest: [u8; 32],
+    expires_at: UnixTime,
+    anchor: Thumbprint,
+    principal: UserKey,
+}
+
+impl SharedChains {
+    /// Room for so many chains, rounded up to whole buckets; 0 turns it off. `secret` is what the workers of this process
+    /// share ([`crate::proofs::ReplayMemory::secret`]): it only keeps strangers from choosing whose bucket they fill.
+    pub fn new(secret: [u8; 16], entries: usize, context: SealContext) -> Self {
+        Self {
+            secret,
+            buckets: u32::try_from(entries.div_ceil(ENTRIES_PER_BUCKET)).unwrap_or(u32::MAX),
+            context,
+            waiting: VecDeque::new(),
+            owned: UsageSketch::new(),
+            fruitless: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether there is any room.
+    pub fn is_on(&self) -> bool {
+        self.buckets > 0
+    }
+
+    /// How often things happened.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Looks for a chain, then for what it begins with, the longest first. Each look takes the host's lock on what all
+    /// threads of the process share, so there are at most [`MAX_LOOKS`]; and where nothing was found [`PATIENCE`] times in a
+    /// row, since there is but one worker or every chain is new, all but one of [`ONE_IN`] are left out until one finds
+    /// something. What that costs is a signature, never an answer.
+    pub fn find<'c, 'a>(
+        &mut self,
+        chain: &'c Chain<'a>,
+        now: UnixTime,
+        store: &mut impl SharedStore,
+        keys: &CacheKeys,
+    ) -> Option<Found<'c, 'a>> {
+        if !self.is_on() || self.is_left_out() {
+            return None;
+        }
+        for (dropped, beginning) in chain.beginnings().into_iter().take(MAX_LOOKS).enumerate() {
+            if let Some((anchor, sealed_with)) = self.look(beginning.digest(), now, store, keys) {
+                let count = if dropped == 0 {
+                    &mut self.counters.hits
+                } else {
+                    &mut self.counters.beginnings
+                };
+                *count = count.saturating_add(1);
+                self.fruitless = 0;
+                return Some(Found {
+                    beginning,
+                    anchor,
+                    sealed_with,
+                });
+            }
+        }
+        self.counters.misses = self.counters.misses.saturating_add(1);
+        self.fruitless = self.fruitless.saturating_add(1);
+        None
+    }
+
+    /// Whether this look is, of those that hardly promise anything, not the one that is taken.
+    fn is_left_out(&mut self) -> bool {
+        if self.fruitless < PATIENCE {
+            return false;
+        }
+        let left_out = self.fruitless.saturating_sub(PATIENCE);
+        let is_its_turn = left_out >= ONE_IN.saturating_sub(1);
+        self.fruitless = if is_its_turn {
+            PATIENCE.saturating_sub(1)
+        } else {
+            self.fruitless.saturating_add(1)
+        };
+        !is_its_turn
+    }
+
+    /// Remembers a principal's chain, which has been verified and is not revoked, for the next
+    /// [`SharedChains::write_waiting`]. No principal has more places there than are left free.
+    pub fn share(&mut self, chain: &VerifiedChain, principal: UserKey) {
+        if !self.is_on() {
+            return;
+        }
+        if self.waiting.len().saturating_add(self.owned.of(principal)) >= MAX_WAITING {
+            self.counters.dropped = self.counters.dropped.saturating_add(1);
+            return;
+        }
+        self.waiting.push_back(Verified {
+            digest: chain.digest(),
+            expires_at: chain.expires_at(),
+            anchor: chain.anchor(),
+            principal,
+        });
+        self.owned.add(principal, 1);
+    }
+
+    /// Writes what waits, at most [`MAX_WRITES`] entries.
+    pub fn write_waiting(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: &CacheKeys) {
+        for _ in 0..MAX_WRITES {
+            let Some(verified) = self.waiting.pop_front() else {
+                return;
+            };
+            self.owned.remove(verified.principal, 1);
+            let count = match self.write(&verified, now, store, keys) {
+                Written::Stored => &mut self.counters.stored,
+                Written::NotNeeded => continue,
+                Written::Lost => &mut self.counters.dropped,
+            };
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn look(
+        &self,
+        digest: &[u8; 32],
+        now: UnixTime,
+        store: &mut impl SharedStore,
+        keys: &CacheKeys,
+    ) -> Option<(Thumbprint, SealedWith)> {
+        let place = self.place(digest)?;
+        // A host that shows nothing has nothing.
+        let (bucket, _) = store.read(&place.key).ok()??;
+        let candidates = entries(&bucket).filter(|entry| entry.tag() == place.tag && entry.expires_at() > now);
+        candidates.into_iter().find_map(|entry| {
+            let parts = self.sealed_parts(digest, &entry.expires_at, &entry.anchor);
+            let sealed_with = keys.check(&parts, &entry.seal)?;
+            Some((Thumbprint::from_bytes(entry.anchor), sealed_with))
+        })
+    }
+
+    fn write(&self, verified: &Verified, now: UnixTime, store: &mut impl SharedStore, keys: &CacheKeys) -> Written {
+        let Some(place) = self.place(&verified.digest) else {
+            return Written::NotNeeded;
+        };
+        if verified.expires_at <= now {
+            return Written::NotNeeded;
+        }
+        let expires_at = verified.expires_at.0.to_le_bytes();
+        let anchor = *verified.anchor.as_bytes();
+        let new = Entry {
+            tag: place.tag,
+            expires_at,
+            anchor,
+            seal: keys.seal(&self.sealed_parts(&verified.digest, &expires_at, &anchor)),
+        };
+        let (bucket, version) = match store.read(&place.key) {
+            Ok(Some((bucket, version))) => (bucket, Some(version)),
+            Ok(None) => (Vec::new(), None),
+            Err(_) => return Written::Lost,
+        };
+        match with_entry(&bucket, &new, now) {
+            None => Written::NotNeeded,
+            Some(updated) => match store.write(&place.key, &updated, version) {
+                Ok(true) => Written::Stored,
+                Ok(false) | Err(_) => Written::Lost,
+            },
+        }
+    }
+
+    /// Every part has one length, so that no two entries are sealed over the same bytes.
+    fn sealed_parts<'p>(
+        &'p self,
+        digest: &'p [u8; 32],
+        expires_at: &'p [u8; 8],
+        anchor: &'p [u8; 32],
+    ) -> [&'p [u8]; 4] {
+        [&self.context.0, digest, expires_at, anchor]
+    }
+
+    /// Where a chain's entry lies, if it is there. `None` if there is no room at all.
+    fn place(&self, digest: &[u8; 32]) -> Option<Place> {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        hasher.write(BUCKET_PREFIX);
+        hasher.write(digest);
+        let hash = hasher.finish128();
+        let bucket = hash.h1.checked_rem(self.buckets.into())?;
+        let mut key = BUCKET_PREFIX.to_vec();
+        key.extend_from_slice(&(bucket as u32).to_le_bytes());
+        Some(Place {
+            key,
+            tag: hash.h2.to_le_bytes(),
+        })
+    }
+}
+
+impl SealContext {
+    /// The context of a configuration.
+    pub fn new(anchors: &TrustAnchors, holder_algorithms: &Algorithms) -> Self {
+        let mut hasher = Sha256::new();
+        // Lengths before texts, so that nothing can be read as two different things.
+        let text = |hasher: &mut Sha256, text: &str| {
+            hasher.update((text.len() as u64).to_le_bytes());
+            hasher.update(text);
+        };
+        let algorithms = |hasher: &mut Sha256, allowed: &Algorithms| {
+            for algorithm in Algorithm::ALL {
+                hasher.update([u8::from(allowed.allow(algorithm))]);
+            }
+        };
+        text(&mut hasher, LAYOUT);
+        text(&mut hasher, env!("CARGO_PKG_VERSION"));
+        algorithms(&mut hasher, holder_algorithms);
+        for anchor in anchors.iter() {
+            text(&mut hasher, &anchor.issuer);
+            hasher.update(anchor.key.thumbprint().as_bytes());
+            hasher.update([u8::from(anchor.key_id.is_some()), u8::from(anchor.asserts_subjects)]);
+            text(&mut hasher, anchor.key_id.as_deref().unwrap_or_default());
+            algorithms(&mut hasher, &anchor.algorithms);
+        }
+        Self(hasher.finalize().into())
+    }
+}
+
+/// What became of an entry.
+enum Written {
+    Stored,
+    /// It is there already, or of no use any more.
+    NotNeeded,
+    Lost,
+}
+
+struct Place {
+    key: Vec<u8>,
+    tag: [u8; 8],
+}
+
+/// One chain in a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: [u8; 8],
+    expires_at: [u8; 8],
+    anchor: [u8; 32],
+    seal: [u8; 32],
+}
+
+impl Entry {
+    const BYTES: usize = 80;
+
+    fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let (tag, rest) = bytes.split_first_chunk()?;
+        let (expires_at, rest) = rest.split_first_chunk()?;
+        let (anchor, seal) = rest.split_first_chunk()?;
+        Some(Self {
+            tag: *tag,
+            expires_at: *expires_at,
+            anchor: *anchor,
+            seal: seal.try_into().ok()?,
+        })
+    }
+
+    fn append_to(&self, bucket: &mut Vec<u8>) {
+        bucket.extend_from_slice(&self.tag);
+        bucket.extend_from_slice(&self.expires_at);
+        bucket.extend_from_slice(&self.anchor);
+        bucket.extend_from_slice(&self.seal);
+    }
+
+    fn tag(&self) -> [u8; 8] {
+        self.tag
+    }
+
+    fn expires_at(&self) -> UnixTime {
+        UnixTime(i64::from_le_bytes(self.expires_at))
+    }
+}
+
+/// The entries of a bucket; none if it is not one of ours.
+fn entries(bucket: &[u8]) -> impl Iterator<Item = Entry> {
+    let (entries, rest) = bucket.as_chunks::<{ Entry::BYTES }>();
+    let is_ours = rest.is_empty() && entries.len() <= ENTRIES_PER_BUCKET;
+    let entries = if is_ours { entries } else { &[] };
+    entries.iter().filter_map(Entry::read)
+}
+
+/// The bucket with the new entry, in the place of what has expired, of what has its tag, or else of the oldest; `None` if
+/// it has the entry already.
+fn with_entry(bucket: &[u8], new: &Entry, now: UnixTime) -> Option<Vec<u8>> {
+    let mut kept: Vec<Entry> = entries(bucket).collect();
+    if kept.contains(new) {
+        return None;
+    }
+    kept.retain(|entry| entry.tag != new.tag && entry.expires_at() > now);
+    let excess = kept.len().saturating_add(1).saturating_sub(ENTRIES_PER_BUCKET);
+    kept.drain(..excess.min(kept.len()));
+    kept.push(*new);
+    let mut updated = Vec::with_capacity(kept.len().saturating_mul(Entry::BYTES));
+    kept.iter().for_each(|entry| entry.append_to(&mut updated));
+    Some(updated)
+}
+
+/// Changes whenever an entry comes to mean something else, or a chain is verified in another way, without the module's
+/// version changing.
+const LAYOUT: &str = "credence shared chains 1";
+
+const BUCKET_PREFIX: &[u8] = b"credence/chains/1/";
+
+/// 8 entries make 640 bytes, which each look copies.
+const ENTRIES_PER_BUCKET: usize = 8;
+
+/// How many parts of a chain are looked for: itself, its parent, and its parent's parent.
+pub const MAX_LOOKS: usize = 3;
+
+/// Looks in a row that find nothing before most are left out.
+pub const PATIENCE: u32 = 256;
+
+/// Of so many looks that are hardly worth it one is taken: what a look costs is a sixteenth of what a signature does.
+pub const ONE_IN: u32 = 8;
+
+/// Verified chains that wait to be written; of one principal, half as many at most.
+pub const MAX_WAITING: usize = 256;
+
+/// Entries that one call writes. Each costs two accesses to what all threads of the process share.
+pub const MAX_WRITES: usize = 16;
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;

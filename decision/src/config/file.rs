@@ -1,0 +1,548 @@
+//! The configuration as it is written: names and JSON types, nothing else. `super::compile` gives it meaning.
+//!
+//! Unknown and repeated fields are refused everywhere. So is `null`: a template that was meant to fill in
+//! `hosts:` and did not must not mean "every host".
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::arguments::ArgumentKind;
+use crate::identity_headers::{IdentityHeaders, Part};
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    /// The names under which delegations and proofs address this service, such as `https://payments.example`.
+    pub(super) audience: Vec<String>,
+    /// Who may sign root tokens. An issuer may have several entries.
+    pub(super) trust_anchors: Vec<TrustAnchor>,
+    /// What derived tokens and proofs may name in `alg`; without it, Ed25519 alone.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) holder_algorithms: Option<Vec<String>>,
+    /// Where revocations come from and evidence goes to.
+    pub(super) control_plane: ControlPlane,
+    /// What happens to a request that no rule matches.
+    #[serde(default)]
+    pub(super) default: Unmatched,
+    /// Whether decisions are carried out, or only made, counted and recorded. A rule may say otherwise for itself.
+    #[serde(default)]
+    pub(super) mode: Mode,
+    /// What is let through of paths that can be read in more than one way.
+    #[serde(default)]
+    pub(super) paths: Paths,
+    /// What is let through of hosts that Envoy's virtual hosts may read as other hosts.
+    #[serde(default)]
+    pub(super) hosts: Hosts,
+    /// Tried in order: the first that matches decides.
+    pub(super) rules: Vec<Rule>,
+    /// The headers an agent sends; two distinct names.
+    #[serde(default)]
+    pub(super) headers: Headers,
+    /// What Envoy itself is told of who is asking.
+    #[serde(default)]
+    pub(super) identity: Identity,
+    /// Sizes and counts.
+    #[serde(default)]
+    pub(super) limits: Limits,
+    /// How far a proof's `iat` may be from the proxy's clock, either way: 1s to 1m, whole seconds.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) pop_window: Option<String>,
+    /// How far ahead of the proxy's clock an agent's may be: 0s to `pop_window`, whole seconds. For this long after
+    /// Envoy has started, proofs are refused. Without it, 5s, or `pop_window` if that is less.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) pop_clock_skew: Option<String>,
+    /// How far a token's `iat` may be in the future: 0s to 5m, whole seconds.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) max_iat_skew: Option<String>,
+    /// The longest accepted time between `iat` and `exp`: 1m to 366d, whole seconds.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) max_token_lifetime: Option<String>,
+    /// What is recorded of decisions.
+    #[serde(default)]
+    pub(super) audit: Audit,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct TrustAnchor {
+    /// A URI, compared exactly with the root token's `iss`.
+    pub(super) issuer: String,
+    /// One public key of the issuer.
+    // Read by the protocol's own parser, like the set below.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) jwk: Option<Box<RawValue>>,
+    /// Several public keys of the issuer, among which a root token's `kid` selects.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) jwks: Option<Box<RawValue>>,
+    /// What its root tokens may name in `alg`; without it, Ed25519 alone. Each of its keys must fit one.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) algorithms: Option<Vec<String>>,
+    /// Whether the issuer speaks for several people, so that `sub` names the principal. The same in every entry of an
+    /// issuer.
+    #[serde(default)]
+    pub(super) asserts_subjects: bool,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct ControlPlane {
+    /// The Envoy cluster of the control plane.
+    pub(super) cluster: String,
+    /// The revocation log; no other is ever believed. `credence serve --init` prints it.
+    pub(super) log_id: String,
+    /// Without a lease younger than this, requests that need a delegation get 503: 500ms to 1m.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) max_staleness: Option<String>,
+    /// How often the lease is renewed: 50ms to 1s, and shorter than `max_staleness`. Without it, 500ms, or a quarter of
+    /// `max_staleness` if that is less.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ping_interval: Option<String>,
+    /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) wait_for_snapshot: Option<String>,
+    /// The most subjects with revocations that each worker remembers; of a log with more, nothing is believed.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) max_subjects: Option<Count>,
+}
+
+/// What happens to a request that no rule matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Unmatched {
+    /// It is denied.
+    #[default]
+    Deny,
+    /// It goes on, as if the filter were not there; forged `x-delegation-*` headers are removed all the same.
+    Allow,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    /// Names the rule in audit and metrics; unique.
+    pub(super) name: String,
+    /// Which requests the rule is for.
+    #[serde(rename = "match")]
+    pub(super) matches: Match,
+    /// The tool that the delegation must grant.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) tool: Option<String>,
+    /// The tool's arguments by name. Every capture of the path must be read by one.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) args: Option<Members<Argument>>,
+    /// Query members that are let through unread. Any other that no argument reads denies the request.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ignore_query: Option<Vec<String>>,
+    /// Whether the request may have a body, which the filter then does not read and no delegation constrains.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ignore_body: Option<bool>,
+    /// Members of the JSON body, as JSON pointers, that are let through unread. Any other that no argument reads denies
+    /// the request.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ignore_members: Option<Vec<String>>,
+    /// Replaces the plugin's `audience` for this rule.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) audience: Option<Vec<String>>,
+    /// How the agent proves that it is the holder.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) proof: Option<ProofKind>,
+    /// Whether a proof must carry a nonce that this Envoy process has handed out.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) nonce: Option<bool>,
+    /// Whether Envoy validates client certificates wherever this rule is reached: then a delegation may name the agent's
+    /// SPIFFE ID (`cnf.spiffe`) instead of one certificate. Only with `proof: mtls`.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) peer_validated: Option<bool>,
+    /// Replaces the plugin's `mode` for this rule.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) mode: Option<Mode>,
+    /// What happens while the revocations that are known are too old. Without it, requests are answered 503.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) on_stale: Option<OnStale>,
+    /// Whether the service gets to see the delegation header. The proof is always removed.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) forward: Option<bool>,
+    /// Nothing is asked of the request, and the rule has no `tool` nor anything that goes with one.
+    #[serde(default)]
+    pub(super) public: bool,
+    /// The Envoy clusters that this rule's requests may go to; any other denies the request. Without it, every cluster.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) clusters: Option<Vec<String>>,
+    /// Whether an upgrade, such as a WebSocket, is let through here. No delegation constrains what then flows.
+    #[serde(default)]
+    pub(super) upgrade: bool,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Match {
+    /// `payments.example`, or `*.example` for every host under `example`. Without it, every host.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) hosts: Option<Vec<String>>,
+    /// In capital letters. Without it, every method.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) methods: Option<Vec<String>>,
+    /// Literal segments, `{name}` for exactly one non-empty segment, `{name:integer}` for one that is a whole number,
+    /// `**` at the end for any rest.
+    pub(super) path: String,
+    /// What the request's headers must be, by their names in lower case.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) headers: Option<Members<HeaderTest>>,
+    /// What the members of its query must be, by their names.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) query: Option<Members<QueryTest>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeaderTest {
+    /// The whole value.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) exact: Option<String>,
+    /// What the value starts with.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) prefix: Option<String>,
+    /// What the value ends with.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) suffix: Option<String>,
+    /// It is sent, with whatever value.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) present: Option<bool>,
+    /// It is not sent.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) absent: Option<bool>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueryTest {
+    /// The whole value, decoded.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) exact: Option<String>,
+    /// It is sent, with whatever value, or none.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) present: Option<bool>,
+    /// It is not sent.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) absent: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paths {
+    /// Spellings that are otherwise refused. Dot segments always are.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) allow: Option<Vec<PathSpelling>>,
+}
+
+/// A way of writing paths that not everybody reads alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PathSpelling {
+    /// `%2F`, which belongs to its segment and is decoded with it.
+    EncodedSlash,
+    /// `;` and what follows it in a segment.
+    PathParameter,
+    /// `//`, save at the start.
+    EmptySegment,
+    /// Letters in another case than a rule's path has them: for services that tell such paths apart.
+    LetterCase,
+    /// A slash at the end that a rule's path lacks, or the lack of one that it has: for services that tell them apart.
+    TrailingSlash,
+    /// `.json` and the like behind what a rule's path ends in: for services that do not cut it off.
+    FormatSuffix,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hosts {
+    /// Spellings that are otherwise refused where a rule has `hosts` or takes the host as an argument.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) allow: Option<Vec<HostSpelling>>,
+}
+
+/// A way of writing a host that Envoy's virtual hosts may not read as that host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HostSpelling {
+    /// A port: for routes with `ignore_port_in_host_matching`.
+    Port,
+    /// A dot at the end of the name.
+    TrailingDot,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Argument {
+    /// Takes the argument from this capture of the path.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) path: Option<String>,
+    /// Takes it from the query member of this name.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) query: Option<String>,
+    /// Takes it from the header of this name, in lower case.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) header: Option<String>,
+    /// Takes it from the JSON body, at this JSON pointer (RFC 6901).
+    #[serde(default, deserialize_with = "present")]
+    pub(super) body: Option<String>,
+    /// Takes the host: lower case, without port.
+    #[serde(default)]
+    pub(super) host: bool,
+    /// Takes the method.
+    #[serde(default)]
+    pub(super) method: bool,
+    /// How the text is read.
+    #[serde(default, rename = "type")]
+    pub(super) kind: ArgumentKind,
+    /// Whether the request may leave it out. Not for `path`.
+    #[serde(default)]
+    pub(super) optional: bool,
+}
+
+/// Whether decisions are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A denied request is answered.
+    #[default]
+    Enforce,
+    /// Every request goes on as it came, but for forged `x-delegation-*` headers; decisions are counted and recorded.
+    Shadow,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct OnStale {
+    /// Up to what age of the revocations a delegation that this worker has verified before still counts: more than
+    /// `control_plane.max_staleness`, at most 10m.
+    pub(super) allow_cached_for: String,
+}
+
+/// How an agent proves that it is the holder of the delegation it presents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum ProofKind {
+    /// A signed proof with each request.
+    #[default]
+    Pop,
+    /// The client certificate that the proxy verified.
+    Mtls,
+    /// Nothing: whoever has the delegation may use it. For hops that are authenticated otherwise.
+    None,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Headers {
+    /// Carries the chain: tokens joined by `~`, root first.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) delegation: Option<String>,
+    /// Carries the proof.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) proof: Option<String>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Identity {
+    /// How the service behind the filter is told.
+    #[serde(default)]
+    pub(super) headers: IdentityHeaders,
+    /// What of an allowed request's identity is put into the filter state, for access logs, RBAC and rate limits.
+    #[serde(default)]
+    pub(super) filter_state: Vec<Part>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    /// Of the delegation header.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) delegation_bytes: Option<Count>,
+    /// Of the proof header.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) proof_bytes: Option<Count>,
+    /// How often a delegation may have been passed on. A chain has one token more.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) delegation_depth: Option<Count>,
+    /// Of a body that a rule reads; a larger one gets 413.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) body_bytes: Option<Count>,
+    /// Requests that each worker holds for their bodies.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) held_requests: Option<Count>,
+    /// What they may take in memory: their headers, and what has arrived of their bodies.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) held_bytes: Option<Count>,
+    /// Verified chains that each worker remembers; 0 turns the cache off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) cache_entries: Option<Count>,
+    /// What they may take in memory.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) cache_bytes: Option<Count>,
+    /// Chains refused for good, such as for a wrong signature, that each worker remembers, so that they are not verified
+    /// again; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) refused_entries: Option<Count>,
+    /// Allowed requests that each worker remembers, so that one like it is decided with less work; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) repeat_entries: Option<Count>,
+    /// Keys whose signatures each worker verifies so often that it keeps tables for them; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) hot_keys: Option<Count>,
+    /// Verified chains that all workers of the Envoy process share in Envoy's shared data, so that they outlive a worker's
+    /// VM; 0 turns that off.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) shared_cache_entries: Option<Count>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Audit {
+    /// Whether decisions are recorded.
+    #[serde(default)]
+    pub(super) record: RecordedDecisions,
+    /// Entries of each worker that wait for the control plane's acknowledgement.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ring_entries: Option<Count>,
+    /// What they may take in memory.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) ring_bytes: Option<Count>,
+    /// What happens when decisions are made faster than they can be recorded.
+    #[serde(default)]
+    pub(super) on_overflow: Overflow,
+    /// What is recorded of a request's arguments.
+    #[serde(default)]
+    pub(super) arguments: RecordedArguments,
+    /// Whether an event says what the client was answered: it is then recorded when that is known.
+    #[serde(default)]
+    pub(super) response_status: bool,
+    /// Denials of one holder that are recorded one by one in a second, and of one principal four times as many; further ones
+    /// are counted.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) denials_per_second: Option<Count>,
+}
+
+/// Which decisions are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RecordedDecisions {
+    /// All, as events or counts.
+    #[default]
+    All,
+    /// None: there is no evidence, only metrics.
+    None,
+}
+
+/// What happens when decisions are made faster than they can be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    /// Decisions go on; those not recorded are counted, and the gap is itself recorded.
+    #[default]
+    Shed,
+    /// Requests are denied until there is room.
+    Deny,
+}
+
+/// What is recorded of a request's arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RecordedArguments {
+    /// A salted SHA-256 of their canonical form.
+    #[default]
+    Hash,
+    /// Their canonical form itself, up to 4096 bytes, and of longer ones the hash.
+    Full,
+    /// Nothing.
+    None,
+}
+
+/// A whole number, not negative. The proxy keeps its configuration's numbers as doubles, so `5.0` is 5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountVisitor;
+        impl Visitor<'_> for CountVisitor {
+            type Value = Count;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a whole number, not negative")
+            }
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Count, E> {
+                Ok(Count(value))
+            }
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Count, E> {
+                // Up to 2^53 a double without fraction is exactly the number that was written.
+                if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) {
+                    Ok(Count(value as u64))
+                } else {
+                    Err(E::invalid_value(serde::de::Unexpected::Float(value), &self))
+                }
+            }
+        }
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+/// The members of an object in the order they were written; a repeated name is refused.
+#[derive(Debug)]
+pub(super) struct Members<T>(pub(super) Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersVisitor<T> {
+            type Value = Members<T>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<T>, A::Error> {
+                let mut members: Vec<(String, T)> = Vec::new();
+                let mut taken = BTreeSet::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if !taken.insert(name.clone()) {
+                        return Err(A::Error::custom(format!("duplicate field `{name}`")));
+                    }
+                    members.push((name, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor(PhantomData))
+    }
+}
+
+/// Reads a field that may be left out but, if it is there, has a value: serde's `Option` alone would take `null`.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}

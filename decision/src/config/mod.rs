@@ -1,0 +1,36 @@
+//! The plugin's configuration.
+//!
+//! [`Policy::parse`] is the one way in: what Envoy hands to the filter and what `credence config check` reads take it
+//! alike, and a configuration with any mistake does not load. docs/configuration.md describes every field.
+
+mod arguments;
+mod checks;
+mod compile;
+#[cfg(feature = "tools")]
+mod describe;
+mod duration;
+mod envelope;
+mod error;
+mod file;
+mod matching;
+mod policy;
+mod ranges;
+mod read;
+#[cfg(feature = "tools")]
+mod schema;
+mod trust;
+
+#[cfg(feature = "tools")]
+pub use describe::{
+    ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, Place, RuleDescription, Test,
+};
+pub use envelope::as_json;
+pub use error::{ConfigError, MAX_PROBLEMS, Problem};
+pub use file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
+pub use policy::{Access, Audit, ControlPlane, Limits, Note, Policy, Requirement, Rule};
+pub use read::MAX_CONFIG_BYTES;
+#[cfg(feature = "tools")]
+pub use schema::json_schema;
+
+#[cfg(test)]
+mod tests;

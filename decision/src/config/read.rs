@@ -1,0 +1,60 @@
+//! The one way from text to a policy.
+
+use super::compile::compile;
+use super::error::ConfigError;
+use super::file::File;
+use super::policy::Policy;
+
+impl Policy {
+    /// Reads a configuration from JSON text.
+    ///
+    /// # Errors
+    /// [`ConfigError`] lists the mistakes with their places. A mistake of syntax, type or field name is listed alone,
+    /// since what follows it can not be read.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        compile(read(json)?)
+    }
+}
+
+/// Bytes of a configuration.
+pub const MAX_CONFIG_BYTES: usize = 8 << 20;
+
+/// Reads names and types, no more.
+pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
+    if json.iter().all(u8::is_ascii_whitespace) {
+        return Err(ConfigError::one(
+            ".",
+            "the configuration is empty; docs/configuration.md shows a complete one",
+        ));
+    }
+    if json.len() > MAX_CONFIG_BYTES {
+        let message = format!(
+            "the configuration has {} bytes; at most {MAX_CONFIG_BYTES} are accepted",
+            json.len()
+        );
+        return Err(ConfigError::one(".", message));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let file = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        // Where the text stops being JSON, a path into it means nothing.
+        let path = if error.inner().is_data() {
+            error.path().to_string()
+        } else {
+            ".".to_owned()
+        };
+        ConfigError::one(path, describe(error.inner()))
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| ConfigError::one(".", describe(&error)))?;
+    Ok(file)
+}
+
+/// An error's text. Line and column are left out unless the text is no JSON at all: what was written was usually YAML.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((message, _)) if error.is_data() => message.to_owned(),
+        _ => text,
+    }
+}

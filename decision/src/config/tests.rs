@@ -1,0 +1,916 @@
+use std::time::Duration;
+
+use credence_delegation::Algorithms;
+
+use super::*;
+use crate::arguments::{ArgumentKind, ArgumentSource, Source};
+use crate::held::PlaceLimits;
+use crate::identity_headers::Part;
+use crate::request::target::{Host, Target};
+use crate::request::{HeaderNames, Request, tests::serialize};
+
+mod bodies;
+mod matching;
+mod trust;
+
+/// An Ed25519 key of docs/configuration.md.
+const X: &str = "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg";
+const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
+const LOG_ID: &str = "0123456789abcdef0123456789abcdef";
+
+#[test]
+fn a_complete_configuration_loads() {
+    let policy = Policy::parse(complete().as_bytes()).unwrap();
+    let anchor = policy.trust_anchors.of_issuer("https://id.example.com").next().unwrap();
+    assert!(anchor.asserts_subjects);
+    assert_eq!(policy.control_plane.cluster, "credence");
+    assert_eq!(policy.control_plane.log_id, LOG_ID);
+    assert_eq!(policy.unmatched, Unmatched::Deny);
+    assert_eq!(
+        policy.routes.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(),
+        ["charge", "catalog", "health"]
+    );
+
+    let target = Target::parse(b"/v1/accounts/acme/charges?amount=5", policy.paths).unwrap();
+    let buffer = serialize(&[(":method", "POST")]);
+    let request = Request::parse(&buffer, &policy.headers, false).unwrap();
+    let found = policy
+        .routes
+        .find(Host::parse(b"payments.example").unwrap(), &request, &target)
+        .unwrap()
+        .unwrap();
+    let Access::Delegated(requirement) = &found.leads_to.access else {
+        panic!("not public")
+    };
+    assert_eq!(requirement.tool, "payments.charge");
+    assert_eq!(requirement.proof, ProofKind::Pop);
+    assert_eq!(requirement.audience, ["https://payments.example"]);
+    assert!(!requirement.forward);
+    let argument = |name: &str, source, kind| ArgumentSource {
+        name: name.to_owned(),
+        source,
+        kind,
+        optional: false,
+    };
+    assert_eq!(
+        requirement.arguments.arguments,
+        [
+            argument("account", Source::Path(0), ArgumentKind::String),
+            argument("amount", Source::Query("amount".to_owned()), ArgumentKind::Number),
+        ]
+    );
+}
+
+#[test]
+fn what_is_left_out_has_its_documented_default() {
+    let policy = Policy::parse(complete().as_bytes()).unwrap();
+    assert_eq!(policy.holder_algorithms, Algorithms::default());
+    assert_eq!(policy.control_plane.max_staleness, Duration::from_secs(5));
+    assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(500));
+    assert_eq!(policy.wait_for_snapshot, Duration::from_millis(500));
+    assert_eq!(policy.control_plane.max_subjects, 5_000_000);
+    assert_eq!(policy.headers, HeaderNames::default());
+    let verification = credence_delegation::Limits {
+        token_bytes: 16_384,
+        chain_bytes: 16_384,
+        delegation_depth: 8,
+        token_lifetime: 7_776_000,
+        iat_skew: 30,
+        proof_window: 30,
+        ..credence_delegation::Limits::default()
+    };
+    let limits = Limits {
+        proof_bytes: 4_096,
+        body_bytes: 65_536,
+        held: PlaceLimits {
+            requests: 1_024,
+            bytes: 64 << 20,
+        },
+        proof_clock_skew: 5,
+        cache_entries: 4_096,
+        cache_bytes: 33_554_432,
+        refused_entries: 4_096,
+        repeat_entries: 1_024,
+        hot_keys: 64,
+        shared_cache_entries: 4_096,
+        verification,
+    };
+    assert_eq!(policy.limits, limits);
+    let audit = Audit {
+        record: RecordedDecisions::All,
+        ring_entries: 16_384,
+        ring_bytes: 16_777_216,
+        on_overflow: Overflow::Shed,
+        arguments: RecordedArguments::Hash,
+        response_status: false,
+        denials_per_second: 100,
+    };
+    assert_eq!(policy.audit, audit);
+}
+
+#[test]
+fn every_setting_can_be_set() {
+    let policy = Policy::parse(
+        with(&[
+            (r#""default": "deny""#, r#""default": "allow""#),
+            (
+                r#""audience""#,
+                r#""holder_algorithms": ["Ed25519", "EdDSA"], "pop_window": "1m", "pop_clock_skew": "2s", "max_iat_skew": "0s",
+                   "max_token_lifetime": "1h", "headers": {"delegation": "authority", "proof": "authority-proof"},
+                   "identity": {"filter_state": ["subject", "id"]},
+                   "limits": {"delegation_bytes": 4096, "proof_bytes": 1024, "delegation_depth": 2.0,
+                              "cache_entries": 0.0, "cache_bytes": 1.0e6, "held_requests": 100, "held_bytes": 8388608},
+                   "audit": {"ring_entries": 64, "ring_bytes": 65536, "on_overflow": "deny", "arguments": "full",
+                             "response_status": true, "denials_per_second": 7},
+                   "audience""#,
+            ),
+            (r#""cluster": "credence""#, r#""cluster": "credence", "max_staleness": "2s", "ping_interval": "100ms", "wait_for_snapshot": "0ms",
+                                         "max_subjects": 1000.0"#),
+            (
+                r#""proof": "none""#,
+                r#""proof": "mtls", "forward": true, "audience": ["https://catalog.example"], "ignore_query": ["lang"], "upgrade": true,
+                   "mode": "shadow", "on_stale": {"allow_cached_for": "1m"}"#,
+            ),
+        ])
+        .as_bytes(),
+    )
+    .unwrap();
+    assert_eq!(policy.unmatched, Unmatched::Allow);
+    assert!(policy.holder_algorithms.allow(credence_delegation::Algorithm::EdDsa));
+    assert_eq!(policy.headers.delegation, "authority");
+    assert_eq!(policy.filter_state, [Part::Subject, Part::Id]);
+    assert_eq!(policy.control_plane.ping_interval, Duration::from_millis(100));
+    assert_eq!(policy.wait_for_snapshot, Duration::ZERO);
+    assert_eq!(policy.control_plane.max_subjects, 1_000);
+    assert_eq!(policy.limits.verification.delegation_depth, 2);
+    assert_eq!(policy.limits.verification.token_bytes, 4_096);
+    assert_eq!(policy.limits.verification.token_lifetime, 3_600);
+    assert_eq!((policy.limits.cache_entries, policy.limits.cache_bytes), (0, 1_000_000));
+    let held = PlaceLimits {
+        requests: 100,
+        bytes: 8 << 20,
+    };
+    assert_eq!(policy.limits.held, held);
+    assert_eq!(policy.audit.on_overflow, Overflow::Deny);
+    assert_eq!(policy.audit.arguments, RecordedArguments::Full);
+    assert_eq!(
+        (policy.audit.response_status, policy.audit.denials_per_second),
+        (true, 7)
+    );
+    let rule = policy.routes.iter().nth(1).unwrap();
+    let Access::Delegated(requirement) = &rule.access else {
+        panic!("not public")
+    };
+    assert!(rule.allows_upgrade && requirement.forward);
+    assert_eq!((policy.mode, rule.mode), (Mode::Enforce, Mode::Shadow));
+    assert_eq!(requirement.stale_limit, Some(Duration::from_secs(60)));
+    assert_eq!(requirement.proof, ProofKind::Mtls);
+    assert_eq!(requirement.audience, ["https://catalog.example"]);
+    assert_eq!(requirement.arguments.ignored_query, ["lang"]);
+}
+
+#[test]
+fn a_mistake_is_reported_with_its_place_and_cure() {
+    let cases = [
+        // Syntax, types and names.
+        ("", "{", ".", "EOF while parsing"),
+        (
+            r#""default": "deny""#,
+            r#""default": "maybe""#,
+            "default",
+            "expected `deny` or `allow`",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""colour": "red""#,
+            "colour",
+            "unknown field `colour`, expected one of `audience`",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""on_stale": {}"#,
+            "on_stale",
+            "unknown field `on_stale`",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audience": []"#,
+            ".",
+            "duplicate field `audience`",
+        ),
+        (
+            r#""tool": "catalog.read""#,
+            r#""tool": 5"#,
+            "rules[1].tool",
+            "invalid type: integer `5`, expected a string",
+        ),
+        (
+            r#""tool": "catalog.read""#,
+            r#""tool": null"#,
+            "rules[1].tool",
+            "invalid type: null, expected a string",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""methods": null"#,
+            "rules[1].match.methods",
+            "invalid type: null",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""method": ["GET"]"#,
+            "rules[1].match.method",
+            "unknown field `method`",
+        ),
+        (
+            r#""item": {"path": "item"}"#,
+            r#""item": {"path": "item", "body": "/item"}"#,
+            "rules[1].args.item",
+            "more than one source",
+        ),
+        (
+            r#""item": {"path": "item"}"#,
+            r#""item": {"path": "item"}, "item": {"query": "item"}"#,
+            "rules[1].args",
+            "duplicate field `item`",
+        ),
+        (
+            r#""type": "number""#,
+            r#""type": "float""#,
+            "rules[0].args.amount.type",
+            "unknown variant `float`",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""proof": "bearer""#,
+            "rules[1].proof",
+            "expected one of `pop`, `mtls`, `none`",
+        ),
+        (
+            r#""cluster": "credence", "#,
+            "",
+            "control_plane",
+            "missing field `cluster`",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""limits": {"cache_bytes": 0.5}"#,
+            "limits.cache_bytes",
+            "expected a whole number",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""limits": {"cache_bytes": -1}"#,
+            "limits.cache_bytes",
+            "expected a whole number",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""on_stale": {"allow_cached_for": "5s"}"#,
+            "rules[1].on_stale.allow_cached_for",
+            "5s is not more than control_plane.max_staleness (5s)",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""on_stale": {"allow_cached_for": "11m"}"#,
+            "rules[1].on_stale.allow_cached_for",
+            "11m is out of range",
+        ),
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "wait_for_snapshot": "1s""#,
+            "control_plane.wait_for_snapshot",
+            "1s is out of range; write 0ms to 500ms",
+        ),
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "max_subjects": 999"#,
+            "control_plane.max_subjects",
+            "999 is out of range",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""proof": "none", "nonce": true"#,
+            "rules[1].nonce",
+            "only a signed proof carries a nonce",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""proof": "none", "peer_validated": true"#,
+            "rules[1].peer_validated",
+            "only a client certificate is validated by Envoy",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""mode": "observe""#,
+            "rules[1].mode",
+            "expected `enforce` or `shadow`",
+        ),
+        // Trust.
+        (
+            r#"["https://payments.example"]"#,
+            "[]",
+            "audience",
+            "no audience; name this service",
+        ),
+        (
+            r#"["https://payments.example"]"#,
+            r#"["a", ""]"#,
+            "audience[1]",
+            "`` is not usable",
+        ),
+        (
+            r#"["https://payments.example"]"#,
+            r#"["a", "a"]"#,
+            "audience[1]",
+            "`a` is listed twice",
+        ),
+        (
+            r#""issuer": "https://id.example.com""#,
+            r#""issuer": "id""#,
+            "trust_anchors[0].issuer",
+            "`id` is not a URI",
+        ),
+        (
+            r#""algorithms": ["Ed25519"]"#,
+            r#""algorithms": []"#,
+            "trust_anchors[0].algorithms",
+            "no algorithm; write `[Ed25519]`",
+        ),
+        (
+            r#""algorithms": ["Ed25519"]"#,
+            r#""algorithms": ["RS256"]"#,
+            "trust_anchors[0].algorithms[0]",
+            "`RS256` is not supported; write one of: Ed25519, EdDSA, ES256, ES256K",
+        ),
+        (
+            r#""kty": "OKP""#,
+            r#""kty": "OKP", "d": "x""#,
+            "trust_anchors[0].jwk",
+            "private member \"d\"; give the public key only",
+        ),
+        (X, "AAAA", "trust_anchors[0].jwk", "32 bytes in base64url"),
+        (
+            X,
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+            "trust_anchors[0].jwk",
+            "not a usable Ed25519 key",
+        ),
+        (
+            r#""kty": "OKP""#,
+            r#""kty": "OKP", "kty": "OKP""#,
+            "trust_anchors[0].jwk",
+            "\"kty\" occurs twice",
+        ),
+        // Control plane.
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": """#,
+            "control_plane.cluster",
+            "`` is not usable",
+        ),
+        (
+            LOG_ID,
+            "ABC",
+            "control_plane.log_id",
+            "`ABC` is not a log id of 32 lower-case hexadecimal digits",
+        ),
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "max_staleness": "5""#,
+            "control_plane.max_staleness",
+            "`5` is not a duration; write a whole number and a unit",
+        ),
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "max_staleness": "1h""#,
+            "control_plane.max_staleness",
+            "1h is out of range; write 500ms to 1m",
+        ),
+        (
+            r#""cluster": "credence""#,
+            r#""cluster": "credence", "max_staleness": "1s", "ping_interval": "1s""#,
+            "control_plane.ping_interval",
+            "1s is not shorter than max_staleness (1s)",
+        ),
+        // Headers.
+        (
+            r#""default": "deny""#,
+            r#""headers": {"proof": "delegation"}"#,
+            "headers.proof",
+            "the delegation's header already",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""headers": {"proof": "Proof"}"#,
+            "headers.proof",
+            "`Proof` is not a header name in lower case",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""headers": {"proof": "x_delegation_proof"}"#,
+            "headers.proof",
+            "removed from every request",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""headers": {"proof": "x.delegation.proof"}"#,
+            "headers.proof",
+            "removed from every request",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""headers": {"delegation": "chain.of", "proof": "chain-of"}"#,
+            "headers.proof",
+            "the delegation's header already",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""headers": {"proof": "connection"}"#,
+            "headers.proof",
+            "meaning of its own in HTTP",
+        ),
+        // Rules.
+        (
+            r#""name": "catalog""#,
+            r#""name": "charge""#,
+            "rules[1].name",
+            "rules[0] is named `charge` too",
+        ),
+        (
+            r#""name": "catalog""#,
+            r#""name": "a b""#,
+            "rules[1].name",
+            "`a b` is no rule name",
+        ),
+        (
+            r#""path": "/healthz""#,
+            r#""path": "healthz""#,
+            "rules[2].match.path",
+            "starts with `/`",
+        ),
+        (
+            r#""path": "/healthz""#,
+            r#""path": "/a/../b""#,
+            "rules[2].match.path",
+            "no request can match segment `..`",
+        ),
+        (
+            r#""path": "/healthz""#,
+            r#""path": "/v1/catalog/{x}", "methods": ["GET"]"#,
+            "rules[2].match",
+            "rule `catalog` comes first and takes every request that this one could match",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""methods": []"#,
+            "rules[1].match.methods",
+            "an empty list matches nothing; leave the field out",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""methods": ["get"]"#,
+            "rules[1].match.methods[0]",
+            "`get` is not a method in capital letters",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""methods": ["CONNECT"]"#,
+            "rules[1].match.methods[0]",
+            "CONNECT has no path",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""hosts": ["A.example:80"]"#,
+            "rules[1].match.hosts[0]",
+            "`A.example:80` is no host pattern",
+        ),
+        (
+            r#""methods": ["GET"]"#,
+            r#""hosts": []"#,
+            "rules[1].match.hosts",
+            "an empty list matches nothing",
+        ),
+        (
+            r#""tool": "catalog.read","#,
+            "",
+            "rules[1]",
+            "names no `tool`; add the one a delegation must grant",
+        ),
+        (
+            r#""tool": "catalog.read""#,
+            r#""tool": "catalog read""#,
+            "rules[1].tool",
+            "`catalog read` is not usable",
+        ),
+        (
+            r#""public": true"#,
+            r#""public": true, "tool": "x""#,
+            "rules[2].tool",
+            "a public rule reads no delegation",
+        ),
+        (
+            r#""public": true"#,
+            r#""public": true, "args": {}"#,
+            "rules[2].args",
+            "a public rule reads no delegation",
+        ),
+        (
+            r#""public": true"#,
+            r#""public": true, "proof": "pop""#,
+            "rules[2].proof",
+            "a public rule reads no delegation",
+        ),
+        // Arguments.
+        (
+            r#"{"path": "account"}"#,
+            r#"{"path": "acount"}"#,
+            "rules[0].args.account.path",
+            "capture `acount` is not in the path template `/v1/accounts/{account}/charges`; write one of: account",
+        ),
+        (
+            r#""path": "/v1/catalog/{item}""#,
+            r#""path": "/v1/catalog""#,
+            "rules[1].args.item.path",
+            "it has none; write `{item}` into the template",
+        ),
+        (
+            r#"{"path": "item"}"#,
+            r#"{"query": "item"}"#,
+            "rules[1].match.path",
+            "no argument reads capture `item`; add `item: {path: item}` to `args`",
+        ),
+        (
+            r#"{"path": "item"}"#,
+            r#"{"path": "item", "optional": true}"#,
+            "rules[1].args.item.optional",
+            "remove `optional`",
+        ),
+        (
+            r#""item": {"path""#,
+            r#""*": {"path""#,
+            "rules[1].args.*",
+            "`*` can not name an argument",
+        ),
+        (
+            r#"{"query": "amount", "type": "number"}"#,
+            "{}",
+            "rules[0].args.amount",
+            "no source; write one of",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"query": "amount", "header": "amount""#,
+            "rules[0].args.amount",
+            "more than one source",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"path": "account""#,
+            "rules[0].args.amount",
+            "argument `account` is taken from the same place",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": ":path""#,
+            "rules[0].args.amount.header",
+            "`:path` is a pseudo-header",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "te""#,
+            "rules[0].args.amount.header",
+            "`te` has a meaning of its own",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "delegation""#,
+            "rules[0].args.amount.header",
+            "carries the delegation",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "delegation.proof""#,
+            "rules[0].args.amount.header",
+            "carries the delegation",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "content_length""#,
+            "rules[0].args.amount.header",
+            "`content_length` has a meaning of its own",
+        ),
+        (
+            r#"{"query": "amount""#,
+            r#"{"header": "x.delegation.tool""#,
+            "rules[0].args.amount.header",
+            "removed from every request",
+        ),
+        (
+            r#""amount": {"query": "amount""#,
+            r#""a": {"header": "x-a"}, "b": {"header": "x.a""#,
+            "rules[0].args.b",
+            "cannot tell `x.a` from `x-a`",
+        ),
+        (
+            r#""amount": {"query": "amount""#,
+            r#""a": {"query": "page[size]"}, "b": {"query": "page.size""#,
+            "rules[0].args.b",
+            "cannot tell `page.size` from `page[size]`",
+        ),
+        (
+            r#""tool": "payments.charge""#,
+            r#""tool": "payments.charge", "ignore_query": ["note", "amount[]"]"#,
+            "rules[0].ignore_query[1]",
+            "cannot tell `amount[]` from `amount`",
+        ),
+        (
+            r#""proof": "none""#,
+            r#""ignore_query": ["a", "a"]"#,
+            "rules[1].ignore_query[1]",
+            "`a` is listed twice",
+        ),
+        // Limits.
+        (
+            r#""default": "deny""#,
+            r#""limits": {"delegation_depth": 9}"#,
+            "limits.delegation_depth",
+            "9 is out of range; write 0 to 8",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""limits": {"held_requests": 1}"#,
+            "limits.held_requests",
+            "1 is out of range; write 16 to 65536",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""limits": {"held_bytes": 65536}"#,
+            "limits.held_bytes",
+            "65536 is out of range; write 4194304 to 1073741824",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""pop_window": "1500ms""#,
+            "pop_window",
+            "1500ms is not a whole number of seconds",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audit": {"arguments": "salted"}"#,
+            "audit.arguments",
+            "unknown variant `salted`",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audit": {"ring_entries": 1}"#,
+            "audit.ring_entries",
+            "1 is out of range",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audit": {"record": "none", "on_overflow": "deny"}"#,
+            "audit.on_overflow",
+            "`record: none` records nothing",
+        ),
+        (
+            r#""default": "deny""#,
+            r#""audit": {"denials_per_second": 0}"#,
+            "audit.denials_per_second",
+            "0 is out of range; write 1 to 1000000",
+        ),
+    ];
+    for (found, written, path, message) in cases {
+        let json = if found.is_empty() {
+            written.to_owned()
+        } else {
+            with(&[(found, written)])
+        };
+        let error = Policy::parse(json.as_bytes()).expect_err(&format!("{written} should be refused"));
+        let [problem] = error.problems() else {
+            panic!("{written}: one mistake, but found\n{error}")
+        };
+        assert_eq!(problem.path, path, "{written}: {problem}");
+        assert!(problem.message.contains(message), "{written}: {problem}");
+    }
+}
+
+#[test]
+fn an_empty_or_huge_configuration_is_refused() {
+    for text in ["", " \n"] {
+        assert!(
+            Policy::parse(text.as_bytes())
+                .unwrap_err()
+                .to_string()
+                .contains("the configuration is empty")
+        );
+    }
+    let huge = format!("{}{}", complete(), " ".repeat(MAX_CONFIG_BYTES));
+    assert!(
+        Policy::parse(huge.as_bytes())
+            .unwrap_err()
+            .to_string()
+            .contains("at most 8388608")
+    );
+    let trailing = format!("{}{{}}", complete());
+    assert!(
+        Policy::parse(trailing.as_bytes())
+            .unwrap_err()
+            .to_string()
+            .contains("trailing characters")
+    );
+}
+
+#[test]
+fn no_trust_anchor_and_no_rule_are_refused() {
+    let (start, rest) = complete()
+        .split_once(r#""trust_anchors": ["#)
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let rest = rest.split_once("],\n\"control_plane\"").unwrap().1;
+    let json = format!("{start}\"trust_anchors\": [],\n\"control_plane\"{rest}");
+    let (front, _) = json.split_once(r#""rules": ["#).unwrap();
+    let error = Policy::parse(format!("{front}\"rules\": []}}").as_bytes()).unwrap_err();
+    let paths: Vec<_> = error.problems().iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(paths, ["trust_anchors", "rules"]);
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_up_to_a_limit() {
+    let json = with(&[
+        (r#"["https://payments.example"]"#, "[]"),
+        (X, "AAAA"),
+        (r#""path": "account""#, r#""path": "acount""#),
+        (r#""name": "health""#, r#""name": "charge""#),
+    ]);
+    let error = Policy::parse(json.as_bytes()).unwrap_err();
+    let paths: Vec<_> = error.problems().iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "audience",
+            "trust_anchors[0].jwk",
+            "rules[0].args.account.path",
+            "rules[2].name"
+        ]
+    );
+    assert_eq!(error.to_string().lines().count(), 4);
+
+    let many = vec!["\" \""; MAX_PROBLEMS + 5].join(",");
+    let error =
+        Policy::parse(with(&[(r#"["https://payments.example"]"#, &format!("[{many}]"))]).as_bytes()).unwrap_err();
+    assert_eq!(error.problems().len(), MAX_PROBLEMS);
+    assert!(error.to_string().ends_with("more"));
+}
+
+#[test]
+fn the_documented_examples_load() {
+    let examples: Vec<_> = DOCUMENTATION
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| example(rest.split_once("```").unwrap().0))
+        .collect();
+    let [complete, anchors, conditions, clusters] = &examples[..] else {
+        panic!("a complete configuration, the forms of trust anchors, conditions, and clusters")
+    };
+    Policy::parse(complete.to_string().as_bytes()).unwrap();
+    let mut with_every_form = complete.clone();
+    with_every_form["trust_anchors"] = anchors["trust_anchors"].clone();
+    let policy = Policy::parse(with_every_form.to_string().as_bytes()).unwrap();
+    assert_eq!(policy.trust_anchors.iter().count(), 5);
+    let mut with_conditions = complete.clone();
+    with_conditions["rules"] = conditions["rules"].clone();
+    let policy = Policy::parse(with_conditions.to_string().as_bytes()).unwrap();
+    assert_eq!(policy.routes.len(), 3);
+    let mut with_clusters = complete.clone();
+    with_clusters["rules"] = clusters["rules"].clone();
+    let policy = Policy::parse(with_clusters.to_string().as_bytes()).unwrap();
+    assert_eq!(policy.routes.get(1).unwrap().clusters, ["site", "site-canary"]);
+}
+
+#[allow(clippy::disallowed_types)] // our own documentation
+fn example(yaml: &str) -> serde_json::Value {
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
+#[test]
+fn every_field_is_documented() {
+    for field in [
+        "audience",
+        "trust_anchors",
+        "issuer",
+        "jwk",
+        "jwks",
+        "algorithms",
+        "asserts_subjects",
+        "holder_algorithms",
+        "control_plane",
+        "cluster",
+        "log_id",
+        "max_staleness",
+        "ping_interval",
+        "wait_for_snapshot",
+        "max_subjects",
+        "default",
+        "mode",
+        "nonce",
+        "peer_validated",
+        "on_stale",
+        "allow_cached_for",
+        "rules",
+        "name",
+        "match",
+        "hosts",
+        "methods",
+        "path",
+        "tool",
+        "args",
+        "query",
+        "header",
+        "type",
+        "optional",
+        "ignore_query",
+        "ignore_body",
+        "ignore_members",
+        "body",
+        "host",
+        "method",
+        "body_bytes",
+        "proof",
+        "public",
+        "forward",
+        "upgrade",
+        "headers",
+        "exact",
+        "prefix",
+        "suffix",
+        "present",
+        "absent",
+        "paths",
+        "allow",
+        "delegation",
+        "identity",
+        "filter_state",
+        "limits",
+        "delegation_bytes",
+        "proof_bytes",
+        "delegation_depth",
+        "held_requests",
+        "held_bytes",
+        "cache_entries",
+        "cache_bytes",
+        "refused_entries",
+        "repeat_entries",
+        "hot_keys",
+        "shared_cache_entries",
+        "pop_window",
+        "pop_clock_skew",
+        "max_iat_skew",
+        "max_token_lifetime",
+        "audit",
+        "ring_entries",
+        "ring_bytes",
+        "on_overflow",
+        "arguments",
+        "record",
+        "response_status",
+        "denials_per_second",
+    ] {
+        let documented = DOCUMENTATION.lines().any(|line| {
+            line.starts_with("| `")
+                && line
+                    .split('`')
+                    .nth(1)
+                    .is_some_and(|path| path.rsplit('.').next() == Some(field))
+        });
+        assert!(documented, "docs/configuration.md should have a row for `{field}`");
+    }
+}
+
+/// The configuration of the user's guide, as JSON.
+fn complete() -> String {
+    format!(
+        r#"{{
+"audience": ["https://payments.example"],
+"trust_anchors": [{{"issuer": "https://id.example.com", "jwk": {{"kty": "OKP", "crv": "Ed25519", "x": "{X}"}},
+  "algorithms": ["Ed25519"], "asserts_subjects": true}}],
+"control_plane": {{"cluster": "credence", "log_id": "{LOG_ID}"}},
+"default": "deny",
+"rules": [
+  {{"name": "charge", "match": {{"methods": ["POST"], "path": "/v1/accounts/{{account}}/charges"}},
+   "tool": "payments.charge",
+   "args": {{"account": {{"path": "account"}}, "amount": {{"query": "amount", "type": "number"}}}}}},
+  {{"name": "catalog", "match": {{"methods": ["GET"], "path": "/v1/catalog/{{item}}"}}, "tool": "catalog.read",
+   "args": {{"item": {{"path": "item"}}}}, "proof": "none"}},
+  {{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}
+]}}"#
+    )
+}
+
+/// The complete configuration with the first occurrence of each text replaced.
+fn with(replacements: &[(&str, &str)]) -> String {
+    replacements.iter().fold(complete(), |json, (found, written)| {
+        assert!(json.contains(found), "{found} is not in the example");
+        json.replacen(found, written, 1)
+    })
+}

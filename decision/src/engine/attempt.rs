@@ -1,0 +1,318 @@
+//! One request under one rule that asks for a delegation.
+
+use std::rc::Rc;
+
+use credence_delegation::{AudiencePolicy, NoncePolicy, Proof, ProofContext, UnixTime, VerifiedProof, VerifiedToken};
+
+use super::memories::Memories;
+use super::routing::Routed;
+use super::verdict::Findings;
+use super::verification::{ChainLookup, Presented, check_still_valid};
+use super::world::World;
+use crate::agent::Agent;
+use crate::arguments::{Arrived, body};
+use crate::chains::CachedChain;
+use crate::config::{Mode, Policy, ProofKind, Requirement};
+use crate::decision::{Denial, Reason};
+use crate::grant::Grant;
+use crate::identity_headers::Identity;
+use crate::proofs::{ReplayError, UsedProof};
+use crate::request::{Field, Header, Request, is_joined};
+use crate::revocation::Freshness;
+
+/// One request under one rule that asks for a delegation.
+pub(super) struct Attempt<'a, 'r> {
+    pub(super) policy: &'a Policy,
+    pub(super) memories: &'a mut Memories,
+    pub(super) requirement: &'a Requirement,
+    pub(super) mode: Mode,
+    pub(super) request: &'a Request<'r>,
+    pub(super) findings: &'a mut Findings,
+}
+
+/// What the headers of a request have established: all but its arguments.
+#[derive(Debug)]
+pub(super) struct Established {
+    pub(super) chain: Rc<CachedChain>,
+    pub(super) proof: Option<VerifiedProof>,
+    pub(super) agent: Agent,
+}
+
+impl<'r> Attempt<'_, 'r> {
+    /// Steps 4 and 5: what needs no arguments.
+    pub(super) fn establish(&mut self, world: &mut impl World) -> Result<Established, Denial> {
+        let now = UnixTime(world.now().second());
+
+        // What costs nothing first: are the pieces there, and is our own state fit to decide?
+        let presented = self.presented(now)?;
+        let proof = self.proof()?;
+        let certificate = self.certificate(world)?;
+        let takes_a_body = self.requirement.ignore_body || self.requirement.reads_body() || self.request.leaves_http;
+        if self.request.has_body && !takes_a_body {
+            return Err(Reason::BodyUnmapped.into());
+        }
+        if !world.can_record(None) {
+            return Err(Reason::AuditFull.into());
+        }
+        self.check_freshness(world)?;
+
+        let mut lookup = ChainLookup {
+            policy: self.policy,
+            memories: self.memories,
+            findings: self.findings,
+            now,
+        };
+        let chain = lookup.chain(presented, world)?;
+        check_still_valid(self.policy, &chain, now, world)?;
+        if !world.can_record(Some(chain.sharers.principal)) {
+            return Err(Reason::AuditFull.into());
+        }
+        chain.chain.identifies_audience(&AudiencePolicy {
+            identifiers: &self.requirement.audience,
+            require_chain_audience: false,
+        })?;
+        chain.chain.grants(&self.requirement.tool)?;
+        let proof = proof.map(|proof| self.verify_proof(&proof, &chain, now)).transpose()?;
+        self.findings.verified |= proof.is_some();
+        let leaf = chain.chain.leaf();
+        let agent = match certificate {
+            Some(certificate) => {
+                self.check_certificate(leaf, &certificate, world)?;
+                Agent::Certificate(certificate)
+            }
+            None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
+            None => Agent::Bearer,
+        };
+        // Who signed a proof has asked for what the proof says, which is not known yet to be what this request asks for.
+        if proof.is_none() {
+            self.findings.agent = Some(agent);
+        }
+        Ok(Established { chain, proof, agent })
+    }
+
+    /// Step 6, once the body is there: what the wait may have changed, then the rest.
+    pub(super) fn resume(
+        &mut self,
+        established: &Established,
+        routed: &Routed<'_, 'r>,
+        body: &[u8],
+        world: &mut impl World,
+    ) -> Result<Rc<Grant>, Denial> {
+        if body.len() > self.policy.limits.body_bytes {
+            return Err(Reason::BodyTooLarge.into());
+        }
+        if !world.can_record(Some(established.chain.sharers.principal)) {
+            return Err(Reason::AuditFull.into());
+        }
+        self.check_freshness(world)?;
+        let now = UnixTime(world.now().second());
+        check_still_valid(self.policy, &established.chain, now, world)?;
+        // The memory of used proofs keeps none beyond its window: later ones would count as often as they were held.
+        let window = self.policy.limits.verification.proof_window;
+        if established
+            .proof
+            .as_ref()
+            .is_some_and(|proof| proof.issued_at().distance(now) > window)
+        {
+            return Err(Reason::ProofOutsideWindow.into());
+        }
+        // Nothing at all is no JSON, and no body either.
+        let body = (!body.is_empty()).then_some(body);
+        self.authorize(established, routed, body, world)
+    }
+
+    /// Steps 7 and 8: the arguments.
+    pub(super) fn authorize(
+        &mut self,
+        established: &Established,
+        routed: &Routed<'_, 'r>,
+        body: Option<&[u8]>,
+        world: &mut impl World,
+    ) -> Result<Rc<Grant>, Denial> {
+        let Requirement { tool, arguments, .. } = self.requirement;
+        let Established { chain, proof, agent } = established;
+        let arguments = arguments.read(&Arrived {
+            request: self.request,
+            host: routed.host,
+            target: &routed.target,
+            captures: &routed.captures,
+            body,
+        })?;
+        if self.policy.audit.keeps_arguments() {
+            self.findings.arguments = Some(arguments.canonical().into());
+        }
+        let covered = match proof {
+            Some(proof) => proof.covers(&chain.chain, tool, &arguments),
+            None => Ok(()),
+        };
+        if covered.is_ok() {
+            self.findings.agent = Some(*agent);
+        }
+        chain.chain.permits(tool, &arguments)?;
+        covered?;
+        let grant = chain.grant(routed.index, *agent, || {
+            let identity = Identity::new(&chain.chain, *agent, tool, self.policy.identity_headers)?;
+            Ok::<_, Denial>(Grant::new(routed.index, *agent, identity))
+        })?;
+        // Last, because it is remembered: only what is otherwise allowed uses a proof up.
+        if let Some(proof) = proof {
+            // A decision that is not carried out uses nothing up: another filter may enforce it in a moment.
+            if self.mode == Mode::Shadow {
+                return Ok(grant);
+            }
+            self.remember(proof, chain, UnixTime(world.now().second()), world)?;
+        }
+        Ok(grant)
+    }
+
+    /// What the headers say of a body that is to be read.
+    pub(super) fn check_body_header(&self) -> Result<(), Denial> {
+        body::check_media_type(self.request)?;
+        let announced = match self.request.header("content-length") {
+            Header::Once(length) => std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()),
+            Header::Absent | Header::Repeated => None,
+        };
+        if announced.is_some_and(|length: usize| length > self.policy.limits.body_bytes) {
+            return Err(Reason::BodyTooLarge.into());
+        }
+        Ok(())
+    }
+
+    /// Whether we know enough of revocations, or the rule makes do with less for a chain that is known.
+    fn check_freshness(&mut self, world: &impl World) -> Result<(), Denial> {
+        match (world.freshness(), self.requirement.stale_limit) {
+            (Freshness::Fresh, _) => {
+                self.findings.stale = None;
+                Ok(())
+            }
+            (Freshness::NeverSynced, _) => Err(Reason::NotReady.into()),
+            (Freshness::Stale { age }, Some(limit)) if age <= limit => {
+                self.findings.stale = Some(age);
+                Ok(())
+            }
+            (Freshness::Stale { .. }, _) => Err(Reason::Stale.into()),
+        }
+    }
+
+    /// The delegation as presented, and whether it is known. What is known needs no further look: it had one when it was
+    /// not known yet.
+    fn presented(&self, now: UnixTime) -> Result<Presented<'r>, Denial> {
+        let presented = match self.request.delegation {
+            Field::Absent => return Err(Reason::DelegationMissing.into()),
+            Field::Repeated => return Err(Reason::DelegationRepeated.into()),
+            Field::Once(value) => value,
+        };
+        if presented.len() > self.policy.limits.verification.chain_bytes {
+            return Err(Reason::DelegationTooLarge.into());
+        }
+        let key = self.memories.cache.key(presented);
+        if let Some(chain) = self.memories.cache.find(key, now) {
+            return Ok(Presented::Known(chain));
+        }
+        if is_joined(presented) {
+            return Err(Reason::DelegationRepeated.into());
+        }
+        let text = std::str::from_utf8(presented).map_err(|_| Reason::DelegationMalformed)?;
+        Ok(Presented::New { text, key })
+    }
+
+    /// The proof, if the rule wants one; nothing in it has been verified.
+    fn proof(&self) -> Result<Option<Proof<'r>>, Denial> {
+        if self.requirement.proof != ProofKind::Pop {
+            return Ok(None);
+        }
+        let presented = match self.request.proof {
+            Field::Absent => return Err(Reason::ProofMissing.into()),
+            Field::Repeated => return Err(Reason::ProofRepeated.into()),
+            Field::Once(value) => value,
+        };
+        if presented.len() > self.policy.limits.proof_bytes {
+            return Err(Reason::ProofTooLarge.into());
+        }
+        if is_joined(presented) {
+            return Err(Reason::ProofRepeated.into());
+        }
+        let presented = std::str::from_utf8(presented).map_err(|_| Reason::ProofMalformed)?;
+        Ok(Some(Proof::parse(presented, &self.policy.limits.verification)?))
+    }
+
+    /// The client's certificate, if the rule wants one.
+    fn certificate(&self, world: &impl World) -> Result<Option<[u8; 32]>, Denial> {
+        if self.requirement.proof != ProofKind::Mtls {
+            return Ok(None);
+        }
+        world
+            .client_certificate()
+            .map(Some)
+            .ok_or_else(|| Reason::CertificateMissing.into())
+    }
+
+    /// Whether the client's certificate is the one that the leaf's `cnf` names: by its digest, by the SPIFFE ID in it, or
+    /// by both. A digest is that of one certificate, and TLS has proven its key; an ID is worth as much as the authority
+    /// that put it there, so that it suffices only where Envoy has validated the certificate.
+    fn check_certificate(
+        &self,
+        leaf: &VerifiedToken,
+        certificate: &[u8; 32],
+        world: &impl World,
+    ) -> Result<(), Denial> {
+        let (digest, spiffe_id) = (leaf.holder_certificate(), leaf.holder_spiffe_id());
+        let is_named = digest.is_some() || (spiffe_id.is_some() && self.requirement.peer_validated);
+        let is_the_one = digest.is_none_or(|digest| digest == certificate)
+            && spiffe_id.is_none_or(|id| world.client_uri().is_some_and(|uri| uri == id.as_bytes()));
+        if is_named && is_the_one {
+            Ok(())
+        } else {
+            Err(Reason::CertificateMismatch.into())
+        }
+    }
+
+    fn verify_proof(&self, proof: &Proof<'_>, cached: &CachedChain, now: UnixTime) -> Result<VerifiedProof, Denial> {
+        let context = ProofContext {
+            holder_algorithms: &self.policy.holder_algorithms,
+            audience: &self.requirement.audience,
+            require_audience: true,
+            nonce: NoncePolicy::NotRequired,
+            limits: &self.policy.limits.verification,
+            now,
+            hot_keys: Some(&self.memories.hot_keys),
+        };
+        let proof = proof.verify(&cached.chain, &context)?;
+        if self.requirement.nonce
+            && !proof
+                .nonce()
+                .is_some_and(|nonce| self.memories.nonces.accept(nonce, now))
+        {
+            return Err(Reason::NonceRequired.into());
+        }
+        // The replay memory relies on it: what is used up before a restart must not look fresh after.
+        if proof.issued_at() > now.plus(self.policy.limits.proof_clock_skew) {
+            return Err(Reason::ProofOutsideWindow.into());
+        }
+        Ok(proof)
+    }
+
+    fn remember(
+        &self,
+        proof: &VerifiedProof,
+        cached: &CachedChain,
+        now: UnixTime,
+        world: &mut impl World,
+    ) -> Result<(), Denial> {
+        let holder = cached.chain.leaf().holder().thumbprint();
+        let used = UsedProof {
+            holder: &holder,
+            id: proof.id(),
+            issued_at: proof.issued_at(),
+        };
+        self.memories.replay.remember(world, &used, now).map_err(|error| {
+            match error {
+                ReplayError::Replayed => Reason::ProofReplayed,
+                ReplayError::PredatesMemory => Reason::ProofPredatesMemory,
+                ReplayError::Full => Reason::ReplayMemoryFull,
+                ReplayError::Store(_) => Reason::HostFailure,
+            }
+            .into()
+        })
+    }
+}

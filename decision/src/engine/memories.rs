@@ -1,0 +1,76 @@
+//! What earlier requests have left behind.
+
+use std::rc::Rc;
+
+use credence_delegation::HotKeys;
+
+use super::decision_cache::{DecisionCache, RequestFingerprint};
+use super::verdict::{Findings, Lookup};
+use crate::chains::{CacheLimits, ChainCache, RefusedChains, SealContext, SharedChains};
+use crate::config::{Policy, ProofKind, Requirement};
+use crate::grant::Grant;
+use crate::proofs::{Nonces, ReplayMemory};
+
+/// What earlier requests have left behind.
+#[derive(Debug)]
+pub(super) struct Memories {
+    pub(super) cache: ChainCache,
+    pub(super) refused: RefusedChains,
+    pub(super) decisions: DecisionCache,
+    pub(super) shared: SharedChains,
+    pub(super) replay: ReplayMemory,
+    pub(super) nonces: Nonces,
+    pub(super) hot_keys: HotKeys,
+}
+
+impl Memories {
+    /// None yet. `cache_secret` is random and stays in this VM.
+    pub(super) fn new(policy: &Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
+        let limits = CacheLimits {
+            entries: policy.limits.cache_entries,
+            bytes: policy.limits.cache_bytes,
+        };
+        Self {
+            cache: ChainCache::new(cache_secret, limits),
+            refused: RefusedChains::new(policy.limits.refused_entries),
+            // Where rules tell requests apart by their headers, equal fingerprints say nothing.
+            decisions: DecisionCache::new(if policy.routes.ask_of_headers() {
+                0
+            } else {
+                policy.limits.repeat_entries
+            }),
+            shared: SharedChains::new(
+                *replay.secret(),
+                policy.limits.shared_cache_entries,
+                SealContext::new(&policy.trust_anchors, &policy.holder_algorithms),
+            ),
+            nonces: Nonces::new(
+                replay.secret(),
+                policy.limits.verification.proof_window.saturating_mul(2),
+            ),
+            hot_keys: HotKeys::new(policy.limits.hot_keys),
+            replay,
+        }
+    }
+
+    /// A request was allowed: one like it will be, as long as nothing changes that is looked at every time. That needs a rule
+    /// that asks for no proof, which would be another each time, and reads no other headers.
+    pub(super) fn remember(
+        &mut self,
+        fingerprint: &RequestFingerprint<'_>,
+        requirement: &Requirement,
+        findings: &Findings,
+        grant: &Rc<Grant>,
+        rule_index: usize,
+    ) {
+        let is_all_there_is = requirement.proof == ProofKind::None && !requirement.arguments.read_headers();
+        if let Some(chain) = &findings.chain
+            && is_all_there_is
+            && findings.lookup == Some(Lookup::Hit)
+        {
+            let arguments = findings.arguments.as_ref();
+            self.decisions
+                .remember(fingerprint, chain, grant, rule_index, arguments);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The decision: what the design calls the filter's eight steps, in order, for one request.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `world` | what a decision needs of the world around it |
+//! | `verdict` | a decision with what was established on the way to it |
+//! | `routing` | the rule that a request falls under |
+//! | `attempt` | one request under one rule that asks for a delegation |
+//! | `verification` | the verified chain of a request, from a cache or by verifying it |
+//! | `memories` | what earlier requests have left behind |
+//! | `decision_cache` | requests like one that was allowed before |
+
+mod attempt;
+pub mod decision_cache;
+mod memories;
+mod routing;
+mod verdict;
+mod verification;
+mod world;
+
+use std::rc::Rc;
+
+use credence_delegation::{Thumbprint, UnixTime};
+
+use crate::agent::Agent;
+use crate::chains::{self, ChainCache};
+use crate::config::{Access, Mode, Policy};
+use crate::decision::{Allowance, Decision, Reason};
+use crate::proofs::ReplayMemory;
+use crate::request::Request;
+use crate::revocation::{CacheKeys, Freshness};
+use crate::shared_store::SharedStore;
+use crate::usage_sketch::Sharers;
+use attempt::{Attempt, Established};
+use decision_cache::RequestFingerprint;
+use memories::Memories;
+use routing::{goes_where_expected, route, unmatched};
+
+pub use verdict::{Findings, Lookup, Verdict};
+pub use verification::MAX_ID_BYTES;
+pub use world::World;
+
+/// Decides requests by one configuration.
+#[derive(Debug)]
+pub struct Engine {
+    policy: Policy,
+    memories: Memories,
+}
+
+/// What comes of a request's headers.
+#[derive(Debug)]
+pub enum Outcome<'p> {
+    /// The decision.
+    Decided(Verdict<'p>),
+    /// All is well so far, and the rule reads the body: hold the request until its body has arrived, then
+    /// [`Engine::resume`].
+    NeedsBody(Held),
+}
+
+/// A request that is held for its body, with what its headers have established.
+#[derive(Debug)]
+pub struct Held {
+    rule_index: usize,
+    established: Established,
+    findings: Findings,
+}
+
+impl Engine {
+    /// An engine for one configuration. `cache_secret` is random and stays in this VM.
+    pub fn new(policy: Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
+        let memories = Memories::new(&policy, cache_secret, replay);
+        Self { policy, memories }
+    }
+
+    /// Time has passed, and nobody waits: work that pays later is done now.
+    pub fn on_tick(&self) {
+        self.memories.hot_keys.prepare(TABLES_PER_TICK);
+    }
+
+    /// The configuration.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The cache, for its figures.
+    pub fn cache(&self) -> &ChainCache {
+        &self.memories.cache
+    }
+
+    /// How often chains were found that other workers had verified.
+    pub fn shared_cache(&self) -> chains::shared::Counters {
+        self.memories.shared.counters()
+    }
+
+    /// Time has passed: shows the other workers what was verified here. Not while a request waits.
+    pub fn share_chains(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: Option<&CacheKeys>) {
+        if let Some(keys) = keys {
+            self.memories.shared.write_waiting(now, store, keys);
+        }
+    }
+
+    /// Decides one request, if its headers are enough for that.
+    pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
+        let Self { policy, memories } = self;
+        let fingerprint = if memories.decisions.is_off() {
+            None
+        } else {
+            RequestFingerprint::of(request)
+        };
+        if let Some(fingerprint) = &fingerprint
+            && let Some(verdict) = from_cache(policy, memories, fingerprint, world)
+        {
+            return Outcome::Decided(verdict);
+        }
+        let mut findings = Findings::default();
+        let routed = match route(policy, request) {
+            Ok(Some(routed)) => routed,
+            Ok(None) => return Outcome::Decided(Verdict::without_rule(policy.mode, unmatched(policy, request))),
+            Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
+        };
+        let decision = match &routed.rule.access {
+            _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
+            _ if request.leaves_http && (!routed.rule.allows_upgrade || request.drops_headers) => {
+                Decision::Deny(Reason::UpgradeDenied.into())
+            }
+            Access::Public => Decision::Allow(Allowance::Public),
+            Access::Delegated(requirement) => {
+                let mut attempt = Attempt {
+                    policy,
+                    memories,
+                    requirement,
+                    mode: routed.rule.mode,
+                    request,
+                    findings: &mut findings,
+                };
+                let authorized = attempt.establish(world).and_then(|established| {
+                    if request.has_body && requirement.reads_body() {
+                        attempt.check_body_header()?;
+                        return Ok(Err(established));
+                    }
+                    attempt.authorize(&established, &routed, None, world).map(Ok)
+                });
+                match authorized {
+                    Ok(Ok(grant)) => {
+                        if let Some(fingerprint) = &fingerprint {
+                            memories.remember(fingerprint, requirement, &findings, &grant, routed.index);
+                        }
+                        Decision::Allow(Allowance::Delegated(grant))
+                    }
+                    Ok(Err(established)) => {
+                        return Outcome::NeedsBody(Held {
+                            rule_index: routed.index,
+                            established,
+                            findings,
+                        });
+                    }
+                    Err(denial) => Decision::Deny(denial),
+                }
+            }
+        };
+        Outcome::Decided(routed.verdict(decision, findings, &memories.nonces, world))
+    }
+
+    /// Decides a request that was held for its body. `body` is all of it, or more than is read of one.
+    ///
+    /// What may have changed while the request was held is looked at once more: freshness, expiry and revocation.
+    pub fn resume(&mut self, held: Held, request: &Request<'_>, body: &[u8], world: &mut impl World) -> Verdict<'_> {
+        let Self { policy, memories } = self;
+        let Held {
+            rule_index,
+            established,
+            mut findings,
+        } = held;
+        let routed = match route(policy, request) {
+            Ok(Some(routed)) if routed.index == rule_index => routed,
+            // The headers are not those that were decided upon.
+            Ok(_) => return Verdict::without_rule(Mode::Enforce, Decision::Deny(Reason::HostFailure.into())),
+            Err(denial) => return Verdict::without_rule(policy.mode, Decision::Deny(denial)),
+        };
+        let decision = match &routed.rule.access {
+            _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
+            Access::Public => Decision::Deny(Reason::HostFailure.into()),
+            Access::Delegated(requirement) => {
+                let mut attempt = Attempt {
+                    policy,
+                    memories,
+                    requirement,
+                    mode: routed.rule.mode,
+                    request,
+                    findings: &mut findings,
+                };
+                match attempt.resume(&established, &routed, body, world) {
+                    Ok(grant) => Decision::Allow(Allowance::Delegated(grant)),
+                    Err(denial) => Decision::Deny(denial),
+                }
+            }
+        };
+        routed.verdict(decision, findings, &memories.nonces, world)
+    }
+
+    /// Whether the request would be let through but for what is known of revocations, which is nothing yet, so that it is
+    /// worth its while to wait for that. Not where a decision is not carried out: nothing may be delayed there. Nor for
+    /// a body that is to be read: the host can not hold a request first without its body and then for it.
+    pub fn is_unready(verdict: &Verdict<'_>, has_body: bool) -> bool {
+        let is_not_ready = matches!(&verdict.decision, Decision::Deny(denial) if denial.reason == Reason::NotReady);
+        let reads_body = verdict.rule.is_none_or(|rule| match &rule.access {
+            Access::Delegated(requirement) => requirement.reads_body(),
+            Access::Public => false,
+        });
+        is_not_ready && verdict.mode == Mode::Enforce && !(has_body && reads_body)
+    }
+
+    /// Denies a request that waited for the knowledge of revocations.
+    pub fn give_up_unready(&self, rule_index: usize) -> Verdict<'_> {
+        let rule = self.policy.routes.get(rule_index);
+        Verdict {
+            rule,
+            rule_index: Some(rule_index),
+            ..Verdict::without_rule(
+                rule.map_or(self.policy.mode, |rule| rule.mode),
+                Decision::Deny(Reason::NotReady.into()),
+            )
+        }
+    }
+
+    /// Denies a request that was held and is held no longer.
+    pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
+        let rule = self.policy.routes.get(held.rule_index);
+        Verdict {
+            decision: Decision::Deny(reason.into()),
+            rule,
+            rule_index: Some(held.rule_index),
+            mode: rule.map_or(self.policy.mode, |rule| rule.mode),
+            nonce: None,
+            findings: held.findings,
+        }
+    }
+}
+
+impl Held {
+    /// Whose request it is.
+    pub fn sharers(&self) -> Sharers {
+        self.established.chain.sharers
+    }
+
+    /// The key that signed its proof, and the proof's id, if it has one.
+    pub fn proof(&self) -> Option<(Thumbprint, &str)> {
+        let Established { chain, proof, .. } = &self.established;
+        let holder = chain.chain.leaf().holder().thumbprint();
+        proof.as_ref().map(|proof| (holder, proof.id()))
+    }
+}
+
+/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Whatever
+/// is not so goes the long way, on which it is denied.
+fn from_cache<'p>(
+    policy: &'p Policy,
+    memories: &Memories,
+    fingerprint: &RequestFingerprint<'_>,
+    world: &impl World,
+) -> Option<Verdict<'p>> {
+    let now = UnixTime(world.now().second());
+    let (cached, chain) = memories.decisions.find(fingerprint, now)?;
+    let rule = policy.routes.get(cached.rule_index)?;
+    let (_, revision) = world.revocations()?;
+    let still_stands = goes_where_expected(rule, world)
+        && world.can_record(Some(chain.sharers.principal))
+        && world.freshness() == Freshness::Fresh
+        && chain.chain.expires_at() > now
+        && chain.unrevoked_at.get() == Some(revision);
+    still_stands.then(|| Verdict {
+        decision: Decision::Allow(Allowance::Delegated(Rc::clone(&cached.grant))),
+        rule: Some(rule),
+        rule_index: Some(cached.rule_index),
+        mode: rule.mode,
+        nonce: None,
+        findings: Findings {
+            chain: Some(chain),
+            lookup: Some(Lookup::Hit),
+            agent: Some(Agent::Bearer),
+            arguments: cached.arguments.clone(),
+            cached_decision: Some(cached),
+            ..Findings::default()
+        },
+    })
+}
+
+/// Tables of hot keys that one tick works out, at one to two milliseconds each, and once some ten for the base point.
+const TABLES_PER_TICK: usize = 2;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! The rule that a request falls under.
+
+use std::rc::Rc;
+
+use credence_delegation::UnixTime;
+
+use super::verdict::{Findings, Verdict};
+use super::world::World;
+use crate::config::{Policy, Rule, Unmatched};
+use crate::decision::{Allowance, Decision, Denial, Reason};
+use crate::grant::Grant;
+use crate::proofs::Nonces;
+use crate::request::Request;
+use crate::request::target::{self, Host, Target};
+use crate::route::{Captures, Unclear};
+
+/// A request with the rule it falls under.
+pub(super) struct Routed<'p, 'r> {
+    pub(super) rule: &'p Rule,
+    pub(super) index: usize,
+    pub(super) host: Host<'r>,
+    pub(super) target: Target<'r>,
+    pub(super) captures: Captures<'r>,
+}
+
+impl<'p> Routed<'p, '_> {
+    pub(super) fn verdict(
+        &self,
+        decision: Decision<Rc<Grant>>,
+        findings: Findings,
+        nonces: &Nonces,
+        world: &impl World,
+    ) -> Verdict<'p> {
+        let mut verdict = Verdict {
+            decision,
+            rule: Some(self.rule),
+            rule_index: Some(self.index),
+            mode: self.rule.mode,
+            nonce: None,
+            findings,
+        };
+        if verdict.asks_for_nonce() {
+            verdict.nonce = Some(nonces.make(UnixTime(world.now().second())));
+        }
+        verdict
+    }
+}
+
+/// Whether Envoy sends the request where its rule says, if the rule says it. Envoy's routes may read a request differently
+/// from our rules: `prefix: /admin` also takes `/adminx`.
+pub(super) fn goes_where_expected(rule: &Rule, world: &impl World) -> bool {
+    rule.clusters.is_empty()
+        || world
+            .cluster()
+            .is_some_and(|found| rule.clusters.iter().any(|cluster| cluster.as_bytes() == found))
+}
+
+/// Step 2.
+pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
+    if target::is_ambiguous_method(request.method) {
+        return Err(Reason::MethodAmbiguous.into());
+    }
+    let target = Target::parse(request.path, policy.paths).map_err(|ambiguity| {
+        // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
+        if request.leaves_http {
+            Reason::UpgradeDenied.into()
+        } else {
+            Denial::from(ambiguity)
+        }
+    })?;
+    let host = Host::parse(request.authority)?;
+    let found = match policy.routes.find(host, request, &target) {
+        // Without a rule the request is denied anyway, and this says why more plainly.
+        Err(Unclear::Spelling) if policy.unmatched == Unmatched::Deny => None,
+        found => found?,
+    };
+    if host.is_ambiguous(policy.hosts) && found.as_ref().is_some_and(|found| found.leads_to.host_counts) {
+        return Err(Reason::HostAmbiguous.into());
+    }
+    Ok(found.map(|found| Routed {
+        rule: found.leads_to,
+        index: found.index,
+        host,
+        target,
+        captures: found.captures,
+    }))
+}
+
+pub(super) fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Rc<Grant>> {
+    match policy.unmatched {
+        _ if request.leaves_http => Decision::Deny(Reason::UpgradeDenied.into()),
+        Unmatched::Deny => Decision::Deny(Reason::NoRoute.into()),
+        Unmatched::Allow => Decision::Allow(Allowance::Unmatched),
+    }
+}

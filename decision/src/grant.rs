@@ -1,0 +1,95 @@
+//! What a chain is granted under a rule: worked out for the first request, and the same for those that follow.
+
+use std::cell::OnceCell;
+
+use credence_delegation::VerifiedChain;
+
+use crate::agent::Agent;
+use crate::identity_headers::{Identity, MAX_VALUE_BYTES};
+
+/// What every allowed request of one chain, by one agent, under one rule has in common.
+#[derive(Debug)]
+pub struct Grant {
+    rule_index: usize,
+    agent: Agent,
+    identity: Identity,
+    evidence: OnceCell<Box<[u8]>>,
+}
+
+impl Grant {
+    /// What `agent` is granted under the rule of this number.
+    pub fn new(rule_index: usize, agent: Agent, identity: Identity) -> Self {
+        Self {
+            rule_index,
+            agent,
+            identity,
+            evidence: OnceCell::new(),
+        }
+    }
+
+    /// Whether this is what `agent` is granted under the rule of this number.
+    pub fn is_of(&self, rule_index: usize, agent: Agent) -> bool {
+        self.rule_index == rule_index && self.agent == agent
+    }
+
+    /// Who the service behind us is told is asking.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What the events of all these requests have in common, encoded; `encode` does it the first time.
+    pub fn evidence(&self, encode: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
+        self.evidence.get_or_init(|| {
+            let mut encoded = Vec::with_capacity(USUAL_EVIDENCE_BYTES);
+            encode(&mut encoded);
+            encoded.into_boxed_slice()
+        })
+    }
+
+    /// Bytes that a grant of this chain may take in memory: what a cache has to reckon with.
+    pub fn bytes(chain: &VerifiedChain) -> usize {
+        let principal = chain.principal();
+        let subject = principal.subject.as_deref().unwrap_or_default();
+        let ids = chain.tokens().map(|token| token.id().len());
+        let in_the_event = ids.chain([principal.issuer.len(), subject.len()]);
+        // Encoded, once in the headers and once in their joint form. None of them is longer than an identity's values may be.
+        let in_headers = [&principal.issuer, subject, chain.leaf().id()]
+            .map(|text| Identity::value_bytes(text).min(MAX_VALUE_BYTES).saturating_mul(2));
+        in_the_event.chain(in_headers).fold(FIXED_BYTES, usize::saturating_add)
+    }
+}
+
+/// What an event is likely to need for the names of its rule, its principal and one token.
+const USUAL_EVIDENCE_BYTES: usize = 256;
+
+/// A grant without the names and ids of its chain: the rule's, the tool's, and what the allocator adds.
+const FIXED_BYTES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use credence_delegation::{Limits, mint};
+
+    use super::*;
+    use crate::identity_headers::IdentityHeaders;
+    use crate::samples;
+
+    /// Names that three bytes stand for each byte of take their room too.
+    #[test]
+    fn a_grant_takes_no_more_than_is_reckoned() {
+        let name = "\u{e9}".repeat(128);
+        let root = mint::RootGrant {
+            grant: samples::grant(&name, 2, "{}"),
+            issuer: samples::ISSUER.into(),
+            subject: Some(name),
+            epoch: Some(0),
+            agent_name: None,
+        };
+        let root = mint::root(&root, &samples::key(1), &Limits::default()).unwrap();
+        let chain = samples::verified(&root);
+        let identity = Identity::new(&chain, Agent::Bearer, "pay", IdentityHeaders::Dictionary).unwrap();
+        let parts: usize = identity.parts.iter().map(|(_, value)| value.len()).sum();
+        let dictionary = identity.dictionary.map_or(0, |dictionary| dictionary.len());
+        assert!(parts + dictionary > 2 * 3 * 512, "{parts} {dictionary}");
+        assert!(parts + dictionary < Grant::bytes(&chain));
+    }
+}

@@ -1,0 +1,262 @@
+//! Who the service behind us is told is asking, and on whose behalf: the `x-delegation-*` headers.
+//!
+//! They are set on allowed requests only, after every header of that form that the client sent was removed.
+
+use std::fmt::Write;
+
+use credence_delegation::VerifiedChain;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::agent::Agent;
+use crate::decision::{Denial, Reason};
+use crate::hex;
+
+/// A part of the identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// The principal's issuer.
+    Issuer,
+    /// The principal's name at that issuer, if he has one.
+    Subject,
+    /// What was proven of the agent: its key's thumbprint, or its certificate's digest; nothing of a bearer.
+    Agent,
+    /// How: `pop`, `mtls` or `none`.
+    Proof,
+    /// The tool.
+    Tool,
+    /// The id of the delegation's last token.
+    Id,
+}
+
+impl Part {
+    /// The header that carries it.
+    pub fn header(self) -> &'static str {
+        match self {
+            Self::Issuer => "x-delegation-issuer",
+            Self::Subject => "x-delegation-subject",
+            Self::Agent => "x-delegation-agent",
+            Self::Proof => "x-delegation-proof",
+            Self::Tool => "x-delegation-tool",
+            Self::Id => "x-delegation-id",
+        }
+    }
+
+    /// Its key in the dictionary.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Issuer => "issuer",
+            Self::Subject => "subject",
+            Self::Agent => "agent",
+            Self::Proof => "proof",
+            Self::Tool => "tool",
+            Self::Id => "id",
+        }
+    }
+
+    /// Its name in Envoy's filter state, where `wasm.` stands before it.
+    pub fn filter_state(self) -> &'static str {
+        match self {
+            Self::Issuer => "credence_issuer",
+            Self::Subject => "credence_subject",
+            Self::Agent => "credence_agent",
+            Self::Proof => "credence_proof",
+            Self::Tool => "credence_tool",
+            Self::Id => "credence_id",
+        }
+    }
+}
+
+/// How the service behind us is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum IdentityHeaders {
+    /// By a header for each part: `x-delegation-issuer`, `-subject`, `-agent`, `-proof`, `-tool` and `-id`.
+    #[default]
+    Separate,
+    /// By one header, `x-delegation-identity`, an RFC 9651 Dictionary with a member for each part.
+    Dictionary,
+}
+
+/// Who is asking, as an allowed request says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Parts and values. Values are percent-encoded (RFC 3986): what is neither unreserved nor one of `:/@` is `%XX`.
+    pub parts: Vec<(Part, String)>,
+    /// All of it as one RFC 9651 Dictionary, if that is how it is told.
+    pub dictionary: Option<String>,
+}
+
+impl Identity {
+    /// The identity that a decision has established, to be told in this way.
+    ///
+    /// # Errors
+    /// [`Reason::DelegationTooLarge`] if a value is longer than a header may be. Cut off, it would name somebody else.
+    pub fn new(chain: &VerifiedChain, agent: Agent, tool: &str, headers: IdentityHeaders) -> Result<Self, Denial> {
+        let principal = chain.principal();
+        let mut parts = Vec::with_capacity(6);
+        let mut set = |part, value: &str| {
+            let value = percent_encode(value);
+            if value.len() > MAX_VALUE_BYTES {
+                return Err(Denial::from(Reason::DelegationTooLarge));
+            }
+            parts.push((part, value));
+            Ok(())
+        };
+        set(Part::Issuer, &principal.issuer)?;
+        if let Some(subject) = &principal.subject {
+            set(Part::Subject, subject)?;
+        }
+        match agent {
+            Agent::Key(thumbprint) => {
+                set(Part::Agent, &thumbprint.to_string())?;
+                set(Part::Proof, "pop")?;
+            }
+            Agent::Certificate(digest) => {
+                set(Part::Agent, &hex::encode(&digest))?;
+                set(Part::Proof, "mtls")?;
+            }
+            Agent::Bearer => set(Part::Proof, "none")?,
+        }
+        set(Part::Tool, tool)?;
+        set(Part::Id, chain.leaf().id())?;
+        let dictionary = match headers {
+            IdentityHeaders::Separate => None,
+            IdentityHeaders::Dictionary => Some(dictionary(&parts)),
+        };
+        Ok(Self { parts, dictionary })
+    }
+
+    /// Bytes that a text takes in one of the values.
+    pub fn value_bytes(text: &str) -> usize {
+        utf8_percent_encode(text, ESCAPED)
+            .map(str::len)
+            .fold(0, usize::saturating_add)
+    }
+
+    /// The headers, names in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let separate = match self.dictionary {
+            Some(_) => &[],
+            None => self.parts.as_slice(),
+        };
+        let one = self
+            .dictionary
+            .iter()
+            .map(|dictionary| (DICTIONARY_HEADER, dictionary.as_str()));
+        one.chain(separate.iter().map(|(part, value)| (part.header(), value.as_str())))
+    }
+}
+
+/// RFC 9651, section 4.1.2. Percent-encoded values have no character that a String (section 3.3.3) would have to escape;
+/// the kind of proof is a Token (section 3.3.4).
+fn dictionary(parts: &[(Part, String)]) -> String {
+    let mut text = String::new();
+    for (part, value) in parts {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        let key = part.key();
+        // Writing to a String does not fail.
+        let _ = match part {
+            Part::Proof => write!(text, "{key}={value}"),
+            Part::Issuer | Part::Subject | Part::Agent | Part::Tool | Part::Id => write!(text, "{key}=\"{value}\""),
+        };
+    }
+    text
+}
+
+fn percent_encode(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// What is escaped in a value.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'/')
+    .remove(b'@');
+
+/// Carries the dictionary.
+const DICTIONARY_HEADER: &str = "x-delegation-identity";
+
+/// Bytes of one header value.
+pub const MAX_VALUE_BYTES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn value(identity: &Identity, name: &str) -> Option<String> {
+        identity
+            .parts
+            .iter()
+            .find(|(part, _)| part.header() == name)
+            .map(|(_, value)| value.clone())
+    }
+
+    #[test]
+    fn says_what_was_proven_and_no_more() {
+        let chain = samples::verified_chain();
+        let bearer = Identity::new(&chain, Agent::Bearer, "pay", IdentityHeaders::Separate).unwrap();
+        assert_eq!(value(&bearer, "x-delegation-issuer").as_deref(), Some(samples::ISSUER));
+        assert_eq!(value(&bearer, "x-delegation-subject").as_deref(), Some("ada"));
+        assert_eq!(value(&bearer, "x-delegation-agent"), None);
+        assert_eq!(value(&bearer, "x-delegation-proof").as_deref(), Some("none"));
+        let thumbprint = samples::key(2).public().thumbprint();
+        let holder = Identity::new(&chain, Agent::Key(thumbprint), "pay", IdentityHeaders::Separate).unwrap();
+        assert_eq!(value(&holder, "x-delegation-agent"), Some(thumbprint.to_string()));
+        let certificate =
+            Identity::new(&chain, Agent::Certificate([0xab; 32]), "pay", IdentityHeaders::Separate).unwrap();
+        assert_eq!(value(&certificate, "x-delegation-agent"), Some("ab".repeat(32)));
+    }
+
+    #[test]
+    fn a_dictionary_says_the_same_in_one_header() {
+        let chain = samples::verified_chain();
+        let separate = Identity::new(&chain, Agent::Bearer, "pay \"now\"", IdentityHeaders::Separate).unwrap();
+        let names: Vec<&str> = separate.headers().map(|(name, _)| name).collect();
+        let expected = [
+            "x-delegation-issuer",
+            "x-delegation-subject",
+            "x-delegation-proof",
+            "x-delegation-tool",
+            "x-delegation-id",
+        ];
+        assert_eq!(names, expected);
+        let joint = Identity::new(&chain, Agent::Bearer, "pay \"now\"", IdentityHeaders::Dictionary).unwrap();
+        let id = chain.leaf().id();
+        let value = format!(
+            r#"issuer="{}", subject="ada", proof=none, tool="pay%20%22now%22", id="{id}""#,
+            samples::ISSUER
+        );
+        assert_eq!(
+            joint.headers().collect::<Vec<_>>(),
+            [("x-delegation-identity", value.as_str())]
+        );
+        assert_eq!(joint.parts, separate.parts);
+    }
+
+    #[test]
+    fn a_value_can_not_break_out_of_its_header() {
+        assert_eq!(percent_encode("a\r\nx-admin: 1,é%"), "a%0D%0Ax-admin:%201%2C%C3%A9%25");
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_denies() {
+        let denial = Identity::new(
+            &samples::verified_chain(),
+            Agent::Bearer,
+            &"t".repeat(1025),
+            IdentityHeaders::Separate,
+        )
+        .unwrap_err();
+        assert_eq!(denial.reason, Reason::DelegationTooLarge);
+    }
+}

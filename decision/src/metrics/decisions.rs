@@ -1,0 +1,90 @@
+//! What is counted and measured of each decision of one configuration.
+
+use super::registry::{Counter, DecisionCounters, Histogram, Metrics};
+use crate::audit::Kind;
+use crate::config::Policy;
+use crate::engine::{Findings, Lookup};
+
+/// The figures of one configuration's decisions.
+#[derive(Debug)]
+pub struct DecisionFigures {
+    /// One for each rule, and the last for requests that no rule covers.
+    decisions: Vec<DecisionCounters>,
+    cache_hits: Counter,
+    cache_beginnings: Counter,
+    cache_misses: Counter,
+    cache_refusals: Counter,
+    verification_us: Histogram,
+    cached_decision_us: Histogram,
+    /// Decisions on remembered chains, which are too many to time them all.
+    hits: u64,
+}
+
+impl DecisionFigures {
+    /// Nothing is counted yet.
+    pub fn new(policy: &Policy, metrics: &mut Metrics) -> Self {
+        let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
+        Self {
+            decisions: rules.chain([DecisionCounters::without_rule()]).collect(),
+            cache_hits: metrics.counter("credence_cache_hits"),
+            cache_beginnings: metrics.counter("credence_cache_beginnings"),
+            cache_misses: metrics.counter("credence_cache_misses"),
+            cache_refusals: metrics.counter("credence_cache_refusals"),
+            verification_us: metrics.histogram("credence_verification_us"),
+            cached_decision_us: metrics.histogram("credence_cached_decision_us"),
+            hits: 0,
+        }
+    }
+
+    /// Counts a decision under the rule at this place, or under none.
+    pub fn count(&mut self, kind: &Kind<'_>, rule_index: Option<usize>, metrics: &mut Metrics) {
+        let index = rule_index.unwrap_or(self.decisions.len().saturating_sub(1));
+        if let Some(counters) = self.decisions.get_mut(index) {
+            metrics.count_decision(counters, kind);
+        }
+    }
+
+    /// Whether the time that this decision took is to be measured; asked once for each. To ask the host for the time
+    /// costs more than to remember a chain, so that of the decisions on remembered chains for which no proof was verified
+    /// either only one in [`TIMED_HITS`] is timed.
+    pub fn is_timed(&mut self, findings: &Findings, is_recorded: bool) -> bool {
+        if !is_recorded && !findings.verified {
+            return false;
+        }
+        if !is_cached(findings) {
+            return true;
+        }
+        self.hits = self.hits.wrapping_add(1);
+        self.hits.is_multiple_of(TIMED_HITS)
+    }
+
+    /// Counts what a decision found in the caches, and how long it took, if that was measured.
+    pub fn observe(&self, findings: &Findings, decision_ns: Option<u64>, metrics: &mut Metrics) {
+        match findings.lookup {
+            Some(Lookup::Hit) => metrics.add(self.cache_hits, 1),
+            Some(Lookup::Beginning) => metrics.add(self.cache_beginnings, 1),
+            Some(Lookup::Miss) => metrics.add(self.cache_misses, 1),
+            Some(Lookup::Refused) => metrics.add(self.cache_refusals, 1),
+            // The engine counts its looks at what the workers share.
+            Some(Lookup::Shared) | None => {}
+        }
+        let Some(nanos) = decision_ns else { return };
+        if findings.verified {
+            metrics.observe(self.verification_us, nanos.div_ceil(1_000));
+        } else if is_cached(findings) && self.hits.is_multiple_of(SHOWN_HITS) {
+            metrics.observe(self.cached_decision_us, nanos.div_ceil(1_000));
+        }
+    }
+}
+
+/// Whether the chain was remembered, and nothing had to be verified.
+fn is_cached(findings: &Findings) -> bool {
+    findings.lookup == Some(Lookup::Hit) && !findings.verified
+}
+
+/// One in this many decisions for which nothing had to be verified is timed.
+const TIMED_HITS: u64 = 16;
+
+/// Of those, one in so many decisions is in the metrics: each costs a call to the host, and a hundredth of them tells as much. A
+/// multiple of [`TIMED_HITS`].
+const SHOWN_HITS: u64 = 256;

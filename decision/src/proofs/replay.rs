@@ -1,0 +1,324 @@
+//! The memory of used proofs: within one Envoy process, a proof counts once (draft section 8, step 7i).
+//!
+//! It lives in proxy-wasm shared data, which all workers of the process see and which survives a VM. Shared data can
+//! never free a key, so the keys are a fixed set of buckets. A holder's proofs fall into that holder's own group of
+//! buckets and no other, so that nobody can fill the memory of somebody in another group.
+
+use std::hash::Hasher;
+
+use credence_delegation::{Thumbprint, UnixTime};
+use siphasher::sip128::{Hasher128, SipHasher24};
+use thiserror::Error;
+
+use crate::shared_store::{SharedStore, StoreFailure};
+
+/// A handle on the process's memory of used proofs.
+#[derive(Debug, Clone)]
+pub struct ReplayMemory {
+    secret: [u8; 16],
+    /// When the memory was made: before, it can not say what was used.
+    born: UnixTime,
+    /// Seconds that a holder's clock may be ahead of ours.
+    skew: u64,
+}
+
+/// A proof that passed every other check.
+#[derive(Debug, Clone, Copy)]
+pub struct UsedProof<'a> {
+    /// The key that signed it.
+    pub holder: &'a Thumbprint,
+    /// Its `jti`.
+    pub id: &'a str,
+    /// Its `iat`.
+    pub issued_at: UnixTime,
+}
+
+/// Why a proof does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ReplayError {
+    /// It has been used.
+    #[error("the proof has been used before")]
+    Replayed,
+    /// It may have been used before this process was there to see it.
+    #[error("the proof is older than this process's memory of used proofs")]
+    PredatesMemory,
+    /// Its bucket is full of proofs that are still within their window, or contended beyond patience.
+    #[error("no room to remember the proof")]
+    Full,
+    /// The host failed.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+}
+
+impl ReplayMemory {
+    /// Joins the process's memory, or founds it with `secret`, which must be random.
+    ///
+    /// # Errors
+    /// If the host refuses, or what is stored is not what we store.
+    pub fn join(
+        store: &mut impl SharedStore,
+        secret: [u8; 16],
+        now: UnixTime,
+        skew: u64,
+    ) -> Result<Self, StoreFailure> {
+        let mut founding = secret.to_vec();
+        founding.extend_from_slice(&now.0.to_le_bytes());
+        store.write(FOUNDING_KEY, &founding, None)?;
+        // Whoever was first, what is stored now is what everybody uses.
+        let (stored, _) = store.read(FOUNDING_KEY)?.ok_or(StoreFailure)?;
+        let (secret, born) = stored.split_first_chunk::<16>().ok_or(StoreFailure)?;
+        let born = UnixTime(i64::from_le_bytes(born.try_into().map_err(|_| StoreFailure)?));
+        Ok(Self {
+            secret: *secret,
+            born,
+            skew,
+        })
+    }
+
+    /// A secret that all workers of the process share, and that ends with it.
+    pub fn secret(&self) -> &[u8; 16] {
+        &self.secret
+    }
+
+    /// Remembers a proof, and says whether this is its first use.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; the request is to be denied.
+    pub fn remember(
+        &self,
+        store: &mut impl SharedStore,
+        proof: &UsedProof<'_>,
+        now: UnixTime,
+    ) -> Result<(), ReplayError> {
+        // A holder whose clock is ahead by the skew may have used a proof of this date before the memory was born.
+        if proof.issued_at <= self.born.plus(self.skew) {
+            return Err(ReplayError::PredatesMemory);
+        }
+        let (key, record) = self.place(proof);
+        for _ in 0..ATTEMPTS {
+            let (bucket, version) = match store.read(&key)? {
+                Some((bucket, version)) => (bucket, Some(version)),
+                None => (Vec::new(), None),
+            };
+            let bucket = updated(&bucket, &record, now)?;
+            if store.write(&key, &bucket, version)? {
+                return Ok(());
+            }
+        }
+        Err(ReplayError::Full)
+    }
+
+    /// The bucket that a proof belongs into, and what is written there.
+    fn place(&self, proof: &UsedProof<'_>) -> (Vec<u8>, Record) {
+        let mut holder = SipHasher24::new_with_key(&self.secret);
+        holder.write(proof.holder.as_bytes());
+        let group = holder.finish128().h1 % GROUPS;
+
+        // Not the audience: a holder uses no id twice, whomever he shows it to (draft section 7.2).
+        let mut whole = SipHasher24::new_with_key(&self.secret);
+        whole.write(proof.holder.as_bytes());
+        whole.write(proof.id.as_bytes());
+        let hash = whole.finish128();
+        let bucket = hash.h1 % BUCKETS_PER_GROUP;
+
+        let last_second = proof.issued_at.plus(MAX_PROOF_WINDOW).0;
+        let record = Record {
+            tag: hash.h2,
+            last_second: u32::try_from(last_second).unwrap_or(u32::MAX),
+        };
+        let mut key = BUCKET_PREFIX.to_vec();
+        key.extend_from_slice(&(group as u32).to_le_bytes());
+        key.extend_from_slice(&(bucket as u32).to_le_bytes());
+        (key, record)
+    }
+}
+
+/// One used proof in a bucket: 12 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    /// 64 bits of a keyed hash of holder and `jti`. Two proofs of one bucket with the same tag, a chance of
+    /// 2^-58 in a full one, make the second look used.
+    tag: u64,
+    /// The last Unix second the proof can be accepted in, by any configuration.
+    last_second: u32,
+}
+
+impl Record {
+    const BYTES: usize = 12;
+
+    fn read(bytes: &[u8; Self::BYTES]) -> Self {
+        let (tag, last_second) = bytes.split_at(8);
+        Self {
+            tag: tag.try_into().map(u64::from_le_bytes).unwrap_or_default(),
+            last_second: last_second.try_into().map(u32::from_le_bytes).unwrap_or_default(),
+        }
+    }
+
+    fn append_to(&self, bucket: &mut Vec<u8>) {
+        bucket.extend_from_slice(&self.tag.to_le_bytes());
+        bucket.extend_from_slice(&self.last_second.to_le_bytes());
+    }
+}
+
+/// The bucket without what has run out, and with the new record.
+fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, ReplayError> {
+    let (records, rest) = bucket.as_chunks::<{ Record::BYTES }>();
+    if !rest.is_empty() {
+        return Err(StoreFailure.into());
+    }
+    let mut kept = Vec::with_capacity(bucket.len().saturating_add(Record::BYTES));
+    for record in records.iter().map(Record::read) {
+        if i64::from(record.last_second) < now.0 {
+            continue;
+        }
+        if record.tag == new.tag {
+            return Err(ReplayError::Replayed);
+        }
+        record.append_to(&mut kept);
+    }
+    if kept.len() >= RECORDS_PER_BUCKET * Record::BYTES {
+        return Err(ReplayError::Full);
+    }
+    new.append_to(&mut kept);
+    Ok(kept)
+}
+
+const FOUNDING_KEY: &[u8] = b"credence/replay/founding/1";
+const BUCKET_PREFIX: &[u8] = b"credence/replay/1/";
+
+/// The longest proof window that can be configured, in seconds. Every proof is remembered for as long, whatever its
+/// own configuration's window, because the configurations of a process share the memory and may differ.
+pub const MAX_PROOF_WINDOW: u64 = 60;
+
+/// A holder has 1024 buckets of 64 proofs: some 65,000 within a minute, a thousand a second. All 64 groups full take
+/// 50 MB of the Envoy process.
+const GROUPS: u64 = 64;
+const BUCKETS_PER_GROUP: u64 = 1024;
+const RECORDS_PER_BUCKET: usize = 64;
+
+/// How often a bucket that another worker changed meanwhile is tried again.
+const ATTEMPTS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{self, Store};
+
+    const BORN: UnixTime = UnixTime(1_000);
+    const NOW: UnixTime = UnixTime(1_100);
+
+    fn memory(store: &mut Store) -> ReplayMemory {
+        ReplayMemory::join(store, [1; 16], BORN, 5).unwrap()
+    }
+
+    fn remember(
+        memory: &ReplayMemory,
+        store: &mut Store,
+        id: &str,
+        iat: UnixTime,
+        now: UnixTime,
+    ) -> Result<(), ReplayError> {
+        let holder = samples::key(3).public().thumbprint();
+        let proof = UsedProof {
+            holder: &holder,
+            id,
+            issued_at: iat,
+        };
+        memory.remember(store, &proof, now)
+    }
+
+    #[test]
+    fn a_proof_counts_once_in_every_worker() {
+        let store = &mut Store::default();
+        let one = memory(store);
+        // Another worker has another secret in mind and comes later; it uses what is there.
+        let other = ReplayMemory::join(store, [2; 16], UnixTime(1_050), 5).unwrap();
+        assert_eq!(remember(&one, store, "p", NOW, NOW), Ok(()));
+        assert_eq!(remember(&other, store, "p", NOW, NOW), Err(ReplayError::Replayed));
+        assert_eq!(remember(&other, store, "q", NOW, NOW), Ok(()));
+    }
+
+    #[test]
+    fn is_remembered_until_the_last_second_of_its_window() {
+        let store = &mut Store::default();
+        let memory = memory(store);
+        remember(&memory, store, "p", NOW, NOW).unwrap();
+        assert_eq!(
+            remember(&memory, store, "p", NOW, NOW.plus(60)),
+            Err(ReplayError::Replayed)
+        );
+        assert_eq!(
+            remember(&memory, store, "p", NOW, NOW.plus(61)),
+            Ok(()),
+            "by then its iat denies it"
+        );
+    }
+
+    #[test]
+    fn what_may_have_been_used_before_the_memory_was_born_is_refused() {
+        let store = &mut Store::default();
+        let memory = memory(store);
+        assert_eq!(
+            remember(&memory, store, "p", BORN.plus(5), NOW),
+            Err(ReplayError::PredatesMemory)
+        );
+        assert_eq!(remember(&memory, store, "p", BORN.plus(6), NOW), Ok(()));
+    }
+
+    #[test]
+    fn a_full_bucket_denies_and_empties_with_time() {
+        let record = |tag| Record {
+            tag,
+            last_second: 1_130,
+        };
+        let mut bucket = Vec::new();
+        for tag in 0..64 {
+            bucket = updated(&bucket, &record(tag), NOW).unwrap();
+        }
+        assert_eq!(updated(&bucket, &record(64), NOW), Err(ReplayError::Full));
+        assert_eq!(
+            updated(&bucket, &record(64), UnixTime(1_131)).unwrap().len(),
+            Record::BYTES
+        );
+    }
+
+    #[test]
+    fn a_holder_reaches_one_group_of_buckets_and_others_reach_others() {
+        let memory = memory(&mut Store::default());
+        let group_of = |holder: &Thumbprint, id: &str| {
+            let proof = UsedProof {
+                holder,
+                id,
+                issued_at: NOW,
+            };
+            let (key, _) = memory.place(&proof);
+            key[..BUCKET_PREFIX.len() + 4].to_vec()
+        };
+        let holder = |number| samples::key(number).public().thumbprint();
+        let one = holder(3);
+        let own = group_of(&one, "0");
+        assert!((1..2_000).all(|id| group_of(&one, &id.to_string()) == own));
+        assert!((4..16).any(|other| group_of(&holder(other), "0") != own));
+    }
+
+    #[test]
+    fn a_lost_race_is_tried_again_and_then_denies() {
+        let store = &mut Store::default();
+        let memory = memory(store);
+        store.lose_next_writes = ATTEMPTS - 1;
+        assert_eq!(remember(&memory, store, "p", NOW, NOW), Ok(()));
+        store.lose_next_writes = ATTEMPTS;
+        assert_eq!(remember(&memory, store, "q", NOW, NOW), Err(ReplayError::Full));
+    }
+
+    #[test]
+    fn what_is_not_ours_in_the_store_denies() {
+        let store = &mut Store::default();
+        store.write(FOUNDING_KEY, b"short", None).unwrap();
+        assert!(ReplayMemory::join(store, [1; 16], BORN, 5).is_err());
+        assert_eq!(
+            updated(&[0; 13], &Record { tag: 1, last_second: 9 }, NOW),
+            Err(ReplayError::Store(StoreFailure))
+        );
+    }
+}

@@ -1,0 +1,756 @@
+//! The state of every subject that was ever revoked, as one VM knows it.
+
+use credence_delegation::revocation::{DelegationPath, EPOCH_LIMIT, Memory, PrincipalState, RevocationView};
+use credence_delegation::{Thumbprint, UnixTime};
+use credence_wire::v1::{self, record::Subject};
+
+use super::forgetting::{RevokedAt, Sweep};
+use super::invalid_record::{InvalidRecord, MAX_UNDER};
+use super::subject_hash::{SubjectHash, SubjectHasher};
+use super::subject_table::SubjectTable;
+
+/// What one VM knows to be revoked.
+///
+/// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of each below 40 bytes, however
+/// long its names. The key is the VM's secret, so that nobody can search for collisions; met by chance (a probability
+/// below 2^-80 for a full view over a VM's life) one makes an unrevoked subject look revoked, or merges two principals,
+/// whose epochs then differ from what their tokens carry: both deny.
+#[derive(Debug)]
+pub struct View {
+    hasher: SubjectHasher,
+    subjects: Subjects,
+    revision: u64,
+    memory: Memory,
+    sweep: Sweep,
+}
+
+/// A snapshot on its way in. It is no `View`, and so can not be consulted before it is complete.
+#[derive(Debug)]
+pub(super) struct Draft {
+    hasher: SubjectHasher,
+    subjects: Subjects,
+}
+
+/// What is left of a view, or of a draft, that nobody needs any more. To give back the memory of a million subjects at
+/// once takes some ten milliseconds, for which no request is to wait.
+#[derive(Debug)]
+pub(super) struct Remains(Subjects);
+
+/// Why a record was not applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError {
+    /// The control plane sent a record that breaks the contract.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRecord),
+    /// The view is full.
+    #[error(
+        "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be \
+         decided: raise control_plane.max_subjects (75 bytes of VM memory each while a snapshot arrives), or compact the log"
+    )]
+    TooManySubjects {
+        /// The configured limit.
+        max_subjects: usize,
+    },
+    /// The VM's memory is used up.
+    #[error(
+        "there is no memory in the VM for more than {subjects} revoked subjects, so nothing can be decided: compact \
+         the log, or lower the limits of the caches and of the audit ring"
+    )]
+    OutOfMemory {
+        /// The subjects there was memory for.
+        subjects: usize,
+    },
+}
+
+#[derive(Debug)]
+struct Subjects {
+    principals: SubjectTable<PackedState>,
+    keys: SubjectTable<()>,
+    issuer_floors: SubjectTable<i64>,
+    delegations: SubjectTable<RevokedAt>,
+    log_floor: Option<i64>,
+    max_subjects: usize,
+}
+
+// === impl View ===
+
+impl View {
+    /// Moves whenever anything in this view may have changed; local to the VM, and no position in the log.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// How many subjects are remembered.
+    pub fn len(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// Whether nothing was ever revoked.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.subjects.log_floor.is_none()
+    }
+
+    /// Applies one update that arrived at about `now`, if that is known.
+    pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), ViewError> {
+        self.subjects.apply(&self.hasher, record, now)?;
+        self.revision = self.revision.saturating_add(1);
+        Ok(())
+    }
+
+    /// The log forgets revoked delegations that no token of this lifetime could carry any more; `None` if it forgets none.
+    pub(super) fn expect_lifetime(&mut self, token_lifetime: Option<u64>) {
+        if self.memory.token_lifetime != token_lifetime {
+            self.memory.token_lifetime = token_lifetime;
+            // What was looked up before has to be looked at once more.
+            self.revision = self.revision.saturating_add(1);
+        }
+    }
+
+    /// Forgets some of the revoked delegations whose ids no token can carry any more at `now`: a few at a time, so that
+    /// nobody has to wait for it.
+    /// Says how many.
+    pub(super) fn forget_some(&mut self, now: UnixTime) -> usize {
+        let Some(token_lifetime) = self.memory.token_lifetime else {
+            return 0;
+        };
+        let delegations = &mut self.subjects.delegations;
+        let before = delegations.len();
+        if let Some(forgotten) = self.sweep.step(delegations, now, token_lifetime) {
+            self.memory.forgotten_before = self.memory.forgotten_before.max(Some(forgotten));
+        }
+        before.saturating_sub(delegations.len())
+    }
+
+    /// Whether something was forgotten that counts after all: a token that is older may still live at `now`.
+    pub(super) fn has_forgotten_too_much(&self, now: UnixTime) -> bool {
+        match (self.memory.forgotten_before, self.memory.token_lifetime) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(forgotten_before), Some(token_lifetime)) => forgotten_before.plus(token_lifetime) > now,
+        }
+    }
+}
+
+impl RevocationView for View {
+    fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
+        self.subjects
+            .principals
+            .get(&self.hasher.principal(issuer, subject))
+            .map_or_else(PrincipalState::default, PackedState::unpack)
+    }
+
+    fn is_key_revoked(&self, key: &Thumbprint) -> bool {
+        self.subjects.keys.contains(&self.hasher.key(key))
+    }
+
+    fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {
+        self.subjects
+            .issuer_floors
+            .get(&self.hasher.issuer(issuer))
+            .copied()
+            .map(UnixTime)
+    }
+
+    fn log_floor(&self) -> Option<UnixTime> {
+        self.subjects.log_floor.map(UnixTime)
+    }
+
+    fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {
+        let delegations = &self.subjects.delegations;
+        delegations.contains(&self.hasher.delegation(issuer, subject, token.id))
+            || (!token.under.is_empty() && delegations.contains(&self.hasher.delegation_under(issuer, subject, token)))
+    }
+
+    fn memory(&self) -> Memory {
+        self.memory
+    }
+}
+
+// === impl Remains ===
+
+impl From<View> for Remains {
+    fn from(view: View) -> Self {
+        Self(view.subjects)
+    }
+}
+
+impl From<Draft> for Remains {
+    fn from(draft: Draft) -> Self {
+        Self(draft.subjects)
+    }
+}
+
+impl Remains {
+    /// Gives back some of the memory; `None` once there is none left.
+    pub(super) fn dismantle_some(mut self) -> Option<Self> {
+        let Subjects {
+            principals,
+            keys,
+            issuer_floors,
+            delegations,
+            ..
+        } = &mut self.0;
+        let is_left = principals.dismantle_some(BUCKETS_PER_STEP)
+            || keys.dismantle_some(BUCKETS_PER_STEP)
+            || issuer_floors.dismantle_some(BUCKETS_PER_STEP)
+            || delegations.dismantle_some(BUCKETS_PER_STEP);
+        is_left.then_some(self)
+    }
+}
+
+/// Takes about half a millisecond.
+const BUCKETS_PER_STEP: usize = 2_048;
+
+// === impl Draft ===
+
+impl Draft {
+    /// An empty snapshot for at most `max_subjects` subjects. `secret` must be random and stay in this VM.
+    pub(super) fn new(secret: &[u8; 16], max_subjects: usize) -> Self {
+        Self {
+            hasher: SubjectHasher::new(secret),
+            subjects: Subjects {
+                principals: SubjectTable::new(),
+                keys: SubjectTable::new(),
+                issuer_floors: SubjectTable::new(),
+                delegations: SubjectTable::new(),
+                log_floor: None,
+                max_subjects,
+            },
+        }
+    }
+
+    /// Adds one record of the snapshot.
+    pub(super) fn apply(&mut self, record: &v1::Record) -> Result<(), ViewError> {
+        self.subjects.apply(&self.hasher, record, None)
+    }
+
+    /// The snapshot is complete. `revision` must be above that of any view of this VM before it; `token_lifetime` is as
+    /// [`View::expect_lifetime`] has it.
+    pub(super) fn complete(self, revision: u64, token_lifetime: Option<u64>) -> View {
+        View {
+            hasher: self.hasher,
+            subjects: self.subjects,
+            revision,
+            memory: Memory {
+                token_lifetime,
+                forgotten_before: None,
+            },
+            sweep: Sweep::default(),
+        }
+    }
+}
+
+// === impl Subjects ===
+
+impl Subjects {
+    fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record, now: Option<UnixTime>) -> Result<(), ViewError> {
+        let room = self.max_subjects.saturating_sub(self.len());
+        let max_subjects = self.max_subjects;
+        let stored = match record.subject.as_ref().ok_or(InvalidRecord::NoSubject)? {
+            Subject::Principal(state) => {
+                let (issuer, subject) = parse_principal(state.principal.as_ref())?;
+                let packed = PackedState::parse(state)?;
+                let hash = hasher.principal(issuer, subject);
+                check_room(room, max_subjects, || self.principals.contains(&hash))?;
+                self.principals.insert(hash, packed)
+            }
+            Subject::Key(key) => {
+                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or(InvalidRecord::MalformedThumbprint)?;
+                let hash = hasher.key(&thumbprint);
+                check_room(room, max_subjects, || self.keys.contains(&hash))?;
+                self.keys.insert(hash, ())
+            }
+            Subject::IssuerFloor(floor) => {
+                let hash = hasher.issuer(parse_issuer(&floor.issuer)?);
+                check_room(room, max_subjects, || self.issuer_floors.contains(&hash))?;
+                self.issuer_floors.insert(hash, floor.issued_up_to)
+            }
+            Subject::Delegation(delegation) => {
+                let (issuer, subject) = parse_principal(delegation.principal.as_ref())?;
+                let revoked_at = RevokedAt::parse(delegation.revoked_at)?;
+                let hash = parse_delegation(hasher, issuer, subject, delegation)?;
+                let known = self.delegations.get(&hash).copied();
+                check_room(room, max_subjects, || known.is_some())?;
+                // Whatever was said before or is said now, what is kept longer is kept.
+                let latest = [known, now.map(RevokedAt::at)]
+                    .into_iter()
+                    .flatten()
+                    .fold(revoked_at, RevokedAt::later);
+                self.delegations.insert(hash, latest)
+            }
+            Subject::LogFloor(floor) => {
+                self.log_floor = Some(floor.issued_up_to);
+                Ok(())
+            }
+        };
+        stored.map_err(|_| ViewError::OutOfMemory { subjects: self.len() })
+    }
+
+    fn len(&self) -> usize {
+        [
+            self.principals.len(),
+            self.keys.len(),
+            self.issuer_floors.len(),
+            self.delegations.len(),
+        ]
+        .into_iter()
+        .fold(0, usize::saturating_add)
+    }
+}
+
+fn check_room(room: usize, max_subjects: usize, is_known: impl FnOnce() -> bool) -> Result<(), ViewError> {
+    if room > 0 || is_known() {
+        Ok(())
+    } else {
+        Err(ViewError::TooManySubjects { max_subjects })
+    }
+}
+
+fn parse_principal(principal: Option<&v1::Principal>) -> Result<(&str, Option<&str>), InvalidRecord> {
+    let principal = principal.ok_or(InvalidRecord::NoPrincipal)?;
+    Ok((parse_issuer(&principal.issuer)?, principal.subject.as_deref()))
+}
+
+fn parse_delegation(
+    hasher: &SubjectHasher,
+    issuer: &str,
+    subject: Option<&str>,
+    delegation: &v1::RevokedDelegation,
+) -> Result<SubjectHash, InvalidRecord> {
+    let id = delegation.id.as_str();
+    if id.is_empty() || delegation.under.iter().any(String::is_empty) {
+        return Err(InvalidRecord::EmptyDelegationId);
+    }
+    if delegation.under.is_empty() {
+        return Ok(hasher.delegation(issuer, subject, id));
+    }
+    if delegation.under.len() > MAX_UNDER {
+        return Err(InvalidRecord::TooManyAbove(delegation.under.len()));
+    }
+    let under: Vec<_> = delegation.under.iter().map(String::as_str).collect();
+    Ok(hasher.delegation_under(issuer, subject, DelegationPath { under: &under, id }))
+}
+
+fn parse_issuer(issuer: &str) -> Result<&str, InvalidRecord> {
+    if issuer.is_empty() {
+        return Err(InvalidRecord::EmptyIssuer);
+    }
+    Ok(issuer)
+}
+
+/// A principal's state in twelve bytes, in words of four: the epoch is below 2^53, and the rest is enough for the year
+/// 141,000.
+#[derive(Clone, Copy, Debug)]
+struct PackedState([u32; 3]);
+
+// === impl PackedState ===
+
+impl PackedState {
+    fn parse(state: &v1::PrincipalState) -> Result<Self, InvalidRecord> {
+        if state.epoch >= EPOCH_LIMIT {
+            return Err(InvalidRecord::EpochTooLarge(state.epoch));
+        }
+        let raised_at = u64::try_from(state.raised_at)
+            .map_err(|_| InvalidRecord::NegativeRaise(state.raised_at))?
+            .min(END_OF_TIME);
+        let disabled = if state.disabled { DISABLED } else { 0 };
+        let first = state.epoch | disabled | (raised_at >> 32 << RAISED_SHIFT);
+        Ok(Self([first as u32, (first >> 32) as u32, raised_at as u32]))
+    }
+
+    fn unpack(&self) -> PrincipalState {
+        let [low, high, raised_low] = self.0.map(u64::from);
+        let first = low | high << 32;
+        let raised_at = match first >> RAISED_SHIFT << 32 | raised_low {
+            0 => None,
+            END_OF_TIME => Some(i64::MAX),
+            raised_at => Some(i64::try_from(raised_at).unwrap_or(i64::MAX)),
+        };
+        PrincipalState {
+            epoch: first & EPOCH_BITS,
+            disabled: first & DISABLED != 0,
+            raised_at: raised_at.map(UnixTime),
+        }
+    }
+}
+
+const EPOCH_BITS: u64 = (1 << 53) - 1;
+const DISABLED: u64 = 1 << 53;
+const RAISED_SHIFT: u32 = 54;
+
+/// Ten bits beside the epoch and thirty-two of their own. A later raise is taken for one that no token is younger than.
+const END_OF_TIME: u64 = (1 << 42) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISSUER: &str = "https://id.example.com";
+    const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
+
+    fn principal(issuer: &str, subject: Option<&str>) -> Option<v1::Principal> {
+        Some(v1::Principal {
+            issuer: issuer.to_owned(),
+            subject: subject.map(str::to_owned),
+        })
+    }
+
+    fn record(subject: Subject) -> v1::Record {
+        v1::Record { subject: Some(subject) }
+    }
+
+    fn raised(subject: Option<&str>, epoch: u64) -> v1::Record {
+        record(Subject::Principal(v1::PrincipalState {
+            principal: principal(ISSUER, subject),
+            epoch,
+            disabled: false,
+            raised_at: 1_700_000_000,
+            disabled_by: 0,
+        }))
+    }
+
+    fn revoked_id(subject: Option<&str>, id: &str) -> v1::Record {
+        record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, subject),
+            id: id.to_owned(),
+            revoked_at: 0,
+            under: Vec::new(),
+        }))
+    }
+
+    /// A root's place in its chain.
+    fn alone(id: &str) -> DelegationPath<'_> {
+        DelegationPath { under: &[], id }
+    }
+
+    fn revoked_key(thumbprint: &str) -> v1::Record {
+        record(Subject::Key(v1::RevokedKey {
+            thumbprint: thumbprint.to_owned(),
+        }))
+    }
+
+    fn view_of(records: &[v1::Record]) -> View {
+        let mut draft = Draft::new(&[7; 16], 100);
+        for record in records {
+            draft.apply(record).unwrap();
+        }
+        draft.complete(1, None)
+    }
+
+    #[test]
+    fn an_unknown_principal_is_in_epoch_zero() {
+        let view = view_of(&[]);
+        assert!(view.is_empty());
+        assert_eq!(view.principal(ISSUER, Some("ana")), PrincipalState::default());
+    }
+
+    #[test]
+    fn a_principal_is_the_pair_of_issuer_and_subject_or_none() {
+        let view = view_of(&[raised(Some("ana"), 5), raised(None, 9)]);
+        assert_eq!(view.principal(ISSUER, Some("ana")).epoch, 5);
+        assert_eq!(view.principal(ISSUER, None).epoch, 9);
+        assert_eq!(
+            view.principal(ISSUER, Some("")).epoch,
+            0,
+            "an empty name is a name, and not the same as none"
+        );
+        assert_eq!(view.principal("https://other.example", Some("ana")).epoch, 0);
+    }
+
+    #[test]
+    fn a_principal_keeps_the_largest_epoch_together_with_disabled() {
+        let state = v1::PrincipalState {
+            principal: principal(ISSUER, None),
+            epoch: EPOCH_LIMIT - 1,
+            disabled: true,
+            raised_at: i64::MAX,
+            disabled_by: 1,
+        };
+        let view = view_of(&[record(Subject::Principal(state))]);
+        let expected = PrincipalState {
+            epoch: EPOCH_LIMIT - 1,
+            disabled: true,
+            raised_at: Some(UnixTime(i64::MAX)),
+        };
+        assert_eq!(view.principal(ISSUER, None), expected);
+    }
+
+    #[test]
+    fn a_principals_state_is_kept_to_the_bit() {
+        for (epoch, disabled, raised_at) in [
+            (0, false, 1),
+            (0, true, 0),
+            (EPOCH_LIMIT - 1, false, 0xffff_ffff),
+            (1 << 32, true, 0x1_0000_0000),
+            (0x000f_0f0f_0f0f_0f0f, false, 0x3ff_ffff_fffe),
+        ] {
+            let state = v1::PrincipalState {
+                principal: principal(ISSUER, None),
+                epoch,
+                disabled,
+                raised_at,
+                disabled_by: 0,
+            };
+            let expected = PrincipalState {
+                epoch,
+                disabled,
+                raised_at: (raised_at != 0).then_some(UnixTime(raised_at)),
+            };
+            let view = view_of(&[record(Subject::Principal(state))]);
+            assert_eq!(view.principal(ISSUER, None), expected);
+        }
+    }
+
+    #[test]
+    fn a_later_record_replaces_the_state() {
+        let view = view_of(&[raised(Some("ana"), 5), raised(Some("ana"), 800)]);
+        assert_eq!(view.principal(ISSUER, Some("ana")).epoch, 800);
+        assert_eq!(view.len(), 1);
+    }
+
+    #[test]
+    fn a_delegation_id_is_revoked_for_its_own_principal_only() {
+        let view = view_of(&[revoked_id(Some("ana"), "d1")]);
+        assert!(view.is_delegation_revoked(ISSUER, Some("ana"), alone("d1")));
+        assert!(!view.is_delegation_revoked(ISSUER, Some("ana"), alone("d2")));
+        assert!(!view.is_delegation_revoked(ISSUER, Some("bob"), alone("d1")));
+        assert!(
+            !view.is_delegation_revoked(ISSUER, Some("an"), alone("ad1")),
+            "parts do not run into each other"
+        );
+        assert!(!view.is_delegation_revoked(ISSUER, None, alone("d1")));
+    }
+
+    #[test]
+    fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhere_else() {
+        let revoked = record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, Some("ana")),
+            id: "leaf".to_owned(),
+            revoked_at: 0,
+            under: ["root", "mid"].map(str::to_owned).to_vec(),
+        }));
+        let view = view_of(&[revoked]);
+        let is_revoked =
+            |subject, under: &[&str], id| view.is_delegation_revoked(ISSUER, subject, DelegationPath { under, id });
+        assert!(is_revoked(Some("ana"), &["root", "mid"], "leaf"));
+        for (under, id) in [
+            (&[][..], "leaf"),
+            (&["root"], "leaf"),
+            (&["mid", "root"], "leaf"),
+            (&["rootm", "id"], "leaf"),
+            (&["other", "mid"], "leaf"),
+            (&["root", "mid", "leaf"], "leaf"),
+            (&["root", "mid"], "other"),
+        ] {
+            assert!(!is_revoked(Some("ana"), under, id), "{under:?} {id}");
+        }
+        assert!(!is_revoked(Some("bob"), &["root", "mid"], "leaf"));
+    }
+
+    #[test]
+    fn a_delegation_that_is_named_by_its_id_alone_is_revoked_wherever_it_stands() {
+        let view = view_of(&[revoked_id(None, "d1")]);
+        for under in [&[][..], &["root"], &["root", "mid"]] {
+            assert!(view.is_delegation_revoked(ISSUER, None, DelegationPath { under, id: "d1" }));
+            assert!(!view.is_delegation_revoked(ISSUER, None, DelegationPath { under, id: "d2" }));
+        }
+    }
+
+    fn revoked_at(id: &str, revoked_at: i64) -> v1::Record {
+        record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, None),
+            id: id.to_owned(),
+            revoked_at,
+            under: Vec::new(),
+        }))
+    }
+
+    /// A view of a log that reckons with lifetimes of 1,000 seconds.
+    fn forgetful(records: &[v1::Record]) -> View {
+        let mut view = view_of(records);
+        view.expect_lifetime(Some(1_000));
+        view
+    }
+
+    #[test]
+    fn a_delegation_is_forgotten_once_no_token_can_carry_its_id() {
+        let mut view = forgetful(&[
+            revoked_at("old", 5_000),
+            revoked_at("new", 5_001),
+            revoked_at("for good", 0),
+            raised(None, 1),
+            revoked_key(THUMBPRINT),
+        ]);
+        view.forget_some(UnixTime(6_300));
+        assert_eq!(view.len(), 5, "there is an allowance of five minutes, too");
+        let mut view = View {
+            sweep: Sweep::default(),
+            ..view
+        };
+        view.forget_some(UnixTime(6_301));
+        assert_eq!(view.len(), 4);
+        assert!(!view.is_delegation_revoked(ISSUER, None, alone("old")));
+        assert!(view.is_delegation_revoked(ISSUER, None, alone("new")));
+        assert!(view.is_delegation_revoked(ISSUER, None, alone("for good")));
+        assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_001)));
+    }
+
+    #[test]
+    fn a_log_that_forgets_nothing_has_nothing_forgotten() {
+        let mut view = view_of(&[revoked_at("old", 1)]);
+        view.forget_some(UnixTime(i64::MAX));
+        assert!(view.is_delegation_revoked(ISSUER, None, alone("old")));
+        assert_eq!(view.memory(), Memory::default());
+    }
+
+    /// Of two times of one revocation, the later one; and it was not revoked before it was said to be.
+    #[test]
+    fn a_delegation_is_remembered_from_the_latest_time_that_was_said() {
+        let mut view = forgetful(&[revoked_at("twice", 5_000), revoked_at("forever", 0)]);
+        for (record, now) in [
+            (revoked_at("twice", 4_000), None),
+            (revoked_at("forever", 5), None),
+            (revoked_at("slow clock", 5), Some(UnixTime(5_000))),
+        ] {
+            view.apply(&record, now).unwrap();
+        }
+        view.forget_some(UnixTime(6_300));
+        assert_eq!(view.len(), 3);
+    }
+
+    #[test]
+    fn what_is_forgotten_may_turn_out_to_count() {
+        let mut view = forgetful(&[revoked_at("old", 5_000)]);
+        assert!(!view.has_forgotten_too_much(UnixTime(0)), "nothing is forgotten");
+        view.forget_some(UnixTime(7_000));
+        assert_eq!(view.memory().forgotten_before, Some(UnixTime(5_700)));
+        for (lifetime, now, is_too_much) in [
+            (Some(1_000), 7_000, false),
+            (Some(1_000), 6_700, false),
+            (Some(1_000), 6_699, true),
+            (Some(1_301), 7_000, true),
+            (None, 7_000, true),
+        ] {
+            view.expect_lifetime(lifetime);
+            assert_eq!(
+                view.has_forgotten_too_much(UnixTime(now)),
+                is_too_much,
+                "{lifetime:?} {now}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_view_goes_step_by_step() {
+        let mut draft = Draft::new(&[7; 16], 1_000_000);
+        for number in 0..100_000 {
+            draft.apply(&raised(Some(&number.to_string()), 1)).unwrap();
+        }
+        let mut remains = Some(Remains::from(draft));
+        let mut steps = 0;
+        while let Some(some) = remains {
+            remains = some.dismantle_some();
+            steps += 1;
+        }
+        assert!((3..100).contains(&steps), "{steps}");
+    }
+
+    #[test]
+    fn the_revision_moves_with_the_lifetime() {
+        let mut view = view_of(&[]);
+        for (lifetime, revision) in [(None, 1), (Some(5), 2), (Some(5), 2), (Some(6), 3), (None, 4)] {
+            view.expect_lifetime(lifetime);
+            assert_eq!((view.revision(), view.memory().token_lifetime), (revision, lifetime));
+        }
+    }
+
+    #[test]
+    fn keys_and_floors_are_found() {
+        let view = view_of(&[
+            revoked_key(THUMBPRINT),
+            record(Subject::IssuerFloor(v1::IssuerFloor {
+                issuer: ISSUER.to_owned(),
+                issued_up_to: 17,
+            })),
+            record(Subject::LogFloor(v1::LogFloor { issued_up_to: 3 })),
+        ]);
+        assert!(view.is_key_revoked(&Thumbprint::parse(THUMBPRINT).unwrap()));
+        assert!(!view.is_key_revoked(&Thumbprint::parse("AAAAsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs").unwrap()));
+        assert_eq!(view.issuer_floor(ISSUER), Some(UnixTime(17)));
+        assert_eq!(view.issuer_floor("https://other.example"), None);
+        assert_eq!(view.log_floor(), Some(UnixTime(3)));
+        assert!(!view.is_empty());
+    }
+
+    #[test]
+    fn the_revision_moves_with_every_update_and_with_none_that_failed() {
+        let mut view = view_of(&[]);
+        view.apply(&raised(None, 1), None).unwrap();
+        view.apply(&raised(None, 1), None).unwrap();
+        assert_eq!(view.revision(), 3);
+        view.apply(&v1::Record::default(), None).unwrap_err();
+        assert_eq!(view.revision(), 3);
+    }
+
+    #[test]
+    fn a_record_that_breaks_the_contract_is_refused() {
+        let no_principal = record(Subject::Principal(v1::PrincipalState::default()));
+        let revoked_before_time = record(Subject::Delegation(v1::RevokedDelegation {
+            principal: principal(ISSUER, None),
+            id: "d1".to_owned(),
+            revoked_at: -1,
+            under: Vec::new(),
+        }));
+        let negative = record(Subject::Principal(v1::PrincipalState {
+            principal: principal(ISSUER, None),
+            raised_at: -1,
+            ..Default::default()
+        }));
+        let no_issuer = record(Subject::IssuerFloor(v1::IssuerFloor::default()));
+        let under = |under: Vec<String>| {
+            record(Subject::Delegation(v1::RevokedDelegation {
+                principal: principal(ISSUER, None),
+                id: "d1".to_owned(),
+                revoked_at: 0,
+                under,
+            }))
+        };
+        let cases = [
+            (under(vec![String::new()]), InvalidRecord::EmptyDelegationId),
+            (under(vec!["r".to_owned(); 9]), InvalidRecord::TooManyAbove(9)),
+            (v1::Record::default(), InvalidRecord::NoSubject),
+            (no_principal, InvalidRecord::NoPrincipal),
+            (no_issuer, InvalidRecord::EmptyIssuer),
+            (revoked_id(None, ""), InvalidRecord::EmptyDelegationId),
+            (raised(None, EPOCH_LIMIT), InvalidRecord::EpochTooLarge(EPOCH_LIMIT)),
+            (negative, InvalidRecord::NegativeRaise(-1)),
+            (revoked_before_time, InvalidRecord::NegativeRevocation(-1)),
+            (revoked_key(&THUMBPRINT[1..]), InvalidRecord::MalformedThumbprint),
+            (
+                revoked_key(&THUMBPRINT.replace('-', "+")),
+                InvalidRecord::MalformedThumbprint,
+            ),
+            (
+                revoked_key(&THUMBPRINT.replace("9Xs", "9Xt")),
+                InvalidRecord::MalformedThumbprint,
+            ),
+        ];
+        for (record, expected) in cases {
+            let mut draft = Draft::new(&[7; 16], 100);
+            assert_eq!(draft.apply(&record), Err(ViewError::Invalid(expected)));
+        }
+    }
+
+    #[test]
+    fn a_full_view_takes_changes_but_no_new_subject() {
+        let mut draft = Draft::new(&[7; 16], 2);
+        draft.apply(&raised(Some("ana"), 1)).unwrap();
+        draft.apply(&revoked_key(THUMBPRINT)).unwrap();
+        draft.apply(&raised(Some("ana"), 2)).unwrap();
+        draft.apply(&revoked_key(THUMBPRINT)).unwrap();
+        assert_eq!(
+            draft.apply(&revoked_id(None, "d1")),
+            Err(ViewError::TooManySubjects { max_subjects: 2 })
+        );
+    }
+}

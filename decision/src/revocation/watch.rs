@@ -1,0 +1,769 @@
+//! The stream to the control plane: one VM's side of `RevocationService.Watch`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use credence_wire::v1::{self, watch_request, watch_response};
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use super::cache_keys::CacheKeys;
+use super::forgetting::SlowestClock;
+use super::lease::{Freshness, Lease};
+use super::local_view::{Draft, Remains, View, ViewError};
+use super::notice::{Notice, Violation};
+use crate::backoff::Backoff;
+use crate::clock::{Monotonic, UnixNanos};
+use crate::stream::{StreamAction, StreamHandler};
+
+/// Follows one revocation log over one stream at a time, and owns the view and its lease.
+///
+/// Time passes for it in [`Watch::on_tick`]; the rest is its [`StreamHandler`].
+///
+/// Whatever the control plane does wrong resets the stream. What was believed before stays believed, but the lease is
+/// not renewed, so that requests are denied once it ends.
+#[derive(Debug)]
+pub struct Watch {
+    settings: Settings,
+    secret: [u8; 16],
+    phase: Phase,
+    view: Option<View>,
+    /// What is left of the last view or draft that is not needed any more.
+    remains: Option<Remains>,
+    /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
+    applied: Option<Position>,
+    /// What the present stream, or the last one, has brought.
+    cache_keys: Option<CacheKeys>,
+    /// The longest lifetime of a token, as the present stream or the last one has it; `None` if the log forgets nothing.
+    token_lifetime: Option<u64>,
+    clock: SlowestClock,
+    /// The view has forgotten too much to be continued.
+    needs_snapshot: bool,
+    /// The highest revision any view of this VM has had.
+    revision: u64,
+    lease: Lease,
+    /// Those of earlier streams that no control plane has welcomed since; newest last.
+    earlier_secrets: VecDeque<[u8; 32]>,
+    /// How long the last echo took, until somebody asks.
+    round_trip: Option<Duration>,
+    backoff: Backoff,
+    counters: Counters,
+}
+
+/// What a watch is configured with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The log that is pinned; no other is ever believed.
+    pub log_id: String,
+    /// The name Envoy gives its node, for the operator of the control plane.
+    pub node: String,
+    /// The most subjects a view may hold.
+    pub max_subjects: usize,
+    /// How old a lease may be.
+    pub max_staleness: Duration,
+    /// How long after a ping the next is due; at most one second.
+    pub ping_interval: Duration,
+}
+
+/// What to do with the stream; messages are encoded `WatchRequest`s.
+pub type Action = StreamAction<Notice>;
+
+/// How often things happened, since the VM's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Attempts to open a stream.
+    pub opened: u64,
+    /// Streams that ended without our doing, including those that could not be opened.
+    pub closed: u64,
+    /// Streams the control plane refused because of the log itself.
+    pub refused: u64,
+    /// Streams reset because the contract was broken.
+    pub violations: u64,
+    /// Streams reset because they were silent.
+    pub silences: u64,
+    /// Snapshots taken over.
+    pub snapshots: u64,
+    /// Updates applied.
+    pub updates: u64,
+    /// Revoked delegations forgotten because no token can carry their ids any more.
+    pub forgotten: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Closed { retry_at: Monotonic },
+    Open { stream: Stream, stage: Stage },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    last_heard: Monotonic,
+    /// Everything received from now on was sent by the control plane after this instant.
+    answered_since: Monotonic,
+    last_ping: Option<Monotonic>,
+    /// The last entry of the log that this stream has told us about.
+    known_head: u64,
+    /// The last entry that its last echo named: by the next echo it must be here.
+    owed: u64,
+    /// The control plane waits for what is applied, from this entry of the log on; `None` if it waits for nobody.
+    confirmed_from: Option<u64>,
+    /// Shows on the next stream that both are this client's.
+    secret: [u8; 32],
+}
+
+#[derive(Debug)]
+enum Stage {
+    Connecting,
+    AwaitingWelcome,
+    Pulling(Box<Pull>),
+    Following,
+}
+
+#[derive(Debug)]
+struct Pull {
+    draft: Draft,
+    position: Position,
+    chunks: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    seq: u64,
+    digest: [u8; 32],
+    /// By which the control plane knows that it gave the position out; handed back as it came.
+    proof: Option<[u8; 16]>,
+}
+
+/// More streams than are tried while a lease lasts. What an earlier one owed is waited for until that lease is over.
+const MAX_EARLIER_SECRETS: usize = 8;
+
+/// The longest promise of a stopping control plane that is believed.
+pub const MAX_PROMISE: Duration = Duration::from_secs(10);
+
+/// The largest message accepted: the contract's largest is a chunk of 64 KiB and its framing.
+pub const MAX_MESSAGE_BYTES: usize = 80 * 1024;
+
+/// The most chunks a snapshot may have: 4 GiB encoded.
+pub const MAX_CHUNKS: u32 = 65_536;
+
+/// The longest a stream may be silent; twice `max_staleness` if that is less.
+pub const MAX_SILENCE: Duration = Duration::from_secs(10);
+
+/// gRPC status FAILED_PRECONDITION.
+const FAILED_PRECONDITION: u32 = 9;
+
+// === impl Watch ===
+
+impl Watch {
+    /// A watch that will open its first stream on its first tick. `secret` must be random and never leave the VM.
+    pub fn new(settings: Settings, secret: [u8; 16]) -> Self {
+        Self {
+            lease: Lease::new(settings.max_staleness),
+            settings,
+            secret,
+            phase: Phase::Closed {
+                retry_at: Monotonic::default(),
+            },
+            view: None,
+            remains: None,
+            applied: None,
+            cache_keys: None,
+            token_lifetime: None,
+            clock: SlowestClock::default(),
+            needs_snapshot: false,
+            revision: 0,
+            earlier_secrets: VecDeque::new(),
+            round_trip: None,
+            backoff: Backoff::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What is known to be revoked; `None` before the first snapshot. Decide upon it only as far as `freshness` allows.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// Whether the view is recent enough to decide upon.
+    pub fn freshness(&self, now: Monotonic) -> Freshness {
+        match self.view {
+            None => Freshness::NeverSynced,
+            Some(_) => self.lease.freshness(now),
+        }
+    }
+
+    /// Time since the view was last known to be complete; `None` if it never was.
+    pub fn lease_age(&self, now: Monotonic) -> Option<Duration> {
+        self.lease.age(now)
+    }
+
+    /// How long the latest echo took, from its ping on, if it was not asked for before. The echo comes behind every update
+    /// that the control plane had sent by then: a revocation on the same way takes less.
+    pub fn take_round_trip(&mut self) -> Option<Duration> {
+        self.round_trip.take()
+    }
+
+    /// The last entry of the log that was applied; `None` before the first snapshot.
+    pub fn applied(&self) -> Option<u64> {
+        self.applied.map(|position| position.seq)
+    }
+
+    /// What the filters of this node seal with what they remember for each other; `None` as long as nobody has given
+    /// out any. They stay when the stream ends, and are of use until the other filters have newer ones.
+    pub fn cache_keys(&self) -> Option<&CacheKeys> {
+        self.cache_keys.as_ref()
+    }
+
+    /// How often things happened.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The log this watch is pinned to.
+    pub fn log_id(&self) -> &str {
+        &self.settings.log_id
+    }
+
+    /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
+    pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
+        self.clock.observe(now, wall);
+        self.forget_some(now);
+        self.remains = self.remains.take().and_then(Remains::dismantle_some);
+        match &self.phase {
+            Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
+            Phase::Closed { .. } => self.open(now),
+            Phase::Open { stream, stage } => {
+                let silence = now.since(stream.last_heard);
+                let is_ping_due = matches!(stage, Stage::Following)
+                    && stream
+                        .last_ping
+                        .is_none_or(|sent| now.since(sent) >= self.settings.ping_interval);
+                if self.needs_snapshot && matches!(stage, Stage::Following) {
+                    let wait = self.backoff.after_failure(random);
+                    self.reset(now, wait, Notice::ForgotTooMuch)
+                } else if silence > self.max_silence() {
+                    self.counters.silences = self.counters.silences.saturating_add(1);
+                    let wait = self.backoff.after_failure(random);
+                    self.reset(now, wait, Notice::Silent { silence })
+                } else if is_ping_due {
+                    self.ping(now)
+                } else {
+                    Vec::new()
+                }
+            }
+        }
+    }
+
+    /// Where a new stream may go on.
+    fn continued(&self) -> Option<Position> {
+        match self.view {
+            Some(_) if !self.needs_snapshot => self.applied,
+            Some(_) | None => None,
+        }
+    }
+
+    fn forget_some(&mut self, now: Monotonic) {
+        if let (Some(view), Some(time)) = (&mut self.view, self.clock.at(now)) {
+            let forgotten = view.forget_some(time) as u64;
+            self.counters.forgotten = self.counters.forgotten.saturating_add(forgotten);
+            self.needs_snapshot |= view.has_forgotten_too_much(time);
+        }
+    }
+
+    fn open(&mut self, now: Monotonic) -> Vec<Action> {
+        self.counters.opened = self.counters.opened.saturating_add(1);
+        self.lease.forget_pings();
+        self.phase = Phase::Open {
+            stream: Stream {
+                last_heard: now,
+                answered_since: now,
+                last_ping: None,
+                known_head: 0,
+                owed: 0,
+                confirmed_from: None,
+                // Nothing is learned from it of the VM's secret.
+                secret: Sha256::new()
+                    .chain_update(b"credence: the secret of a stream")
+                    .chain_update(self.secret)
+                    .chain_update(self.counters.opened.to_be_bytes())
+                    .finalize()
+                    .into(),
+            },
+            stage: Stage::Connecting,
+        };
+        vec![Action::Open]
+    }
+
+    fn reset(&mut self, now: Monotonic, wait: Duration, notice: Notice) -> Vec<Action> {
+        self.close(now, wait);
+        vec![Action::Cancel, Action::Report(notice)]
+    }
+
+    /// An arriving snapshot goes with the phase; the view in force stays.
+    fn close(&mut self, now: Monotonic, wait: Duration) {
+        let closed = Phase::Closed {
+            retry_at: now.plus(wait),
+        };
+        if let Phase::Open { stream, stage } = std::mem::replace(&mut self.phase, closed) {
+            if self.earlier_secrets.len() >= MAX_EARLIER_SECRETS {
+                self.earlier_secrets.pop_front();
+            }
+            self.earlier_secrets.push_back(stream.secret);
+            if let Stage::Pulling(pull) = stage {
+                self.remains = Some(pull.draft.into());
+            }
+        }
+        self.lease.forget_pings();
+    }
+
+    fn receive(&mut self, now: Monotonic, bytes: &[u8]) -> Result<Vec<Action>, Violation> {
+        if bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(Violation::MessageTooLarge {
+                size: bytes.len(),
+                limit: MAX_MESSAGE_BYTES,
+            });
+        }
+        let response = v1::WatchResponse::decode(bytes).map_err(|_| Violation::Undecodable)?;
+        let message = response.message.ok_or(Violation::Undecodable)?;
+        if let Phase::Open { stream, .. } = &mut self.phase {
+            stream.last_heard = now;
+        }
+        match message {
+            watch_response::Message::Welcome(welcome) => {
+                let actions = self.on_welcome(now, &welcome)?;
+                Ok(self.limit_lease(&welcome).into_iter().chain(actions).collect())
+            }
+            watch_response::Message::Chunk(chunk) => self.on_chunk(now, &chunk),
+            watch_response::Message::Update(update) => self.on_update(now, &update),
+            watch_response::Message::Pong(pong) => self.on_pong(now, &pong),
+            watch_response::Message::Drain(drain) => {
+                self.on_drain(&drain);
+                Ok(Vec::new())
+            }
+            watch_response::Message::CacheKeys(keys) => self.on_cache_keys(&keys),
+        }
+    }
+
+    fn on_welcome(&mut self, now: Monotonic, welcome: &v1::Welcome) -> Result<Vec<Action>, Violation> {
+        let applied = self.applied;
+        let first = self.first_position();
+        let is_continued = self.continued().is_some();
+        let (stream, stage) = expect(&mut self.phase, "a welcome", |stage| {
+            matches!(stage, Stage::AwaitingWelcome)
+        })?;
+        stream.known_head = welcome.head;
+        if welcome.log_id != self.settings.log_id {
+            return Err(Violation::WrongLog {
+                pinned: self.settings.log_id.clone(),
+                found: welcome.log_id.clone(),
+            });
+        }
+        if let Some(applied) = applied {
+            check_no_rollback(applied.seq, welcome.head)?;
+        }
+        stream.confirmed_from = (welcome.max_staleness_ms > 0).then_some(welcome.head);
+        self.earlier_secrets.clear();
+        self.cache_keys = welcome.cache_keys.as_ref().map(CacheKeys::parse).transpose()?;
+        self.token_lifetime = (welcome.max_token_lifetime_s > 0).then_some(welcome.max_token_lifetime_s);
+        if let Some(view) = &mut self.view {
+            view.expect_lifetime(self.token_lifetime);
+        }
+        match &welcome.snapshot {
+            None => {
+                // A client without a view starts before the first entry: an empty view at the digest of nothing, and
+                // every update from there on is checked against it.
+                if !is_continued {
+                    if applied.is_some_and(|applied| applied.seq > 0) {
+                        return Err(Violation::OutOfOrder {
+                            message: "a welcome without a snapshot",
+                            stage: "holding no view that could be continued",
+                        });
+                    }
+                    self.take_over(Draft::new(&self.secret, self.settings.max_subjects), first);
+                }
+                Ok(self.follow(now))
+            }
+            Some(snapshot) => {
+                let position = parse_position(snapshot.position.as_ref())?;
+                if position.seq > welcome.head {
+                    return Err(Violation::SnapshotBeyondHead {
+                        snapshot: position.seq,
+                        head: welcome.head,
+                    });
+                }
+                for known in applied.into_iter().chain([first]) {
+                    check_no_rollback(known.seq, position.seq)?;
+                    if known.seq == position.seq && known.digest != position.digest {
+                        return Err(Violation::Diverged { seq: known.seq });
+                    }
+                }
+                if snapshot.chunks > MAX_CHUNKS {
+                    return Err(Violation::TooManyChunks {
+                        chunks: snapshot.chunks,
+                        limit: MAX_CHUNKS,
+                    });
+                }
+                // No more than a hint, and not relied upon: but what is said not to fit need not be pulled.
+                let max_subjects = self.settings.max_subjects;
+                if usize::try_from(snapshot.subjects).map_or(true, |subjects| subjects > max_subjects) {
+                    return Err(ViewError::TooManySubjects { max_subjects }.into());
+                }
+                let draft = Draft::new(&self.secret, max_subjects);
+                // There is room for two of them.
+                self.remains = None;
+                if snapshot.chunks == 0 {
+                    self.take_over(draft, position);
+                    return Ok(self.follow(now));
+                }
+                *stage = Stage::Pulling(Box::new(Pull {
+                    draft,
+                    position,
+                    chunks: snapshot.chunks,
+                    next: 0,
+                }));
+                Ok(vec![pull(0)])
+            }
+        }
+    }
+
+    /// The smaller of the control plane's limit and our own counts. Says so if that is the control plane's.
+    fn limit_lease(&mut self, welcome: &v1::Welcome) -> Option<Action> {
+        let own = self.settings.max_staleness;
+        let limit = match welcome.max_staleness_ms {
+            0 => own,
+            limit => own.min(Duration::from_millis(limit)),
+        };
+        let is_changed = self.lease.limit(limit);
+        (is_changed && limit < own).then_some(Action::Report(Notice::ShorterLease { own, limit }))
+    }
+
+    fn on_chunk(&mut self, now: Monotonic, chunk: &v1::SnapshotChunk) -> Result<Vec<Action>, Violation> {
+        let (_, stage) = expect(&mut self.phase, "a snapshot chunk", |stage| {
+            matches!(stage, Stage::Pulling(_))
+        })?;
+        let Stage::Pulling(arriving) = stage else {
+            return Ok(Vec::new());
+        };
+        if chunk.index != arriving.next {
+            return Err(Violation::WrongChunk {
+                expected: arriving.next,
+                found: chunk.index,
+            });
+        }
+        for record in &chunk.records {
+            arriving.draft.apply(record)?;
+        }
+        arriving.next = arriving.next.saturating_add(1);
+        if arriving.next < arriving.chunks {
+            return Ok(vec![pull(arriving.next)]);
+        }
+        if let Stage::Pulling(complete) = std::mem::replace(stage, Stage::Following) {
+            self.take_over(complete.draft, complete.position);
+        }
+        Ok(self.follow(now))
+    }
+
+    fn on_update(&mut self, now: Monotonic, update: &v1::Update) -> Result<Vec<Action>, Violation> {
+        let time = self.clock.at(now);
+        let (stream, _) = expect(&mut self.phase, "an update", |stage| matches!(stage, Stage::Following))?;
+        let position = parse_position(update.position.as_ref())?;
+        stream.known_head = stream.known_head.max(position.seq);
+        let (Some(applied), Some(view)) = (&mut self.applied, &mut self.view) else {
+            // Following begins with taking over a view; without one nothing may be applied.
+            return Err(Violation::NoRecord { seq: position.seq });
+        };
+        let expected = applied.seq.saturating_add(1);
+        if position.seq != expected {
+            return Err(Violation::WrongSequence {
+                expected,
+                found: position.seq,
+            });
+        }
+        let record = update
+            .record
+            .as_ref()
+            .ok_or(Violation::NoRecord { seq: position.seq })?;
+        // The contract's records have one encoding (fields in the order of their tags, no unknown ones). A record with
+        // fields that this version does not know is encoded without them here, so that its digest differs: it is
+        // refused, and nothing is half understood.
+        if position.digest != next_digest(&applied.digest, record) {
+            return Err(Violation::Diverged { seq: position.seq });
+        }
+        match view.apply(record, time) {
+            Ok(()) => {
+                *applied = position;
+                self.counters.updates = self.counters.updates.saturating_add(1);
+                Ok(self.confirm().into_iter().collect())
+            }
+            Err(error) => {
+                match &error {
+                    // Something is revoked, and there is no room to know it.
+                    ViewError::TooManySubjects { .. } | ViewError::OutOfMemory { .. } => self.discard_view(),
+                    ViewError::Invalid(_) => {}
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn on_pong(&mut self, now: Monotonic, pong: &v1::Pong) -> Result<Vec<Action>, Violation> {
+        let settled = self.lease.settle(pong.id);
+        let applied = self.applied.map_or(0, |position| position.seq);
+        let (stream, _) = expect(&mut self.phase, "a pong", |stage| matches!(stage, Stage::Following))?;
+        let sent = settled.map_err(|_| Violation::UnknownPing { id: pong.id })?;
+        check_no_rollback(applied, pong.head)?;
+        // Otherwise nothing would ever ask for it again, and the lease never be renewed.
+        if applied < stream.owed {
+            return Err(Violation::MissingUpdate {
+                applied,
+                owed: stream.owed,
+            });
+        }
+        stream.owed = pong.head;
+        stream.answered_since = sent;
+        stream.known_head = stream.known_head.max(pong.head);
+        self.round_trip = Some(now.since(sent));
+        if pong.head == applied {
+            self.lease.renew(sent);
+            self.backoff.succeeded();
+        }
+        Ok(Vec::new())
+    }
+
+    /// What is applied is confirmed at once. On the way to the head that the welcome named it is not: the server has said
+    /// that it will not wait for less.
+    fn confirm(&self) -> Option<Action> {
+        let Phase::Open { stream, .. } = &self.phase else {
+            return None;
+        };
+        let seq = self.applied?.seq;
+        (seq >= stream.confirmed_from?).then(|| send(watch_request::Message::Applied(v1::Applied { seq })))
+    }
+
+    /// Gives the lease up, so that nothing waits for this client: no configuration goes by this watch any more.
+    pub fn leave(&mut self) -> Vec<Action> {
+        self.lease.revoke();
+        match &self.phase {
+            Phase::Open { stream, .. } if stream.confirmed_from.is_some() => {
+                vec![send(watch_request::Message::Leaving(v1::Leaving {}))]
+            }
+            Phase::Open { .. } | Phase::Closed { .. } => Vec::new(),
+        }
+    }
+
+    /// The promise counts from when it was sent. That was after the last answered ping was sent, which is the latest
+    /// instant that is certain: counting from the arrival would stretch the promise by the time it was under way.
+    fn on_drain(&mut self, drain: &v1::Drain) {
+        let Phase::Open { stream, stage } = &mut self.phase else {
+            return;
+        };
+        if !matches!(stage, Stage::Following) {
+            // Without a view in step with the log there is nothing to keep fresh.
+            return;
+        }
+        let applied = self.applied.map_or(0, |position| position.seq);
+        if applied >= stream.known_head {
+            let promise = Duration::from_millis(u64::from(drain.promise_ms)).min(MAX_PROMISE);
+            self.lease.promise(stream.answered_since.plus(promise));
+        }
+    }
+
+    /// A rotation may come while a snapshot is being pulled.
+    fn on_cache_keys(&mut self, keys: &v1::CacheKeys) -> Result<Vec<Action>, Violation> {
+        expect(&mut self.phase, "keys for the shared cache", |stage| {
+            matches!(stage, Stage::Pulling(_) | Stage::Following)
+        })?;
+        self.cache_keys = Some(CacheKeys::parse(keys)?);
+        Ok(Vec::new())
+    }
+
+    /// The snapshot is in force from here on; the view before it goes.
+    fn take_over(&mut self, draft: Draft, position: Position) {
+        let last = self.view.as_ref().map_or(self.revision, View::revision);
+        self.revision = last.saturating_add(1);
+        let view = draft.complete(self.revision, self.token_lifetime);
+        self.remains = self.view.replace(view).map(Remains::from);
+        self.applied = Some(position);
+        self.needs_snapshot = false;
+        self.counters.snapshots = self.counters.snapshots.saturating_add(1);
+    }
+
+    fn discard_view(&mut self) {
+        if let Some(view) = self.view.take() {
+            self.revision = view.revision();
+            self.remains = Some(view.into());
+        }
+        self.lease.revoke();
+    }
+
+    /// Updates come in from here on. The first ping goes out at once: a new VM is waiting for its echo.
+    fn follow(&mut self, now: Monotonic) -> Vec<Action> {
+        if let Phase::Open { stage, .. } = &mut self.phase {
+            *stage = Stage::Following;
+        }
+        self.confirm().into_iter().chain(self.ping(now)).collect()
+    }
+
+    fn ping(&mut self, now: Monotonic) -> Vec<Action> {
+        let Phase::Open { stream, .. } = &mut self.phase else {
+            return Vec::new();
+        };
+        let Some(id) = self.lease.ping(now) else {
+            return Vec::new();
+        };
+        stream.last_ping = Some(now);
+        vec![send(watch_request::Message::Ping(v1::Ping { id }))]
+    }
+
+    /// The position before the first entry.
+    fn first_position(&self) -> Position {
+        Position {
+            seq: 0,
+            digest: Sha256::digest(self.settings.log_id.as_bytes()).into(),
+            proof: None,
+        }
+    }
+
+    fn max_silence(&self) -> Duration {
+        self.settings.max_staleness.saturating_mul(2).min(MAX_SILENCE)
+    }
+}
+
+impl StreamHandler for Watch {
+    type Notice = Notice;
+
+    fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
+        let Phase::Open { stream, stage } = &mut self.phase else {
+            // Nobody asked for it.
+            return vec![Action::Cancel];
+        };
+        *stage = Stage::AwaitingWelcome;
+        stream.last_heard = now;
+        stream.answered_since = now;
+        let secret_digest = Sha256::digest(stream.secret).to_vec();
+        // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
+        let applied = self.continued().map(|position| v1::Position {
+            seq: position.seq,
+            digest: position.digest.to_vec(),
+            proof: position.proof.map_or_else(Vec::new, |proof| proof.to_vec()),
+        });
+        vec![send(watch_request::Message::Hello(v1::WatchHello {
+            log_id: self.settings.log_id.clone(),
+            applied,
+            node: self.settings.node.clone(),
+            secret_digest,
+            earlier_secrets: self.earlier_secrets.iter().map(|secret| secret.to_vec()).collect(),
+            confirms: true,
+        }))]
+    }
+
+    fn on_message(&mut self, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Closed { .. }) {
+            return Vec::new();
+        }
+        match self.receive(now, bytes) {
+            Ok(actions) => actions,
+            Err(violation) => {
+                self.counters.violations = self.counters.violations.saturating_add(1);
+                let wait = if violation.is_lasting() {
+                    self.backoff.after_lasting_failure(random)
+                } else {
+                    self.backoff.after_failure(random)
+                };
+                self.reset(now, wait, violation.into())
+            }
+        }
+    }
+
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Closed { .. }) {
+            return Vec::new();
+        }
+        self.counters.closed = self.counters.closed.saturating_add(1);
+        let (wait, notice) = if status == FAILED_PRECONDITION {
+            self.counters.refused = self.counters.refused.saturating_add(1);
+            let log_id = self.settings.log_id.clone();
+            (self.backoff.after_lasting_failure(random), Notice::Refused { log_id })
+        } else {
+            let retry_in = self.backoff.after_failure(random);
+            (retry_in, Notice::Closed { status, retry_in })
+        };
+        self.close(now, wait);
+        vec![Action::Report(notice)]
+    }
+}
+
+// === impl Stage ===
+
+impl Stage {
+    fn activity(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::AwaitingWelcome => "waiting for the welcome",
+            Self::Pulling(_) => "pulling the snapshot",
+            Self::Following => "following updates",
+        }
+    }
+}
+
+/// The stream and its stage, if `message` may arrive in it.
+fn expect<'a>(
+    phase: &'a mut Phase,
+    message: &'static str,
+    is_expected: impl FnOnce(&Stage) -> bool,
+) -> Result<(&'a mut Stream, &'a mut Stage), Violation> {
+    let Phase::Open { stream, stage } = phase else {
+        return Err(Violation::OutOfOrder {
+            message,
+            stage: "closed",
+        });
+    };
+    if is_expected(stage) {
+        Ok((stream, stage))
+    } else {
+        Err(Violation::OutOfOrder {
+            message,
+            stage: stage.activity(),
+        })
+    }
+}
+
+fn check_no_rollback(applied: u64, head: u64) -> Result<(), Violation> {
+    if head < applied {
+        return Err(Violation::Rollback { applied, head });
+    }
+    Ok(())
+}
+
+fn parse_position(position: Option<&v1::Position>) -> Result<Position, Violation> {
+    let position = position.ok_or(Violation::MalformedPosition)?;
+    let digest = <[u8; 32]>::try_from(position.digest.as_slice()).map_err(|_| Violation::MalformedPosition)?;
+    Ok(Position {
+        seq: position.seq,
+        digest,
+        // One of another length is none: it says nothing to this client.
+        proof: position.proof.as_slice().try_into().ok(),
+    })
+}
+
+fn next_digest(digest: &[u8; 32], record: &v1::Record) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(digest)
+        .chain_update(record.encode_to_vec())
+        .finalize()
+        .into()
+}
+
+fn pull(index: u32) -> Action {
+    send(watch_request::Message::Pull(v1::PullChunk { index }))
+}
+
+fn send(message: watch_request::Message) -> Action {
+    let request = v1::WatchRequest { message: Some(message) };
+    Action::Send(request.encode_to_vec())
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -1,0 +1,77 @@
+//! What a request must look like to take a route.
+
+use thiserror::Error;
+
+use super::condition::{Asked, Condition};
+use super::host::HostPattern;
+use super::reading::Reading;
+use super::template::PathTemplate;
+
+/// What a request must look like to take a route.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// Any of these hosts; every host if empty.
+    pub hosts: Vec<HostPattern>,
+    /// Any of these methods; every method if empty.
+    pub methods: Vec<String>,
+    /// The path.
+    pub path: PathTemplate,
+    /// All of these.
+    pub conditions: Vec<Condition>,
+}
+
+impl Pattern {
+    /// Whether a request of fitting host and path matches, if this is the pattern of the route at the place `rule`.
+    pub(super) fn judge(&self, rule: usize, asked: &Asked<'_, '_>) -> Reading {
+        let method = asked.request.method;
+        if !(self.methods.is_empty() || self.methods.iter().any(|known| known.as_bytes() == method)) {
+            return Reading::No;
+        }
+        asked.meets(rule, &self.conditions)
+    }
+
+    pub(super) fn what_is_unclear(&self, rule: usize, asked: &Asked<'_, '_>) -> Unclear<'_> {
+        match asked.first_unclear(rule, &self.conditions) {
+            Some(Condition::Header { name, .. }) => Unclear::Header(name),
+            Some(Condition::Query { name, .. }) => Unclear::Query(name),
+            None => Unclear::Path,
+        }
+    }
+
+    /// Whether every request that `other` matches is matched, or refused as unclear, by this pattern too.
+    pub(super) fn covers(&self, other: &Pattern) -> bool {
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(|method| self.methods.contains(method)));
+        let conditions = || {
+            self.conditions
+                .iter()
+                .all(|condition| other.conditions.contains(condition))
+        };
+        let hosts = || {
+            self.hosts.is_empty()
+                || (!other.hosts.is_empty()
+                    && other
+                        .hosts
+                        .iter()
+                        .all(|narrow| self.hosts.iter().any(|wide| wide.covers(narrow))))
+        };
+        methods && conditions() && self.path.covers(&other.path) && hosts()
+    }
+}
+
+/// What of a request can be read in more than one way, so that its route depends on the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unclear<'s> {
+    /// The path.
+    #[error("the path can be read in more than one way")]
+    Path,
+    /// The path, which no rule takes as it is spelled, and some rule in another spelling.
+    #[error("no rule has the path in this spelling")]
+    Spelling,
+    /// This header, which a condition asks about.
+    #[error("header `{0}` can be read in more than one way")]
+    Header(&'s str),
+    /// This query member, which a condition asks about, or the query as a whole.
+    #[error("query member `{0}` can be read in more than one way")]
+    Query(&'s str),
+}

@@ -1,0 +1,28 @@
+//! What the workers of one process share.
+
+use thiserror::Error;
+
+/// Key-value storage that the workers of one process share, with compare-and-set.
+pub trait SharedStore {
+    /// The value and its version, or `None` if the key was never set.
+    ///
+    /// # Errors
+    /// If the host refuses.
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure>;
+
+    /// Sets the value if the key still has that version; `None` means if it was never set. `false` if somebody else
+    /// was faster.
+    ///
+    /// # Errors
+    /// If the host refuses.
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure>;
+}
+
+/// The version of a stored value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version(pub u32);
+
+/// The host refused to store or to show a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the host's shared data failed")]
+pub struct StoreFailure;

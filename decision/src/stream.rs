@@ -1,0 +1,36 @@
+//! A gRPC stream to the control plane, as its user sees it: `revocation::Watch` and `audit::Source` use one each.
+
+use std::fmt::Display;
+
+use crate::clock::Monotonic;
+
+/// What to do with a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamAction<N> {
+    /// Open the stream, then call `on_open`, or `on_close` if that failed at once.
+    Open,
+    /// Send this encoded message.
+    Send(Vec<u8>),
+    /// Reset the stream and forget its token: no close will be expected from it.
+    Cancel,
+    /// Tell the operator.
+    Report(N),
+}
+
+/// Decides what is said on a stream. It does nothing by itself: a host tells it what has happened, and carries out the
+/// actions that it returns, in order.
+///
+/// The host tells it of the *present* stream only; what still arrives from a cancelled one is dropped.
+pub trait StreamHandler {
+    /// What an operator is told about the stream.
+    type Notice: Display;
+
+    /// The stream is open.
+    fn on_open(&mut self, now: Monotonic) -> Vec<StreamAction<Self::Notice>>;
+
+    /// A message has arrived.
+    fn on_message(&mut self, now: Monotonic, message: &[u8], random: u64) -> Vec<StreamAction<Self::Notice>>;
+
+    /// The stream could not be opened, or has ended.
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<StreamAction<Self::Notice>>;
+}

@@ -1,0 +1,358 @@
+//! A host for tests: it remembers what the plugin did to it, and refuses what a test says it refuses.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use credence_decision::clock::{Monotonic, UnixNanos};
+use credence_decision::metrics::{MetricKind, MetricSink};
+use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
+
+use crate::host::{GrpcToken, HeaderMap, Host, HostError, LocalResponse, LogLevel, RootId, StreamId};
+
+/// Something that an operator, a client, a service or the control plane would notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Removed(String),
+    RemovedTrailer(String),
+    Set(String, String),
+    FilterState(String, String),
+    Answered {
+        status: u32,
+        details: String,
+        grpc_status: Option<u8>,
+    },
+    Continued,
+    Opened(&'static str, GrpcToken),
+    Cancelled(GrpcToken),
+    Closed(GrpcToken),
+    Done(RootId),
+    Logged(LogLevel, String),
+}
+
+#[derive(Clone)]
+pub(super) struct FakeHost(Rc<RefCell<State>>);
+
+struct State {
+    since_start: Duration,
+    /// The context that calls concern.
+    context: u32,
+    headers: BTreeMap<u32, Vec<(String, String)>>,
+    trailers: BTreeMap<u32, Vec<(String, String)>>,
+    bodies: BTreeMap<u32, Vec<u8>>,
+    properties: BTreeMap<String, Vec<u8>>,
+    store: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
+    tokens: u32,
+    /// The functions that fail.
+    refused: BTreeSet<&'static str>,
+    effects: Vec<(u32, Effect)>,
+    sent: Vec<(GrpcToken, Vec<u8>)>,
+    metrics: Vec<String>,
+    counted: BTreeMap<String, i64>,
+    random: u8,
+}
+
+/// When the fake host starts, in seconds since the Unix epoch.
+pub(super) const START: i64 = 1_800_000_000;
+
+impl FakeHost {
+    pub(super) fn new() -> Self {
+        Self(Rc::new(RefCell::new(State {
+            since_start: Duration::from_secs(60),
+            context: 0,
+            headers: BTreeMap::new(),
+            trailers: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            properties: BTreeMap::new(),
+            store: BTreeMap::new(),
+            tokens: 0,
+            refused: BTreeSet::new(),
+            effects: Vec::new(),
+            sent: Vec::new(),
+            metrics: Vec::new(),
+            counted: BTreeMap::new(),
+            random: 0,
+        })))
+    }
+
+    pub(super) fn wait(&self, time: Duration) {
+        self.0.borrow_mut().since_start += time;
+    }
+
+    /// From here on calls concern this context.
+    pub(super) fn enter(&self, context: u32) {
+        self.0.borrow_mut().context = context;
+    }
+
+    pub(super) fn set_headers(&self, stream: StreamId, headers: &[(&str, &str)]) {
+        self.0.borrow_mut().headers.insert(stream.0, owned(headers));
+    }
+
+    pub(super) fn set_trailers(&self, stream: StreamId, trailers: &[(&str, &str)]) {
+        self.0.borrow_mut().trailers.insert(stream.0, owned(trailers));
+    }
+
+    pub(super) fn set_body(&self, stream: StreamId, body: &[u8]) {
+        self.0.borrow_mut().bodies.insert(stream.0, body.to_vec());
+    }
+
+    pub(super) fn set_property(&self, path: &[&str], value: &[u8]) {
+        self.0.borrow_mut().properties.insert(path.join("."), value.to_vec());
+    }
+
+    /// From here on this function of the host fails.
+    pub(super) fn refuse(&self, call: &'static str) {
+        self.0.borrow_mut().refused.insert(call);
+    }
+
+    /// From here on it works again.
+    pub(super) fn accept(&self, call: &'static str) {
+        self.0.borrow_mut().refused.remove(call);
+    }
+
+    /// What has happened since this was last asked, with the context in which it did.
+    pub(super) fn effects(&self) -> Vec<(u32, Effect)> {
+        std::mem::take(&mut self.0.borrow_mut().effects)
+    }
+
+    /// The messages that were sent since this was last asked.
+    pub(super) fn sent(&self) -> Vec<(GrpcToken, Vec<u8>)> {
+        std::mem::take(&mut self.0.borrow_mut().sent)
+    }
+
+    pub(super) fn counted(&self, metric: &str) -> i64 {
+        self.0.borrow().counted.get(metric).copied().unwrap_or_default()
+    }
+
+    fn does(&self, call: &'static str, effect: Effect) -> Result<(), HostError> {
+        let mut state = self.0.borrow_mut();
+        if state.refused.contains(call) {
+            return Err(HostError { call, status: 2 });
+        }
+        let context = state.context;
+        state.effects.push((context, effect));
+        Ok(())
+    }
+
+    fn check(&self, call: &'static str) -> Result<(), HostError> {
+        match self.0.borrow().refused.contains(call) {
+            true => Err(HostError { call, status: 10 }),
+            false => Ok(()),
+        }
+    }
+
+    fn in_context<R>(&self, context: u32, calls: impl FnOnce() -> R) -> Result<R, HostError> {
+        self.check("in_context")?;
+        let previous = std::mem::replace(&mut self.0.borrow_mut().context, context);
+        let outcome = calls();
+        self.0.borrow_mut().context = previous;
+        Ok(outcome)
+    }
+}
+
+impl Host for FakeHost {
+    fn monotonic(&self) -> Result<Monotonic, HostError> {
+        self.check("monotonic")?;
+        Ok(Monotonic::default().plus(self.0.borrow().since_start))
+    }
+
+    fn unix_time(&self) -> Result<UnixNanos, HostError> {
+        self.check("unix_time")?;
+        let start = Duration::from_secs(START as u64);
+        let now = start + self.0.borrow().since_start - Duration::from_secs(60);
+        Ok(UnixNanos::from_nanos(now.as_nanos() as u64))
+    }
+
+    fn random<const N: usize>(&self) -> Result<[u8; N], HostError> {
+        self.check("random")?;
+        let mut state = self.0.borrow_mut();
+        state.random = state.random.wrapping_add(1);
+        Ok([state.random; N])
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        let _ = self.does("log", Effect::Logged(level, message.to_owned()));
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        1 << 20
+    }
+
+    fn set_tick_period(&self, _milliseconds: u32) -> Result<(), HostError> {
+        self.check("set_tick_period")
+    }
+
+    fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError> {
+        self.check("header_map")?;
+        let state = self.0.borrow();
+        let maps = match map {
+            HeaderMap::RequestHeaders => &state.headers,
+            HeaderMap::RequestTrailers => &state.trailers,
+        };
+        Ok(maps
+            .get(&state.context)
+            .map_or_else(Vec::new, |headers| serialize(headers)))
+    }
+
+    fn recycle(&self, _header_map: Vec<u8>) {}
+
+    fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
+        self.does("set_header", Effect::Set(name.to_owned(), value.to_owned()))
+    }
+
+    fn remove_header(&self, map: HeaderMap, name: &[u8]) -> Result<(), HostError> {
+        let name = String::from_utf8_lossy(name).into_owned();
+        self.does(
+            "remove_header",
+            match map {
+                HeaderMap::RequestHeaders => Effect::Removed(name),
+                HeaderMap::RequestTrailers => Effect::RemovedTrailer(name),
+            },
+        )
+    }
+
+    fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError> {
+        self.check("request_body")?;
+        let state = self.0.borrow();
+        let body = state.bodies.get(&state.context).cloned().unwrap_or_default();
+        Ok(body.into_iter().take(max_size).collect())
+    }
+
+    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
+        self.check("property")?;
+        Ok(self.0.borrow().properties.get(&path.join(".")).cloned())
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError> {
+        self.does(
+            "set_filter_state",
+            Effect::FilterState(name.to_owned(), value.to_owned()),
+        )
+    }
+
+    fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError> {
+        let is_problem = response.headers.contains(&("content-type", "application/problem+json"));
+        assert_eq!(
+            is_problem,
+            response.grpc_status.is_none(),
+            "HTTP clients get a problem, and its type"
+        );
+        assert!(!response.body.is_empty());
+        self.does(
+            "answer",
+            Effect::Answered {
+                status: response.status,
+                details: response.details.to_owned(),
+                grpc_status: response.grpc_status,
+            },
+        )
+    }
+
+    fn continue_request(&self) -> Result<(), HostError> {
+        self.does("continue_request", Effect::Continued)
+    }
+
+    fn open_stream(&self, _cluster: &str, _service: &str, method: &str) -> Result<GrpcToken, HostError> {
+        self.check("open_stream")?;
+        let token = {
+            let mut state = self.0.borrow_mut();
+            state.tokens += 1;
+            GrpcToken(state.tokens)
+        };
+        let method = if method == "Watch" { "Watch" } else { "Report" };
+        self.does("open_stream", Effect::Opened(method, token))?;
+        Ok(token)
+    }
+
+    fn send(&self, token: GrpcToken, message: &[u8]) -> Result<(), HostError> {
+        self.check("send")?;
+        self.0.borrow_mut().sent.push((token, message.to_vec()));
+        Ok(())
+    }
+
+    fn cancel(&self, token: GrpcToken) -> Result<(), HostError> {
+        self.does("cancel", Effect::Cancelled(token))
+    }
+
+    fn close(&self, token: GrpcToken) -> Result<(), HostError> {
+        self.does("close", Effect::Closed(token))
+    }
+
+    fn done(&self, root: RootId) -> Result<(), HostError> {
+        self.does("done", Effect::Done(root))
+    }
+
+    fn in_root<R>(&self, root: RootId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
+        self.in_context(root.0, calls)
+    }
+
+    fn in_stream<R>(&self, stream: StreamId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
+        self.in_context(stream.0, calls)
+    }
+}
+
+impl SharedStore for FakeHost {
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        self.check("read").map_err(|_| StoreFailure)?;
+        let state = self.0.borrow();
+        Ok(state
+            .store
+            .get(key)
+            .map(|(value, version)| (value.clone(), Version(*version))))
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        self.check("write").map_err(|_| StoreFailure)?;
+        let mut state = self.0.borrow_mut();
+        let version = state.store.get(key).map(|(_, version)| Version(*version));
+        if version != expected {
+            return Ok(false);
+        }
+        let next = version.map_or(1, |version| version.0 + 1);
+        state.store.insert(key.to_vec(), (value.to_vec(), next));
+        Ok(true)
+    }
+}
+
+impl MetricSink for FakeHost {
+    type Error = HostError;
+
+    fn define(&mut self, _kind: MetricKind, name: &str) -> Result<u32, HostError> {
+        self.check("define")?;
+        let mut state = self.0.borrow_mut();
+        state.metrics.push(name.to_owned());
+        Ok(state.metrics.len() as u32 - 1)
+    }
+
+    fn increment(&mut self, id: u32, by: i64) -> Result<(), HostError> {
+        let mut state = self.0.borrow_mut();
+        let name = state.metrics[id as usize].clone();
+        *state.counted.entry(name).or_default() += by;
+        Ok(())
+    }
+
+    fn record(&mut self, _id: u32, _value: u64) -> Result<(), HostError> {
+        Ok(())
+    }
+}
+
+fn owned(headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+/// As Envoy serialises headers.
+fn serialize(headers: &[(String, String)]) -> Vec<u8> {
+    let length = |text: &str| (text.len() as u32).to_le_bytes();
+    let mut bytes = (headers.len() as u32).to_le_bytes().to_vec();
+    for (name, value) in headers {
+        bytes.extend([length(name), length(value)].concat());
+    }
+    for (name, value) in headers {
+        bytes.extend([name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat());
+    }
+    bytes
+}

@@ -1,0 +1,72 @@
+//! What the engine asks of the host, answered for one request.
+
+use credence_decision::audit::Ring;
+use credence_decision::clock::UnixNanos;
+use credence_decision::engine::World;
+use credence_decision::hex;
+use credence_decision::revocation::{CacheKeys, Freshness, Watch};
+use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
+use credence_decision::usage_sketch::UserKey;
+use credence_delegation::revocation::RevocationView;
+
+use crate::host::Host;
+
+/// The world as it is when a request arrives.
+pub(super) struct RequestWorld<'a, H> {
+    pub(super) host: H,
+    pub(super) now: UnixNanos,
+    pub(super) freshness: Freshness,
+    pub(super) watch: &'a Watch,
+    /// The ring, if what finds no room there is denied.
+    pub(super) must_record_in: Option<&'a Ring>,
+}
+
+impl<H: Host> World for RequestWorld<'_, H> {
+    fn now(&self) -> UnixNanos {
+        self.now
+    }
+
+    fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+
+    fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
+        self.watch.view().map(|view| (view, view.revision()))
+    }
+
+    fn cache_keys(&self) -> Option<&CacheKeys> {
+        self.watch.cache_keys()
+    }
+
+    fn client_certificate(&self) -> Option<[u8; 32]> {
+        let digest = self
+            .host
+            .property(&["connection", "sha256_peer_certificate_digest"])
+            .ok()??;
+        hex::decode_digest(&digest)
+    }
+
+    fn client_uri(&self) -> Option<Vec<u8>> {
+        // The first URI of several, which are not told; docs/configuration.md says what that asks of the authority.
+        self.host.property(&["connection", "uri_san_peer_certificate"]).ok()?
+    }
+
+    fn cluster(&self) -> Option<Vec<u8>> {
+        self.host.property(&["xds", "cluster_name"]).ok()?
+    }
+
+    fn can_record(&self, principal: Option<UserKey>) -> bool {
+        self.must_record_in
+            .is_none_or(|ring| ring.has_room_for_event(principal))
+    }
+}
+
+impl<H: Host> SharedStore for RequestWorld<'_, H> {
+    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        self.host.read(key)
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        self.host.write(key, value, expected)
+    }
+}

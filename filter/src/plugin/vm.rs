@@ -1,0 +1,307 @@
+//! All that lives in one VM.
+//!
+//! The revocation view and its stream belong to the VM: configurations of one log and cluster share them, so that a
+//! new configuration starts with what the old one knew. Ring and audit stream belong to the configuration.
+
+use std::collections::BTreeMap;
+
+use credence_decision::audit;
+use credence_decision::clock::Monotonic;
+use credence_decision::config::{self, ControlPlane, Policy};
+use credence_decision::metrics::Metrics;
+use credence_decision::revocation::{Settings, Watch};
+use credence_decision::stream::StreamHandler as _;
+
+use super::control_stream::ControlStream;
+use super::effects::refuse;
+use super::root::{Root, RootError};
+use crate::host::{Flow, GrpcToken, Host, HostError, LogLevel, Plugin, RootId, StreamId};
+
+/// All that lives in one VM.
+pub(crate) struct Vm<H> {
+    host: H,
+    /// One for each cluster and log that a configuration names.
+    watches: BTreeMap<WatchId, SharedWatch<H>>,
+    next_watch: u32,
+    /// Requests that were refused because their configuration is not there, and are yet to be recorded.
+    undecided: u64,
+    configurations: BTreeMap<RootId, Configuration<H>>,
+    metrics: Metrics,
+}
+
+/// A configuration, and which of the VM's watches it relies on.
+struct Configuration<H> {
+    root: Root<H>,
+    watch: WatchId,
+}
+
+/// A watch of this VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WatchId(u32);
+
+/// A revocation view and the stream that keeps it fresh.
+struct SharedWatch<H> {
+    control_plane: ControlPlane,
+    watch: Watch,
+    stream: ControlStream<H>,
+}
+
+impl<H: Host> Plugin for Vm<H> {
+    fn on_configure(&mut self, id: RootId, configuration: &[u8]) -> bool {
+        let policy = match Policy::parse(&config::as_json(configuration)) {
+            Ok(policy) => policy,
+            Err(error) => {
+                self.log_error(&format!("the plugin configuration is refused: {error}"));
+                return false;
+            }
+        };
+        match self.add_configuration(id, policy) {
+            Ok(()) => true,
+            Err(error) => {
+                self.log_error(&format!("the plugin can not start: {error}"));
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self, id: RootId, undecided: u64) {
+        self.undecided = self.undecided.saturating_add(undecided);
+        let outcome = match self.tick(id) {
+            Ok(true) => self.host.done(id),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            self.log_error(&format!("a tick was cut short: {error}"));
+        }
+    }
+
+    fn on_request_headers(&mut self, id: RootId, stream: StreamId, end_of_stream: bool) -> Flow {
+        self.with_root(id, |root, watch, metrics| {
+            root.on_request_headers(stream, !end_of_stream, watch, metrics)
+        })
+        .unwrap_or_else(|| {
+            self.undecided = self.undecided.saturating_add(1);
+            refuse(&self.host)
+        })
+    }
+
+    fn on_request_body(&mut self, id: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
+        self.with_root(id, |root, watch, metrics| {
+            root.on_request_body(stream, size, end_of_stream, watch, metrics)
+        })
+        .unwrap_or_else(|| refuse(&self.host))
+    }
+
+    fn on_request_trailers(&mut self, id: RootId, stream: StreamId) -> Flow {
+        self.with_root(id, |root, watch, metrics| {
+            root.on_request_trailers(stream, watch, metrics)
+        })
+        .unwrap_or_else(|| refuse(&self.host))
+    }
+
+    fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
+        let Ok((now, random)) = self.instant() else { return };
+        if let Some((id, SharedWatch { watch, stream, .. })) =
+            self.watches.iter_mut().find(|(_, watch)| watch.stream.is(token))
+        {
+            let actions = watch.on_message(now, message, random);
+            stream.carry_out(watch, actions, now, random);
+            let mut round_trip = watch.take_round_trip();
+            let sharing = self.configurations.values_mut();
+            for Configuration { root, .. } in sharing.filter(|configuration| configuration.watch == *id) {
+                // Once, however many configurations share the watch.
+                if let Some(took) = round_trip.take() {
+                    root.gauges.observe_round_trip(took, &mut self.metrics);
+                }
+                root.settle_unready(now, watch, &mut self.metrics);
+            }
+        } else if let Some(root) = self.root_with_stream(token) {
+            root.effects.recorder.on_message(message, now, random);
+        }
+    }
+
+    fn on_grpc_close(&mut self, token: GrpcToken, status: u32) {
+        // Our side has to be closed exactly once, here; of a stream that never opened there is nothing to close.
+        let _ = self.host.close(token);
+        let Ok((now, random)) = self.instant() else { return };
+        let mut watches = self.watches.values_mut();
+        if let Some(SharedWatch { watch, stream, .. }) = watches.find(|watch| watch.stream.is(token)) {
+            stream.on_close(watch, now, status, random);
+        } else if let Some(root) = self.root_with_stream(token) {
+            root.effects.recorder.on_close(status, now, random);
+        }
+    }
+
+    fn on_stream_end(&mut self, id: RootId, stream: StreamId) {
+        if let Some(Configuration { root, .. }) = self.configurations.get_mut(&id) {
+            root.on_stream_end(stream, &mut self.metrics);
+        }
+    }
+
+    fn on_drain(&mut self, id: RootId) -> bool {
+        let Ok((now, random)) = self.instant() else { return true };
+        self.hand_streams_over(id, now, random);
+        let Some(Configuration { root, .. }) = self.configurations.get_mut(&id) else {
+            return true;
+        };
+        root.drain(now);
+        self.tick(id).unwrap_or_else(|error| {
+            self.log_error(&format!("draining failed: {error}"));
+            true
+        })
+    }
+}
+
+impl<H: Host> Vm<H> {
+    pub(crate) fn new(host: H) -> Self {
+        Self {
+            host,
+            watches: BTreeMap::new(),
+            next_watch: 0,
+            undecided: 0,
+            configurations: BTreeMap::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// The configuration of this root context, with the watch that it relies on.
+    fn with_root<R>(&mut self, id: RootId, decide: impl FnOnce(&mut Root<H>, &Watch, &mut Metrics) -> R) -> Option<R> {
+        let Configuration { root, watch } = self.configurations.get_mut(&id)?;
+        let SharedWatch { watch, .. } = self.watches.get(watch)?;
+        Some(decide(root, watch, &mut self.metrics))
+    }
+
+    /// The configuration that this audit stream belongs to.
+    fn root_with_stream(&mut self, token: GrpcToken) -> Option<&mut Root<H>> {
+        let mut roots = self
+            .configurations
+            .values_mut()
+            .map(|configuration| &mut configuration.root);
+        roots.find(|root| root.effects.recorder.is_stream(token))
+    }
+
+    fn add_configuration(&mut self, id: RootId, policy: Policy) -> Result<(), RootError> {
+        let node = self.text_property(&["xds", "node", "id"])?;
+        let plugin = self.text_property(&["plugin_root_id"])?;
+        let watch = self.watch_for(&policy.control_plane, &node)?;
+        let settings = audit::Settings {
+            node,
+            plugin,
+            anchors_digest: policy.trust_anchors.digest(),
+        };
+        let root = Root::new(self.host.clone(), id, policy, settings, &mut self.metrics)?;
+        self.configurations.insert(id, Configuration { root, watch });
+        self.host.set_tick_period(TICK_MS)?;
+        Ok(())
+    }
+
+    /// The watch of this cluster and log: the one that another configuration has, or a new one.
+    fn watch_for(&mut self, control_plane: &ControlPlane, node: &str) -> Result<WatchId, HostError> {
+        let mut watches = self.watches.iter();
+        if let Some((id, _)) = watches.find(|(_, watch)| watch.control_plane == *control_plane) {
+            return Ok(*id);
+        }
+        let settings = Settings {
+            log_id: control_plane.log_id.clone(),
+            node: node.to_owned(),
+            max_subjects: control_plane.max_subjects,
+            max_staleness: control_plane.max_staleness,
+            ping_interval: control_plane.ping_interval,
+        };
+        let id = WatchId(self.next_watch);
+        self.next_watch = self.next_watch.wrapping_add(1);
+        let host = self.host.clone();
+        let watch = SharedWatch {
+            control_plane: control_plane.clone(),
+            watch: Watch::new(settings, host.random()?),
+            stream: ControlStream::new(host, &control_plane.cluster, "credence.v1.RevocationService", "Watch"),
+        };
+        self.watches.insert(id, watch);
+        Ok(id)
+    }
+
+    /// Closes the revocation streams that belong to this root context, which is about to end: a stream ends with its root
+    /// context, and another configuration's next tick opens one of its own.
+    fn hand_streams_over(&mut self, id: RootId, now: Monotonic, random: u64) {
+        let configurations = &self.configurations;
+        let is_shared = |watch: WatchId| {
+            configurations
+                .iter()
+                .any(|(other, configuration)| *other != id && configuration.watch == watch)
+        };
+        let holds_none = configurations
+            .get(&id)
+            .is_none_or(|configuration| configuration.root.holds_none());
+        for (watch_id, SharedWatch { watch, stream, .. }) in &mut self.watches {
+            if !stream.is_of(id) {
+                continue;
+            }
+            // What is held is still decided, by what is known now.
+            if holds_none && !is_shared(*watch_id) {
+                let actions = watch.leave();
+                stream.carry_out(watch, actions, now, random);
+            }
+            stream.hang_up(watch, now, random);
+        }
+    }
+
+    /// `true` once a drained configuration has nothing left to do, and is gone.
+    fn tick(&mut self, id: RootId) -> Result<bool, HostError> {
+        let (now, random) = self.instant()?;
+        let wall = self.host.unix_time()?;
+        let Some(Configuration { root, watch }) = self.configurations.get_mut(&id) else {
+            return Ok(false);
+        };
+        let undecided = std::mem::take(&mut self.undecided);
+        if undecided > 0 {
+            root.effects.recorder.record_undecided(undecided, &mut self.metrics);
+        }
+        if let Some(SharedWatch { watch, stream, .. }) = self.watches.get_mut(watch) {
+            if !root.is_draining() && stream.is_free_for(id) {
+                stream.belongs_to(id);
+                let actions = watch.on_tick(now, wall, random);
+                stream.carry_out(watch, actions, now, random);
+            }
+            root.settle_unready(now, watch, &mut self.metrics);
+            root.share_chains(watch, wall);
+            root.report_gauges(watch, now, &mut self.metrics);
+        }
+        let is_finished = root.on_tick(now, wall, random, &mut self.metrics);
+        if is_finished {
+            root.gauges.withdraw(&mut self.metrics);
+        }
+        self.metrics.flush(&mut self.host)?;
+        if is_finished {
+            self.configurations.remove(&id);
+            // A view that no configuration relies on may be large.
+            let configurations = &self.configurations;
+            self.watches.retain(|watch, _| {
+                configurations
+                    .values()
+                    .any(|configuration| configuration.watch == *watch)
+            });
+        }
+        Ok(is_finished)
+    }
+
+    /// The present, and a random number for a stream that has to wait.
+    fn instant(&self) -> Result<(Monotonic, u64), HostError> {
+        Ok((self.host.monotonic()?, u64::from_le_bytes(self.host.random()?)))
+    }
+
+    fn text_property(&self, path: &[&str]) -> Result<String, HostError> {
+        Ok(self
+            .host
+            .property(path)?
+            .map(|value| String::from_utf8_lossy(&value).into_owned())
+            .unwrap_or_default())
+    }
+
+    fn log_error(&self, error: &str) {
+        self.host.log(LogLevel::Error, &format!("credence: {error}"));
+    }
+}
+
+/// How often streams, aggregates and figures are looked after. An event waits at most this long for its batch.
+const TICK_MS: u32 = 50;
