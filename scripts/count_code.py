@@ -40,6 +40,11 @@ class Source:
                 self.test_modules.add(named[1] if named else declared[1])
             self.blank(attribute.start(), end)
 
+    def modules(self):
+        """The names of the modules that it declares, or the files that these are in."""
+        declared = r'(?:#\[path\s*=\s*"([^"]+)"\]\s*)?(?:pub(?:\([^)]*\))?\s+)?\bmod\s+(\w+)\s*;'
+        return [file or name for file, name in re.findall(declared, self.code)]
+
     def blank(self, start, end):
         for name in ("code", "plain"):
             text = getattr(self, name)
@@ -293,6 +298,20 @@ def circles(arrows):
     return found
 
 
+def test_files(sources):
+    """What is declared under `cfg(test)`, and what that declares in turn."""
+    found, left = set(), [(path, name) for path, source in sources.items() for name in source.test_modules]
+    while left:
+        path, name = left.pop()
+        stem = path.parent if path.stem in ("lib", "main", "mod") else path.parent / path.stem
+        candidates = (path.parent / name, stem / f"{name}.rs", stem / name / "mod.rs")
+        for file in candidates:
+            if file in sources and file not in found:
+                found.add(file)
+                left += [(file, inner) for inner in sources[file].modules()]
+    return found
+
+
 def main():
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.proto"],
@@ -300,14 +319,7 @@ def main():
     ).stdout.split()
     sources = {path: Source(path) for path in map(Path, listed) if path.exists()}
 
-    tests = set()
-    for path, source in sources.items():
-        for name in source.test_modules:
-            stem = path.parent if path.stem in ("lib", "main", "mod") else path.parent / path.stem
-            beside = path.parent / name if name.endswith(".rs") else stem / f"{name}.rs"
-            tests.add(beside)
-            tests.add(stem / name / "mod.rs")
-            tests.update(other for other in sources if other.is_relative_to(stem / name))
+    tests = test_files(sources)
     sources = {path: source for path, source in sources.items() if path not in tests}
 
     lines = Counter()
