@@ -23,7 +23,6 @@ mod keygen;
 mod keys;
 mod mint;
 mod notice;
-mod pool;
 mod principal;
 mod principal_name;
 mod prove;
@@ -72,7 +71,6 @@ enum Command {
     Serve(serve::Serve),
     Token(token::Token),
     Config(config::Config),
-    Pool(Box<pool::Pool>),
 }
 
 const EXIT_CODES: &str = "Exit codes:\n  0  done; for a decision: allow\n  1  denied, or the operation failed\n  \
@@ -127,7 +125,6 @@ impl Command {
             Self::Serve(command) => command.run(out),
             Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),
-            Self::Pool(command) => command.run(out),
         }
     }
 }
