@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use credence_decision::config::{Access, Policy};
 
 use super::documents::{self, ConfigFile, Document, Finding, In};
-use super::plugins::{Configuration, Plugin, Remark};
+use super::plugin::{Configuration, Plugin, Remark};
 use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
 use crate::words;

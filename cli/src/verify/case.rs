@@ -8,7 +8,6 @@ use credence_delegation::{Algorithm, Algorithms, Arguments, JwkSet, PublicKey, T
 
 use super::anchor;
 use super::id::CaseId;
-use super::lines::MAX_LINE_BYTES;
 use super::question::{Policy, ProofPolicy, Question};
 use crate::keys::{DID_KEY, IssuerKeys};
 
@@ -252,6 +251,10 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
         expected,
     }
 }
+
+/// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
+/// denied by.
+pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 const ANCHOR_MEMBERS: [&str; 3] = ["iss", "jwk", "jwks"];
 const POLICY_MEMBERS: [&str; 5] = ["require_pop_aud", "require_chain_aud", "nonce", "algs", "proof"];

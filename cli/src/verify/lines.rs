@@ -3,14 +3,10 @@
 use std::io::{BufRead, Read, Write};
 
 use super::answer::Answer;
-use super::case::{Case, CaseError};
+use super::case::{Case, CaseError, MAX_LINE_BYTES};
 use super::id::CaseId;
 use crate::failure::{Failure, Outcome};
 use crate::{notice, words};
-
-/// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
-/// denied by.
-pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// What some editors and tools put before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
