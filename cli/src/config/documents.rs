@@ -11,7 +11,7 @@ use super::search;
 use crate::failure::Failure;
 use crate::yaml;
 use crate::yaml::places::Places;
-use crate::{files, words};
+use crate::{files, terminal};
 
 /// A file that can be read, document by document.
 #[derive(Debug)]
@@ -151,9 +151,9 @@ impl fmt::Display for In<'_> {
             write!(formatter, "document {document}: ")?;
         }
         if finding.path != "." {
-            write!(formatter, "{}: ", words::printable(&finding.path))?;
+            write!(formatter, "{}: ", terminal::printable(&finding.path))?;
         }
-        formatter.write_str(&words::printable(&finding.message))
+        formatter.write_str(&terminal::printable(&finding.message))
     }
 }
 

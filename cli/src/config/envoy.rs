@@ -79,7 +79,7 @@ fn configuration(config: &Object<'_>, path: &str) -> Result<Configuration, Remar
     let place = places::member(&path, "value");
     let is_text = url.ends_with("google.protobuf.StringValue");
     if !is_text && !url.ends_with("google.protobuf.Struct") {
-        let message = format!("the filter can not read {url:?}; {HOW}");
+        let message = format!("the filter cannot read {url:?}; {HOW}");
         return Err(Remark::new(places::member(&path, "@type"), message));
     }
     match any.member("value") {

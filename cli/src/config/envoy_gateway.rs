@@ -1,5 +1,5 @@
 //! Credence's filter as Envoy Gateway's `EnvoyExtensionPolicy` has it, and the `EnvoyPatchPolicy` beside it that says what the
-//! former can not.
+//! former cannot.
 
 use credence_delegation::json::{Json, Object};
 
@@ -57,7 +57,7 @@ pub(super) fn plugin(extension: &Json<'_>, path: &str, patched: Patched) -> Opti
     {
         plugin.warn(
             places::member(path, &format!("code.{kind}.sha256")),
-            "without it, whoever can change what lies at url decides what verifies your requests; set it to the SHA-256 of \
+            "without it, write access to url is enough to replace the module that verifies your requests; set it to the SHA-256 of \
              the module, or of the image",
         );
     }
@@ -101,12 +101,12 @@ fn spec<'a>(object: &'a Object<'a>, kind: &str) -> Option<&'a Object<'a>> {
 const GROUP: &str = "gateway.envoyproxy.io/";
 
 const BODILESS: &str = "a rule reads the body, which an EnvoyExtensionPolicy alone never shows to a filter that holds a request \
-                        (it can not set allow_on_headers_stop_iteration); set it by an EnvoyPatchPolicy in the same file, as \
+                        (it cannot set allow_on_headers_stop_iteration); set it by an EnvoyPatchPolicy in the same file, as \
                         envoy-config/envoy-gateway/credence.yaml does";
 
 const OPENED: &str = "an EnvoyPatchPolicy in the same file says that without the filter every request passes; have it set \
                       failure_policy to FAIL_RELOAD";
 
-const NOT_RELOADING: &str = "an EnvoyExtensionPolicy can not say FAIL_RELOAD, so that one failure of the filter denies every \
+const NOT_RELOADING: &str = "an EnvoyExtensionPolicy cannot say FAIL_RELOAD, so that one failure of the filter denies every \
                              request of its worker until Envoy restarts; set failure_policy by an EnvoyPatchPolicy in the \
                              same file, as envoy-config/envoy-gateway/credence.yaml does";

@@ -36,7 +36,7 @@ fn judge_failure(spec: &Object<'_>, path: &str, plugin: &mut Plugin) {
         None | Some(Some("FAIL_CLOSE")) => plugin.warn(place, NOT_RELOADING),
         Some(Some("FAIL_OPEN")) => plugin.refuse(
             place,
-            "FAIL_OPEN lets every request pass when the filter fails, or can not be fetched; set FAIL_RELOAD",
+            "FAIL_OPEN lets every request pass when the filter fails, or cannot be fetched; set FAIL_RELOAD",
         ),
         Some(_) => plugin.refuse(place, "not a strategy that Istio knows; set FAIL_RELOAD"),
     }
@@ -54,7 +54,7 @@ fn judge_module(spec: &Object<'_>, path: &str, plugin: &mut Plugin) {
     if !is_pinned && !url.starts_with("file://") {
         plugin.warn(
             places::member(path, "sha256"),
-            "without it, whoever can change what lies at url decides what verifies your requests; set it to the \
+            "without it, write access to url is enough to replace the module that verifies your requests; set it to the \
              module's SHA-256",
         );
     }
@@ -62,7 +62,7 @@ fn judge_module(spec: &Object<'_>, path: &str, plugin: &mut Plugin) {
 
 const GROUP: &str = "extensions.istio.io/";
 
-const BODILESS: &str = "a rule reads the body, which a WasmPlugin never shows to a filter that holds a request (it can not \
+const BODILESS: &str = "a rule reads the body, which a WasmPlugin never shows to a filter that holds a request (it cannot \
                         set allow_on_headers_stop_iteration); use an EnvoyFilter, as envoy-config/istio/envoyfilter.yaml \
                         does";
 

@@ -78,7 +78,7 @@ impl Case {
                     Json::String(one) => vec![one.clone().into_owned()],
                     several => texts(several).ok_or_else(|| wrong("audience", "an array of strings"))?,
                 },
-                // Last: what is no case at all is said to be none, whatever its policy.
+                // Last: a line that is no case is reported as such, whatever its policy.
                 policy: read_policy(policy)?,
             },
             skipped_anchors,
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-/// The anchors that can be used, and why the others can not. Those are left out rather than the case refused: an issuer
+/// The anchors that can be used, and why the others cannot. Those are left out rather than the case refused: an issuer
 /// without any is not trusted.
 fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Vec<String>), CaseError> {
     let list = json

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 pub(super) struct CaseId(Box<RawValue>);
 
 impl CaseId {
-    /// The name of a case whose own can not be read: `null`.
+    /// The name of a case whose own cannot be read: `null`.
     pub(super) fn unknown() -> Self {
         Self(RawValue::NULL.to_owned())
     }
