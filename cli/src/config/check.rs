@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use credence_decision::config::{Access, Policy};
+use credence_delegation::trust::Remark;
 
 use super::documents::{self, ConfigFile, Document, Finding, In};
-use super::plugin::{Plugin, Remark};
+use super::plugin::Plugin;
 use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
 use crate::terminal;

@@ -1,8 +1,9 @@
 //! Credence's filter as Envoy's configuration has it, and what Envoy does when it fails.
 
 use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
 
-use super::plugin::{self, Configuration, Plugin, Remark};
+use super::plugin::{self, Configuration, Plugin};
 use crate::yaml::places;
 
 /// The `config` of a Wasm filter and its path, if the object is a Wasm filter: as itself, or in the `TypedStruct` that

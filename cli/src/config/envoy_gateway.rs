@@ -2,8 +2,9 @@
 //! former cannot.
 
 use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
 
-use super::plugin::{self, Configuration, Plugin, Remark};
+use super::plugin::{self, Configuration, Plugin};
 use crate::yaml::places;
 
 /// What the patches of a file add to the filters that Envoy Gateway makes. A patch names a filter by a path or an expression in

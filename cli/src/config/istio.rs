@@ -2,8 +2,9 @@
 //! as such.
 
 use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
 
-use super::plugin::{self, Configuration, Plugin, Remark};
+use super::plugin::{self, Configuration, Plugin};
 use crate::yaml::places;
 
 /// The `spec`, if the object is a `WasmPlugin`.

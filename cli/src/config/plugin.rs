@@ -2,6 +2,7 @@
 
 use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
 
 use crate::yaml;
 use crate::yaml::places::{self, Places};
@@ -27,13 +28,6 @@ pub(super) struct Configuration {
     pub(super) path: String,
     /// Whether it stands there as a text, which has places of its own.
     pub(super) is_text: bool,
-}
-
-/// Something to say about a place in a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Remark {
-    pub(super) path: String,
-    pub(super) message: String,
 }
 
 /// Whether any of these says that the filter is ours, by name or by its module's file or address.
@@ -121,15 +115,6 @@ impl Configuration {
         match (places.literal(&self.path), within) {
             (Some(before), Some(within)) => Some(before + within),
             _ => places.line(&self.path),
-        }
-    }
-}
-
-impl Remark {
-    pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            message: message.into(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! the filter's rules have it.
 
 use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
 
-use super::plugin::Remark;
 use crate::yaml::places;
 
 /// What should be different in the connection manager that has the filter, at this path. All of it fails closed for
