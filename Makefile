@@ -132,6 +132,7 @@ bench-needs-audit: build wasm envoy
 
 bench-needs-k6: build wasm envoy
 	@scripts/setup-bench.sh
+	@cargo build --locked --release -p credence-pool
 	@scripts/setup-k6.sh >/dev/null
 
 bench-needs-ledger: build

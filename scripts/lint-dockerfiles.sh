@@ -10,7 +10,7 @@ main() {
     awk "$UNPINNED" "${DOCKERFILES[@]}" || fail "an image may be another one tomorrow" "Name it by its digest:  FROM IMAGE:TAG@sha256:..."
 }
 
-DOCKERFILES=(Dockerfile filter/Dockerfile)
+DOCKERFILES=(Dockerfile filter/Dockerfile loadtest/pool/Dockerfile)
 
 # A stage of the same file and the empty image need no digest.
 # shellcheck disable=SC2016 # awk's variables

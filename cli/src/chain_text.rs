@@ -9,7 +9,7 @@ use crate::{clock, files};
 /// What options that take a chain say about it.
 pub(crate) const HELP: &str = "The chain: its tokens joined by `~`, root first; or @FILE, or - for standard input";
 
-/// A chain nobody has verified; never without tokens.
+/// An unverified chain; never without tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainText {
     joined: String,
@@ -63,13 +63,13 @@ pub(crate) struct Claimed {
 impl Claimed {
     /// Looks into a token.
     pub(crate) fn read(token: &str) -> Result<Self, Failure> {
-        let unreadable = |problem: String| Failure::input(format!("the token can not be read: {problem}"));
+        let unreadable = |problem: String| Failure::input(format!("the token cannot be read: {problem}"));
         let contents = inspect::contents(token).map_err(|denial: Denial| unreadable(denial.cause.to_string()))?;
         let json = Json::parse(&contents.claims).map_err(|error| unreadable(error.to_string()))?;
         let claims = json
             .as_object()
             .ok_or_else(|| unreadable("its claims are not a JSON object".to_owned()))?;
-        let text = |name| claims.member(name).and_then(Json::as_str).map(str::to_owned);
+        let text = |name| claims.text(name).map(str::to_owned);
         let time = |name| claims.member(name).and_then(Json::as_integer).map(UnixTime);
         Ok(Self {
             id: text("jti"),
@@ -89,7 +89,7 @@ impl Claimed {
     pub(crate) fn check_not_expired(&self, now: UnixTime) -> Result<(), Failure> {
         match self.expires_at {
             Some(expires_at) if expires_at <= now => Err(Failure::operation(format!(
-                "the chain's last token expired at {}; ask whoever gave it to you for a new one",
+                "the chain's last token expired at {}; ask for a new one where you got it",
                 clock::rfc3339(expires_at)
             ))),
             _ => Ok(()),
@@ -128,6 +128,6 @@ pub(crate) fn tools<'a, 'j>(claims: &'a Object<'j>) -> Option<&'a Json<'j>> {
         .as_array()?
         .iter()
         .filter_map(Json::as_object)
-        .find(|entry| entry.member("type").and_then(Json::as_str) == Some("attenuating_agent_token"))?
+        .find(|entry| entry.text("type") == Some("attenuating_agent_token"))?
         .member("tools")
 }

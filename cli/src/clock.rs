@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use credence_delegation::UnixTime;
 
-use crate::notice;
+use crate::stderr;
 
 /// The current time.
 pub(crate) fn now() -> UnixTime {
@@ -56,11 +56,11 @@ pub(crate) fn unix_seconds_up_to(latest: i64, text: &str) -> Result<i64, String>
     })
 }
 
-/// Warns of an `--issued-at` that is more than a day from the clock: milliseconds, say, or somebody else's clock.
+/// Warns of an `--issued-at` that is more than a day from the clock: milliseconds, say, or the time of another clock.
 pub(crate) fn warn_if_far_off(issued_at: Option<i64>) {
     let now = now();
     if let Some(given) = issued_at.map(UnixTime).filter(|given| given.distance(now) > DAY) {
-        notice::print(format_args!(
+        stderr::print(format_args!(
             "credence: warning: --issued-at {} is {}, {} by the clock of this machine",
             given.0,
             rfc3339(given),

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use credence_delegation::json::Json;
 use serde_json::json;
 
-use crate::control_plane::Client;
+use crate::control_plane::{Client, unreadable};
 use crate::failure::Failure;
-use crate::words;
+use crate::terminal;
 
 /// What the answer is to be.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -79,9 +79,8 @@ impl AnswerOptions {
 
 /// The entry and the filters of an answer; nothing from control planes that wait for none.
 fn read(answer: &str) -> Result<Option<(u64, Filters)>, Failure> {
-    let answer = Json::parse(answer.as_bytes())
-        .map_err(|error| Failure::operation(format!("the control plane's answer cannot be read: {error}")))?;
-    let number = |object: &Json<'_>, name: &str| words::value(object.as_object()?.member(name)?).parse::<u64>().ok();
+    let answer = Json::parse(answer.as_bytes()).map_err(unreadable)?;
+    let number = |object: &Json<'_>, name: &str| terminal::value(object.as_object()?.member(name)?).parse::<u64>().ok();
     let filters = answer.as_object().and_then(|answer| answer.member("filters"));
     Ok(filters.and_then(|filters| {
         let read = Filters {
@@ -104,8 +103,7 @@ fn unconfirmed(seq: u64, error: &Failure) -> Failure {
 /// The answer with what it says of the filters replaced.
 #[allow(clippy::disallowed_types)] // The control plane's own answer: it has no member twice, and no number beyond 64 bits.
 fn with(answer: &str, filters: Filters) -> Result<String, Failure> {
-    let mut answer: serde_json::Value = serde_json::from_str(answer)
-        .map_err(|error| Failure::operation(format!("the answer cannot be read: {error}")))?;
+    let mut answer: serde_json::Value = serde_json::from_str(answer).map_err(unreadable)?;
     let left_ms = u64::try_from(filters.left.as_millis()).unwrap_or(u64::MAX);
     answer["filters"] = json!({"applied": filters.applied, "unknown": filters.unknown, "left_ms": left_ms});
     Ok(answer.to_string())

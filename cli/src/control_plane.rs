@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use self::tls::TlsOptions;
 use crate::failure::Failure;
-use crate::{files, words};
+use crate::{files, terminal};
 
 /// Where the control plane is, and what we may do there.
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,7 @@ pub(crate) struct Client {
 pub(crate) enum StreamError {
     /// There may be one later.
     Unavailable(Failure),
-    /// There will be none until somebody mends what is wrong.
+    /// There will be none until the operator fixes what is wrong.
     Refused(Failure),
 }
 
@@ -63,20 +63,20 @@ impl ControlPlaneOptions {
         let authorization = self.token_file.as_deref().map(authorization).transpose()?;
         Ok(Client {
             authorization,
-            ..self.stranger()?
+            ..self.anonymous_client()?
         })
     }
 
     /// A client that shows a credential if it was given one: for what may be open to everybody.
-    pub(crate) fn visitor(&self) -> Result<Client, Failure> {
+    pub(crate) fn client_or_anonymous(&self) -> Result<Client, Failure> {
         match self.token_file.is_none() && !self.tls.has_certificate() {
-            true => self.stranger(),
+            true => self.anonymous_client(),
             false => self.client(),
         }
     }
 
     /// A client without any token.
-    pub(crate) fn stranger(&self) -> Result<Client, Failure> {
+    pub(crate) fn anonymous_client(&self) -> Result<Client, Failure> {
         let url = self.control_plane.trim_end_matches('/').to_owned();
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::input(format!(
@@ -154,14 +154,11 @@ impl Client {
                 Ok(Some(body.read_to_vec().map_err(|error| self.unreachable(&error))?))
             }
             Ok(response) if response.status() == 410 => Ok(None),
-            response => Err(match self.answer(response, |error| self.unreachable(error)) {
-                Err(failure) => failure,
-                Ok(_) => Failure::operation(format!("{}{path} was answered with nothing", self.url)),
-            }),
+            response => Err(self.refusal(response, path)),
         }
     }
 
-    /// Opens an answer that goes on until somebody ends it; `position` is where it went so far.
+    /// Opens an answer that goes on until either side ends it; `position` is where it went so far.
     pub(crate) fn stream(
         &self,
         path: &str,
@@ -184,18 +181,21 @@ impl Client {
             Ok(response) if response.status() == 200 => Ok(response.into_body().into_reader()),
             Ok(response) => {
                 let status = response.status();
-                let passing = status.is_server_error() || status == 429;
-                let failure = match self.answer(Ok(response), |error| self.unreachable(error)) {
-                    Err(failure) => failure,
-                    Ok(_) => Failure::operation(format!("the control plane answered {status} instead of a stream")),
-                };
-                Err(if passing {
-                    StreamError::Unavailable(failure)
-                } else {
-                    StreamError::Refused(failure)
+                let failure = self.refusal(Ok(response), path);
+                Err(match status.is_server_error() || status == 429 {
+                    true => StreamError::Unavailable(failure),
+                    false => StreamError::Refused(failure),
                 })
             }
             Err(error) => Err(StreamError::Unavailable(self.unreachable(&error))),
+        }
+    }
+
+    /// Why there is not what was asked for.
+    fn refusal(&self, response: Result<Response<Body>, ureq::Error>, path: &str) -> Failure {
+        match self.answer(response, |error| self.unreachable(error)) {
+            Err(failure) => failure,
+            Ok(_) => Failure::operation(format!("{}{path} was not answered as expected", self.url)),
         }
     }
 
@@ -210,18 +210,18 @@ impl Client {
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         if let Some(disagreement) = tls::disagreement(error) {
             return Failure::operation(format!(
-                "the control plane at {} and we can not agree on TLS: {disagreement}",
+                "the control plane at {} and we cannot agree on TLS: {disagreement}",
                 self.url
             ));
         }
         Failure::operation(format!(
-            "the control plane at {} can not be reached: {error}; start it with `credence serve`, or name another one \
+            "the control plane at {} cannot be reached: {error}; start it with `credence serve`, or name another one \
              with --control-plane",
             self.url
         ))
     }
 
-    /// Why nobody can say that a change was made: it was certainly not made only where nothing was ever sent.
+    /// Why it is unknown whether a change was made. It certainly was not only if nothing was sent.
     fn change_unconfirmed(&self, error: &ureq::Error) -> Failure {
         if certainly_not_sent(error) || tls::disagreement(error).is_some() {
             return self.unreachable(error);
@@ -257,14 +257,14 @@ impl Client {
         }
         let detail = Json::parse(text.as_bytes())
             .ok()
-            .and_then(|json| json.as_object()?.member("detail")?.as_str().map(words::printable))
+            .and_then(|json| json.as_object()?.text("detail").map(terminal::printable))
             .unwrap_or_else(|| "no reason given".to_owned());
         let cure = match (status.as_u16(), retry_after) {
             (401 | 403, _) if self.authorization.is_some() => {
                 "; give a token that is good for this as --token-file, or a certificate as --cert".to_owned()
             }
             (404 | 405, _) => "; is --control-plane the URL of a control plane's HTTP API?".to_owned(),
-            (_, Some(seconds)) => format!("; try again in {} s", words::printable(&seconds)),
+            (_, Some(seconds)) => format!("; try again in {} s", terminal::printable(&seconds)),
             (_, None) => String::new(),
         };
         Err(Failure::operation(format!(
@@ -272,6 +272,13 @@ impl Client {
             status.as_u16()
         )))
     }
+}
+
+/// An answer that was given, and that is not what this version expects.
+pub(crate) fn unreadable(error: impl std::fmt::Display) -> Failure {
+    Failure::operation(format!(
+        "the control plane's answer cannot be read: {error}; is it of the same version?"
+    ))
 }
 
 /// Whether a request failed before any of it left this machine.
@@ -327,7 +334,7 @@ mod tests {
             ureq::Error::Io(ErrorKind::ConnectionRefused.into()),
             ureq::Error::HostNotFound,
         ] {
-            assert!(said(error).contains("can not be reached"));
+            assert!(said(error).contains("cannot be reached"));
         }
     }
 }

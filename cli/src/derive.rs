@@ -7,7 +7,7 @@ use credence_delegation::{Chain, Limits, UnixTime};
 
 use crate::chain_text::{self, ChainText, Claimed};
 use crate::failure::{Failure, Outcome};
-use crate::grant::{self, Bounds, GrantOptions};
+use crate::grant::{Bounds, GrantOptions};
 use crate::keys;
 
 /// Hand a delegation on, narrowed: derive a token from the last one of a chain.
@@ -56,8 +56,7 @@ impl Derive {
         };
         let key = keys::signing_key(&self.grant.key)?;
         for _ in 0..self.count {
-            let token = mint::derive(chain.leaf(), &self.grant.grant(tools.clone(), bounds)?, &key, &limits)
-                .map_err(|error| grant::explain(&error))?;
+            let token = mint::derive(chain.leaf(), &self.grant.grant(tools.clone(), bounds)?, &key, &limits)?;
             let joined = format!("{}~{token}", chain.joined());
             Chain::parse_joined(&joined, &limits)
                 .map_err(|denial| Failure::operation(format!("the new chain would be denied: {denial}")))?;

@@ -18,11 +18,11 @@ pub(crate) enum Failure {
     /// The command line, a file or standard input is not what it must be.
     #[error("{0}")]
     Input(String),
-    /// The input was understood, but what it asks for can not be done.
+    /// The input was understood, but what it asks for cannot be done.
     #[error("{0}")]
     Operation(String),
     /// The result could not be written.
-    #[error("standard output can not be written: {0}")]
+    #[error("standard output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
 
@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// Whether the reader of our output went away, as `head` does: nobody wants to be told.
+    /// Whether the reader of our output went away, as `head` does. That is not reported.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

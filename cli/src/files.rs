@@ -29,7 +29,7 @@ pub(crate) fn read_up_to(max_bytes: u64, path: &Path, what: &str) -> Result<Zero
     let file = File::open(path).map_err(|error| {
         refuse_jwk(path).err().unwrap_or_else(|| {
             Failure::input(format!(
-                "{place} can not be opened: {error}; give the file that has {what}"
+                "{place} cannot be opened: {error}; give the file that has {what}"
             ))
         })
     })?;
@@ -82,7 +82,7 @@ pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> 
                     path.display()
                 ))
             } else {
-                Failure::operation(format!("the file {} can not be created: {error}", path.display()))
+                Failure::operation(format!("the file {} cannot be created: {error}", path.display()))
             }
         })?;
     file.write_all(contents.as_bytes())
@@ -90,7 +90,7 @@ pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> 
         .map_err(|error| {
             // Half a secret is of no use, and in the way of the next attempt.
             let _ = std::fs::remove_file(path);
-            Failure::operation(format!("the file {} can not be written: {error}", path.display()))
+            Failure::operation(format!("the file {} cannot be written: {error}", path.display()))
         })
 }
 
@@ -99,7 +99,7 @@ fn read_bounded(max_bytes: u64, source: impl Read, place: &str, what: &str) -> R
     source
         .take(max_bytes + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::input(format!("{place} can not be read: {error}")))?;
+        .map_err(|error| Failure::input(format!("{place} cannot be read: {error}")))?;
     if bytes.len() as u64 > max_bytes {
         return Err(Failure::input(format!(
             "{place} is longer than {max_bytes} bytes; it must have {what}"

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::control_plane::{Client, StreamError};
 use crate::events::{self, Event};
 use crate::failure::{Failure, Outcome};
-use crate::{notice, words};
+use crate::{stderr, terminal};
 
 /// What is followed.
 pub(crate) struct Stream {
@@ -41,12 +41,12 @@ impl Stream {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
+            .map_err(|error| Failure::operation(format!("the runtime cannot be started: {error}")))?;
         runtime.block_on(async {
             tokio::select! {
                 interrupted = tokio::signal::ctrl_c() => interrupted
                     .map(|()| Outcome::Done)
-                    .map_err(|error| Failure::operation(format!("signals can not be received: {error}"))),
+                    .map_err(|error| Failure::operation(format!("signals cannot be received: {error}"))),
                 followed = self.connect_again_and_again(Arc::new(client), visit) => followed,
             }
         })
@@ -69,7 +69,7 @@ impl Stream {
                     Some(Said::Connected) => {
                         backoff = FIRST_BACKOFF;
                         if std::mem::replace(&mut connected_before, true) {
-                            notice::print("credence: connected again");
+                            stderr::print("credence: connected again");
                         }
                     }
                     Some(Said::Event(event)) => {
@@ -84,16 +84,16 @@ impl Stream {
                 }
             };
             let wait = backoff.as_secs();
-            notice::print(format_args!(
+            stderr::print(format_args!(
                 "credence: not connected: {}; nothing is seen until it is back; trying again in {wait} s",
-                words::printable(&broken)
+                terminal::printable(&broken)
             ));
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(LAST_BACKOFF);
         }
     }
 
-    /// Reads the stream in a thread of its own, which ends with the stream or when nobody listens any more.
+    /// Reads the stream in a thread of its own, which ends with the stream or when its receiver is gone.
     fn read_in_background(&self, client: Arc<Client>) -> mpsc::Receiver<Said> {
         let (sender, receiver) = mpsc::channel(EVENTS_IN_FLIGHT);
         let (path, parameters, position) = (self.path, self.parameters.clone(), self.position.clone());

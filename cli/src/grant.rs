@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::builder::NonEmptyStringValueParser;
 use credence_decision::engine::MAX_ID_BYTES;
 use credence_delegation::json::Json;
 use credence_delegation::mint::{Grant, MintError};
 use credence_delegation::{Step, UnixTime, Value};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest, Sha256};
 
 use crate::clock::Span;
@@ -152,17 +154,18 @@ pub(crate) fn check_name(option: &str, name: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Says what a refusal to mint, derive or prove means for whoever typed the command.
-pub(crate) fn explain(error: &MintError) -> Failure {
-    match error {
-        MintError::WouldBeDenied(denial) => Failure::operation(match cure(denial.step) {
+/// A refusal to mint, derive or prove, with what to change on the command line.
+impl From<MintError> for Failure {
+    fn from(error: MintError) -> Self {
+        let cure = match &error {
+            MintError::WouldBeDenied(denial) => cure(denial.step),
+            MintError::NotTheHolder { .. } => Some("give --key the private key file of the token's holder"),
+            MintError::Parent(_) | MintError::Json(_) => None,
+        };
+        Self::operation(match cure {
             Some(cure) => format!("{error}; {cure}"),
             None => error.to_string(),
-        }),
-        MintError::NotTheHolder { .. } => Failure::operation(format!(
-            "{error}; give --key the private key file of the token's holder"
-        )),
-        MintError::Parent(_) | MintError::Json(_) => Failure::operation(error.to_string()),
+        })
     }
 }
 
@@ -216,18 +219,15 @@ fn certificate_digest(digest_or_file: &str) -> Result<[u8; 32], Failure> {
         return Ok(digest);
     }
     let contents = files::read(Path::new(digest_or_file), "a PEM or DER certificate")?;
-    let der = match std::str::from_utf8(&contents).ok().and_then(pem_certificate) {
-        Some(base64) => STANDARD.decode(base64).ok(),
-        None => Some(contents.to_vec()),
-    };
+    let der = CertificateDer::from_pem_slice(&contents).unwrap_or_else(|_| contents.to_vec().into());
     // DER of a certificate is a SEQUENCE, long enough for its length to take two bytes.
-    match der.filter(|der| der.starts_with(&[0x30, 0x82])) {
-        Some(der) => Ok(Sha256::digest(der).into()),
-        None => Err(Failure::input(format!(
-            "the file {digest_or_file} is neither a PEM nor a DER certificate; give one, or the SHA-256 digest of one \
-             in hexadecimal or base64url"
-        ))),
+    if der.starts_with(&[0x30, 0x82]) {
+        return Ok(Sha256::digest(der).into());
     }
+    Err(Failure::input(format!(
+        "the file {digest_or_file} is neither a PEM nor a DER certificate; give one, or the SHA-256 digest of one in \
+         hexadecimal or base64url"
+    )))
 }
 
 /// 32 bytes in hexadecimal, with colons between the bytes or without.
@@ -242,17 +242,12 @@ fn hexadecimal(text: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok()
 }
 
-/// The base64 text of the first certificate in a PEM file (RFC 7468), without its line breaks.
-fn pem_certificate(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once("-----BEGIN CERTIFICATE-----")?;
-    let (body, _) = rest.split_once("-----END CERTIFICATE-----")?;
-    Some(body.split_ascii_whitespace().collect())
-}
-
 const DEFAULT_TTL: Span = Span { seconds: 3_600 };
 
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     #[test]

@@ -4,11 +4,13 @@ use std::io::Write;
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{PublicKey, UnixTime, inspect};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
-use crate::{clock, words};
+use crate::terminal::unquoted;
+use crate::{clock, constraint_text, terminal};
 
 /// Show what the tokens of a chain say. Nothing is verified.
 #[derive(Debug, clap::Args)]
@@ -30,7 +32,7 @@ impl Inspect {
             .map(|(index, token)| Token::read(token, index + 1))
             .collect::<Result<Vec<_>, Failure>>()?;
         if self.json {
-            print_json(&tokens, out)?;
+            print_json(tokens, out)?;
         } else {
             print_words(&tokens, out)?;
         }
@@ -39,75 +41,57 @@ impl Inspect {
 }
 
 /// One token taken apart.
+#[derive(Serialize)]
 struct Token {
-    header: String,
-    claims: String,
+    header: Box<RawValue>,
+    claims: Box<RawValue>,
     hash: String,
 }
 
 impl Token {
     fn read(token: &str, number: usize) -> Result<Self, Failure> {
         let unreadable =
-            |problem: String| Failure::input(format!("token {number} of the chain can not be read: {problem}"));
+            |problem: String| Failure::input(format!("token {number} of the chain cannot be read: {problem}"));
         let contents = inspect::contents(token).map_err(|denial| unreadable(denial.cause.to_string()))?;
-        let text = |bytes: Vec<u8>, what: &str| {
+        let json = |bytes: Vec<u8>, what: &str| {
             Json::parse(&bytes).map_err(|error| unreadable(format!("{what}: {error}")))?;
-            String::from_utf8(bytes).map_err(|error| unreadable(format!("{what}: {error}")))
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(format!("{what}: {error}")))
         };
         Ok(Self {
-            header: text(contents.header, "its header")?,
-            claims: text(contents.claims, "its claims")?,
+            header: json(contents.header, "its header")?,
+            claims: json(contents.claims, "its claims")?,
             hash: contents.hash,
         })
     }
 }
 
-fn print_json(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
-    #[derive(serde::Serialize)]
+fn print_json(tokens: Vec<Token>, out: &mut impl Write) -> Result<(), Failure> {
+    #[derive(Serialize)]
     struct Chain {
-        /// Always false, so that nobody mistakes this for a decision.
+        /// Always false, so that this is not taken for a decision.
         verified: bool,
-        tokens: Vec<Contents>,
+        tokens: Vec<Token>,
     }
-    #[derive(serde::Serialize)]
-    struct Contents {
-        header: Box<RawValue>,
-        claims: Box<RawValue>,
-        hash: String,
-    }
-    let raw = |text: &str| RawValue::from_string(text.to_owned()).map_err(std::io::Error::from);
-    let tokens = tokens
-        .iter()
-        .map(|token| {
-            Ok(Contents {
-                header: raw(&token.header)?,
-                claims: raw(&token.claims)?,
-                hash: token.hash.clone(),
-            })
-        })
-        .collect::<Result<_, std::io::Error>>()?;
-    let chain = Chain {
-        verified: false,
-        tokens,
-    };
-    writeln!(out, "{}", serde_json::to_string(&chain).map_err(std::io::Error::from)?)?;
+    let verified = false;
+    let chain = serde_json::to_string(&Chain { verified, tokens }).map_err(std::io::Error::from)?;
+    writeln!(out, "{chain}")?;
     Ok(())
 }
 
 fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
     writeln!(
         out,
-        "NOT VERIFIED: no signature was checked. Anybody can have written what follows; to decide whether"
+        "NOT VERIFIED: no signature was checked. Anyone can have written what follows; to decide whether"
     )?;
     writeln!(out, "it counts, use `credence verify`.")?;
     for (index, token) in tokens.iter().enumerate() {
         let kind = if index == 0 { "root" } else { "derived" };
         writeln!(out, "\ntoken {} of {} ({kind})", index + 1, tokens.len())?;
-        print_header(&token.header, out)?;
-        let json = Json::parse(token.claims.as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
+        print_header(token.header.get(), out)?;
+        let json = Json::parse(token.claims.get().as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
         match json.as_object() {
             Some(claims) => print_claims(claims, index == 0, out)?,
-            None => writeln!(out, "  its claims are not an object: {}", words::value(&json))?,
+            None => writeln!(out, "  its claims are not an object: {}", terminal::value(&json))?,
         }
     }
     Ok(())
@@ -116,7 +100,7 @@ fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
 /// How the token says that it is signed.
 fn print_header(header: &str, out: &mut impl Write) -> Result<(), Failure> {
     let json = Json::parse(header.as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
-    let member = |name: &str| json.as_object().and_then(|header| header.member(name)).map(plain);
+    let member = |name: &str| json.as_object().and_then(|header| header.member(name)).map(unquoted);
     writeln!(out, "  signed with  {}", member("alg").as_deref().unwrap_or("(none)"))?;
     if let Some(key_id) = member("kid") {
         writeln!(out, "  by the key   {key_id}")?;
@@ -125,7 +109,7 @@ fn print_header(header: &str, out: &mut impl Write) -> Result<(), Failure> {
 }
 
 fn print_claims(claims: &Object<'_>, root: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let shown = |name: &str| claims.member(name).map_or_else(|| "(none)".to_owned(), plain);
+    let shown = |name: &str| claims.member(name).map_or_else(|| "(none)".to_owned(), unquoted);
     writeln!(out, "  id           {}", shown("jti"))?;
     writeln!(out, "  issued by    {}", shown("iss"))?;
     if root {
@@ -135,7 +119,7 @@ fn print_claims(claims: &Object<'_>, root: bool, out: &mut impl Write) -> Result
             ("agent name", "agent_name"),
         ] {
             if let Some(claim) = claims.member(name) {
-                writeln!(out, "  {label:<12} {}", plain(claim))?;
+                writeln!(out, "  {label:<12} {}", unquoted(claim))?;
             }
         }
     }
@@ -145,7 +129,7 @@ fn print_claims(claims: &Object<'_>, root: bool, out: &mut impl Write) -> Result
     writeln!(
         out,
         "  audience     {}",
-        claims.member("aud").map_or_else(|| "(any)".to_owned(), plain)
+        claims.member("aud").map_or_else(|| "(any)".to_owned(), unquoted)
     )?;
     writeln!(
         out,
@@ -166,23 +150,23 @@ fn print_tools(claims: &Object<'_>, out: &mut impl Write) -> Result<(), Failure>
     };
     writeln!(out, "  grants")?;
     for (tool, map) in tools.iter() {
-        let tool = words::printable(tool);
+        let tool = terminal::printable(tool);
         match map.as_object() {
-            None => writeln!(out, "    {tool}: {}", words::constraint(map))?,
+            None => writeln!(out, "    {tool}: {}", constraint_text::describe(map))?,
             Some(map) if map.is_empty() => writeln!(out, "    {tool} with any arguments")?,
             Some(map) => {
                 writeln!(out, "    {tool} where")?;
                 // The entry for what no other entry names comes last, as it is meant.
                 let (rest, named): (Vec<_>, Vec<_>) = map.iter().partition(|(name, _)| *name == "*");
                 for (name, constraint) in named.into_iter().chain(rest) {
-                    let words = words::constraint(constraint);
+                    let words = constraint_text::describe(constraint);
                     let optional = constraint.as_object().and_then(|object| object.member("optional"));
                     if name == "*" {
                         writeln!(out, "      any other argument {words}")?;
                     } else if optional.and_then(Json::as_bool) == Some(true) {
-                        writeln!(out, "      {}, if it is there, {words}", words::printable(name))?;
+                        writeln!(out, "      {}, if it is there, {words}", terminal::printable(name))?;
                     } else {
-                        writeln!(out, "      {} {words}", words::printable(name))?;
+                        writeln!(out, "      {} {words}", terminal::printable(name))?;
                     }
                 }
             }
@@ -192,16 +176,16 @@ fn print_tools(claims: &Object<'_>, out: &mut impl Write) -> Result<(), Failure>
 }
 
 fn holder(claims: &Object<'_>) -> String {
-    let Some(cnf) = claims.member("cnf").and_then(Json::as_object) else {
+    let Some(cnf) = claims.object("cnf") else {
         return "(nobody)".to_owned();
     };
     let key = match cnf.member("jwk").map(PublicKey::from_jwk) {
         Some(Ok(key)) => format!("{} key {}", key.key_type(), key.thumbprint()),
-        Some(Err(error)) => format!("an unusable key: {}", words::printable(&error.to_string())),
+        Some(Err(error)) => format!("an unusable key: {}", terminal::printable(&error.to_string())),
         None => "no key".to_owned(),
     };
     let named = |heading: &str, member| match cnf.member(member) {
-        Some(value) => format!(", {heading} {}", plain(value)),
+        Some(value) => format!(", {heading} {}", unquoted(value)),
         None => String::new(),
     };
     let (certificate, spiffe_id) = (named("certificate", "x5t#S256"), named("SPIFFE ID", "spiffe"));
@@ -211,15 +195,10 @@ fn holder(claims: &Object<'_>) -> String {
 fn time(claim: Option<&Json<'_>>) -> String {
     match claim.map(|claim| (claim, claim.as_integer())) {
         None => "(none)".to_owned(),
-        Some((claim, None)) => plain(claim),
+        Some((claim, None)) => unquoted(claim),
         Some((_, Some(seconds))) => {
             let time = UnixTime(seconds);
             format!("{} ({})", clock::rfc3339(time), clock::relative(time, clock::now()))
         }
     }
-}
-
-/// A string without its quotes, anything else as JSON.
-fn plain(json: &Json<'_>) -> String {
-    json.as_str().map_or_else(|| words::value(json), words::printable)
 }

@@ -25,7 +25,7 @@ pub(crate) struct InvocationOptions {
 }
 
 impl InvocationOptions {
-    /// The arguments, each given once. The inner error is a verifier's to judge: a number that canonical JSON can not
+    /// The arguments, each given once. The inner error is a verifier's to judge: a number that canonical JSON cannot
     /// keep (draft section 8, step 6b).
     pub(crate) fn arguments(&self) -> Result<Result<Arguments, InadmissibleNumber>, Failure> {
         let mut arguments = Arguments::new();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use credence_delegation::{KeyType, SigningKey};
 
 use crate::failure::{Failure, Outcome};
-use crate::{files, notice, random};
+use crate::{files, random, stderr};
 
 /// Make a key pair: the private JWK goes into a file, the public JWK to standard output.
 #[derive(Debug, clap::Args)]
@@ -28,10 +28,10 @@ impl Keygen {
         let public = key.public();
         writeln!(out, "{}", public.to_jwk())?;
         // Not on standard output, so that `credence keygen > public.jwk` is the public key and nothing else.
-        notice::print(format_args!("thumbprint: {}", public.thumbprint()));
-        notice::print(format_args!("as an issuer: {}", public.to_did_key()));
-        notice::print(format_args!(
-            "private key: {} (whoever reads it can sign as you)",
+        stderr::print(format_args!("thumbprint: {}", public.thumbprint()));
+        stderr::print(format_args!("as an issuer: {}", public.to_did_key()));
+        stderr::print(format_args!(
+            "private key: {} (a reader of this file can sign as you)",
             self.out.display()
         ));
         Ok(Outcome::Done)

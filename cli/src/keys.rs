@@ -7,7 +7,7 @@ use credence_delegation::{IdentifiedKey, JwkSet, KeyError, PublicKey, SigningKey
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::{files, notice, words};
+use crate::{files, stderr, terminal};
 
 /// Reads a private key file.
 pub(crate) fn signing_key(path: &Path) -> Result<SigningKey, Failure> {
@@ -50,10 +50,10 @@ impl IssuerKeys {
         }
         let set = JwkSet::parse(&text.text).map_err(|error| Failure::input(format!("{}: {error}", text.place)))?;
         for SkippedKey { index, why } in set.skipped() {
-            notice::print(format_args!(
+            stderr::print(format_args!(
                 "credence: note: {}: keys[{index}] is not used: {}",
                 text.place,
-                words::printable(&why.to_string())
+                terminal::printable(&why.to_string())
             ));
         }
         Ok(Self::Set(set.keys().to_vec()))
@@ -95,7 +95,7 @@ impl JwkText {
         let (key, private) =
             public_half(&self.text).map_err(|error| Failure::input(format!("{}: {error}{cure}", self.place)))?;
         if private && self.inline {
-            notice::print(
+            stderr::print(
                 "credence: warning: the JWK on the command line is a private key. Only its public half is used, but \
                  command lines are seen by other users of the machine and kept in the shell's history: give the key's \
                  file instead, and consider this key known to others",

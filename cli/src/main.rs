@@ -2,14 +2,16 @@
 
 #![deny(
     clippy::print_stderr,
-    reason = "eprintln! panics where standard error can not be written; use notice::print"
+    reason = "eprintln! panics where standard error cannot be written; use stderr::print"
 )]
 
 mod audit;
 mod chain_text;
 mod clock;
+mod columns;
 mod config;
 mod confirmation;
+mod constraint_text;
 mod control_plane;
 mod derive;
 mod events;
@@ -22,8 +24,6 @@ mod invocation;
 mod keygen;
 mod keys;
 mod mint;
-mod notice;
-mod pool;
 mod principal;
 mod principal_name;
 mod prove;
@@ -31,11 +31,11 @@ mod random;
 mod revoke;
 mod serve;
 mod statement;
-mod table;
+mod stderr;
+mod terminal;
 mod token;
 mod verify;
 mod watch;
-mod words;
 mod yaml;
 
 use std::io::{self, Write};
@@ -72,7 +72,6 @@ enum Command {
     Serve(serve::Serve),
     Token(token::Token),
     Config(config::Config),
-    Pool(Box<pool::Pool>),
 }
 
 const EXIT_CODES: &str = "Exit codes:\n  0  done; for a decision: allow\n  1  denied, or the operation failed\n  \
@@ -82,7 +81,7 @@ fn main() -> ExitCode {
     let command_line = match CommandLine::try_parse() {
         Ok(command_line) => command_line,
         Err(error) if quotes_a_private_jwk(&error) => {
-            notice::print(
+            stderr::print(
                 "credence: where no JWK can stand there is what looks like a private one, which is not repeated here; \
                  give its file where a key is asked for (see --help), and consider this key known to others",
             );
@@ -99,7 +98,7 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => {
             if !failure.is_closed_pipe() {
-                notice::print(format_args!("credence: {}", words::printable(&failure.to_string())));
+                stderr::print(format_args!("credence: {}", terminal::printable(&failure.to_string())));
             }
             failure.exit_code()
         }
@@ -127,7 +126,6 @@ impl Command {
             Self::Serve(command) => command.run(out),
             Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),
-            Self::Pool(command) => command.run(out),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::grant::{self, Bounds, GrantOptions};
 use crate::keys::{self, DID_KEY};
 
-/// Issue a root token: sign authority over to whoever holds a key.
+/// Issue a root token: sign authority over to the holder of a key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Mint {
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) struct Mint {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     subject: Option<String>,
 
-    /// The principal's present revocation epoch; 0 until something of his was revoked.
+    /// The principal's present revocation epoch; 0 until something the principal granted was revoked.
     #[arg(long, value_name = "N", value_parser = epoch, allow_negative_numbers = true)]
     epoch: Option<u64>,
 
@@ -49,7 +49,7 @@ impl Mint {
             epoch: self.epoch,
             agent_name: self.agent_name.clone(),
         };
-        let token = mint::root(&root, &key, &Limits::default()).map_err(|error| grant::explain(&error))?;
+        let token = mint::root(&root, &key, &Limits::default())?;
         check_as_a_verifier_would(&token, &root, &key)?;
         writeln!(out, "{token}")?;
         Ok(Outcome::Done)

@@ -6,12 +6,12 @@ use credence_delegation::UnixTime;
 use serde::Deserialize;
 
 use crate::clock;
-use crate::control_plane::ControlPlaneOptions;
+use crate::control_plane::{ControlPlaneOptions, unreadable};
 use crate::failure::{Failure, Outcome};
 use crate::principal_name::PrincipalName;
-use crate::words;
+use crate::terminal;
 
-/// Print what is in force about a principal, and what was done to him, newest first.
+/// Print what is in force about a principal, and what changed, newest first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Principal {
     #[command(flatten)]
@@ -55,11 +55,7 @@ impl Principal {
             writeln!(out, "{}", text.trim())?;
             return Ok(Outcome::Done);
         }
-        let answer: Answer = serde_json::from_str(&text).map_err(|error| {
-            Failure::operation(format!(
-                "the control plane's answer is not understood ({error}); is it as new as this?"
-            ))
-        })?;
+        let answer: Answer = serde_json::from_str(&text).map_err(unreadable)?;
         answer.print(out)?;
         Ok(Outcome::Done)
     }
@@ -69,7 +65,11 @@ impl Answer {
     fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "epoch: {}", self.epoch)?;
         if self.disabled {
-            writeln!(out, "disabled by: {}", words::printable(&self.disabled_by.join(", ")))?;
+            writeln!(
+                out,
+                "disabled by: {}",
+                terminal::printable(&self.disabled_by.join(", "))
+            )?;
         }
         match self.raised_at {
             Some(raised_at) => writeln!(out, "last raised: {}", clock::rfc3339(UnixTime(raised_at)))?,
@@ -94,7 +94,7 @@ impl Answer {
                 out,
                 "{}  {}",
                 clock::rfc3339(UnixTime(entry.at)),
-                words::printable(&line)
+                terminal::printable(&line)
             )?;
         }
         Ok(())

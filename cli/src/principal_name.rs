@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::json;
 
-use crate::words;
+use crate::terminal;
 
 /// Whose authority it is.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,8 +33,8 @@ impl PrincipalName {
 impl fmt::Display for PrincipalName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(subject) = &self.subject {
-            write!(formatter, "{} at ", words::printable(subject))?;
+            write!(formatter, "{} at ", terminal::printable(subject))?;
         }
-        formatter.write_str(&words::printable(&self.issuer))
+        formatter.write_str(&terminal::printable(&self.issuer))
     }
 }

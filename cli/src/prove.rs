@@ -10,7 +10,7 @@ use credence_delegation::{Limits, UnixTime};
 use crate::chain_text::{self, ChainText, Claimed};
 use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
-use crate::{clock, grant, keys, random};
+use crate::{clock, keys, random};
 
 /// Prove that you hold a delegation: sign one use of a tool.
 ///
@@ -20,7 +20,7 @@ pub(crate) struct Prove {
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP)]
     chain: String,
 
-    /// The private JWK file of whoever holds the chain's last token.
+    /// The private JWK file of the holder of the chain's last token.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 
@@ -79,9 +79,7 @@ impl Prove {
             if made > 0 {
                 invocation.id = random::id(issued_at)?;
             }
-            let proof =
-                mint::prove(chain.leaf(), &invocation, &key, &limits).map_err(|error| grant::explain(&error))?;
-            writeln!(out, "{proof}")?;
+            writeln!(out, "{}", mint::prove(chain.leaf(), &invocation, &key, &limits)?)?;
         }
         Ok(Outcome::Done)
     }

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
 use crate::confirmation::{AnswerOptions, describe};
-use crate::control_plane::ControlPlaneOptions;
+use crate::control_plane::{ControlPlaneOptions, unreadable};
 use crate::failure::{Failure, Outcome};
 use crate::principal_name::PrincipalName;
 use crate::statement::StatementOptions;
-use crate::{clock, keys, words};
+use crate::{clock, keys, terminal};
 
 /// Revoke what a principal granted, a key, an issuer's root tokens or a delegation. Returns once the revocation is confirmed:
 /// no filter allows what it forbids. Exit code 1 means that this is not known; the message says whether it is durable.
@@ -33,9 +33,6 @@ enum Subject {
 /// Revoke everything that was granted on a principal's behalf so far, by raising the principal's epoch.
 #[derive(Debug, clap::Args)]
 struct Principal {
-    #[command(flatten)]
-    control_plane: ControlPlaneOptions,
-
     #[command(flatten)]
     principal: PrincipalName,
 
@@ -58,9 +55,6 @@ struct Principal {
 /// Revoke every chain that a key occurs in, as a trust anchor's or as a holder's.
 #[derive(Debug, clap::Args)]
 struct Key {
-    #[command(flatten)]
-    control_plane: ControlPlaneOptions,
-
     /// The key: its thumbprint, its did:key, its JWK, or the file of its JWK.
     #[arg(long, value_name = "KEY")]
     key: String,
@@ -76,9 +70,6 @@ struct Key {
 /// Revoke every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
 #[derive(Debug, clap::Args)]
 struct Issuer {
-    #[command(flatten)]
-    control_plane: ControlPlaneOptions,
-
     /// The issuer's URI.
     #[arg(long, value_name = "URI")]
     issuer: String,
@@ -94,9 +85,6 @@ struct Issuer {
 /// Revoke one token and everything derived from it. With --chain or --under, no other token of the same id is.
 #[derive(Debug, clap::Args)]
 struct Delegation {
-    #[command(flatten)]
-    control_plane: ControlPlaneOptions,
-
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP, conflicts_with_all = ["issuer", "subject", "id"])]
     chain: Option<String>,
 
@@ -128,6 +116,9 @@ struct Delegation {
 /// How a revocation is asked for, and what is shown of the answer.
 #[derive(Debug, clap::Args)]
 struct RevocationOptions {
+    #[command(flatten)]
+    control_plane: ControlPlaneOptions,
+
     #[command(flatten)]
     statement: StatementOptions,
 
@@ -166,7 +157,7 @@ impl Principal {
             })?;
             Ok((name.clone(), Revocation::Epoch(from)))
         };
-        self.options.revoke(&self.control_plane, &request, stated, &done, out)
+        self.options.revoke(&request, stated, &done, out)
     }
 }
 
@@ -185,7 +176,7 @@ impl Key {
             };
             Ok((issuer_alone(issuer), Revocation::Key(thumbprint)))
         };
-        self.options.revoke(&self.control_plane, &request, stated, &done, out)
+        self.options.revoke(&request, stated, &done, out)
     }
 }
 
@@ -193,29 +184,29 @@ impl Issuer {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let up_to = self.issued_up_to.map_or_else(clock::now, UnixTime);
         let request = json!({"issuer": {"issuer": self.issuer, "issued_up_to": up_to.0}}).to_string();
-        let issuer = words::printable(&self.issuer);
+        let issuer = terminal::printable(&self.issuer);
         let done = format!(
             "revoked every root token that {issuer} issued up to {}",
             clock::rfc3339(up_to)
         );
         let stated = || Ok((issuer_alone(self.issuer.clone()), Revocation::IssuedUntil(up_to)));
-        self.options.revoke(&self.control_plane, &request, stated, &done, out)
+        self.options.revoke(&request, stated, &done, out)
     }
 }
 
 impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let Named { principals, under, id } = self.named()?;
-        let shown_id = words::printable(&id);
+        let shown_id = terminal::printable(&id);
         if self.options.statement.are_given() {
             // An issuer that asserts subjects has the principal in `sub`; otherwise there is no `sub`.
             let by = principals.last().ok_or_else(|| missing("iss"))?;
             let done = format!("revoked the delegation {shown_id} of {by}");
             let revocation = Revocation::Delegation { under, id };
-            return self.options.state(&self.control_plane, by, revocation, &done, out);
+            return self.options.state(by, revocation, &done, out);
         }
         let answering = self.options.answer;
-        let client = self.control_plane.client()?;
+        let client = self.options.control_plane.client()?;
         let mut confirmed = Vec::new();
         for (index, principal) in principals.iter().enumerate() {
             let mut delegation = principal.to_json();
@@ -315,7 +306,6 @@ impl RevocationOptions {
     /// Has one revocation made, by a statement if that is how it is asked for. `done` says so.
     fn revoke(
         &self,
-        control_plane: &ControlPlaneOptions,
         request: &str,
         stated: impl FnOnce() -> Result<(PrincipalName, Revocation), Failure>,
         done: &str,
@@ -323,9 +313,9 @@ impl RevocationOptions {
     ) -> Result<Outcome, Failure> {
         if self.statement.are_given() {
             let (by, revocation) = stated()?;
-            return self.state(control_plane, &by, revocation, done, out);
+            return self.state(&by, revocation, done, out);
         }
-        let client = control_plane.client()?;
+        let client = self.control_plane.client()?;
         let answer = self.answer.post(&client, request)?;
         writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
         Ok(Outcome::Done)
@@ -333,7 +323,6 @@ impl RevocationOptions {
 
     fn state(
         &self,
-        control_plane: &ControlPlaneOptions,
         by: &PrincipalName,
         revocation: Revocation,
         done: &str,
@@ -344,7 +333,7 @@ impl RevocationOptions {
             writeln!(out, "{statement}")?;
             return Ok(Outcome::Done);
         }
-        let client = control_plane.stranger()?;
+        let client = self.control_plane.anonymous_client()?;
         let answer = client.state(&statement, "committed")?;
         // Its sender may not ask how far it is. Sent again, it changes nothing, and is answered like the first time.
         let answer = self.answer.confirmed(answer, |_| client.state(&statement, "applied"))?;
@@ -353,7 +342,7 @@ impl RevocationOptions {
     }
 }
 
-/// An issuer who signs for himself.
+/// An issuer that speaks for itself alone.
 fn issuer_alone(issuer: String) -> PrincipalName {
     let subject = None;
     PrincipalName { issuer, subject }
@@ -390,14 +379,13 @@ fn half_done(failure: &Failure, id: &str, done: &[PrincipalName], open: &[Princi
 
 /// Where in the log it stands, from the control plane's answer.
 fn position(answer: &str) -> Result<String, Failure> {
-    let answer = Json::parse(answer.as_bytes())
-        .map_err(|error| Failure::operation(format!("the control plane's answer cannot be read: {error}")))?;
+    let answer = Json::parse(answer.as_bytes()).map_err(unreadable)?;
     let member = |name| answer.as_object().and_then(|answer| answer.member(name));
     let mut text = String::new();
     if let Some(seq) = member("seq") {
-        text += &format!(" (entry {} of the log", words::value(seq));
+        text += &format!(" (entry {} of the log", terminal::value(seq));
         if let Some(epoch) = member("epoch") {
-            text += &format!(", epoch {}", words::value(epoch));
+            text += &format!(", epoch {}", terminal::value(epoch));
         }
         if member("changed").and_then(Json::as_bool) == Some(false) {
             text += ", in force already";

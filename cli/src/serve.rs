@@ -30,7 +30,7 @@ pub(crate) struct Serve {
     data: PathBuf,
 
     /// Create the log in an empty folder, and the operator's token file if it is not there. Everything issued before
-    /// is void for the new log, since it can not know what the lost one had revoked.
+    /// is void for the new log, since it cannot know what the lost one had revoked.
     #[arg(long)]
     init: bool,
 
@@ -39,7 +39,7 @@ pub(crate) struct Serve {
     #[arg(long, requires = "init")]
     fresh: bool,
 
-    /// With --init: end once the log is created and its log_id printed, and serve nobody. For a job that runs once.
+    /// With --init: end once the log is created and its log_id printed, and serve no requests. For a job that runs once.
     #[arg(long, requires = "init")]
     init_only: bool,
 
@@ -116,7 +116,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
     ledger_bytes: u64,
 
-    /// How much room the ledger leaves on its disk, in bytes, for revocations and whatever else shares it; on a small disk a
+    /// How much room the ledger leaves on its disk, in bytes, for revocations and all else that shares it; on a small disk a
     /// sixteenth of it, if that is less.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_reserve_bytes)]
     ledger_reserve: u64,
@@ -184,7 +184,7 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .map_err(|error| Failure::operation(format!("the runtime can not be started: {error}")))?;
+            .map_err(|error| Failure::operation(format!("the runtime cannot be started: {error}")))?;
         if self.init_only {
             return runtime.block_on(create(config, out));
         }
@@ -222,7 +222,7 @@ impl Serve {
         Ok(config)
     }
 
-    /// A file in the folder that is to hold the new log would make it look like somebody else's.
+    /// A file in the folder that is to hold the new log would make it look like a folder in use.
     fn refuse_token_in_data(&self) -> Result<(), Failure> {
         let Some(token_file) = self.operator_token_file.as_deref().filter(|_| self.init) else {
             return Ok(());
@@ -243,7 +243,7 @@ impl Serve {
         let filter = EnvFilter::try_new(&self.log)
             .map_err(|error| Failure::input(format!("--log {}: {error}; write such as info or debug", self.log)))?;
         let (output, flush) = log_output::start(std::io::stderr())
-            .map_err(|error| Failure::operation(format!("the log's thread can not be started: {error}")))?;
+            .map_err(|error| Failure::operation(format!("the log's thread cannot be started: {error}")))?;
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .log_internal_errors(false)
@@ -260,11 +260,11 @@ impl Serve {
     }
 }
 
-/// A start and a planned stop: what the next start finds is what it finds after any other. It listens where nobody looks
-/// for it, and promises nobody anything.
+/// A start and a planned stop: what the next start finds is what it finds after any other. It listens on free ports of
+/// this machine, and promises its clients nothing.
 async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
-    config.http_address = NOBODY;
-    config.grpc_address = NOBODY;
+    config.http_address = LOOPBACK;
+    config.grpc_address = LOOPBACK;
     config.probe_address = None;
     config.drain_promise = Duration::ZERO;
     let running = ControlPlane::start(config)
@@ -277,7 +277,7 @@ async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Fai
 }
 
 async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Result<Outcome, Failure> {
-    let failed = |error: std::io::Error| Failure::operation(format!("signals can not be received: {error}"));
+    let failed = |error: std::io::Error| Failure::operation(format!("signals cannot be received: {error}"));
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut hung_up = signal(SignalKind::hangup()).map_err(failed)?;
@@ -308,7 +308,7 @@ async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Res
     }
 }
 
-/// Reads again what may change without a restart. A mistake changes nothing.
+/// Reads again what may change without a restart. An error changes nothing.
 async fn reload(running: &Running, file: Option<&Path>) {
     let reloaded = match file.map(settings::read).transpose() {
         Ok(settings) => running
@@ -324,7 +324,7 @@ async fn reload(running: &Running, file: Option<&Path>) {
         Ok(()) => tracing::info!("the configuration was read again: its credentials and TLS files are in force"),
         Err(error) => tracing::error!(
             error,
-            "the configuration was read again and can not be used; what was in force stays. Mend it and send SIGHUP \
+            "the configuration was read again and cannot be used; what was in force stays. Fix it and send SIGHUP \
              again"
         ),
     }
@@ -349,7 +349,7 @@ fn settled(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What whoever configures a filter or calls the API needs to know, a line each.
+/// What a filter's configuration and the API's callers need, a line each.
 fn announce(running: &Running, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "log_id: {}", running.log_id())?;
     writeln!(out, "http: {}", running.http_address())?;
@@ -368,7 +368,7 @@ fn create_token(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees to it that the process ends, whatever else is stuck: a thread, or whoever should read why it ends.
+/// Ends the process soon, even if a thread or the reader of its output is stuck.
 fn end_soon() {
     std::thread::spawn(|| {
         std::thread::sleep(END_TIMEOUT);
@@ -383,7 +383,7 @@ fn cut_short() -> Failure {
 }
 
 /// A free port that only this machine reaches.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How long an orderly end may take after a part of the control plane broke down.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -12,10 +12,10 @@ use zeroize::Zeroizing;
 
 use crate::clock::{self, Span};
 use crate::failure::{Failure, Outcome};
-use crate::{files, notice, random};
+use crate::{files, random, stderr};
 
 /// Make a bearer token for the control plane: the token goes into a file for its holder, and to standard output the entry
-/// that lets him in, for access.tokens in the configuration file of `credence serve`.
+/// that lets its bearer in, for access.tokens in the configuration file of `credence serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Token {
     /// Whose it is: it stands in logs and in histories.
@@ -60,12 +60,12 @@ impl Token {
         };
         settings
             .check()
-            .map_err(|error| Failure::input(format!("such a token can not be configured: {}", error.problem)))?;
+            .map_err(|error| Failure::input(format!("such a token cannot be configured: {}", error.problem)))?;
         files::create_secret(&self.out, &format!("{}\n", *token))?;
         write(&entry, out)?;
         // Not on standard output, so that that can be appended to a file.
-        notice::print(format_args!(
-            "token: {} (whoever reads it can use it; it is stored nowhere else)",
+        stderr::print(format_args!(
+            "token: {} (a reader of this file can use it; it is stored nowhere else)",
             self.out.display()
         ));
         Ok(Outcome::Done)
@@ -104,7 +104,7 @@ fn write(entry: &TokenSettings, out: &mut impl Write) -> Result<(), Failure> {
 }
 
 fn quoted(text: &str) -> Result<String, Failure> {
-    serde_json::to_string(text).map_err(|error| Failure::operation(format!("{text:?} can not be written: {error}")))
+    serde_json::to_string(text).map_err(|error| Failure::operation(format!("{text:?} cannot be written: {error}")))
 }
 
 const PREFIX: &str = "crd_";

@@ -9,7 +9,7 @@ use crate::control_plane::ControlPlaneOptions;
 use crate::events::Event;
 use crate::failure::{Failure, Outcome};
 use crate::following::Stream;
-use crate::{clock, words};
+use crate::{clock, terminal};
 
 /// Follow the revocations as they happen, a line each, until interrupted. Connects again by itself, and goes on where
 /// it was.
@@ -52,7 +52,7 @@ impl Watch {
                     .as_deref()
                     .map_or_else(String::new, |id| format!("\"id\":{},", serde_json::json!(id)));
                 let name = serde_json::json!(event.name);
-                let data = words::printable_json(&event.data);
+                let data = terminal::printable_json(&event.data);
                 writeln!(out, "{{\"event\":{name},{id}\"data\":{data}}}")?;
             }
         } else if let Some(line) = line(event) {
@@ -67,11 +67,11 @@ impl Watch {
 fn line(event: &Event) -> Option<String> {
     let json = Json::parse(event.data.as_bytes()).ok()?;
     let data = json.as_object()?;
-    let seq = data.member("seq").map(words::value).unwrap_or_default();
+    let seq = data.member("seq").map(terminal::value).unwrap_or_default();
     match event.name.as_str() {
         "record" => Some(format!("{seq}  {}", record(data))),
         "snapshot_begin" => {
-            let records = data.member("records").map(words::value).unwrap_or_default();
+            let records = data.member("records").map(terminal::value).unwrap_or_default();
             Some(format!("{seq}  the whole state, {records} records:"))
         }
         "snapshot_end" => Some(format!("{seq}  that was all; from here on as it happens")),
@@ -81,11 +81,8 @@ fn line(event: &Event) -> Option<String> {
 }
 
 fn record(data: &Object<'_>) -> String {
-    let subject = |name| data.member(name).and_then(Json::as_object);
-    let text = |object: &Object<'_>, name| {
-        let text = object.member(name).and_then(Json::as_str);
-        text.map(words::printable).unwrap_or_default()
-    };
+    let subject = |name| data.object(name);
+    let text = |object: &Object<'_>, name| object.text(name).map(terminal::printable).unwrap_or_default();
     let whose = |object: &Object<'_>| match object.member("subject") {
         Some(_) => format!("{} at {}", text(object, "subject"), text(object, "issuer")),
         None => text(object, "issuer"),
@@ -97,7 +94,7 @@ fn record(data: &Object<'_>) -> String {
             .unwrap_or_default()
     };
     if let Some(principal) = subject("principal") {
-        let epoch = principal.member("epoch").map(words::value).unwrap_or_default();
+        let epoch = principal.member("epoch").map(terminal::value).unwrap_or_default();
         let disabled = principal.member("disabled").and_then(Json::as_bool) == Some(true);
         let disabled = if disabled { ", disabled" } else { "" };
         format!("principal {}: epoch {epoch}{disabled}", whose(principal))
@@ -111,7 +108,7 @@ fn record(data: &Object<'_>) -> String {
         )
     } else if let Some(delegation) = subject("delegation") {
         let above = delegation.member("under").and_then(Json::as_array).unwrap_or_default();
-        let above = above.iter().filter_map(Json::as_str).map(words::printable);
+        let above = above.iter().filter_map(Json::as_str).map(terminal::printable);
         let path: Vec<_> = above.chain([text(delegation, "id")]).collect();
         format!("delegation {} of {}", path.join(" > "), whose(delegation))
     } else if let Some(floor) = subject("log") {

@@ -529,7 +529,7 @@ fn every_file_is_checked() {
     assert!(ran.stderr.contains("2 files would not load"), "{ran:?}");
     bench
         .run(&["config", "check", "none.yaml"])
-        .failed(2, &["none.yaml can not be opened"]);
+        .failed(2, &["none.yaml cannot be opened"]);
 }
 
 /// Envoy Gateway's EnvoyExtensionPolicy around the plugin's, with this line in its `wasm`.
@@ -559,7 +559,7 @@ spec:
     )
 }
 
-/// What an EnvoyExtensionPolicy can not say.
+/// What an EnvoyExtensionPolicy cannot say.
 const ENVOY_PATCH_POLICY: &str = r#"---
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyPatchPolicy
@@ -611,11 +611,11 @@ fn an_envoy_gateway_that_could_do_better_is_warned_about() {
     for (resources, warning) in [
         (
             policy.clone(),
-            "gateway.yaml:10: warning: spec.wasm[1]: an EnvoyExtensionPolicy can not say FAIL_RELOAD",
+            "gateway.yaml:10: warning: spec.wasm[1]: an EnvoyExtensionPolicy cannot say FAIL_RELOAD",
         ),
         (
             format!("{policy}{ENVOY_PATCH_POLICY}").replace("value: FAIL_RELOAD", "value: FAIL_CLOSED"),
-            "gateway.yaml:10: warning: document 1: spec.wasm[1]: an EnvoyExtensionPolicy can not say FAIL_RELOAD",
+            "gateway.yaml:10: warning: document 1: spec.wasm[1]: an EnvoyExtensionPolicy cannot say FAIL_RELOAD",
         ),
         (
             format!("{policy}{ENVOY_PATCH_POLICY}").replace("sha256:", "tls:"),

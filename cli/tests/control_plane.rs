@@ -568,7 +568,7 @@ fn a_control_plane_that_is_not_there_is_named_with_its_cure() {
         .unwrap()
         .local_addr()
         .unwrap();
-    at(&format!("http://{closed}")).failed(1, &["can not be reached", "`credence serve`", "--control-plane"]);
+    at(&format!("http://{closed}")).failed(1, &["cannot be reached", "`credence serve`", "--control-plane"]);
     at("https://127.0.0.1:1").failed(2, &["--ca"]);
     at("ftp://127.0.0.1:1").failed(2, &["http:// or https://"]);
     bench

@@ -334,5 +334,5 @@ fn what_a_control_plane_withholds_is_no_pruning_and_its_own_word_for_its_key_is_
     let elsewhere = withholding(&format!("{}/openapi.json?", served.url()), "/nothing");
     bench
         .run(&["audit", "key", "--control-plane", &elsewhere])
-        .failed(1, &["key can not be read"]);
+        .failed(1, &["key cannot be read"]);
 }

@@ -17,7 +17,7 @@ use curve25519_dalek::{EdwardsPoint, Scalar};
 use ed25519_dalek::Signature;
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::chain::Defers;
+use crate::jws::Defers;
 use crate::key::{PublicKey, is_sound_ed25519};
 
 /// A signature to verify.

@@ -1,10 +1,10 @@
 //! The JSON Canonicalization Scheme (RFC 8785).
 
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 use crate::json::Json;
 use crate::number::{Canonical, Double};
-use crate::value::{Value, canonical_order};
 
 /// The canonical form of any JSON text, or `None` if it has a number beyond a double's range, which has no canonical
 /// form.
@@ -13,40 +13,6 @@ pub fn canonicalize(json: &Json<'_>) -> Option<String> {
     let mut out = String::new();
     write_json(json, &mut out)?;
     Some(out)
-}
-
-pub(crate) fn write_canonical_value(value: &Value, out: &mut String) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-        Value::Number(number) => write_number(*number, out),
-        Value::String(text) => write_string(text, out),
-        Value::Array(elements) => {
-            out.push('[');
-            for (index, element) in elements.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_canonical_value(element, out);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => write_canonical_members(members.as_slice(), out),
-    }
-}
-
-/// Writes members that are in canonical order already.
-pub(crate) fn write_canonical_members(members: &[(String, Value)], out: &mut String) {
-    out.push('{');
-    for (index, (name, value)) in members.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        write_string(name, out);
-        out.push(':');
-        write_canonical_value(value, out);
-    }
-    out.push('}');
 }
 
 fn write_json(json: &Json<'_>, out: &mut String) -> Option<()> {
@@ -83,13 +49,13 @@ fn write_json(json: &Json<'_>, out: &mut String) -> Option<()> {
     Some(())
 }
 
-fn write_number(number: Double, out: &mut String) {
+pub(crate) fn write_number(number: Double, out: &mut String) {
     out.push_str(number.canonical(&mut Canonical::new()));
 }
 
 /// Escapes as RFC 8785, section 3.2.2.2 says: the two-letter forms where there are any, `\u00xx` for the other
 /// control characters, and nothing else.
-fn write_string(text: &str, out: &mut String) {
+pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
         match character {
@@ -110,9 +76,19 @@ fn write_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// The order of member names in canonical form: by UTF-16 code units (RFC 8785, section 3.2.3).
+pub(crate) fn canonical_order(a: &str, b: &str) -> Ordering {
+    if a.is_ascii() && b.is_ascii() {
+        a.cmp(b)
+    } else {
+        a.encode_utf16().cmp(b.encode_utf16())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Value;
 
     fn canonical(text: &str) -> String {
         canonicalize(&Json::parse(text.as_bytes()).unwrap()).unwrap()

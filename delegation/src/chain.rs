@@ -7,7 +7,7 @@ use crate::base64url;
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
-use crate::jws::{self, Header, Jws};
+use crate::jws::{self, Defers, Header, Jws};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
@@ -68,12 +68,6 @@ enum Signatures<'s> {
         expect(dead_code, reason = "only evidence is verified in batches")
     )]
     Deferred(&'s mut dyn Defers),
-}
-
-/// Takes signatures in, to verify them together later.
-pub(crate) trait Defers {
-    /// False if the signature is bad whatever stands beside it.
-    fn defer(&mut self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool;
 }
 
 /// How a chain begins.

@@ -118,6 +118,28 @@ impl<'a> Object<'a> {
         self.members.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
+    /// The member that is found by going from object to object by these names.
+    #[must_use]
+    pub fn at(&self, names: &[&str]) -> Option<&Json<'a>> {
+        match names {
+            [] => None,
+            [name] => self.member(name),
+            [name, rest @ ..] => self.object(name)?.at(rest),
+        }
+    }
+
+    /// The member of that name, if it is an object.
+    #[must_use]
+    pub fn object(&self, name: &str) -> Option<&Object<'a>> {
+        self.member(name)?.as_object()
+    }
+
+    /// The member of that name, if it is a string.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.member(name)?.as_str()
+    }
+
     /// The members, in the order they were written.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Json<'a>)> {
         self.members.iter().map(|(name, value)| (name.as_ref(), value))

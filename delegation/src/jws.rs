@@ -3,7 +3,6 @@
 use sha2::{Digest, Sha256};
 
 use crate::base64url;
-use crate::chain::Defers;
 use crate::denial::Cause;
 use crate::json::Json;
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
@@ -51,6 +50,12 @@ pub(crate) struct Header {
     pub(crate) algorithm: Algorithm,
     /// `kid`: selects among configured keys, nothing more.
     pub(crate) key_id: Option<String>,
+}
+
+/// Takes signatures in, to verify them together later.
+pub(crate) trait Defers {
+    /// False if the signature is bad, whatever the others are.
+    fn defer(&mut self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool;
 }
 
 impl<'a> Jws<'a> {

@@ -22,6 +22,9 @@ pub struct Limits {
     pub statement_lifetime: u64,
 }
 
+/// Epochs stay below 2^53, so that every JSON library keeps them.
+pub const EPOCH_LIMIT: u64 = 1 << 53;
+
 /// MAX_CONSTRAINT_DEPTH: nesting of `all` and `any` (draft section 3.4).
 pub(crate) const CONSTRAINT_DEPTH: u32 = 32;
 

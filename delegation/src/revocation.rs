@@ -5,11 +5,9 @@
 //! ones at once. Keys, issuers and single delegations can be revoked too.
 
 use crate::key::Thumbprint;
+pub use crate::limits::EPOCH_LIMIT;
 use crate::time::UnixTime;
 use crate::verified::VerifiedChain;
-
-/// Epochs stay below 2^53, so that every JSON library keeps them.
-pub const EPOCH_LIMIT: u64 = 1 << 53;
 
 /// What a revocation log says about the subjects of a chain.
 pub trait RevocationView {

@@ -8,8 +8,7 @@ use crate::capabilities::{self, Capabilities, ToolsError};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::{Algorithm, HotKeys, PublicKey};
-use crate::limits::Limits;
-use crate::revocation::EPOCH_LIMIT;
+use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::spiffe;
 use crate::time::UnixTime;
 

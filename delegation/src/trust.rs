@@ -32,6 +32,17 @@ pub struct Remark {
     pub message: String,
 }
 
+impl Remark {
+    /// Says this about a place.
+    #[must_use]
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+}
+
 /// The trust anchors, and what there is to say about them.
 #[derive(Debug, Clone, Default)]
 pub struct Trust {
@@ -428,10 +439,7 @@ struct Problems(Vec<Remark>);
 
 impl Problems {
     fn report(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Remark {
-            path: path.into(),
-            message: message.into(),
-        });
+        self.0.push(Remark::new(path, message));
     }
 
     /// Unwraps a result, reporting its error at `path`.

@@ -1,9 +1,7 @@
 //! Values as constraints compare them: by their canonical form, so that two values are equal exactly when their JCS
 //! serialisations are (draft section 3.4).
 
-use std::cmp::Ordering;
-
-use crate::canonical::write_canonical_value;
+use crate::canonical::{canonical_order, write_number, write_string};
 use crate::json::Json;
 use crate::number::{Double, Number};
 
@@ -37,10 +35,6 @@ impl Members {
     /// The members themselves, in canonical order.
     pub fn into_vec(self) -> Vec<(String, Value)> {
         self.0
-    }
-
-    pub(crate) fn as_slice(&self) -> &[(String, Value)] {
-        &self.0
     }
 }
 
@@ -122,8 +116,28 @@ impl Value {
     #[must_use]
     pub fn canonical(&self) -> String {
         let mut out = String::new();
-        write_canonical_value(self, &mut out);
+        self.write(&mut out);
         out
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Self::Number(number) => write_number(*number, out),
+            Self::String(text) => write_string(text, out),
+            Self::Array(elements) => {
+                out.push('[');
+                for (index, element) in elements.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    element.write(out);
+                }
+                out.push(']');
+            }
+            Self::Object(Members(members)) => write_members(members, out),
+        }
     }
 }
 
@@ -187,18 +201,23 @@ impl Arguments {
     #[must_use]
     pub fn canonical(&self) -> String {
         let mut out = String::new();
-        crate::canonical::write_canonical_members(&self.members, &mut out);
+        write_members(&self.members, &mut out);
         out
     }
 }
 
-/// The order of member names in canonical form: by UTF-16 code units (RFC 8785, section 3.2.3).
-pub(crate) fn canonical_order(a: &str, b: &str) -> Ordering {
-    if a.is_ascii() && b.is_ascii() {
-        a.cmp(b)
-    } else {
-        a.encode_utf16().cmp(b.encode_utf16())
+/// The JCS serialisation of members that are in canonical order already.
+fn write_members(members: &[(String, Value)], out: &mut String) {
+    out.push('{');
+    for (index, (name, value)) in members.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write_string(name, out);
+        out.push(':');
+        value.write(out);
     }
+    out.push('}');
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::message::Message;
-use crate::upstream::Received;
+use crate::received::Received;
 use crate::{AUDIENCE, Failure};
 
 /// A connection that is kept open from request to request.

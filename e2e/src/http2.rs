@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tokio::runtime::Runtime;
 
 use crate::client::grpc_frame;
-use crate::upstream::{Marks, Received};
+use crate::received::{Marks, Received};
 use crate::{Failure, Reply, Request};
 
 /// A connection on which any number of requests may be under way.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::upstream::Received;
+use crate::received::Received;
 
 /// The path as a server reads it that decodes first and then splits, takes `\` for `/`, cuts segments at `;`, strings at
 /// NUL, merges slashes and resolves dots: Windows, Tomcat, C.

@@ -13,13 +13,7 @@ use crate::control_plane::ControlPlane;
 use crate::envoy::{Envoy, Run, WORKERS};
 use crate::grants::CHARGE;
 use crate::upstream::Upstream;
-use crate::{Client, Failure, Reply, Request, guardian, waiting};
-
-/// The service's name, as envoy-config/envoy.yaml has it.
-pub const AUDIENCE: &str = "https://payments.example";
-
-/// The issuer that the filter believes, as envoy-config/envoy.yaml has it.
-pub const ISSUER: &str = "https://id.example.com";
+use crate::{AUDIENCE, Client, Failure, ISSUER, Reply, Request, guardian, waiting};
 
 /// A running stack. Everything in it ends when it is dropped, or when the process does.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use credence_e2e::upstream::MARK;
+use credence_e2e::received::MARK;
 use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions, waiting};
 
 /// Rules before those of envoy-config/envoy.yaml.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use credence_e2e::assertions::assert_denied;
 use credence_e2e::grants::READ;
-use credence_e2e::upstream::MARK;
+use credence_e2e::received::MARK;
 use credence_e2e::{Http2, Request, Stack, StackOptions};
 
 /// One for all tests, with Envoy's limits as envoy-config/envoy.yaml has them; it ends with the process.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use credence_e2e::grants::{CHARGE, READ};
-use credence_e2e::upstream::Received;
+use credence_e2e::received::Received;
 use credence_e2e::{ISSUER, Request, Stack, StackOptions};
 
 /// One for all tests; it ends with the process.

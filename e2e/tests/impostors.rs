@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use credence_e2e::grants::READ;
-use credence_e2e::upstream::{MARK, Received};
+use credence_e2e::received::{MARK, Received};
 use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions};
 
 /// Rules before those of envoy-config/envoy.yaml: one of each kind.

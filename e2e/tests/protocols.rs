@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use credence_e2e::grants::{CHARGE, READ};
-use credence_e2e::upstream::MARK;
+use credence_e2e::received::MARK;
 use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions};
 
 /// A rule for a gRPC method, before those of envoy-config/envoy.yaml.

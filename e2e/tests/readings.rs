@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use credence_e2e::upstream::{MARK, Received};
+use credence_e2e::received::{MARK, Received};
 use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions, minds};
 
 /// Rules before those of envoy-config/envoy.yaml.

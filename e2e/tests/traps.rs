@@ -8,7 +8,7 @@ use std::time::Duration;
 use credence_e2e::artefacts::Artefacts;
 use credence_e2e::audit::{Kind, Record};
 use credence_e2e::grants::READ;
-use credence_e2e::upstream::MARK;
+use credence_e2e::received::MARK;
 use credence_e2e::{Http2, Reply, Request, Stack, StackOptions, module, waiting};
 
 /// A stack whose filter traps where `export` begins, under the condition that `instructions` have.

@@ -25,7 +25,6 @@ mod intake;
 #[cfg(test)]
 mod memory_tree;
 mod metrics;
-mod names;
 mod otlp;
 mod parts;
 mod publisher;
@@ -41,7 +40,6 @@ mod writer;
 pub use ingest::{BatchBounds, IngestError};
 pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
-pub use names::{change_name, decision_name};
 pub use otlp::{OtlpError, OtlpMetrics};
 pub use parts::{
     Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, OpenedEvidence,

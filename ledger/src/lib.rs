@@ -3,6 +3,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `record` | what the ledger holds |
+//! | `fields` | what a record says, field by field, under the names of the API, the exports and OpenTelemetry |
 //! | `group` | how a group of records is written |
 //! | `segment`, `reader` | reading what is durable |
 //! | `recovery` | opening the files, after a crash too |
@@ -33,6 +34,7 @@ mod accounts;
 mod chains;
 pub mod checkpoint;
 pub mod cosignature;
+pub mod fields;
 mod finisher;
 mod group;
 mod hashes;

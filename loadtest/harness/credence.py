@@ -57,12 +57,6 @@ class Tool:
         options = ("--chain", chain, "--key", key, "--tool", TOOL, "--arg", f"item={ITEM}", "--audience", AUDIENCE)
         return self._run("prove", *options, "--count", count).splitlines()
 
-    def pool(self, issuer_key: Path, folder: Path, delegations: int, *options: object) -> None:
-        """Many delegations of many principals, valid and not."""
-        command = [self.binary, "pool", "--key", issuer_key, "--issuer", ISSUER, "--audience", AUDIENCE, "--tool", TOOL]
-        command += ["--delegations", str(delegations), "--out", folder, *map(str, options)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
     def _run(self, *arguments: object) -> str:
         outcome = subprocess.run([self.binary, *map(str, arguments)], check=False, capture_output=True, text=True)
         if outcome.returncode != 0:

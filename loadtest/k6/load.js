@@ -2,7 +2,7 @@
 // verify, by Envoy; 20 % questions whether one is revoked and 10 % batches of evidence, both to the control plane.
 // loadtest/README.md says how to run it, on one machine and on many.
 //
-// POOL               the folder that `credence pool` made; pool
+// POOL               the folder that `credence-pool` made; pool
 // ENVOY              where requests go; http://127.0.0.1:8080
 // CONTROL_PLANE      the control plane's HTTP API; http://127.0.0.1:7070
 // TOKEN_FILE, TOKEN  an operator's credential (role admin), or the file of it
@@ -239,7 +239,7 @@ function batch() {
 
 export function setup() {
   if (TOKEN === "") exec.test.abort("an operator's credential is needed: -e TOKEN_FILE=/path/of/operator.token");
-  if (pool.expires_at < Date.now() / 1000) exec.test.abort("the pool has expired: make another (credence pool)");
+  if (pool.expires_at < Date.now() / 1000) exec.test.abort("the pool has expired: make another (credence-pool)");
   becomes("the control plane is ready", () => quietly(`${CONTROL_PLANE}/readyz`).status === 200);
   if (pool.kinds.revoked_delegation) {
     revoke("revoked_delegation", ({ subject, ids }) => ({ delegation: { issuer: pool.issuer, subject, id: ids.split(" ")[0] } }));

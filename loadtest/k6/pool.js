@@ -1,4 +1,4 @@
-// The delegations that `credence pool` made. They are parsed once and shared by all virtual users; a user unpacks the one
+// The delegations that `credence-pool` made. They are parsed once and shared by all virtual users; a user unpacks the one
 // that it is about to present.
 import exec from "k6/execution";
 import { SharedArray } from "k6/data";

@@ -5,7 +5,7 @@ import encoding from "k6/encoding";
 import { pool } from "./pool.js";
 
 // k6's own WebCrypto has no Ed25519. Where the pool asks for it, our build of k6 is needed (scripts/setup-k6.sh); every k6
-// can run a pool of `credence pool --proof-algorithm ES256`.
+// can run a pool of `credence-pool --proof-algorithm ES256`.
 const signers = { Ed25519: () => require("./ed25519.js").signer, ES256: () => es256 };
 const newSigner = signers[pool.proof_algorithm]();
 

@@ -26,8 +26,8 @@ pub(super) struct Conditions {
     tool: Option<String>,
 
     /// What was decided.
-    #[arg(long, value_enum)]
-    decision: Option<Decision>,
+    #[arg(long, value_parser = ["allow", "deny"])]
+    decision: Option<String>,
 
     /// Why: a reason code.
     #[arg(long, value_name = "CODE")]
@@ -46,8 +46,8 @@ pub(super) struct Conditions {
     chain: Option<String>,
 
     /// Of which kind.
-    #[arg(long, value_enum)]
-    kind: Option<Kind>,
+    #[arg(long, value_parser = ["decision", "aggregate", "gap", CHAIN, "source", "note", "erased", "unreadable"])]
+    kind: Option<String>,
 
     /// From this instant on: how long ago, such as 1h, or RFC 3339.
     #[arg(long, value_name = "TIME")]
@@ -58,30 +58,12 @@ pub(super) struct Conditions {
     until: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Decision {
-    Allow,
-    Deny,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Kind {
-    Decision,
-    Aggregate,
-    Gap,
-    Chain,
-    Source,
-    Note,
-    Erased,
-    Unreadable,
-}
-
 impl Conditions {
     /// The kind alone: a kind that is left out unless it is asked for may be the newest.
     pub(super) fn of_kind(&self) -> Self {
-        let asks_for_chains = matches!(self.kind, Some(Kind::Chain)) || self.chain.is_some();
+        let asks_for_chains = self.kind.as_deref() == Some(CHAIN) || self.chain.is_some();
         Self {
-            kind: asks_for_chains.then_some(Kind::Chain),
+            kind: asks_for_chains.then(|| CHAIN.to_owned()),
             ..Self::default()
         }
     }
@@ -95,12 +77,12 @@ impl Conditions {
             ("agent", self.agent.clone()),
             ("delegation_id", self.delegation.clone()),
             ("tool", self.tool.clone()),
-            ("decision", self.decision.and_then(name)),
+            ("decision", self.decision.clone()),
             ("reason", self.reason.clone()),
             ("rule", self.rule.clone()),
             ("trace_id", self.trace.clone()),
             ("chain_digest", self.chain.clone()),
-            ("kind", self.kind.and_then(name)),
+            ("kind", self.kind.clone()),
             ("from", instant(&self.since)),
             ("until", instant(&self.until)),
         ]
@@ -110,7 +92,4 @@ impl Conditions {
     }
 }
 
-/// What the option calls the value, which is what the control plane calls it.
-fn name(value: impl clap::ValueEnum) -> Option<String> {
-    Some(value.to_possible_value()?.get_name().to_owned())
-}
+const CHAIN: &str = "chain";

@@ -5,12 +5,12 @@ use std::io::{BufRead as _, Write};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::control_plane::ControlPlaneOptions;
+use crate::control_plane::{ControlPlaneOptions, unreadable};
 use crate::failure::{Failure, Outcome};
-use crate::notice;
 use crate::principal_name::PrincipalName;
+use crate::stderr;
 
-/// Make what is recorded of a principal unreadable, for good: his data key is destroyed.
+/// Make what is recorded of a principal unreadable, for good: the principal's data key is destroyed.
 ///
 /// Every proof still holds. The ledger notes who asked and why, and not whom it was about. Not reached are the revocation
 /// log and its history, what was exported or sent elsewhere, and backups.
@@ -50,8 +50,7 @@ impl Erase {
         }
         let request = json!({"principal": name.to_json(), "reason": self.reason}).to_string();
         let text = client.post("/v1/audit/erasures", &request)?;
-        let answer: Answer = serde_json::from_str(&text)
-            .map_err(|error| Failure::operation(format!("the control plane's answer can not be read: {error}")))?;
+        let answer: Answer = serde_json::from_str(&text).map_err(unreadable)?;
         match (self.json, answer.erased, answer.index) {
             (true, ..) => writeln!(out, "{}", text.trim())?,
             (false, true, Some(index)) => {
@@ -68,14 +67,14 @@ impl Erase {
 }
 
 fn confirm(name: &PrincipalName) -> Result<(), Failure> {
-    notice::print(format!(
-        "This can not be undone: nobody will be able to read what is recorded of {name}. Type yes to go on:"
+    stderr::print(format!(
+        "This cannot be undone: what is recorded of {name} becomes unreadable. Type yes to go on:"
     ));
     let mut answer = String::new();
     std::io::stdin()
         .lock()
         .read_line(&mut answer)
-        .map_err(|error| Failure::input(format!("the answer can not be read: {error}; or give --yes")))?;
+        .map_err(|error| Failure::input(format!("the answer cannot be read: {error}; or give --yes")))?;
     if answer.trim() == "yes" {
         Ok(())
     } else {

@@ -27,7 +27,7 @@ impl Key {
             Some(folder) => {
                 verifier_key_of(&folder.join("ledger")).map_err(|error| Failure::input(error.to_string()))?
             }
-            None => parse_key(&self.control_plane.visitor()?.get("/ledger/key", &[])?)?,
+            None => parse_key(&self.control_plane.client_or_anonymous()?.get("/ledger/key", &[])?)?,
         };
         writeln!(out, "{key}")?;
         Ok(Outcome::Done)

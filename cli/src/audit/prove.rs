@@ -8,7 +8,7 @@ use credence_ledger::tlog_proof::TlogProof;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 
-/// Print a proof that a record is in the ledger: a C2SP tlog-proof with the sealed record in it, which anybody can check
+/// Print a proof that a record is in the ledger: a C2SP tlog-proof with the sealed record in it, which can be checked
 /// offline, with `credence audit verify --proof` or other tools.
 #[derive(Debug, clap::Args)]
 pub(super) struct Prove {
@@ -25,7 +25,7 @@ pub(super) struct Prove {
 
 impl Prove {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let client = self.control_plane.visitor()?;
+        let client = self.control_plane.client_or_anonymous()?;
         let key = match &self.key {
             Some(key) => key.clone(),
             None => parse_key(&client.get("/ledger/key", &[])?)?,
@@ -48,5 +48,5 @@ impl Prove {
 pub(super) fn parse_key(text: &str) -> Result<VerifierKey, Failure> {
     text.trim_end()
         .parse()
-        .map_err(|error| Failure::operation(format!("the control plane's key can not be read: {error}")))
+        .map_err(|error| Failure::operation(format!("the control plane's key cannot be read: {error}")))
 }

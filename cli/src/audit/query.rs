@@ -5,8 +5,8 @@ use std::io::Write;
 use serde_json::value::RawValue;
 
 use super::conditions::Conditions;
-use super::record::{Heading, Record, print, unreadable};
-use crate::control_plane::{Client, ControlPlaneOptions};
+use super::ledger_record::{Heading, Record, print};
+use crate::control_plane::{Client, ControlPlaneOptions, unreadable};
 use crate::failure::{Failure, Outcome};
 
 /// Print what was recorded, newest first.
@@ -68,7 +68,7 @@ pub(super) fn newest(
         parameters.push(("limit", (limit - records.len()).min(MAX_PAGE).to_string()));
         parameters.extend(before.map(|before| ("before", before.to_string())));
         let text = client.get("/v1/audit/events", &parameters)?;
-        let page: Page<'_> = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
+        let page: Page<'_> = serde_json::from_str(&text).map_err(unreadable)?;
         for event in page.events {
             let record = Record::read(event.get())?;
             if after.is_some_and(|after| record.index <= after) {

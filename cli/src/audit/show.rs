@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use super::record::Record;
+use super::ledger_record::Record;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
-use crate::words;
+use crate::terminal;
 
 /// Print one record, everything that is known of it.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ impl Show {
         let text = client.get(&format!("/v1/audit/events/{}", self.index), &[])?;
         let record = Record::read(&text)?;
         if self.json {
-            writeln!(out, "{}", words::printable_json(&record.text))?;
+            writeln!(out, "{}", terminal::printable_json(&record.text))?;
         } else {
             for (name, value) in record.members()? {
                 writeln!(out, "{name:<18} {value}")?;

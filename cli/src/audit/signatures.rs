@@ -17,7 +17,7 @@ use credence_ledger::recorded::{RecordedChains, RecordedError, SealedBlock};
 use credence_storage::frames::FrameError;
 
 use crate::failure::{Failure, Outcome};
-use crate::{notice, serve, verify};
+use crate::{serve, stderr, verify};
 
 /// What signatures are verified with.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ struct Tally {
     delegations: AtomicU64,
     signatures: AtomicU64,
     bad: AtomicU64,
-    /// Records of principals whose evidence was erased, which can not be looked at.
+    /// Records of principals whose evidence was erased, which cannot be looked at.
     erased: AtomicU64,
     /// The first of the bad ones, by index.
     first_bad: Mutex<Vec<(u64, Denial)>>,
@@ -107,7 +107,7 @@ impl SignatureOptions {
         }
         if anchors.is_empty() {
             return Err(Failure::input(
-                "nobody is trusted: the configuration file has no trust_anchors; add them, or give --anchor",
+                "no issuer is trusted: the configuration file has no trust_anchors; add them, or give --anchor",
             ));
         }
         Ok(TrustAnchors::new(anchors))
@@ -175,7 +175,7 @@ impl Tally {
         }
         let erased = count(&self.erased);
         if erased > 0 {
-            writeln!(out, "{erased} records were erased and can not be looked at")?;
+            writeln!(out, "{erased} records were erased and cannot be looked at")?;
         }
         let seconds = took.as_secs_f64();
         let rate = signatures as f64 / seconds.max(f64::MIN_POSITIVE);
@@ -188,7 +188,7 @@ impl Tally {
     }
 }
 
-/// Reads the ledger and hands its blocks on; says how far it is, where somebody watches.
+/// Reads the ledger and hands its blocks on; on a terminal it says how far it is.
 fn read(
     recorded: &RecordedChains,
     blocks: SyncSender<SealedBlock>,
@@ -202,13 +202,13 @@ fn read(
             told = Instant::now();
             let (delegations, signatures) = (&tally.delegations, &tally.signatures);
             let signatures = signatures.load(Ordering::Relaxed);
-            notice::print(format_args!(
+            stderr::print(format_args!(
                 "{} delegations, {signatures} signatures, {:.0} signatures/s",
                 delegations.load(Ordering::Relaxed),
                 signatures as f64 / began.elapsed().as_secs_f64()
             ));
         }
-        // Nobody takes it only if every thread has ended, which is reported when they are joined.
+        // An error means that every thread has ended, which is reported when they are joined.
         _ = blocks.send(block);
     });
     read.map_err(|error| failure(&error))

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use super::conditions::Conditions;
+use super::ledger_record::{Heading, Record, print};
 use super::query::newest;
-use super::record::{Heading, Record, print, unreadable};
-use crate::control_plane::ControlPlaneOptions;
+use crate::control_plane::{ControlPlaneOptions, unreadable};
 use crate::events::Event;
 use crate::failure::{Failure, Outcome};
 use crate::following::Stream;
@@ -31,7 +31,7 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client()?;
-        // Who has mistaken the place or his credential is told at once, and not that it is tried again.
+        // A wrong URL or credential is reported at once, not retried.
         newest(&client, &Conditions::default(), None, None, 1)?;
         let stream = Stream {
             path: "/v1/audit/stream",
@@ -67,7 +67,7 @@ fn beginning(event: &Event) -> Result<Option<u64>, Failure> {
     match event.name.as_str() {
         "record" => Ok(Some(Record::read(&event.data)?.index)),
         "alive" => {
-            let Alive { next } = serde_json::from_str(&event.data).map_err(|error| unreadable(&error))?;
+            let Alive { next } = serde_json::from_str(&event.data).map_err(unreadable)?;
             Ok(Some(next))
         }
         _ => Ok(None),

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use credence_decision::config::{Access, Policy};
+use credence_delegation::trust::Remark;
 
 use super::documents::{self, ConfigFile, Document, Finding, In};
-use super::plugins::{Configuration, Plugin, Remark};
+use super::plugin::Plugin;
 use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
-use crate::words;
+use crate::terminal;
 
 /// Say whether the filter, or the control plane, would load a configuration, and if not, what is wrong, with place and cure.
 ///
@@ -18,7 +19,7 @@ use crate::words;
 /// documents, or JSON where the name ends in .json.
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
-    /// The files are what `credence serve --config` reads; the first mistake of each is named, as at a start. What the files
+    /// The files are what `credence serve --config` reads; the first error of each is named, as at a start. What the files
     /// that it names hold, such as certificates, is not looked at.
     #[arg(long)]
     control_plane: bool,
@@ -37,7 +38,7 @@ impl Check {
         for path in &self.files {
             let report = check(path)?;
             report.print(path);
-            if report.mistakes.is_empty() {
+            if report.errors.is_empty() {
                 match report.plugins {
                     1 => writeln!(out, "{}: loads", path.display())?,
                     several => writeln!(out, "{}: loads, all {several} plugins", path.display())?,
@@ -63,14 +64,14 @@ impl Check {
             match settings::noted(path) {
                 Ok((_, notes)) => {
                     for note in notes {
-                        crate::notice::print(words::printable(&note));
+                        crate::stderr::print(terminal::printable(&note));
                     }
                     writeln!(out, "{}: loads", path.display())?;
                 }
                 Err(failure) => {
                     // The last one ends the command, which prints it.
                     if let Some(earlier) = refused.replace(failure) {
-                        crate::notice::print(format_args!("credence: {}", words::printable(&earlier.to_string())));
+                        crate::stderr::print(format_args!("credence: {}", terminal::printable(&earlier.to_string())));
                     }
                 }
             }
@@ -82,7 +83,7 @@ impl Check {
 /// What there is to say about one file.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    pub(super) mistakes: Vec<Finding>,
+    pub(super) errors: Vec<Finding>,
     warnings: Vec<Finding>,
     /// What the filter loads, but may not be what was meant.
     notes: Vec<Finding>,
@@ -93,8 +94,8 @@ pub(super) struct Report {
 fn check(path: &Path) -> Result<Report, Failure> {
     Ok(match documents::read(path)? {
         Ok(file) => Report::of(&file),
-        Err(mistake) => Report {
-            mistakes: vec![mistake],
+        Err(finding) => Report {
+            errors: vec![finding],
             ..Report::default()
         },
     })
@@ -115,28 +116,34 @@ impl Report {
         for (severity, findings) in [
             ("warning: ", &self.warnings),
             ("note: ", &self.notes),
-            ("", &self.mistakes),
+            ("", &self.errors),
         ] {
             for finding in findings {
-                crate::notice::print(In(path, finding, severity));
+                crate::stderr::print(In(path, finding, severity));
             }
         }
     }
 
     fn judge(&mut self, document: &Document, plugin: &Plugin, is_numbered: bool) {
-        let number = is_numbered.then_some(document.number);
-        let remark = |remark: &Remark| Finding {
-            line: document.places.line(&remark.path),
-            document: number,
-            path: remark.path.clone(),
-            message: remark.message.clone(),
+        let finding = |line, path: String, message: &str| Finding {
+            line,
+            document: is_numbered.then_some(document.number),
+            path,
+            message: message.to_owned(),
         };
-        self.mistakes.extend(plugin.refused.iter().map(remark));
-        self.warnings.extend(plugin.warnings.iter().map(remark));
+        let around = |remark: &Remark| {
+            let line = document.places.line(&remark.path);
+            finding(line, remark.path.clone(), &remark.message)
+        };
+        self.errors.extend(plugin.refused.iter().map(around));
+        self.warnings.extend(plugin.warnings.iter().map(around));
         let Some(configuration) = &plugin.configuration else {
             return;
         };
-        let finding = |(path, message): (&str, &str)| inner(configuration, path, message, document, number);
+        let within = |path: &str, message: &str| {
+            let line = configuration.line(path, &document.places);
+            finding(line, configuration.place(path), message)
+        };
         match Policy::parse(configuration.json.as_bytes()) {
             Ok(policy) => {
                 let reads_a_body = policy.routes.iter().any(|rule| match &rule.access {
@@ -144,40 +151,19 @@ impl Report {
                     Access::Public => false,
                 });
                 if reads_a_body {
-                    self.mistakes.extend(plugin.bodiless.iter().map(remark));
+                    self.errors.extend(plugin.bodiless.iter().map(around));
                 }
-                self.notes.extend(
-                    policy
-                        .notes
-                        .iter()
-                        .map(|note| finding((note.path.as_str(), note.message.as_str()))),
-                );
+                let notes = policy.notes.iter();
+                self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
             }
             Err(error) => {
                 let problems = error.problems().iter();
-                self.mistakes
-                    .extend(problems.map(|problem| finding((problem.path.as_str(), problem.message.as_str()))));
+                self.errors
+                    .extend(problems.map(|problem| within(&problem.path, &problem.message)));
                 if error.unlisted() > 0 {
-                    self.mistakes
-                        .push(finding((".", &format!("and {} more", error.unlisted()))));
+                    self.errors.push(within(".", &format!("and {} more", error.unlisted())));
                 }
             }
         }
-    }
-}
-
-/// A finding in a filter's own configuration.
-fn inner(
-    configuration: &Configuration,
-    path: &str,
-    message: &str,
-    document: &Document,
-    number: Option<usize>,
-) -> Finding {
-    Finding {
-        line: configuration.line(path, &document.places),
-        document: number,
-        path: configuration.place(path),
-        message: message.to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use credence_decision::config::{
 use super::check::Report;
 use super::documents::{self, In};
 use crate::failure::{Failure, Outcome};
-use crate::{table, words};
+use crate::{columns, terminal};
 
 /// Say which request asks for which tool, arguments and proof, for those who write agents.
 ///
@@ -31,7 +31,7 @@ impl Describe {
         let descriptions = self.descriptions()?;
         if self.json {
             let json = serde_json::to_string_pretty(&descriptions)
-                .map_err(|error| Failure::operation(format!("the description can not be written as JSON: {error}")))?;
+                .map_err(|error| Failure::operation(format!("the description cannot be written as JSON: {error}")))?;
             writeln!(out, "{json}")?;
             return Ok(Outcome::Done);
         }
@@ -46,8 +46,8 @@ impl Describe {
 
     fn descriptions(&self) -> Result<Vec<Description>, Failure> {
         let would_not_load = || Failure::operation("the file would not load; correct it as said above");
-        let file = documents::read(&self.file)?.map_err(|mistake| {
-            crate::notice::print(In(&self.file, &mistake, ""));
+        let file = documents::read(&self.file)?.map_err(|finding| {
+            crate::stderr::print(In(&self.file, &finding, ""));
             would_not_load()
         })?;
         let configurations = file.plugins().filter_map(|(_, plugin)| plugin.configuration.as_ref());
@@ -57,7 +57,7 @@ impl Describe {
         let report = Report::of(&file);
         match described {
             // What surrounds the filter may be wrong too: an agent's author is not to rely on what would not run.
-            Ok(descriptions) if report.mistakes.is_empty() => Ok(descriptions),
+            Ok(descriptions) if report.errors.is_empty() => Ok(descriptions),
             Ok(_) | Err(_) => {
                 report.print(&self.file);
                 Err(would_not_load())
@@ -93,8 +93,8 @@ fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
         "The first rule that matches decides. A request that none matches is {unmatched}."
     )?;
     for rule in rules {
-        writeln!(out, "\n{}", words::printable(&rule.name))?;
-        table::print(&rows(rule), out)?;
+        writeln!(out, "\n{}", terminal::printable(&rule.name))?;
+        columns::print(&rows(rule), out)?;
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
 /// What there is to say about a rule, each with its heading.
 fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
     let mut rows = Vec::new();
-    let mut row = |heading: &str, text: String| rows.push([format!("  {heading}"), words::printable(&text)]);
+    let mut row = |heading: &str, text: String| rows.push([format!("  {heading}"), terminal::printable(&text)]);
     let methods = match &rule.matches.methods[..] {
         [] => "every method".to_owned(),
         methods => methods.join(" or "),

@@ -6,11 +6,12 @@ use std::path::Path;
 use credence_delegation::json::Json;
 
 use super::envoy_gateway::Patched;
-use super::plugins::{self, Configuration, Plugin};
+use super::plugin::{Configuration, Plugin};
+use super::search;
 use crate::failure::Failure;
 use crate::yaml;
 use crate::yaml::places::Places;
-use crate::{files, words};
+use crate::{files, terminal};
 
 /// A file that can be read, document by document.
 #[derive(Debug)]
@@ -107,7 +108,7 @@ impl ConfigFile {
 impl Document {
     fn of(document: yaml::YamlDocument, patched: Patched) -> Self {
         let plugins = match Json::parse(document.json.as_bytes()) {
-            Ok(json) if plugins::surrounds(&json) => plugins::plugins(&json, patched),
+            Ok(json) if search::surrounds(&json) => search::plugins(&json, patched),
             // A text that is not JSON is the filter's own parser to explain.
             Ok(_) | Err(_) => vec![Plugin {
                 configuration: Some(Configuration {
@@ -150,9 +151,9 @@ impl fmt::Display for In<'_> {
             write!(formatter, "document {document}: ")?;
         }
         if finding.path != "." {
-            write!(formatter, "{}: ", words::printable(&finding.path))?;
+            write!(formatter, "{}: ", terminal::printable(&finding.path))?;
         }
-        formatter.write_str(&words::printable(&finding.message))
+        formatter.write_str(&terminal::printable(&finding.message))
     }
 }
 

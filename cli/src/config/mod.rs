@@ -6,8 +6,9 @@ mod documents;
 mod envoy;
 mod envoy_gateway;
 mod istio;
-mod plugins;
+mod plugin;
 mod routes;
+mod search;
 
 use std::io::Write;
 

@@ -2,14 +2,14 @@
 //! the filter's rules have it.
 
 use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
 
-use super::plugins::Remark;
 use crate::yaml::places;
 
 /// What should be different in the connection manager that has the filter, at this path. All of it fails closed for
 /// rules that name their hosts and clusters.
 pub(super) fn remarks(manager: &Object<'_>, path: &str) -> Vec<Remark> {
-    let config = manager.member("route_config").and_then(Json::as_object);
+    let config = manager.object("route_config");
     let is_elsewhere = ["rds", "scoped_routes"]
         .iter()
         .any(|name| manager.member(name).is_some());
@@ -28,9 +28,7 @@ pub(super) fn remarks(manager: &Object<'_>, path: &str) -> Vec<Remark> {
     for (number, host) in hosts.into_iter().enumerate() {
         let path = places::member(&places::element(&path, number), "routes");
         for (number, route) in objects(host, "routes").enumerate() {
-            let prefix = route
-                .member("match")
-                .and_then(|matches| matches.as_object()?.member("prefix")?.as_str());
+            let prefix = route.at(&["match", "prefix"]).and_then(Json::as_str);
             if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty() && !prefix.ends_with('/')) {
                 let message = format!(
                     "Envoy sends {prefix}x here too, which no rule for {prefix}/** takes; write path_separated_prefix: \
@@ -45,10 +43,8 @@ pub(super) fn remarks(manager: &Object<'_>, path: &str) -> Vec<Remark> {
 }
 
 fn takes_every_host(virtual_host: &Object<'_>) -> bool {
-    match virtual_host.member("domains") {
-        Some(Json::Array(domains)) => domains.iter().any(|domain| domain.as_str() == Some("*")),
-        _ => false,
-    }
+    let domains = virtual_host.member("domains").and_then(Json::as_array);
+    domains.is_some_and(|domains| domains.iter().any(|domain| domain.as_str() == Some("*")))
 }
 
 fn is_true(object: &Object<'_>, name: &str) -> bool {
@@ -57,10 +53,7 @@ fn is_true(object: &Object<'_>, name: &str) -> bool {
 
 /// The objects of a list; what is none of them Envoy refuses.
 fn objects<'a>(object: &'a Object<'a>, name: &str) -> impl Iterator<Item = &'a Object<'a>> {
-    let elements: &[Json<'_>] = match object.member(name) {
-        Some(Json::Array(elements)) => elements,
-        _ => &[],
-    };
+    let elements = object.member(name).and_then(Json::as_array).unwrap_or_default();
     elements.iter().filter_map(Json::as_object)
 }
 

@@ -7,7 +7,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
-use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{ClientCert, RootCerts, TlsConfig};
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::files;
@@ -55,91 +56,78 @@ impl TlsOptions {
             )));
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let authorities = read(ca, "--ca", "the authorities' certificates")?;
-        let mut config = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::clone(&provider));
+        let authorities = certificates(ca, "--ca", "the authorities' certificates")?;
         let shown = match (&self.cert, &self.client_key) {
-            (Some(certificate), Some(key)) => Some((
-                read(certificate, "--cert", "our certificate")?,
-                files::read(key, "our certificate's private key")?,
-                key,
-            )),
+            (Some(certificate), Some(key)) => Some(Identity {
+                chain: certificates(certificate, "--cert", "our certificate")?,
+                key: files::read(key, "our certificate's private key")?,
+                key_file: key,
+            }),
             _ => None,
         };
-        check(
-            provider,
-            &authorities,
-            shown
-                .as_ref()
-                .map(|(chain, key, path)| (&chain[..], &key[..], path.as_path())),
-        )?;
-        config = config.root_certs(RootCerts::new_with_certs(&certificates(&authorities)));
-        if let Some((chain, key, path)) = &shown {
-            let key = ureq::tls::PrivateKey::from_pem(key).map_err(|_| no_key(path))?;
-            config = config.client_cert(Some(ClientCert::new_with_certs(&certificates(chain), key)));
+        let mut config = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::clone(&provider))
+            .root_certs(RootCerts::new_with_certs(&for_ureq(&authorities)));
+        if let Some(shown) = &shown {
+            shown.check(provider)?;
+            let key = ureq::tls::PrivateKey::from_pem(&shown.key).map_err(|_| shown.no_key())?;
+            config = config.client_cert(Some(ClientCert::new_with_certs(&for_ureq(&shown.chain), key)));
         }
         Ok(Some(config.build()))
     }
 }
 
-/// Finds out what the HTTP library takes for granted.
-fn check(
-    provider: Arc<CryptoProvider>,
-    authorities: &[u8],
-    shown: Option<(&[u8], &[u8], &Path)>,
-) -> Result<(), Failure> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(chain(authorities));
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::operation(format!("TLS can not be used: {error}")))?
-        .with_root_certificates(roots);
-    let Some((certificates, key, path)) = shown else {
-        return Ok(());
-    };
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| no_key(path))?;
-    match builder.with_client_auth_cert(chain(certificates), key) {
-        Ok(_) => Ok(()),
-        Err(rustls::Error::InconsistentKeys(_)) => Err(Failure::input(format!(
-            "--client-key {}: it is not the key of the certificate in --cert; give the two that belong together",
-            path.display()
-        ))),
-        Err(error) => Err(Failure::input(format!(
-            "--cert and --client-key {}: they can not be used: {error}",
-            path.display()
-        ))),
+/// What we show.
+struct Identity<'a> {
+    chain: Vec<CertificateDer<'static>>,
+    /// The private key, in PEM.
+    key: Zeroizing<Vec<u8>>,
+    key_file: &'a Path,
+}
+
+impl Identity<'_> {
+    /// Finds out what the HTTP library takes for granted.
+    fn check(&self, provider: Arc<CryptoProvider>) -> Result<(), Failure> {
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Failure::operation(format!("TLS cannot be used: {error}")))?
+            .with_root_certificates(RootCertStore::empty());
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| self.no_key())?;
+        match builder.with_client_auth_cert(self.chain.clone(), key) {
+            Ok(_) => Ok(()),
+            Err(rustls::Error::InconsistentKeys(_)) => Err(Failure::input(format!(
+                "--client-key {}: it is not the key of the certificate in --cert; give the two that belong together",
+                self.key_file.display()
+            ))),
+            Err(error) => Err(Failure::input(format!(
+                "--cert and --client-key {}: they cannot be used: {error}",
+                self.key_file.display()
+            ))),
+        }
+    }
+
+    fn no_key(&self) -> Failure {
+        Failure::input(format!(
+            "--client-key {}: it holds no private key; give one in PEM, as PKCS #8, SEC 1 or PKCS #1, not encrypted",
+            self.key_file.display()
+        ))
     }
 }
 
-/// A PEM file with at least one certificate.
-fn read(path: &Path, option: &str, what: &str) -> Result<Vec<u8>, Failure> {
-    let pem = files::read(path, what)?;
-    let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-    if found.is_ok_and(|found| !found.is_empty()) {
-        return Ok(pem.to_vec());
-    }
-    Err(Failure::input(format!(
-        "{option} {}: it holds no certificate; give a PEM file, with -----BEGIN CERTIFICATE----- blocks",
-        path.display()
-    )))
+/// The certificates of a PEM file, which has at least one.
+fn certificates(path: &Path, option: &str, what: &str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files::read(path, what)?).collect();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| {
+        Failure::input(format!(
+            "{option} {}: it holds no certificate; give a PEM file, with -----BEGIN CERTIFICATE----- blocks",
+            path.display()
+        ))
+    })
 }
 
-fn chain(pem: &[u8]) -> Vec<CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect()
-}
-
-fn certificates(pem: &[u8]) -> Vec<ureq::tls::Certificate<'static>> {
-    let certificate = |item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    };
-    parse_pem(pem).filter_map(certificate).collect()
-}
-
-fn no_key(path: &Path) -> Failure {
-    Failure::input(format!(
-        "--client-key {}: it holds no private key; give one in PEM, as PKCS #8, SEC 1 or PKCS #1, not encrypted",
-        path.display()
-    ))
+fn for_ureq(certificates: &[CertificateDer<'static>]) -> Vec<ureq::tls::Certificate<'static>> {
+    let owned = |der: &CertificateDer<'static>| ureq::tls::Certificate::from_der(der).to_owned();
+    certificates.iter().map(owned).collect()
 }
 
 /// Why the two sides could not agree on TLS, and what to do about it; nothing if that is not what went wrong. Nothing that

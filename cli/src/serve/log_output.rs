@@ -1,7 +1,7 @@
-//! Where the log goes: to standard error, by a thread of its own that nobody ever waits for.
+//! Where the log goes: to standard error, by a thread of its own that no other waits for.
 //!
-//! Standard error may be a pipe that is closed, or one that nobody reads. Neither may stop a revocation, so lines
-//! that find no room are dropped and counted, and errors of writing are nobody's concern.
+//! Standard error may be a pipe that is closed, or one without a reader. Neither may stop a revocation, so lines
+//! that find no room are dropped and counted, and write errors are ignored.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -72,14 +72,14 @@ impl<'a> MakeWriter<'a> for LogOutput {
 impl Drop for Flush {
     fn drop(&mut self) {
         let (done, flushed) = mpsc::sync_channel(1);
-        // With a full queue nobody reads, and there is nothing to wait for.
+        // A full queue has no reader: there is nothing to wait for.
         if self.0.try_send(Message::Flush(done)).is_ok() {
             let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-/// Writes until nobody can log any more. Whatever goes wrong with `out`, the log must not end for it.
+/// Writes until the last sender is gone. Write errors do not end the log.
 fn write_all(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write) {
     while let Ok(message) = queue.recv() {
         match message {

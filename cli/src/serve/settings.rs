@@ -9,12 +9,12 @@ use crate::failure::Failure;
 use crate::yaml::places::Places;
 use crate::{files, yaml};
 
-/// Reads the file; a mistake is named with its line and its place.
+/// Reads the file; an error is named with its line and its place.
 pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
     noted(path).map(|(settings, _)| settings)
 }
 
-/// The same, and what there is to say about a file without a mistake.
+/// The same, and what there is to say about a file without errors.
 pub(crate) fn noted(path: &Path) -> Result<(Settings, Vec<String>), Failure> {
     let refuse = |line: Option<usize>, message: String| {
         let line = line.map_or_else(String::new, |line| format!("{line}:"));
@@ -44,7 +44,7 @@ fn parse(json: &str, places: &Places) -> Result<Settings, (Option<usize>, String
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let settings: Settings = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let place = error.path().to_string();
-        // Behind " at line" stands where the mistake is in the JSON that nobody has seen.
+        // Behind " at line" is a place in the JSON, which the operator has not written.
         let message = error.inner().to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
         (places.line(&place), format!("at {place}: {message}"))

@@ -3,7 +3,7 @@
 use credence_delegation::Denial;
 
 use super::id::CaseId;
-use crate::words;
+use crate::terminal;
 
 /// One decision. A stable interface: scripts read it.
 #[derive(Debug, serde::Serialize)]
@@ -27,7 +27,7 @@ impl Answer {
             id,
             decision: if denial.is_none() { "allow" } else { "deny" },
             step: denial.map(|denial| denial.step.name()),
-            reason: denial.map(|denial| words::shortened(&denial.cause.to_string())),
+            reason: denial.map(|denial| terminal::shortened(&denial.cause.to_string())),
         }
     }
 
@@ -37,7 +37,7 @@ impl Answer {
             id: Some(id),
             decision: "deny",
             step: None,
-            reason: Some(words::shortened(&reason)),
+            reason: Some(terminal::shortened(&reason)),
         }
     }
 

@@ -8,7 +8,6 @@ use credence_delegation::{Algorithm, Algorithms, Arguments, JwkSet, PublicKey, T
 
 use super::anchor;
 use super::id::CaseId;
-use super::lines::MAX_LINE_BYTES;
 use super::question::{Policy, ProofPolicy, Question};
 use crate::keys::{DID_KEY, IssuerKeys};
 
@@ -79,7 +78,7 @@ impl Case {
                     Json::String(one) => vec![one.clone().into_owned()],
                     several => texts(several).ok_or_else(|| wrong("audience", "an array of strings"))?,
                 },
-                // Last: what is no case at all is said to be none, whatever its policy.
+                // Last: a line that is no case is reported as such, whatever its policy.
                 policy: read_policy(policy)?,
             },
             skipped_anchors,
@@ -87,7 +86,7 @@ impl Case {
     }
 }
 
-/// The anchors that can be used, and why the others can not. Those are left out rather than the case refused: an issuer
+/// The anchors that can be used, and why the others cannot. Those are left out rather than the case refused: an issuer
 /// without any is not trusted.
 fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Vec<String>), CaseError> {
     let list = json
@@ -252,6 +251,10 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
         expected,
     }
 }
+
+/// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
+/// denied by.
+pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 const ANCHOR_MEMBERS: [&str; 3] = ["iss", "jwk", "jwks"];
 const POLICY_MEMBERS: [&str; 5] = ["require_pop_aud", "require_chain_aud", "nonce", "algs", "proof"];

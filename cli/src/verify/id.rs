@@ -3,7 +3,6 @@
 use std::fmt;
 
 use credence_delegation::json::Json;
-use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -13,7 +12,7 @@ use serde_json::value::RawValue;
 pub(super) struct CaseId(Box<RawValue>);
 
 impl CaseId {
-    /// The name of a case whose own can not be read: `null`.
+    /// The name of a case whose own cannot be read: `null`.
     pub(super) fn unknown() -> Self {
         Self(RawValue::NULL.to_owned())
     }
@@ -63,8 +62,8 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(name) = members.next_key::<Name>()? {
-            if !name.is_id {
+        while let Some(name) = members.next_key::<String>()? {
+            if name != "id" {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             }
@@ -79,31 +78,6 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// A member's name, as far as it matters.
-struct Name {
-    is_id: bool,
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Name;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a member's name")
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
-                Ok(Name { is_id: name == "id" })
-            }
-        }
-
-        deserializer.deserialize_str(Text)
     }
 }
 

@@ -4,7 +4,7 @@ mod anchor;
 mod answer;
 mod case;
 mod id;
-mod lines;
+mod jsonl;
 mod question;
 
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
 use crate::keys::{DID_KEY, IssuerKeys};
-use crate::{clock, files, words};
+use crate::{clock, files, terminal};
 
 /// Decide one use of a chain, as a service would that knows of no revocations; or with --jsonl, many.
 ///
@@ -28,7 +28,7 @@ use crate::{clock, files, words};
 /// {"id","decision","step","reason"}. An anchor may have "jwks", a JWK set, instead of "jwk", and needs neither if "iss"
 /// is a did:key. "policy" may have require_pop_aud, require_chain_aud, nonce, algs (default
 /// ["Ed25519"]) and proof ("none": no proof is looked at; "pop" or "required": the default); a policy with anything else
-/// is denied. Other members of a case are ignored; an anchor that can not be used is not trusted. A line that is not a
+/// is denied. Other members of a case are ignored; an anchor that cannot be used is not trusted. A line that is not a
 /// case is denied without a step and named on standard error; then the exit code is 2 in the end, otherwise 0, whatever
 /// the decisions.
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "JWT")]
     proof: Option<String>,
 
-    /// Look at no proof: whoever has the chain may use it.
+    /// Look at no proof: every bearer of the chain may use it.
     #[arg(long, conflicts_with_all = ["proof", "nonce", "optional_proof_audience"])]
     no_proof: bool,
 
@@ -96,7 +96,7 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         if self.jsonl {
-            return lines::answer_all(&mut io::stdin().lock(), out);
+            return jsonl::answer_all(&mut io::stdin().lock(), out);
         }
         let decision = self.question()?.decide();
         let answer = Answer::decided(None, &decision);
@@ -106,7 +106,7 @@ impl Verify {
             writeln!(out, "decision: {}", answer.decision)?;
             if let (Some(step), Some(reason)) = (answer.step, &answer.reason) {
                 writeln!(out, "step: {step}")?;
-                writeln!(out, "reason: {}", words::printable(reason))?;
+                writeln!(out, "reason: {}", terminal::printable(reason))?;
             }
         }
         Ok(if decision.is_ok() {

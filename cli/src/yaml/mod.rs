@@ -1,7 +1,7 @@
 //! YAML read as the JSON it stands for.
 //!
 //! What YAML readers disagree about is refused instead of guessed: a configuration must mean the same to us, to Envoy
-//! and to whoever reviews it. Numbers keep the text they were written with.
+//! and to its reviewers. Numbers keep the text they were written with.
 
 pub(crate) mod places;
 
@@ -15,10 +15,10 @@ use self::places::Places;
 /// Turns each document of a YAML stream into JSON text. Documents without content are left out, but counted.
 ///
 /// # Errors
-/// The first mistake, with its line.
+/// The first error, with its line.
 pub(crate) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
     let mut options = Options::default();
-    // Off whatever else is built with us: the default depends on a feature that any dependency may turn on.
+    // Set here, since the default depends on a feature that any dependency may turn on.
     options.set_emit_comments(false);
     let mut reader = Reader {
         events: Parser::new_from_str_with_options(yaml, options),

@@ -1,11 +1,12 @@
 //! Argument constraints (draft section 3.4): what a value may be, and when one constraint is at least as tight as
 //! another (section 4.5).
 
+mod budget;
 mod check;
 mod parse;
 mod subsume;
 
-pub(crate) use subsume::Budget;
+pub(crate) use budget::Budget;
 
 use crate::number::Double;
 use crate::value::Value;

@@ -1,5 +1,6 @@
 //! Whether one constraint is at least as tight as another (draft section 4.5).
 
+use super::budget::Budget;
 use super::{Bound, Constraint, Range};
 use crate::number::Double;
 use crate::value::Value;
@@ -62,25 +63,6 @@ impl Constraint {
             | (Self::Contains(parent), Self::Contains(child))
             | (Self::Subset(parent), Self::Subset(child)) => parent.weight.min(child.weight).saturating_add(1),
             _ => 1,
-        }
-    }
-}
-
-/// Comparisons of values that are left.
-pub(crate) struct Budget(usize);
-
-impl Budget {
-    /// What one derived token may cost: a few milliseconds at worst. More than plain sets can: a value takes at least
-    /// two of the 49,152 bytes of claims that fit a token of the default size (64 KiB in base64url).
-    pub(crate) const PER_TOKEN: Self = Self(32_768);
-
-    fn spend(&mut self, cost: usize) -> bool {
-        match self.0.checked_sub(cost) {
-            Some(left) => {
-                self.0 = left;
-                true
-            }
-            None => false,
         }
     }
 }

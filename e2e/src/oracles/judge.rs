@@ -2,33 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::policy::{self, NONCE, Needed, VIRTUAL_HOST};
+use super::policy::{self, NONCE, Needed};
+use super::reading::Reading;
+use crate::ISSUER;
 use crate::audit::Decision;
-use crate::{ISSUER, Reply};
-
-/// What a service says that it received, as its framework hands it to an application.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Reading {
-    /// The framework and its server, with their versions.
-    pub version: String,
-    /// Which of the application's handlers ran.
-    pub handler: String,
-    /// What the route captured from the path, decoded.
-    pub captures: BTreeMap<String, String>,
-    /// The method.
-    pub method: String,
-    /// The host without a port; that of X-Forwarded-Host where the application believes it.
-    pub host: Option<String>,
-    /// The members of the query that the application knows.
-    pub query: BTreeMap<String, String>,
-    /// Every header under the name by which an application asks for it, in lower case.
-    pub headers: BTreeMap<String, String>,
-    /// Likewise, where the framework has them.
-    pub trailers: BTreeMap<String, String>,
-}
 
 /// Whose authority a request brings.
 pub const SUBJECT: &str = "alice";
@@ -72,18 +51,6 @@ pub struct Allowed {
     pub tool: String,
     /// The arguments as the service read them.
     pub arguments: BTreeMap<&'static str, String>,
-}
-
-impl Reading {
-    /// The service's answer; `None` if something else answered.
-    pub fn of(reply: &Reply) -> Option<Self> {
-        serde_json::from_slice(&reply.body).ok()
-    }
-
-    /// The virtual host by which Envoy routed the request.
-    pub fn virtual_host(&self) -> Option<&str> {
-        self.headers.get(VIRTUAL_HOST).map(String::as_str)
-    }
 }
 
 /// Whether what the service read is what the filter allowed; if a delegation allowed it, what its evidence must say.
@@ -244,6 +211,7 @@ fn check_identity(identity: &BTreeMap<&str, &str>) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reading::VIRTUAL_HOST;
     use super::*;
 
     fn reading(handler: &str, headers: &[(&str, &str)]) -> Reading {

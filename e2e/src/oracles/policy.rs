@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::judge::Reading;
+use super::reading::{Reading, VIRTUAL_HOST};
 use super::services::Reached;
 use crate::StackOptions;
 
@@ -205,9 +205,6 @@ const THE_REST: &str = r#"                              - name: reports
                                 match: {path: "/**"}
                                 public: true
 "#;
-
-/// By which Envoy tells the service what it routed by.
-pub(crate) const VIRTUAL_HOST: &str = "x-virtual-host";
 
 /// By which the harness chooses the service.
 pub(crate) const CLUSTER: &str = "x-oracle";

@@ -13,9 +13,10 @@ use http::uri::Authority;
 use serde::Serialize;
 
 use super::generator::{self, Draft, ORDINARY, Trick};
-use super::judge::{self, Allowed, Reading, SUBJECT};
+use super::judge::{self, Allowed, SUBJECT};
 use super::policy::{self, CLUSTER, NONCE};
 use super::random::Random;
+use super::reading::Reading;
 use super::services::Services;
 use crate::audit::Decision;
 use crate::{Client, Failure, Http2, Reply, Request, Stack, StackOptions, waiting};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::judge::Reading;
+use super::reading::Reading;
 use crate::process::Process;
 use crate::{Client, Failure, Request, guardian, ports, waiting};
 

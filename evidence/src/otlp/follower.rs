@@ -160,7 +160,7 @@ impl Follower {
             let mapped = match from < held.end {
                 true => ledger
                     .read(from..held.end, MAX_RECORDS)?
-                    .into_iter()
+                    .iter()
                     .map(log_record)
                     .collect(),
                 false => Vec::new(),

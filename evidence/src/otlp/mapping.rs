@@ -1,16 +1,15 @@
 //! What a record of the ledger says in OpenTelemetry's words: the log data model, and the semantic conventions where they
 //! have a name. docs/otlp.md has the table.
 
-use credence_ledger::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
+use credence_ledger::fields::{FIELDS, UNSPECIFIED, Value as FieldValue, change_name, counted, decision_name, values};
+use credence_ledger::record::{LedgerRecord, Note, RecordBody, SourceChange};
+use credence_runtime::text::hex;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-
-use crate::names::{change_name, decision_name};
-use credence_runtime::text::hex;
 
 /// Who says so: the same in every request.
 #[derive(Debug, Clone)]
@@ -46,45 +45,19 @@ impl Origin {
     }
 }
 
-/// The record as a log record. Every record has one, so that whoever counts `credence.ledger.index` finds no hole.
-pub(crate) fn log_record(record: LedgerRecord) -> LogRecord {
-    let mut attributes = Attributes::default();
-    attributes.number("credence.ledger.index", record.index);
-    attributes.text("credence.source", &record.source);
-    let mut said = match record.body {
-        RecordBody::Entry { sequence, entry, .. } => {
-            attributes.number("credence.sequence", sequence);
-            match entry.entry {
-                Some(EntryKind::Event(event)) => decision(event, &mut attributes),
-                Some(EntryKind::Aggregate(aggregate)) => count(aggregate, &mut attributes),
-                Some(EntryKind::Gap(gap)) => shed(&gap, &mut attributes),
-                Some(EntryKind::Chain(chain)) => {
-                    // Its tokens are worth something to whoever has them: they stay in the ledger.
-                    attributes.principal(chain.principal);
-                    Said::new("credence.chain", SeverityNumber::Debug, "a delegation was presented")
-                }
-                None => Said::new("credence.unknown", SeverityNumber::Info, "written by a newer version"),
-            }
-        }
-        RecordBody::Source(change) => source(change, &mut attributes),
-        RecordBody::Note(note) => noted(note, &mut attributes),
-        RecordBody::Erased => Said::new("credence.erased", SeverityNumber::Info, "erased"),
-        RecordBody::Unreadable => Said::new(
-            "credence.unreadable",
-            SeverityNumber::Error,
-            "the ledger's disk does not have this record as it was written",
-        ),
-    };
-    if said.time_unix_nano == 0 {
-        said.time_unix_nano = record.received_unix_nano;
-    }
+/// The record as a log record. Every record has one, so that `credence.ledger.index` has no gaps.
+pub(crate) fn log_record(record: &LedgerRecord) -> LogRecord {
+    let said = Said::of(record);
     LogRecord {
-        time_unix_nano: said.time_unix_nano,
+        time_unix_nano: match said.time_unix_nano {
+            0 => record.received_unix_nano,
+            time => time,
+        },
         observed_time_unix_nano: record.received_unix_nano,
         severity_number: said.severity.into(),
         severity_text: severity_text(said.severity).to_owned(),
         body: Some(text(said.body)),
-        attributes: attributes.0,
+        attributes: Attributes::of(record).0,
         trace_id: said.trace_id,
         event_name: said.name.to_owned(),
         ..Default::default()
@@ -104,6 +77,45 @@ struct Said {
 // === impl Said ===
 
 impl Said {
+    fn of(record: &LedgerRecord) -> Self {
+        use SeverityNumber::{Debug, Error, Info, Warn};
+        match &record.body {
+            RecordBody::Entry { entry, .. } => match &entry.entry {
+                Some(EntryKind::Event(event)) => Self::decision(event),
+                Some(EntryKind::Aggregate(aggregate)) => Self::count(aggregate),
+                Some(EntryKind::Gap(gap)) => Self {
+                    time_unix_nano: gap.first_time_unix_nano,
+                    ..Self::new("credence.gap", Warn, format!("{} events were shed", gap.shed))
+                },
+                Some(EntryKind::Chain(_)) => Self::new("credence.chain", Debug, "a delegation was presented"),
+                None => Self::new("credence.unknown", Info, NEWER),
+            },
+            RecordBody::Source(change) => {
+                let severity = if change.change() == SourceChange::Lost {
+                    Warn
+                } else {
+                    Info
+                };
+                let body = format!("an audit source: {}", change_name(change.change()));
+                Self::new("credence.source", severity, body)
+            }
+            RecordBody::Note(note) => match &note.note {
+                Some(Note::Mismatch(_)) => {
+                    let body = "a filter allowed a delegation that does not verify";
+                    Self::new("credence.mismatch", Error, body)
+                }
+                Some(Note::Erasure(_)) => Self::new("credence.erasure", Info, "a principal's evidence was erased"),
+                Some(Note::Pruning(_)) => Self::new("credence.pruning", Info, "the oldest evidence was removed"),
+                None => Self::new("credence.unknown", Info, NEWER),
+            },
+            RecordBody::Erased => Self::new("credence.erased", Info, "erased"),
+            RecordBody::Unreadable => {
+                let body = "the ledger's disk does not have this record as it was written";
+                Self::new("credence.unreadable", Error, body)
+            }
+        }
+    }
+
     fn new(name: &'static str, severity: SeverityNumber, body: impl Into<String>) -> Self {
         Self {
             name,
@@ -113,158 +125,29 @@ impl Said {
             trace_id: Vec::new(),
         }
     }
-}
 
-fn decision(event: v1::Event, attributes: &mut Attributes) -> Said {
-    let decision = event.decision();
-    attributes.text("credence.decision", decision_name(decision));
-    attributes.text("credence.reason", &event.reason);
-    attributes.text("credence.mode", mode_name(event.mode()));
-    attributes.text("credence.rule", &event.rule);
-    attributes.text("credence.tool", &event.tool);
-    attributes.text("credence.agent", &event.agent);
-    let proof = match event.proof() {
-        v1::ProofKind::None => "none",
-        v1::ProofKind::Pop => "pop",
-        v1::ProofKind::Mtls => "mtls",
-        v1::ProofKind::Unspecified => "",
-    };
-    attributes.text("credence.proof", proof);
-    let cache = match event.cache() {
-        v1::CacheLevel::None => "none",
-        v1::CacheLevel::L1 => "l1",
-        v1::CacheLevel::L2 => "l2",
-        v1::CacheLevel::Unspecified => "",
-    };
-    attributes.text("credence.cache", cache);
-    attributes.number("credence.decision.duration_ns", event.decision_ns);
-    attributes.texts("credence.delegation.ids", &event.delegation_ids);
-    attributes.text("credence.chain.digest", &hex(&event.chain_digest));
-    if event.expires_at != 0 {
-        attributes.integer("credence.delegation.expires_at", event.expires_at);
-    }
-    if let Some(stale_ms) = event.stale_ms {
-        attributes.number("credence.stale_ms", stale_ms);
-    }
-    attributes.text("credence.arguments.hash", &hex(&event.arguments_hash));
-    // They are there only if the filter was told to record them.
-    attributes.text("credence.arguments", &String::from_utf8_lossy(&event.arguments));
-    attributes.text("http.request.method", &event.method);
-    attributes.text("url.template", &event.path_template);
-    attributes.server(&event.authority);
-    if event.response_status != 0 {
-        attributes.integer("http.response.status_code", event.response_status.into());
-    }
-    attributes.text("credence.request_id", &event.request_id);
-    attributes.principal(event.principal);
-    let severity = match decision {
-        v1::Decision::Deny => SeverityNumber::Warn,
-        v1::Decision::Allow | v1::Decision::Unspecified => SeverityNumber::Info,
-    };
-    Said {
-        time_unix_nano: event.time_unix_nano,
-        trace_id: trace_id(&event.trace_id).unwrap_or_default(),
-        ..Said::new(
-            "credence.decision",
-            severity,
-            format!("{}: {}", decision_name(decision), event.reason),
-        )
-    }
-}
-
-fn count(aggregate: v1::Aggregate, attributes: &mut Attributes) -> Said {
-    // Clients of an older version, which count denials only, do not say.
-    let decision = match aggregate.decision() {
-        v1::Decision::Allow => v1::Decision::Allow,
-        v1::Decision::Deny | v1::Decision::Unspecified => v1::Decision::Deny,
-    };
-    attributes.text("credence.decision", decision_name(decision));
-    attributes.text("credence.reason", &aggregate.reason);
-    attributes.text("credence.mode", mode_name(aggregate.mode()));
-    attributes.text("credence.rule", &aggregate.rule);
-    attributes.number("credence.count", aggregate.count);
-    attributes.principal(aggregate.principal);
-    let severity = match decision {
-        v1::Decision::Deny => SeverityNumber::Warn,
-        v1::Decision::Allow | v1::Decision::Unspecified => SeverityNumber::Info,
-    };
-    Said {
-        time_unix_nano: u64::try_from(aggregate.second)
-            .unwrap_or(0)
-            .saturating_mul(1_000_000_000),
-        ..Said::new(
-            "credence.count",
-            severity,
-            format!(
-                "{}: {} times {}",
-                decision_name(decision),
-                aggregate.count,
-                aggregate.reason
-            ),
-        )
-    }
-}
-
-fn shed(gap: &v1::Gap, attributes: &mut Attributes) -> Said {
-    attributes.number("credence.gap.events", gap.shed);
-    attributes.number("credence.gap.counts", gap.shed_counts);
-    attributes.number("credence.gap.chains", gap.shed_chains);
-    attributes.number("credence.gap.first_time_unix_nano", gap.first_time_unix_nano);
-    attributes.number("credence.gap.last_time_unix_nano", gap.last_time_unix_nano);
-    Said {
-        time_unix_nano: gap.first_time_unix_nano,
-        ..Said::new(
-            "credence.gap",
-            SeverityNumber::Warn,
-            format!("{} events were shed", gap.shed),
-        )
-    }
-}
-
-fn source(change: StoredSourceChange, attributes: &mut Attributes) -> Said {
-    let name = change_name(change.change());
-    let severity = match change.change() {
-        SourceChange::Lost => SeverityNumber::Warn,
-        _ => SeverityNumber::Info,
-    };
-    attributes.text("credence.source.change", name);
-    attributes.number("credence.source.last_sequence", change.last_sequence);
-    attributes.text("credence.source.node", &change.node);
-    attributes.text("credence.source.plugin", &change.plugin);
-    attributes.text("credence.source.peer", &change.peer);
-    Said::new("credence.source", severity, format!("an audit source: {name}"))
-}
-
-fn noted(note: StoredNote, attributes: &mut Attributes) -> Said {
-    match note.note {
-        Some(Note::Mismatch(mismatch)) => {
-            attributes.text("credence.mismatch.source", &mismatch.source);
-            attributes.text("credence.chain.digest", &hex(&mismatch.chain_digest));
-            attributes.text("credence.mismatch.step", &mismatch.step);
-            attributes.text("credence.reason", &mismatch.reason);
-            attributes.flag("credence.mismatch.other_anchors", mismatch.other_anchors);
-            let body = "a filter allowed a delegation that does not verify";
-            Said::new("credence.mismatch", SeverityNumber::Error, body)
+    fn decision(event: &v1::Event) -> Self {
+        let decision = event.decision();
+        let body = format!("{}: {}", decision_name(decision), event.reason);
+        Self {
+            time_unix_nano: event.time_unix_nano,
+            trace_id: trace_id(&event.trace_id).unwrap_or_default(),
+            ..Self::new("credence.decision", severity(decision), body)
         }
-        Some(Note::Erasure(erasure)) => {
-            attributes.number("credence.erasure.key", erasure.key);
-            attributes.text("credence.erasure.by", &erasure.by);
-            attributes.text("credence.reason", &erasure.reason);
-            Said::new(
-                "credence.erasure",
-                SeverityNumber::Info,
-                "a principal's evidence was erased",
+    }
+
+    fn count(aggregate: &v1::Aggregate) -> Self {
+        let decision = counted(aggregate);
+        let (name, count, reason) = (decision_name(decision), aggregate.count, &aggregate.reason);
+        let seconds = u64::try_from(aggregate.second).unwrap_or(0);
+        Self {
+            time_unix_nano: seconds.saturating_mul(1_000_000_000),
+            ..Self::new(
+                "credence.count",
+                severity(decision),
+                format!("{name}: {count} times {reason}"),
             )
         }
-        Some(Note::Pruning(pruning)) => {
-            attributes.number("credence.pruning.first", pruning.first);
-            Said::new(
-                "credence.pruning",
-                SeverityNumber::Info,
-                "the oldest evidence was removed",
-            )
-        }
-        None => Said::new("credence.unknown", SeverityNumber::Info, "written by a newer version"),
     }
 }
 
@@ -275,6 +158,33 @@ struct Attributes(Vec<KeyValue>);
 // === impl Attributes ===
 
 impl Attributes {
+    fn of(record: &LedgerRecord) -> Self {
+        // A chain's tokens are worth something to their reader, and stay in the ledger.
+        let is_chain =
+            matches!(&record.body, RecordBody::Entry { entry, .. } if matches!(entry.entry, Some(EntryKind::Chain(_))));
+        let mut attributes = Self::default();
+        for (name, value) in values(record) {
+            let attribute = attribute(name);
+            match value {
+                FieldValue::Principal(principal) => attributes.principal(principal),
+                _ if attribute.is_empty() || is_chain && name == "chain_digest" => {}
+                // Older clients do not say it.
+                FieldValue::Text(text) if name == "mode" && text == UNSPECIFIED => {
+                    attributes.text(attribute, "enforce")
+                }
+                FieldValue::Text(text) if matches!(name, "proof" | "cache") && text == UNSPECIFIED => {}
+                FieldValue::Text(text) if name == "authority" => attributes.server(&text),
+                FieldValue::Text(text) => attributes.text(attribute, &text),
+                FieldValue::Texts(texts) => attributes.texts(attribute, texts),
+                FieldValue::Bytes(bytes) => attributes.text(attribute, &hex(&bytes)),
+                FieldValue::Number(number) | FieldValue::Nanoseconds(number) => attributes.number(attribute, number),
+                FieldValue::Seconds(seconds) => attributes.integer(attribute, seconds),
+                FieldValue::Flag(flag) => attributes.flag(attribute, flag),
+            }
+        }
+        attributes
+    }
+
     fn push(&mut self, key: &str, value: Value) {
         self.0.push(KeyValue {
             key: key.to_owned(),
@@ -309,13 +219,11 @@ impl Attributes {
         self.push(key, Value::BoolValue(value));
     }
 
-    fn principal(&mut self, principal: Option<v1::Principal>) {
+    fn principal(&mut self, principal: Option<&v1::Principal>) {
         if let Some(principal) = principal {
-            self.text("credence.principal.issuer", &principal.issuer);
-            self.text(
-                "credence.principal.subject",
-                principal.subject.as_deref().unwrap_or_default(),
-            );
+            let subject = principal.subject.as_deref().unwrap_or_default();
+            self.text(attribute("principal_issuer"), &principal.issuer);
+            self.text(attribute("principal_subject"), subject);
         }
     }
 
@@ -352,10 +260,16 @@ fn trace_id(text: &str) -> Option<Vec<u8>> {
     (number != 0).then(|| number.to_be_bytes().to_vec())
 }
 
-fn mode_name(mode: v1::Mode) -> &'static str {
-    match mode {
-        v1::Mode::Shadow => "shadow",
-        v1::Mode::Enforce | v1::Mode::Unspecified => "enforce",
+/// The attribute of a field; empty if it has none.
+fn attribute(name: &str) -> &'static str {
+    let field = FIELDS.iter().find(|field| field.name == name);
+    field.map_or("", |field| field.attribute)
+}
+
+fn severity(decision: v1::Decision) -> SeverityNumber {
+    match decision {
+        v1::Decision::Deny => SeverityNumber::Warn,
+        v1::Decision::Allow | v1::Decision::Unspecified => SeverityNumber::Info,
     }
 }
 
@@ -368,12 +282,16 @@ fn severity_text(severity: SeverityNumber) -> &'static str {
     }
 }
 
+const NEWER: &str = "written by a newer version";
+
 #[cfg(test)]
 mod tests {
+    use credence_ledger::record::{StoredNote, StoredSourceChange};
+
     use super::*;
 
     fn mapped(body: RecordBody) -> LogRecord {
-        log_record(LedgerRecord {
+        log_record(&LedgerRecord {
             index: 7,
             received_unix_nano: 9,
             source: "s".to_owned(),
@@ -389,7 +307,7 @@ mod tests {
         }
     }
 
-    fn attribute<'a>(record: &'a LogRecord, key: &str) -> Option<&'a Value> {
+    fn given<'a>(record: &'a LogRecord, key: &str) -> Option<&'a Value> {
         let found = record.attributes.iter().find(|attribute| attribute.key == key)?;
         found.value.as_ref()?.value.as_ref()
     }
@@ -440,7 +358,7 @@ mod tests {
                 (name, severity.into())
             );
             assert_eq!(record.observed_time_unix_nano, 9);
-            assert_eq!(attribute(&record, "credence.ledger.index"), Some(&Value::IntValue(7)));
+            assert_eq!(given(&record, "credence.ledger.index"), Some(&Value::IntValue(7)));
         }
     }
 
@@ -469,8 +387,8 @@ mod tests {
                 ..Default::default()
             };
             let expected = Value::StringValue(address.to_owned());
-            assert_eq!(attribute(&record, "server.address"), Some(&expected), "{authority}");
-            assert_eq!(attribute(&record, "server.port"), port.map(Value::IntValue).as_ref());
+            assert_eq!(given(&record, "server.address"), Some(&expected), "{authority}");
+            assert_eq!(given(&record, "server.port"), port.map(Value::IntValue).as_ref());
         }
     }
 

@@ -62,7 +62,7 @@ impl NewFile {
             .into_inner()
             .map_err(io::IntoInnerError::into_error)
             .and_then(|file| file.sync_all())
-            // Unlike renaming, this never replaces what somebody else has put there meanwhile.
+            // Unlike renaming, this never replaces a file that was put there meanwhile.
             .and_then(|()| std::fs::hard_link(&self.partial, &self.path));
         finished.map_err(|error| failed(&self.path, &error))
     }
@@ -90,7 +90,7 @@ impl Drop for NewFile {
 
 fn failed(path: &Path, error: &io::Error) -> Failure {
     Failure::operation(format!(
-        "{} can not be written: {error}; see to the disk and run the same command again",
+        "{} cannot be written: {error}; see to the disk and run the same command again",
         path.display()
     ))
 }

@@ -2,7 +2,6 @@
 
 mod file;
 mod parquet;
-mod row;
 mod windows;
 
 use std::io::Write;
@@ -12,10 +11,10 @@ use self::file::NewFile;
 use self::parquet::ParquetExport;
 use self::windows::Windows;
 use super::conditions::Conditions;
-use super::record::Record;
+use super::ledger_record::Record;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
-use crate::notice;
+use crate::stderr;
 
 /// Write what was recorded, oldest first, as JSON Lines or Parquet. What is recorded meanwhile is left for the next time:
 /// the command says from which index on.
@@ -80,7 +79,7 @@ impl Export {
             (Format::Parquet, None) => 0,
         };
         out.flush()?;
-        notice::print(format_args!(
+        stderr::print(format_args!(
             "exported {exported} records before index {end}; go on later with --from-index {end}"
         ));
         Ok(Outcome::Done)

@@ -2,8 +2,8 @@
 //! of which is held in memory and turned round.
 
 use super::super::conditions::Conditions;
+use super::super::ledger_record::Record;
 use super::super::query::newest;
-use super::super::record::Record;
 use crate::control_plane::Client;
 use crate::failure::Failure;
 

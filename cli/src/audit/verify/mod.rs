@@ -4,6 +4,7 @@
 mod online;
 mod witnesses;
 
+use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -111,19 +112,16 @@ impl Verify {
         {
             say_believed(key, "the folder", out)?;
         }
-        // One that can not be opened is damaged, as is said below.
+        // One that cannot be opened is damaged, as is said below.
         let is_cosigned = match (&cosigned, &key) {
             (Some(cosigned), Some(key)) => self.witnesses.check(cosigned.note(), key, out)?,
             _ => self.witnesses.are_none(),
         };
-        for problem in &found.problems {
-            writeln!(out, "DAMAGED: {problem}")?;
-        }
-        Ok(outcome(found.problems.is_empty() && is_cosigned, out)?)
+        outcome(&found.problems, is_cosigned, out)
     }
 
     fn published(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let client = self.control_plane.visitor()?;
+        let client = self.control_plane.client_or_anonymous()?;
         let key = match &self.key {
             Some(key) => key.clone(),
             None => parse_key(&client.get("/ledger/key", &[])?)?,
@@ -149,10 +147,7 @@ impl Verify {
         }
         let note = cosigned.as_ref().unwrap_or(&found.signed).note();
         let is_cosigned = self.witnesses.check(note, &key, out)?;
-        for problem in &found.problems {
-            writeln!(out, "DAMAGED: {problem}")?;
-        }
-        Ok(outcome(found.problems.is_empty() && is_cosigned, out)?)
+        outcome(&found.problems, is_cosigned, out)
     }
 
     fn proof(&self, path: &Path, key: &VerifierKey, out: &mut impl Write) -> Result<Outcome, Failure> {
@@ -166,7 +161,7 @@ impl Verify {
                 print_checkpoint(&checkpoint, out)?;
                 writeln!(out, "record: {} is in it", proof.index)?;
                 let is_cosigned = self.witnesses.check(&proof.checkpoint, key, out)?;
-                Ok(outcome(is_cosigned, out)?)
+                outcome(&[] as &[&str], is_cosigned, out)
             }
             Err(error) => {
                 writeln!(out, "NOT PROVEN: {}: {error}", path.display())?;
@@ -197,7 +192,7 @@ fn published_in(folder: &Path, key: &VerifierKey) -> Option<SignedCheckpoint> {
     SignedCheckpoint::open(&note, key).ok()
 }
 
-/// Whoever made the one can have made the other to match.
+/// The maker of a false ledger can have made a key to match.
 fn say_believed(key: &VerifierKey, whose: &str, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(
         out,
@@ -216,11 +211,14 @@ fn print_checkpoint(checkpoint: &Checkpoint, out: &mut impl Write) -> Result<(),
     Ok(())
 }
 
-fn outcome(is_good: bool, out: &mut impl Write) -> std::io::Result<Outcome> {
-    if is_good {
-        writeln!(out, "verified")?;
-        Ok(Outcome::Done)
-    } else {
-        Ok(Outcome::Denied)
+/// Names the problems, or says that there are none.
+fn outcome(problems: &[impl Display], is_cosigned: bool, out: &mut impl Write) -> Result<Outcome, Failure> {
+    for problem in problems {
+        writeln!(out, "DAMAGED: {problem}")?;
     }
+    if !(problems.is_empty() && is_cosigned) {
+        return Ok(Outcome::Denied);
+    }
+    writeln!(out, "verified")?;
+    Ok(Outcome::Done)
 }

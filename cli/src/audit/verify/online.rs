@@ -16,7 +16,7 @@ pub(super) struct Published {
     pub(super) problems: Vec<String>,
 }
 
-/// Reads everything. Whatever is checked, is checked against the root that the key has signed.
+/// Reads everything. All of it is checked against the root that the key has signed.
 pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoint]) -> Result<Published, Failure> {
     let signed = self::checkpoint(client, "/ledger/checkpoint", key)?;
     let checkpoint = signed.checkpoint().clone();

@@ -410,6 +410,9 @@ const MAX_CHAIN_BYTES: usize = 60_000;
 
 #[cfg(test)]
 mod tests {
+    use credence_ledger::fields::{Value, values};
+    use credence_ledger::record::{LedgerRecord, RecordBody};
+
     use super::*;
 
     fn read_text(text: &str) -> Result<v1::Entry, String> {
@@ -428,6 +431,43 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(read_text(text).unwrap().entry, Some(EntryKind::Event(expected)));
+    }
+
+    #[test]
+    fn every_field_that_the_api_shows_of_an_entry_is_read() {
+        let decision = v1::Event {
+            expires_at: 1,
+            chain_digest: vec![0],
+            arguments: vec![b'x'],
+            response_status: 200,
+            stale_ms: Some(1),
+            ..v1::Event::default()
+        };
+        for entry in [
+            EntryKind::Event(decision),
+            EntryKind::Aggregate(v1::Aggregate::default()),
+            EntryKind::Gap(v1::Gap::default()),
+            EntryKind::Chain(v1::PresentedChain::default()),
+        ] {
+            let record = LedgerRecord {
+                index: 0,
+                received_unix_nano: 0,
+                source: String::new(),
+                body: RecordBody::Entry {
+                    sequence: 0,
+                    entry: v1::Entry { entry: Some(entry) },
+                    known_chain: Vec::new(),
+                },
+            };
+            let mut fields = values(&record).into_iter().skip_while(|(name, _)| *name != "kind");
+            let Some((_, Value::Text(kind))) = fields.next() else {
+                panic!("an entry has a kind");
+            };
+            for (name, _) in fields {
+                let refused = read_text(&format!(r#"{{"kind": "{kind}", "{name}": []}}"#)).unwrap_err();
+                assert!(!refused.contains("unknown field"), "{kind}: {refused}");
+            }
+        }
     }
 
     #[test]

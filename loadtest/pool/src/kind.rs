@@ -7,7 +7,7 @@ use serde::Serialize;
 /// What is special about a delegation, or about the request that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Nothing, under the rule that asks for no proof.
     Delegated,
     /// Nothing, under the rule that asks for one.
@@ -49,7 +49,7 @@ pub(super) enum Kind {
 /// Which rule a delegation is presented to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     /// Without a proof.
     Bearer,
     /// With one.
@@ -58,13 +58,13 @@ pub(super) enum Rule {
 
 /// What the filter has to make of every request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Expectation {
-    pub(super) rule: Rule,
-    pub(super) status: u16,
+pub(crate) struct Expectation {
+    pub(crate) rule: Rule,
+    pub(crate) status: u16,
     /// What the client is told; of what is allowed he is told nothing.
-    pub(super) reason: &'static str,
+    pub(crate) reason: &'static str,
     /// What stands in the evidence.
-    pub(super) recorded: &'static str,
+    pub(crate) recorded: &'static str,
 }
 
 impl Kind {
@@ -88,7 +88,7 @@ impl Kind {
     ];
 
     /// docs/reasons.md has the codes.
-    pub(super) fn expectation(self) -> Expectation {
+    pub(crate) fn expectation(self) -> Expectation {
         use Rule::{Bearer, Proof};
         let (rule, status, reason, recorded) = match self {
             Self::Delegated => (Bearer, 200, "delegated", "delegated"),
@@ -121,15 +121,15 @@ impl Kind {
 
 /// Which kind each delegation is of: the same for every thousand of them, so that every part of a pool is a pool.
 #[derive(Debug, Clone)]
-pub(super) struct Pattern(Vec<Kind>);
+pub(crate) struct Pattern(Vec<Kind>);
 
 impl Pattern {
     /// How many delegations it lays down.
-    pub(super) const LENGTH: u64 = 1_000;
+    pub(crate) const LENGTH: u64 = 1_000;
 
     /// Of each hundred so many with a proof and so many that have to be denied, in equal parts of every kind; `None` if
     /// these are more than a hundred.
-    pub(super) fn new(proof_percent: u8, invalid_percent: u8) -> Option<Self> {
+    pub(crate) fn new(proof_percent: u8, invalid_percent: u8) -> Option<Self> {
         let (proven, invalid) = (u64::from(proof_percent) * 10, u64::from(invalid_percent) * 10);
         let delegated = Self::LENGTH.checked_sub(proven + invalid)?;
         let kinds = std::iter::repeat_n(Kind::Delegated, usize::try_from(delegated).ok()?)
@@ -140,13 +140,13 @@ impl Pattern {
     }
 
     /// The kind of the delegation of this number.
-    pub(super) fn kind(&self, number: u64) -> Kind {
+    pub(crate) fn kind(&self, number: u64) -> Kind {
         let place = usize::try_from(number % Self::LENGTH).unwrap_or_default();
         self.0.get(place).copied().unwrap_or(Kind::Delegated)
     }
 
     /// Where in the pattern each kind stands.
-    pub(super) fn places(&self) -> BTreeMap<Kind, Vec<usize>> {
+    pub(crate) fn places(&self) -> BTreeMap<Kind, Vec<usize>> {
         let mut places: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
         for (place, kind) in self.0.iter().enumerate() {
             places.entry(*kind).or_default().push(place);

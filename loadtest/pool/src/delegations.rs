@@ -8,29 +8,28 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::kind::{Kind, Rule};
-use crate::failure::Failure;
-use crate::grant;
+use crate::Failure;
+use crate::kind::{Kind, Rule};
 
 /// What all delegations of a pool have in common.
 #[derive(Debug)]
-pub(super) struct Mint {
-    pub(super) seed: String,
-    pub(super) issuer_key: SigningKey,
-    pub(super) issuer: String,
-    pub(super) audience: String,
-    pub(super) tool: String,
-    pub(super) argument: String,
+pub(crate) struct Mint {
+    pub(crate) seed: String,
+    pub(crate) issuer_key: SigningKey,
+    pub(crate) issuer: String,
+    pub(crate) audience: String,
+    pub(crate) tool: String,
+    pub(crate) argument: String,
     /// What holders sign with who have to prove something.
-    pub(super) proof_key: KeyType,
-    pub(super) max_tokens: u8,
-    pub(super) issued_at: UnixTime,
-    pub(super) expires_at: UnixTime,
+    pub(crate) proof_key: KeyType,
+    pub(crate) max_tokens: u8,
+    pub(crate) issued_at: UnixTime,
+    pub(crate) expires_at: UnixTime,
 }
 
 /// One delegation, as it stands in a shard.
 #[derive(Debug, Serialize)]
-pub(super) struct Delegation {
+pub(crate) struct Delegation {
     kind: Kind,
     /// The tokens joined by `~`; absent if nothing is to be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +81,7 @@ impl Made {
 
 impl Mint {
     /// The delegation of this number.
-    pub(super) fn delegation(&self, kind: Kind, number: u64) -> Result<Delegation, Failure> {
+    pub(crate) fn delegation(&self, kind: Kind, number: u64) -> Result<Delegation, Failure> {
         let subject = format!("principal-{number}");
         let made = self.chain(kind, number, &subject)?;
         let item = match kind {
@@ -128,7 +127,7 @@ impl Mint {
                 epoch: Some(0),
                 agent_name: None,
             };
-            mint::root(&root, issuer_key, &Limits::default()).map_err(|error| grant::explain(&error))
+            mint::root(&root, issuer_key, &Limits::default())
         };
         let last = self.tokens(kind, number) - 1;
         let mut made = Made {
@@ -150,8 +149,7 @@ impl Mint {
             };
             let holder = self.holder(kind, number, depth, last)?;
             let grant = self.grant(kind, number, depth, last, &holder);
-            let token = mint::derive(&parent, &grant, &made.holder, &Limits::default())
-                .map_err(|error| grant::explain(&error))?;
+            let token = mint::derive(&parent, &grant, &made.holder, &Limits::default())?;
             made.push(&grant, token);
             made.holder = holder;
         }
@@ -215,7 +213,7 @@ impl Mint {
             Kind::ProofSignature => self.key(self.proof_key, "stranger", number)?.to_private_jwk(),
             _ => holder.to_private_jwk(),
         };
-        RawValue::from_string(jwk.to_string()).map_err(|error| Failure::operation(format!("a JWK is no JSON: {error}")))
+        Ok(RawValue::from_string(jwk.to_string())?)
     }
 
     fn facts(&self, subject: &str, made: &Made) -> String {
@@ -239,18 +237,18 @@ impl Mint {
         // A digest is a key of every curve here, but for a chance of 2^-32 or less; then the next one is.
         (0..=u8::MAX)
             .find_map(|attempt| SigningKey::from_secret(kind, &self.digest(purpose, number, attempt)).ok())
-            .ok_or_else(|| Failure::operation("the seed makes no key; give another --seed"))
+            .ok_or_else(|| "the seed makes no key; give another --seed".into())
     }
 
     fn id(&self, purpose: &str, number: u64, depth: u8) -> String {
         let digest = self.digest(&format!("{purpose} id"), number, depth);
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
-        // Of nobody's time or chance: RFC 9562's version for such.
+        // UUIDv8, deterministic (RFC 9562).
         uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
     }
 
-    /// 32 bytes that nobody can tell from random ones who does not know the seed.
+    /// 32 bytes that cannot be told from random ones without the seed.
     fn digest(&self, purpose: &str, number: u64, part: u8) -> [u8; 32] {
         Sha256::digest(format!("credence pool\0{}\0{purpose}\0{number}\0{part}", self.seed)).into()
     }

@@ -4,8 +4,9 @@ use std::io::Write;
 
 use credence_delegation::json::{Json, Object};
 
+use crate::control_plane::unreadable;
 use crate::failure::Failure;
-use crate::{table, words};
+use crate::{columns, terminal};
 
 /// One record: its place in the ledger, and its JSON text.
 pub(super) struct Record {
@@ -19,42 +20,39 @@ impl Record {
         struct Place {
             index: u64,
         }
-        let Place { index } = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+        let Place { index } = serde_json::from_str(text).map_err(unreadable)?;
         Ok(Self {
             index,
             text: text.to_owned(),
         })
     }
 
-    /// Every member and its value in words.
+    fn json(&self) -> Result<Json<'_>, Failure> {
+        let json = Json::parse(self.text.as_bytes()).map_err(unreadable)?;
+        json.as_object().ok_or_else(|| unreadable("not an object"))?;
+        Ok(json)
+    }
+
+    /// Every member and its value, fit for a terminal.
     pub(super) fn members(&self) -> Result<Vec<(String, String)>, Failure> {
-        let json = Json::parse(self.text.as_bytes()).map_err(|error| unreadable(&error))?;
-        let empty = Object::default();
-        let members = json.as_object().unwrap_or(&empty);
+        let json = self.json()?;
+        let members = json.as_object().into_iter().flat_map(Object::iter);
         Ok(members
-            .iter()
-            .map(|(name, value)| {
-                let value = match value {
-                    Json::String(text) => words::printable(text),
-                    other => words::value(other),
-                };
-                (words::printable(name), value)
-            })
+            .map(|(name, value)| (terminal::printable(name), terminal::unquoted(value)))
             .collect())
     }
 
     /// The record's cells under [`HEADING`].
     fn row(&self) -> Result<[String; HEADING.len()], Failure> {
-        let json = Json::parse(self.text.as_bytes()).map_err(|error| unreadable(&error))?;
+        let json = self.json()?;
         let empty = Object::default();
         let event = json.as_object().unwrap_or(&empty);
         let cell = |name: &str| match event.member(name) {
             None | Some(Json::Null) => "-".to_owned(),
             Some(Json::String(text)) if text.is_empty() => "-".to_owned(),
-            Some(Json::String(text)) => words::printable(text),
-            Some(other) => words::value(other),
+            Some(value) => terminal::unquoted(value),
         };
-        let cells = match event.member("kind").and_then(Json::as_str) {
+        let cells = match event.text("kind") {
             Some("decision") => {
                 let nanoseconds = event.member("decision_ns").and_then(Json::as_integer);
                 vec![
@@ -108,17 +106,14 @@ const HEADING: [&str; 10] = [
 
 /// What was decided in shadow did not happen.
 fn carried_out_or_not(event: &Object<'_>, decision: String) -> String {
-    match event.member("mode").and_then(Json::as_str) {
+    match event.text("mode") {
         Some("shadow") => format!("{decision} (shadow)"),
         Some(_) | None => decision,
     }
 }
 
 fn principal(event: &Object<'_>) -> String {
-    let Some(principal) = event.member("principal").and_then(Json::as_object) else {
-        return "-".to_owned();
-    };
-    let part = |name: &str| principal.member(name).and_then(Json::as_str).map(words::printable);
+    let part = |name: &str| event.object("principal")?.text(name).map(terminal::printable);
     match (part("issuer"), part("subject")) {
         (Some(issuer), Some(subject)) => format!("{subject} at {issuer}"),
         (Some(issuer), None) => issuer,
@@ -136,7 +131,7 @@ pub(super) enum Heading {
 pub(super) fn print(records: &[Record], json: bool, heading: Heading, out: &mut impl Write) -> Result<(), Failure> {
     if json {
         for record in records {
-            writeln!(out, "{}", words::printable_json(&record.text))?;
+            writeln!(out, "{}", terminal::printable_json(&record.text))?;
         }
         return Ok(());
     }
@@ -147,12 +142,6 @@ pub(super) fn print(records: &[Record], json: bool, heading: Heading, out: &mut 
     for record in records {
         rows.push(record.row()?);
     }
-    table::print(&rows, out)?;
+    columns::print(&rows, out)?;
     Ok(())
-}
-
-pub(super) fn unreadable(error: &impl std::fmt::Display) -> Failure {
-    Failure::operation(format!(
-        "the control plane's answer can not be read: {error}; is it of the same version?"
-    ))
 }

@@ -1,31 +1,32 @@
-//! `credence pool`
+//! `credence-pool`: makes many delegations of many principals for a load test, valid and not; see loadtest/README.md.
 
 mod delegations;
 mod kind;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs::{self, DirBuilder};
-use std::io::Write;
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
-use credence_delegation::{KeyType, UnixTime};
+use credence_delegation::{KeyType, SigningKey, UnixTime};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use self::delegations::{Delegation, Mint};
 use self::kind::{Expectation, Kind, Pattern};
-use crate::clock::{self, Span};
-use crate::failure::{Failure, Outcome};
-use crate::{files, keys, notice, random};
 
 /// Make many delegations of many principals for a load test, valid and not: see loadtest/README.md.
 ///
-/// Whoever reads them can act under them, so make them with the key of an issuer that is trusted for tests alone.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Pool {
+/// A reader of the pool can act under its delegations: use the key of an issuer that is trusted for tests alone.
+#[derive(Debug, Parser)]
+#[command(name = "credence-pool")]
+struct Pool {
     /// The private JWK file of the issuer.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
@@ -66,12 +67,12 @@ pub(crate) struct Pool {
     #[arg(long, value_name = "ALG", default_value = "Ed25519", value_parser = proof_key)]
     proof_algorithm: KeyType,
 
-    /// How long the delegations are valid.
-    #[arg(long, value_name = "SPAN", default_value = "1d")]
-    ttl: Span,
+    /// How long the delegations are valid, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
+    ttl: u64,
 
     /// When they are issued, in seconds since the Unix epoch; now if not given.
-    #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "UNIX", value_parser = clap::value_parser!(i64).range(0..))]
     issued_at: Option<i64>,
 
     /// What keys and ids are made from: the same text, key and --issued-at make the same pool. Random if not given.
@@ -81,6 +82,18 @@ pub(crate) struct Pool {
     /// The new folder. Only you can read it; one that exists is never written to.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
+}
+
+type Failure = Box<dyn Error>;
+
+fn main() -> ExitCode {
+    match Pool::parse().make() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("credence-pool: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// `pool.json`: what the delegations have in common, and where they are.
@@ -112,41 +125,49 @@ struct KindContents {
 }
 
 impl Pool {
-    pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let pattern = Pattern::new(self.proof_share, self.invalid_share).ok_or_else(|| {
-            Failure::input("--proof-share and --invalid-share are more than a hundred together; give smaller ones")
-        })?;
+    fn make(&self) -> Result<(), Failure> {
+        let pattern = Pattern::new(self.proof_share, self.invalid_share)
+            .ok_or("--proof-share and --invalid-share are more than a hundred together; give smaller ones")?;
         let mint = self.mint()?;
-        files::refuse_jwk(&self.out)?;
         // Options that make no token are found out before there is a folder.
         mint.delegation(Kind::Delegated, 0)?;
         DirBuilder::new().mode(0o700).create(&self.out).map_err(|error| {
-            Failure::operation(format!(
-                "the folder {} can not be created: {error}; give --out a new one, in a folder that exists",
+            format!(
+                "the folder {} cannot be created: {error}; give --out a new one, in a folder that exists",
                 self.out.display()
-            ))
+            )
         })?;
         let shards = self.write_shards(&mint, &pattern)?;
         // Last: where it is, all is.
         let contents = self.contents(&mint, &pattern, shards)?;
         self.write("pool.json", &contents)?;
-        writeln!(out, "{}", self.out.join("pool.json").display())?;
-        Ok(Outcome::Done)
+        writeln!(std::io::stdout(), "{}", self.out.join("pool.json").display())?;
+        Ok(())
     }
 
     fn mint(&self) -> Result<Mint, Failure> {
-        clock::warn_if_far_off(self.issued_at);
-        let issued_at = self.issued_at.map_or_else(clock::now, UnixTime);
+        let issued_at = UnixTime(match self.issued_at {
+            Some(given) => given,
+            None => i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?,
+        });
         let seed = match &self.seed {
             Some(seed) => seed.clone(),
-            None => random::bytes::<32>()?
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            None => {
+                let mut random = [0; 32];
+                getrandom::fill(&mut random)?;
+                random.iter().map(|byte| format!("{byte:02x}")).collect()
+            }
         };
+        let key = fs::read(&self.key).map_err(|error| format!("the key file {}: {error}", self.key.display()))?;
+        let issuer_key = SigningKey::from_jwk_text(&key).map_err(|error| {
+            format!(
+                "the key file {}: {error}; give the private JWK file that `credence keygen` wrote",
+                self.key.display()
+            )
+        })?;
         Ok(Mint {
             seed,
-            issuer_key: keys::signing_key(&self.key)?,
+            issuer_key,
             issuer: self.issuer.clone(),
             audience: self.audience.clone(),
             tool: self.tool.clone(),
@@ -154,7 +175,7 @@ impl Pool {
             proof_key: self.proof_algorithm,
             max_tokens: self.max_tokens,
             issued_at,
-            expires_at: issued_at.plus(self.ttl.seconds),
+            expires_at: issued_at.plus(self.ttl),
         })
     }
 
@@ -184,7 +205,7 @@ impl Pool {
         Ok(Contents {
             format: "credence-pool-1",
             issuer: &mint.issuer,
-            issuer_jwk: RawValue::from_string(mint.issuer_key.public().to_jwk()).map_err(unwritable)?,
+            issuer_jwk: RawValue::from_string(mint.issuer_key.public().to_jwk())?,
             audience: &mint.audience,
             tool: &mint.tool,
             argument: &mint.argument,
@@ -201,9 +222,9 @@ impl Pool {
 
     fn write(&self, name: &str, contents: &impl Serialize) -> Result<(), Failure> {
         let path = self.out.join(name);
-        let text = serde_json::to_vec(contents).map_err(unwritable)?;
-        fs::write(&path, text)
-            .map_err(|error| Failure::operation(format!("the file {} can not be written: {error}", path.display())))
+        fs::write(&path, serde_json::to_vec(contents)?)
+            .map_err(|error| format!("the file {} cannot be written: {error}", path.display()))?;
+        Ok(())
     }
 }
 
@@ -231,11 +252,8 @@ impl Progress {
         self.told = Instant::now();
         let spent = self.began.elapsed().as_secs_f64();
         let left = spent * (self.total - count) as f64 / count as f64;
-        notice::print(format_args!(
-            "{count} of {} delegations, {:.0}/s, {left:.0} s left",
-            self.total,
-            count as f64 / spent
-        ));
+        let rate = count as f64 / spent;
+        eprintln!("{count} of {} delegations, {rate:.0}/s, {left:.0} s left", self.total);
     }
 }
 
@@ -252,10 +270,6 @@ fn proof_key(algorithm: &str) -> Result<KeyType, String> {
         .into_iter()
         .find(|kind| kind.algorithm().name() == algorithm)
         .ok_or_else(|| "there are Ed25519 and ES256".to_owned())
-}
-
-fn unwritable(error: serde_json::Error) -> Failure {
-    Failure::operation(format!("the pool can not be written down: {error}"))
 }
 
 /// Some 10 MiB: what one reader can take in at once.

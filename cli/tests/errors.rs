@@ -1,4 +1,4 @@
-//! What the program says when it can not do what it is asked, and how it exits.
+//! What the program says when it cannot do what it is asked, and how it exits.
 
 mod common;
 
@@ -99,7 +99,7 @@ fn what_is_granted_is_always_said() {
 #[test]
 fn tools_are_read_strictly() {
     let bench = bench();
-    mint(&bench, &["--tools", "none.json"]).failed(2, &["none.json can not be opened", "JSON object of tool names"]);
+    mint(&bench, &["--tools", "none.json"]).failed(2, &["none.json cannot be opened", "JSON object of tool names"]);
     mint(&bench, &["--tools", bench.file("list.json", "[]")]).failed(2, &["list.json: not a JSON object"]);
     mint(&bench, &["--tools", bench.file("twice.json", r#"{"pay":{},"pay":{}}"#)])
         .failed(2, &["twice.json", "\"pay\" occurs twice"]);
@@ -230,7 +230,7 @@ fn nothing_is_made_with_an_expired_token() {
     let chain = derive(&bench, &root, &grant).succeeded();
     let said = [
         "the chain's last token expired at 2023-11-14T23:13:20Z",
-        "ask whoever gave it to you",
+        "ask for a new one",
     ];
     for chain in [&root, &chain] {
         derive(&bench, chain, &["--same-tools"]).failed(1, &said);
@@ -332,7 +332,7 @@ fn a_key_file_says_what_is_wrong_with_it() {
         ])
     };
     with_key("").failed(2, &["--key"]);
-    with_key("none.jwk").failed(2, &["none.jwk can not be opened"]);
+    with_key("none.jwk").failed(2, &["none.jwk cannot be opened"]);
     with_key("issuer.pub").failed(2, &["has a public key only", "credence keygen"]);
     with_key(bench.file("text", "hello")).failed(2, &["not valid JSON"]);
     let with_holder = |holder: &str| {
@@ -521,10 +521,10 @@ fn what_is_no_chain_is_named() {
     bench.run(&["inspect", ""]).failed(2, &["the chain is empty"]);
     bench
         .run(&["inspect", "abc"])
-        .failed(2, &["token 1 of the chain can not be read", "three parts"]);
+        .failed(2, &["token 1 of the chain cannot be read", "three parts"]);
     bench
         .run(&["inspect", "@none"])
-        .failed(2, &["the file none can not be opened"]);
+        .failed(2, &["the file none cannot be opened"]);
     bench
         .run(&["inspect", "YQ.e30.c"])
         .failed(2, &["its header: not valid JSON"]);

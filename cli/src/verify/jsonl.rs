@@ -1,16 +1,12 @@
-//! `credence verify --jsonl`: a case a line in, an answer a line out, whatever the line.
+//! `credence verify --jsonl`: a case a line in, an answer a line out.
 
 use std::io::{BufRead, Read, Write};
 
 use super::answer::Answer;
-use super::case::{Case, CaseError};
+use super::case::{Case, CaseError, MAX_LINE_BYTES};
 use super::id::CaseId;
 use crate::failure::{Failure, Outcome};
-use crate::{notice, words};
-
-/// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
-/// denied by.
-pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
+use crate::{stderr, terminal};
 
 /// What some editors and tools put before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -34,13 +30,13 @@ pub(super) fn answer_all(input: &mut impl BufRead, out: &mut impl Write) -> Resu
         let answer = match Case::parse(text) {
             Ok(case) => {
                 for skipped in &case.skipped_anchors {
-                    notice::print(format_args!("line {number}: {}", shown(skipped)));
+                    stderr::print(format_args!("line {number}: {}", shown(skipped)));
                 }
                 Answer::decided(Some(case.id), &case.question.decide())
             }
             Err(error @ CaseError::Policy(_)) => Answer::refused(CaseId::of_unreadable(text), error.to_string()),
             Err(error) => {
-                notice::print(format_args!("line {number}: not a case: {}", shown(&error.to_string())));
+                stderr::print(format_args!("line {number}: not a case: {}", shown(&error.to_string())));
                 malformed += 1;
                 Answer::refused(CaseId::of_unreadable(text), format!("not a case: {error}"))
             }
@@ -76,9 +72,9 @@ fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bo
 
 /// What is said of a case, which may quote it, fit for a terminal.
 fn shown(said: &str) -> String {
-    words::printable(&words::shortened(said))
+    terminal::printable(&terminal::shortened(said))
 }
 
 fn unreadable(error: std::io::Error) -> Failure {
-    Failure::input(format!("standard input can not be read: {error}"))
+    Failure::input(format!("standard input cannot be read: {error}"))
 }

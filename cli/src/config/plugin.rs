@@ -1,0 +1,120 @@
+//! One filter of ours in a configuration file: what it is configured with, and what is wrong around it.
+
+use credence_delegation::canonicalize;
+use credence_delegation::json::{Json, Object};
+use credence_delegation::trust::Remark;
+
+use crate::yaml;
+use crate::yaml::places::{self, Places};
+
+/// A filter of ours, found somewhere in a document.
+#[derive(Debug, Default)]
+pub(super) struct Plugin {
+    /// What the filter would be handed; missing if it cannot be read.
+    pub(super) configuration: Option<Configuration>,
+    /// What is wrong with its surroundings.
+    pub(super) refused: Vec<Remark>,
+    /// What should be different, but fails closed as it is.
+    pub(super) warnings: Vec<Remark>,
+    /// Why no rule can read a body here: the proxy would not show it to the filter, and the request would wait in vain.
+    pub(super) bodiless: Option<Remark>,
+}
+
+/// The configuration of a filter, as JSON text.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    pub(super) json: String,
+    /// Where it stands in the document; empty if it is the document.
+    pub(super) path: String,
+    /// Whether it stands there as a text, which has places of its own.
+    pub(super) is_text: bool,
+}
+
+/// Whether any of these says that the filter is ours, by name or by its module's file or address.
+pub(super) fn is_named_ours<'a>(names: impl IntoIterator<Item = Option<&'a Json<'a>>>) -> bool {
+    names
+        .into_iter()
+        .flatten()
+        .any(|name| name.as_str().is_some_and(|text| text.contains("credence")))
+}
+
+/// Whether an object looks like our configuration.
+pub(super) fn is_configuration(json: &Json<'_>) -> bool {
+    json.as_object()
+        .is_some_and(|object| object.member("trust_anchors").is_some())
+}
+
+impl Plugin {
+    pub(super) fn refuse(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.refused.push(Remark::new(path, message));
+    }
+
+    pub(super) fn warn(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.warnings.push(Remark::new(path, message));
+    }
+
+    /// Takes the configuration, or the remark about what is wrong with it.
+    pub(super) fn configure(&mut self, configuration: Result<Configuration, Remark>) {
+        match configuration {
+            Ok(configuration) => self.configuration = Some(configuration),
+            Err(remark) => self.refused.push(remark),
+        }
+    }
+}
+
+impl Configuration {
+    /// The configuration that the object at `path` has in this member, as an object.
+    pub(super) fn of_member(object: &Object<'_>, path: &str, member: &str) -> Result<Self, Remark> {
+        let place = places::member(path, member);
+        match object.member(member) {
+            Some(json @ Json::Object(_)) => Self::from_object(json, place),
+            Some(_) => Err(Remark::new(
+                place,
+                "not an object; write the plugin's configuration below it",
+            )),
+            None => Err(Remark::new(
+                place,
+                "missing, so that the filter refuses to start; add the plugin's configuration",
+            )),
+        }
+    }
+
+    /// From the object that YAML has in its place. Its numbers pass through doubles on the way to the filter.
+    pub(super) fn from_object(object: &Json<'_>, path: String) -> Result<Self, Remark> {
+        match canonicalize(object) {
+            Some(json) => Ok(Self {
+                json,
+                path,
+                is_text: false,
+            }),
+            None => Err(Remark::new(path, "a number in it is too large; write a smaller one")),
+        }
+    }
+
+    /// The path in the document of a path in the configuration.
+    pub(super) fn place(&self, inner: &str) -> String {
+        match (inner, self.path.as_str()) {
+            (".", "") => ".".to_owned(),
+            (".", path) => path.to_owned(),
+            (inner, path) if self.is_text => format!("{path}: {inner}"),
+            (inner, path) => places::member(path, inner),
+        }
+    }
+
+    /// The line of a path in the configuration.
+    pub(super) fn line(&self, inner: &str, places: &Places) -> Option<usize> {
+        let inner = if inner == "." { "" } else { inner };
+        if !self.is_text {
+            return match inner {
+                "" => places.line(&self.path),
+                inner => places.line(&places::member(&self.path, inner)),
+            };
+        }
+        let own = yaml::documents(&self.json).ok();
+        let within = own.as_ref().and_then(|own| own.first()?.places.line(inner));
+        match (places.literal(&self.path), within) {
+            (Some(before), Some(within)) => Some(before + within),
+            _ => places.line(&self.path),
+        }
+    }
+}

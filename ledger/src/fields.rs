@@ -1,0 +1,435 @@
+//! A record as a list of fields: what the API, the exports and OpenTelemetry show of it, and the names that they use.
+
+use std::borrow::Cow;
+
+use credence_wire::v1;
+use credence_wire::v1::entry::Entry as EntryKind;
+
+use crate::query::chain_digest;
+use crate::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
+
+/// A field that a record of some kind has.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its name in exports. The API has the same, but for the two that begin with `principal_`: there they are members of
+    /// `principal`.
+    pub name: &'static str,
+    /// The type of its values.
+    pub kind: FieldKind,
+    /// Its OpenTelemetry attribute; empty if it has none.
+    pub attribute: &'static str,
+}
+
+/// The type of a field's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldKind {
+    /// A text. Bytes are texts of hexadecimal digits.
+    Text,
+    /// A list of texts.
+    Texts,
+    /// 64 bits without a sign.
+    Number,
+    /// A number that fits 32 bits with a sign.
+    SmallNumber,
+    /// True or false.
+    Flag,
+    /// An instant, in RFC 3339.
+    Time,
+}
+
+/// What a field of a record says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'a> {
+    /// A text.
+    Text(Cow<'a, str>),
+    /// Several texts.
+    Texts(&'a [String]),
+    /// Shown as lower-case hexadecimal digits.
+    Bytes(Cow<'a, [u8]>),
+    /// A number.
+    Number(u64),
+    /// True or false.
+    Flag(bool),
+    /// An instant in nanoseconds since the Unix epoch.
+    Nanoseconds(u64),
+    /// An instant in seconds since the Unix epoch.
+    Seconds(i64),
+    /// Whose authority it was, if it was anybody's.
+    Principal(Option<&'a v1::Principal>),
+}
+
+/// Every field, in the order of exports.
+pub const FIELDS: &[Field] = &[
+    field("index", FieldKind::Number, "credence.ledger.index"),
+    field("source", FieldKind::Text, "credence.source"),
+    field("sequence", FieldKind::Number, "credence.sequence"),
+    field("received", FieldKind::Time, ""),
+    field("kind", FieldKind::Text, ""),
+    field("time", FieldKind::Time, ""),
+    field("decision", FieldKind::Text, "credence.decision"),
+    field("reason", FieldKind::Text, "credence.reason"),
+    field("mode", FieldKind::Text, "credence.mode"),
+    field("rule", FieldKind::Text, "credence.rule"),
+    field("tool", FieldKind::Text, "credence.tool"),
+    field("principal_issuer", FieldKind::Text, "credence.principal.issuer"),
+    field("principal_subject", FieldKind::Text, "credence.principal.subject"),
+    field("agent", FieldKind::Text, "credence.agent"),
+    field("proof", FieldKind::Text, "credence.proof"),
+    field("delegation_ids", FieldKind::Texts, "credence.delegation.ids"),
+    field("chain_digest", FieldKind::Text, "credence.chain.digest"),
+    field("expires_at", FieldKind::Time, "credence.delegation.expires_at"),
+    field("arguments_hash", FieldKind::Text, "credence.arguments.hash"),
+    field("arguments", FieldKind::Text, "credence.arguments"),
+    field("method", FieldKind::Text, "http.request.method"),
+    field("authority", FieldKind::Text, "server.address"),
+    field("path_template", FieldKind::Text, "url.template"),
+    field("response_status", FieldKind::SmallNumber, "http.response.status_code"),
+    field("request_id", FieldKind::Text, "credence.request_id"),
+    field("trace_id", FieldKind::Text, ""),
+    field("cache", FieldKind::Text, "credence.cache"),
+    field("decision_ns", FieldKind::Number, "credence.decision.duration_ns"),
+    field("stale_ms", FieldKind::Number, "credence.stale_ms"),
+    field("count", FieldKind::Number, "credence.count"),
+    field("shed", FieldKind::Number, "credence.gap.events"),
+    field("shed_counts", FieldKind::Number, "credence.gap.counts"),
+    field("shed_chains", FieldKind::Number, "credence.gap.chains"),
+    field("first_time", FieldKind::Time, "credence.gap.first_time_unix_nano"),
+    field("last_time", FieldKind::Time, "credence.gap.last_time_unix_nano"),
+    field("change", FieldKind::Text, "credence.source.change"),
+    field("last_sequence", FieldKind::Number, "credence.source.last_sequence"),
+    field("node", FieldKind::Text, "credence.source.node"),
+    field("plugin", FieldKind::Text, "credence.source.plugin"),
+    field("peer", FieldKind::Text, "credence.source.peer"),
+    field("anchors_digest", FieldKind::Text, ""),
+    field("chain", FieldKind::Text, ""),
+    field("note", FieldKind::Text, ""),
+    field("key", FieldKind::Number, "credence.erasure.key"),
+    field("by", FieldKind::Text, "credence.erasure.by"),
+    field("first", FieldKind::Number, "credence.pruning.first"),
+    field("tree_size", FieldKind::Number, ""),
+    field("root", FieldKind::Text, ""),
+    field("reported_by", FieldKind::Text, "credence.mismatch.source"),
+    field("step", FieldKind::Text, "credence.mismatch.step"),
+    field("other_anchors", FieldKind::Flag, "credence.mismatch.other_anchors"),
+];
+
+const fn field(name: &'static str, kind: FieldKind, attribute: &'static str) -> Field {
+    Field { name, kind, attribute }
+}
+
+/// What a record says, field by field, in the order in which the API shows it.
+#[must_use]
+pub fn values(record: &LedgerRecord) -> Vec<(&'static str, Value<'_>)> {
+    let mut values = Values(Vec::with_capacity(32));
+    values.push("index", Value::Number(record.index));
+    values.text("source", &record.source);
+    if let RecordBody::Entry { sequence, .. } = &record.body {
+        values.push("sequence", Value::Number(*sequence));
+    }
+    if record.received_unix_nano > 0 {
+        values.push("received", Value::Nanoseconds(record.received_unix_nano));
+    }
+    match &record.body {
+        RecordBody::Entry { entry, known_chain, .. } => values.entry(entry, known_chain),
+        RecordBody::Source(change) => values.source(change),
+        RecordBody::Note(note) => values.note(note),
+        RecordBody::Erased => values.text("kind", "erased"),
+        RecordBody::Unreadable => values.text("kind", "unreadable"),
+    }
+    values.0
+}
+
+struct Values<'a>(Vec<(&'static str, Value<'a>)>);
+
+// === impl Values ===
+
+impl<'a> Values<'a> {
+    fn push(&mut self, name: &'static str, value: Value<'a>) {
+        self.0.push((name, value));
+    }
+
+    fn text(&mut self, name: &'static str, text: &'a str) {
+        self.push(name, Value::Text(text.into()));
+    }
+
+    fn bytes(&mut self, name: &'static str, bytes: &'a [u8]) {
+        self.push(name, Value::Bytes(bytes.into()));
+    }
+
+    /// `known_chain` is the digest of a chain that the entry is about without having it.
+    fn entry(&mut self, entry: &'a v1::Entry, known_chain: &'a [u8]) {
+        match &entry.entry {
+            Some(EntryKind::Event(event)) => self.decision(event),
+            Some(EntryKind::Aggregate(aggregate)) => self.aggregate(aggregate),
+            Some(EntryKind::Gap(gap)) => {
+                self.text("kind", "gap");
+                self.push("shed", Value::Number(gap.shed));
+                self.push("shed_counts", Value::Number(gap.shed_counts));
+                self.push("shed_chains", Value::Number(gap.shed_chains));
+                self.push("first_time", Value::Nanoseconds(gap.first_time_unix_nano));
+                self.push("last_time", Value::Nanoseconds(gap.last_time_unix_nano));
+            }
+            Some(EntryKind::Chain(chain)) => {
+                let principal = Value::Principal(chain.principal.as_ref());
+                self.text("kind", "chain");
+                if known_chain.is_empty() {
+                    let digest = chain_digest(&chain.chain);
+                    self.push("chain_digest", Value::Bytes(digest.to_vec().into()));
+                    self.push("principal", principal);
+                    self.push("chain", Value::Text(String::from_utf8_lossy(&chain.chain)));
+                } else {
+                    self.bytes("chain_digest", known_chain);
+                    self.push("principal", principal);
+                }
+            }
+            // Written by a newer version.
+            None => self.text("kind", "unknown"),
+        }
+    }
+
+    fn decision(&mut self, event: &'a v1::Event) {
+        self.text("kind", "decision");
+        self.push("time", Value::Nanoseconds(event.time_unix_nano));
+        self.text("decision", decision_name(event.decision()));
+        self.text("reason", &event.reason);
+        self.text("rule", &event.rule);
+        self.text("tool", &event.tool);
+        self.text("mode", mode_name(event.mode()));
+        self.push("principal", Value::Principal(event.principal.as_ref()));
+        self.text("agent", &event.agent);
+        self.text("proof", proof_name(event.proof()));
+        self.push("delegation_ids", Value::Texts(&event.delegation_ids));
+        if event.expires_at != 0 {
+            self.push("expires_at", Value::Seconds(event.expires_at));
+        }
+        if !event.chain_digest.is_empty() {
+            self.bytes("chain_digest", &event.chain_digest);
+        }
+        self.bytes("arguments_hash", &event.arguments_hash);
+        if !event.arguments.is_empty() {
+            // The canonical text, as a text: to parse it and write it again may change it.
+            self.push("arguments", Value::Text(String::from_utf8_lossy(&event.arguments)));
+        }
+        self.text("method", &event.method);
+        self.text("authority", &event.authority);
+        self.text("path_template", &event.path_template);
+        if event.response_status != 0 {
+            self.push("response_status", Value::Number(event.response_status.into()));
+        }
+        self.text("request_id", &event.request_id);
+        self.text("trace_id", &event.trace_id);
+        self.text("cache", cache_name(event.cache()));
+        self.push("decision_ns", Value::Number(event.decision_ns));
+        if let Some(stale_ms) = event.stale_ms {
+            self.push("stale_ms", Value::Number(stale_ms));
+        }
+    }
+
+    fn aggregate(&mut self, aggregate: &'a v1::Aggregate) {
+        self.text("kind", "aggregate");
+        self.push("time", Value::Seconds(aggregate.second));
+        self.text("rule", &aggregate.rule);
+        self.text("reason", &aggregate.reason);
+        self.text("decision", decision_name(counted(aggregate)));
+        self.text(
+            "mode",
+            match aggregate.mode() {
+                v1::Mode::Unspecified => mode_name(v1::Mode::Enforce),
+                said => mode_name(said),
+            },
+        );
+        self.push("count", Value::Number(aggregate.count));
+        if aggregate.principal.is_some() {
+            self.push("principal", Value::Principal(aggregate.principal.as_ref()));
+        }
+    }
+
+    fn source(&mut self, change: &'a StoredSourceChange) {
+        self.text("kind", "source");
+        self.text("change", change_name(change.change()));
+        self.push("last_sequence", Value::Number(change.last_sequence));
+        let about = [
+            ("node", &change.node),
+            ("plugin", &change.plugin),
+            ("peer", &change.peer),
+        ];
+        for (name, text) in about.into_iter().filter(|(_, text)| !text.is_empty()) {
+            self.text(name, text);
+        }
+        if !change.anchors_digest.is_empty() {
+            self.bytes("anchors_digest", &change.anchors_digest);
+        }
+    }
+
+    fn note(&mut self, note: &'a StoredNote) {
+        self.text("kind", "note");
+        match &note.note {
+            Some(Note::Erasure(erasure)) => {
+                self.text("note", "erasure");
+                self.push("key", Value::Number(erasure.key));
+                self.text("by", &erasure.by);
+                self.text("reason", &erasure.reason);
+            }
+            Some(Note::Pruning(pruning)) => {
+                self.text("note", "pruning");
+                self.push("first", Value::Number(pruning.first));
+                self.push("tree_size", Value::Number(pruning.tree_size));
+                self.bytes("root", &pruning.root);
+            }
+            Some(Note::Mismatch(mismatch)) => {
+                self.text("note", "mismatch");
+                self.text("reported_by", &mismatch.source);
+                self.bytes("chain_digest", &mismatch.chain_digest);
+                self.text("step", &mismatch.step);
+                self.text("reason", &mismatch.reason);
+                self.push("other_anchors", Value::Flag(mismatch.other_anchors));
+            }
+            // Written by a newer version.
+            None => self.text("note", "unknown"),
+        }
+    }
+}
+
+/// What an aggregate counts. Clients of an older version count denials only, and do not say so.
+#[must_use]
+pub fn counted(aggregate: &v1::Aggregate) -> v1::Decision {
+    match aggregate.decision() {
+        v1::Decision::Unspecified => v1::Decision::Deny,
+        said => said,
+    }
+}
+
+/// A decision's name.
+#[must_use]
+pub fn decision_name(decision: v1::Decision) -> &'static str {
+    match decision {
+        v1::Decision::Allow => "allow",
+        v1::Decision::Deny => "deny",
+        v1::Decision::Unspecified => UNSPECIFIED,
+    }
+}
+
+/// The name of what happened to a source.
+#[must_use]
+pub fn change_name(change: SourceChange) -> &'static str {
+    match change {
+        SourceChange::Started => "started",
+        SourceChange::Ended => "ended",
+        SourceChange::Lost => "ended, tail unknown",
+        SourceChange::Returned => "returned",
+        SourceChange::Unspecified => UNSPECIFIED,
+    }
+}
+
+fn mode_name(mode: v1::Mode) -> &'static str {
+    match mode {
+        v1::Mode::Enforce => "enforce",
+        v1::Mode::Shadow => "shadow",
+        v1::Mode::Unspecified => UNSPECIFIED,
+    }
+}
+
+fn proof_name(proof: v1::ProofKind) -> &'static str {
+    match proof {
+        v1::ProofKind::None => "none",
+        v1::ProofKind::Pop => "pop",
+        v1::ProofKind::Mtls => "mtls",
+        v1::ProofKind::Unspecified => UNSPECIFIED,
+    }
+}
+
+fn cache_name(cache: v1::CacheLevel) -> &'static str {
+    match cache {
+        v1::CacheLevel::None => "none",
+        v1::CacheLevel::L1 => "l1",
+        v1::CacheLevel::L2 => "l2",
+        v1::CacheLevel::Unspecified => UNSPECIFIED,
+    }
+}
+
+/// What the reporter did not say.
+pub const UNSPECIFIED: &str = "unspecified";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Erasure, Mismatch, Pruning};
+
+    fn records() -> Vec<LedgerRecord> {
+        let principal = || {
+            Some(v1::Principal {
+                issuer: "i".to_owned(),
+                subject: None,
+            })
+        };
+        let entry = |entry| RecordBody::Entry {
+            sequence: 4,
+            entry: v1::Entry { entry: Some(entry) },
+            known_chain: Vec::new(),
+        };
+        let event = v1::Event {
+            expires_at: 1,
+            chain_digest: vec![1],
+            arguments: vec![b'x'],
+            response_status: 200,
+            stale_ms: Some(1),
+            principal: principal(),
+            ..v1::Event::default()
+        };
+        let aggregate = v1::Aggregate {
+            principal: principal(),
+            ..v1::Aggregate::default()
+        };
+        let source = StoredSourceChange {
+            node: "n".to_owned(),
+            plugin: "p".to_owned(),
+            peer: "a".to_owned(),
+            anchors_digest: vec![1],
+            ..StoredSourceChange::default()
+        };
+        let note = |note| RecordBody::Note(StoredNote { note: Some(note) });
+        let bodies = [
+            entry(EntryKind::Event(event)),
+            entry(EntryKind::Aggregate(aggregate)),
+            entry(EntryKind::Gap(v1::Gap::default())),
+            entry(EntryKind::Chain(v1::PresentedChain::default())),
+            RecordBody::Source(source),
+            note(Note::Erasure(Erasure::default())),
+            note(Note::Pruning(Pruning::default())),
+            note(Note::Mismatch(Mismatch::default())),
+        ];
+        let record = |body| LedgerRecord {
+            index: 9,
+            received_unix_nano: 1,
+            source: "s".to_owned(),
+            body,
+        };
+        bodies.map(record).to_vec()
+    }
+
+    #[test]
+    fn every_value_is_of_a_listed_field_of_its_type_and_every_field_has_values() {
+        let mut unseen: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
+        for record in &records() {
+            for (name, value) in values(record) {
+                if let Value::Principal(_) = value {
+                    unseen.retain(|other| !other.starts_with("principal_"));
+                    continue;
+                }
+                let field = FIELDS.iter().find(|field| field.name == name);
+                let kind = field.unwrap_or_else(|| panic!("{name} is not listed")).kind;
+                let fits = match value {
+                    Value::Text(_) | Value::Bytes(_) => kind == FieldKind::Text,
+                    Value::Texts(_) => kind == FieldKind::Texts,
+                    Value::Number(_) => matches!(kind, FieldKind::Number | FieldKind::SmallNumber),
+                    Value::Flag(_) => kind == FieldKind::Flag,
+                    Value::Nanoseconds(_) | Value::Seconds(_) => kind == FieldKind::Time,
+                    Value::Principal(_) => false,
+                };
+                assert!(fits, "{name}: {kind:?}");
+                unseen.retain(|other| *other != name);
+            }
+        }
+        assert_eq!(unseen, Vec::<&str>::new());
+    }
+}
