@@ -191,7 +191,7 @@ pub(crate) mod checks {
 }
 
 /// SHA-256 of a whole JWS, signature included.
-pub(crate) fn digest(compact: &str) -> [u8; 32] {
+pub(crate) fn digest(compact: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(compact).into()
 }
 

@@ -202,9 +202,10 @@ impl VerifiedChain {
 /// What a chain as presented, its tokens joined by `~`, is known by: the same as [`VerifiedChain::digest`] once it is
 /// verified. Nothing of it is verified here.
 #[must_use]
-pub fn chain_digest(joined: &str) -> [u8; 32] {
+pub fn chain_digest(joined: impl AsRef<[u8]>) -> [u8; 32] {
     let mut digest = DigestOfTokens::default();
-    joined.split('~').for_each(|token| digest.add(&jws::digest(token)));
+    let tokens = joined.as_ref().split(|byte| *byte == b'~');
+    tokens.for_each(|token| digest.add(&jws::digest(token)));
     digest.so_far()
 }
 

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use credence_delegation::chain_digest;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 
-use crate::query::chain_digest;
 use crate::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
 
 /// A field that a record of some kind has.

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use credence_delegation::chain_digest;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
 use prost::Message as _;
-use ring::digest::{Context, SHA256, digest};
 
 use crate::index::{IndexError, IndexKey, RUN_PLACES};
 use crate::reader::{LedgerReader, ReadError};
@@ -530,17 +530,6 @@ impl Filter {
         self.from_unix_nano.is_none_or(|from| earliest >= from)
             && self.until_unix_nano.is_none_or(|until| latest < until)
     }
-}
-
-/// What a chain is known by: SHA-256 over the SHA-256 of each token, as `v1::Event::chain_digest`.
-pub fn chain_digest(chain: &[u8]) -> [u8; 32] {
-    let mut whole = Context::new(&SHA256);
-    for token in chain.split(|byte| *byte == b'~') {
-        whole.update(digest(&SHA256, token).as_ref());
-    }
-    let mut digest = [0; 32];
-    digest.copy_from_slice(whole.finish().as_ref());
-    digest
 }
 
 /// The earliest and the latest instant that the record is about: of a decision when it was made, of counts their second,

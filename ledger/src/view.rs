@@ -3,10 +3,9 @@
 //! The ledger keeps an entry's bytes as they came, so it is never decoded on its way in; fields of newer clients are kept
 //! for versions that know them. What is read here is what decoding the same bytes would give, or an error.
 
+use credence_delegation::chain_digest;
 use credence_wire::v1;
 use prost::Message as _;
-
-use crate::query::chain_digest;
 
 /// An entry whose every part is known to be within bounds.
 #[derive(Debug, Clone, Copy)]

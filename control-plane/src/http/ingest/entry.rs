@@ -3,7 +3,7 @@
 //! What the ledger adds to an entry (`index`, `source`, `sequence`, `received`) is not said by the reporter. Every
 //! member that is unknown is refused: evidence that is silently dropped would be none.
 
-use credence_ledger::query::chain_digest;
+use credence_delegation::chain_digest;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 use serde::de::{Deserializer, Error as _, IgnoredAny};
