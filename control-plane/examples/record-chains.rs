@@ -18,7 +18,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::SigningKey;
-use credence_ledger::identity::{LedgerIdentity, Naming};
+use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceName};
 use credence_wire::v1;
 use prost::Message as _;

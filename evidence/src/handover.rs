@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use credence_ledger::view::BatchView;
+use credence_ledger::entry::BatchView;
 use credence_ledger::{NewItem, SourceName};
 
 /// A queue from the writer to one follower.

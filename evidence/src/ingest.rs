@@ -3,7 +3,7 @@
 //! Decoding multiplies: an entry of two bytes becomes a structure of several hundred. So a batch arrives as bytes, is read
 //! once where it lies, and goes to the ledger as the bytes that it came as.
 
-use credence_ledger::view::{BatchView, EntryError, EntryKind, EntryView};
+use credence_ledger::entry::{BatchView, EntryError, EntryKind, EntryView};
 use credence_wire::v1;
 use prost::bytes::Bytes;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use credence_ledger::published::LogTree;
+use credence_ledger::continuation::LogTree;
 use credence_ledger::tree::{Frontier, Hash, Hashes, leaf_hash};
 
 /// A tree that grows, and that can be damaged.

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::cosignature::WitnessKey;
-use credence_ledger::identity::{IdentityError, LedgerIdentity};
+use credence_ledger::log_identity::{IdentityError, LedgerIdentity};
 use credence_ledger::note::{NoteError, VerifierKey};
-use credence_ledger::published::{ContinuationError, LogTree, check_continuation};
+use credence_ledger::continuation::{ContinuationError, LogTree, check_continuation};
 use credence_ledger::tree::root_of;
 use tokio::sync::watch;
 
@@ -380,7 +380,7 @@ const MAX_RECENT: usize = 64;
 mod tests {
     use std::path::Path;
 
-    use credence_ledger::identity::Naming;
+    use credence_ledger::log_identity::Naming;
 
     use super::super::memory_tree::MemoryTree;
     use super::*;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use credence_ledger::view::{EntryKind, EntryView, EventView};
+use credence_ledger::entry::{EntryKind, EntryView, EventView};
 use credence_wire::v1;
 use prost::bytes::Bytes;
 use serde::Serialize;

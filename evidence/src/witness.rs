@@ -15,7 +15,7 @@ use credence_ledger::checkpoint::SignedCheckpoint;
 use credence_ledger::cosignature::WitnessKey;
 use credence_ledger::note::NoteError;
 use credence_ledger::proof::consistency;
-use credence_ledger::published::LogTree;
+use credence_ledger::continuation::LogTree;
 
 use super::publisher::Publisher;
 use crate::metrics::Metrics;
@@ -347,7 +347,7 @@ mod tests {
     use axum::response::{IntoResponse, Response};
     use axum::routing::post;
     use credence_ledger::cosignature::cosigned_message;
-    use credence_ledger::identity::{LedgerIdentity, Naming};
+    use credence_ledger::log_identity::{LedgerIdentity, Naming};
     use credence_ledger::note::{NoteSignature, PublicKey, SignatureType, UnverifiedNote, VerifierKey};
     use credence_ledger::proof::verify_consistency;
     use credence_ledger::tree::{Hash, empty_root};

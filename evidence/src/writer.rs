@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
-use credence_ledger::view::PrincipalView;
+use credence_ledger::entry::PrincipalView;
 use credence_ledger::{
     Erased, Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };

@@ -6,7 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
-use credence_ledger::index::{IndexBuilder, IndexKey, IndexSecret};
+use credence_ledger::index::{IndexBuilder, IndexFile, IndexKey, IndexSecret};
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u32>().unwrap_or(0));
@@ -17,7 +17,7 @@ fn main() {
     let (mut adding, mut finishing, mut bytes, mut keys_in_all) = (0, 0, 0, 0);
     let mut random = Random(1);
     for number in 0..events / segment {
-        let mut builder = IndexBuilder::new(&IndexSecret([1; 32]), 0);
+        let mut builder = IndexBuilder::new(&IndexSecret::new(&[1; 32]), 0);
         while builder.places() < segment {
             // As many as a group commit has, so that they are as warm as there.
             let records: Vec<Record> = (0..GROUP).map(|_| Record::draw(&mut random)).collect();
@@ -26,12 +26,12 @@ fn main() {
                 let keys = record.keys();
                 keys_in_all += keys.len();
                 let place = builder.places();
-                builder.add(place, place * 400, (1, 1), &keys).expect("it is in order");
+                builder.add(place * 400, (1, 1), &keys).expect("it is in order");
             }
             adding += processor_ns() - began;
         }
         let began = processor_ns();
-        let file = builder.finish(&folder.join(number.to_string())).expect("it is written");
+        let file = IndexFile::write(&builder, &folder.join(number.to_string())).expect("it is written");
         finishing += processor_ns() - began;
         bytes += file.bytes();
     }

@@ -1,9 +1,11 @@
 //! How a group of records is written: one frame, a head that says what follows, and the leaves.
 
+use std::path::Path;
+
+use credence_storage::frames::{Frame, FrameError, FrameKind, FrameReader, HEAD_LEN, MAX_PAYLOAD};
 use prost::Message;
 
-use crate::leaf::SourceName;
-use crate::record::SourceChange;
+use crate::sources::{MAX_KNOWN_SOURCES, SourceMark};
 
 /// What a group is, in the clear: enough to go on after a restart without opening a leaf.
 #[derive(Clone, PartialEq, Message)]
@@ -56,28 +58,36 @@ pub(crate) struct KeyShare {
     pub(crate) bytes: u64,
 }
 
-/// What a source is after the group.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct SourceMark {
-    /// 16 bytes.
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) name: Vec<u8>,
-    /// The last sequence number that is stored.
-    #[prost(uint64, tag = "2")]
-    pub(crate) last_sequence: u64,
-    /// What happened to it, unspecified if only its number moved.
-    #[prost(enumeration = "SourceChange", tag = "3")]
-    pub(crate) change: i32,
+/// A group as it lies in a segment.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) head: GroupHead,
+    /// Where its frame begins in the segment's file.
+    pub(crate) offset: u64,
+    payload: Vec<u8>,
+    /// Where the leaves begin in the payload, each behind its length.
+    leaves_at: usize,
 }
 
-/// A frame's payload, taken apart.
-#[derive(Debug)]
-pub(crate) struct Group<'a> {
-    pub(crate) head: GroupHead,
-    /// The leaves, each behind its length.
-    pub(crate) bundle: &'a [u8],
-    /// Where the bundle begins in the payload.
-    pub(crate) bundle_offset: usize,
+/// A leaf as it lies in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leaf<'a> {
+    /// Its record's index.
+    pub(crate) index: u64,
+    /// Where it begins in the segment's file, its length first.
+    pub(crate) offset: u32,
+    pub(crate) sealed: &'a [u8],
+}
+
+/// The groups of a segment, in order.
+pub(crate) fn groups_of(segment: &Path) -> Result<impl Iterator<Item = Result<Group, FrameError>>, FrameError> {
+    let path = segment.to_owned();
+    let frames = FrameReader::open(segment, FrameKind::Ledger)?.into_frames()?;
+    Ok(frames.map(move |frame| {
+        let frame = frame?;
+        let offset = frame.offset;
+        Group::parse(frame).ok_or_else(|| FrameError::corrupt(&path, offset, UNREADABLE))
+    }))
 }
 
 // === impl GroupHead ===
@@ -94,53 +104,48 @@ impl GroupHead {
     }
 }
 
-// === impl SourceMark ===
-
-impl SourceMark {
-    pub(crate) fn name(&self) -> Option<SourceName> {
-        Some(SourceName(self.name.as_slice().try_into().ok()?))
-    }
-}
-
 // === impl Group ===
 
-impl<'a> Group<'a> {
+impl Group {
     /// Takes a frame's payload apart; `None` if it is no group.
-    pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(frame: Frame) -> Option<Self> {
+        let Frame { offset, payload } = frame;
         let (length, rest) = payload.split_first_chunk::<HEAD_LENGTH_BYTES>()?;
-        let (head, bundle) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (head, leaves) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        u32::try_from(offset + HEAD_LEN + payload.len() as u64).ok()?;
         let group = Self {
             head: GroupHead::decode(head).ok()?,
-            bundle,
-            bundle_offset: payload.len() - bundle.len(),
+            offset,
+            leaves_at: payload.len() - leaves.len(),
+            payload,
         };
-        let whole = group
-            .leaves()
-            .fold(0, |length, (_, leaf)| length + LEAF_LENGTH_BYTES + leaf.len());
-        (group.leaves().count() == group.head.entries as usize && whole == bundle.len()).then_some(group)
+        let (count, end) = group.leaves().fold((0, group.leaves_at), |(count, end), leaf| {
+            (count + 1, end + LEAF_LENGTH_BYTES + leaf.sealed.len())
+        });
+        (count == group.head.entries && end == group.payload.len()).then_some(group)
     }
 
-    /// The leaves, and where each begins in the payload (its length first).
-    pub(crate) fn leaves(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
-        let mut rest = self.bundle;
-        let mut offset = self.bundle_offset;
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = Leaf<'_>> {
+        let mut rest = self.payload.get(self.leaves_at..).unwrap_or_default();
+        let mut offset = (self.offset + HEAD_LEN) as u32 + self.leaves_at as u32;
+        let mut index = self.head.first_index;
         std::iter::from_fn(move || {
             let (length, behind) = rest.split_first_chunk::<LEAF_LENGTH_BYTES>()?;
-            let (leaf, behind) = behind.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-            let at = offset;
-            offset += LEAF_LENGTH_BYTES + leaf.len();
+            let (sealed, behind) = behind.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+            let leaf = Leaf { index, offset, sealed };
             rest = behind;
-            Some((at, leaf))
+            offset += (LEAF_LENGTH_BYTES + sealed.len()) as u32;
+            index += 1;
+            Some(leaf)
         })
     }
 }
 
+/// What is said of a frame that is no group.
+pub(crate) const UNREADABLE: &str = "the frame does not hold records that this version can read";
 const HEAD_LENGTH_BYTES: usize = 4;
 /// A mark takes at most 32 bytes: 2 and the name's 18, a number's 11 and a change's 1 or 2 (a known enumeration is small).
-const _: () = assert!(
-    crate::sources::MAX_KNOWN_SOURCES * 34 < credence_storage::frames::MAX_PAYLOAD,
-    "one frame holds all sources"
-);
+const _: () = assert!(MAX_KNOWN_SOURCES * 34 < MAX_PAYLOAD, "one frame holds all sources");
 /// C2SP tlog-tiles: each leaf of a bundle follows its length, big-endian.
 pub(crate) const LEAF_LENGTH_BYTES: usize = 2;
 
@@ -162,14 +167,22 @@ mod tests {
         payload
     }
 
+    fn parse(payload: &[u8]) -> Option<Group> {
+        Group::parse(Frame {
+            offset: 1000,
+            payload: payload.to_vec(),
+        })
+    }
+
     #[test]
     fn leaves_are_found_where_they_lie() {
         let payload = payload(&[b"one", b"", b"three"]);
-        let group = Group::parse(&payload).unwrap();
-        let found: Vec<&[u8]> = group.leaves().map(|(_, leaf)| leaf).collect();
-        assert_eq!(found, [&b"one"[..], b"", b"three"]);
-        for (offset, leaf) in group.leaves() {
-            assert_eq!(&payload[offset + LEAF_LENGTH_BYTES..][..leaf.len()], leaf);
+        let group = parse(&payload).unwrap();
+        let found: Vec<_> = group.leaves().map(|leaf| (leaf.index, leaf.sealed)).collect();
+        assert_eq!(found, [(256, &b"one"[..]), (257, b""), (258, b"three")]);
+        for leaf in group.leaves() {
+            let at = leaf.offset as usize - 1000 - HEAD_LEN as usize + LEAF_LENGTH_BYTES;
+            assert_eq!(&payload[at..][..leaf.sealed.len()], leaf.sealed);
         }
     }
 
@@ -177,8 +190,8 @@ mod tests {
     fn a_group_is_whole_or_none() {
         let whole = payload(&[b"one", b"two"]);
         for length in 0..whole.len() {
-            assert!(Group::parse(&whole[..length]).is_none(), "{length}");
+            assert!(parse(&whole[..length]).is_none(), "{length}");
         }
-        assert!(Group::parse(&[whole, vec![0]].concat()).is_none());
+        assert!(parse(&[whole, vec![0]].concat()).is_none());
     }
 }

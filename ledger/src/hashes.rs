@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use credence_storage::{FileError, at, durable};
+
 use crate::tree::{Hash, Hashes};
 
 /// The files. Whoever reads has to know how many leaves there are.
@@ -38,13 +40,8 @@ pub(crate) struct HashesAt<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum HashError {
     /// The system did not let us.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// The tree is not that large.
     #[error("the tree has {size} leaves, and no complete subtree of 256^{level} leaves has the number {number}")]
     NotThere {
@@ -73,13 +70,10 @@ impl HashFiles {
                 .truncate(false)
                 .mode(0o600)
                 .open(&path);
-            file.map_err(|error| HashError::Io { path, error })
+            file.map_err(at(&path))
         };
         let levels = (0..LEVELS).map(open).collect::<Result<_, _>>()?;
-        credence_storage::durable::sync_folder(folder).map_err(|error| HashError::Io {
-            path: folder.to_owned(),
-            error,
-        })?;
+        durable::sync_folder(folder).map_err(at(folder))?;
         Ok(Self {
             levels,
             folder: folder.to_owned(),
@@ -118,11 +112,8 @@ impl HashFiles {
         (0..LEVELS).map(|level| (size >> (8 * level)) * HASH_BYTES).sum()
     }
 
-    fn io_error(&self, level: u32, error: io::Error) -> HashError {
-        HashError::Io {
-            path: self.folder.join(level.to_string()),
-            error,
-        }
+    fn io_error(&self, level: u32, error: io::Error) -> FileError {
+        at(&self.folder.join(level.to_string()))(error)
     }
 }
 

@@ -19,13 +19,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::durable;
+use credence_storage::{FileError, at, durable};
 use ring::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use ring::hmac;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use zeroize::Zeroizing;
 
-use crate::view::PrincipalView;
+use crate::entry::PrincipalView;
 
 /// The keys, for the one who appends.
 #[derive(Debug)]
@@ -67,13 +67,8 @@ pub(crate) enum KeyState {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The system did not let us.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// Somebody's evidence could not be opened any more.
     #[error(
         "{path} is damaged in slot {slot}: {found}. Nothing was changed. Check the disk, keep a copy of the file, and \
@@ -125,37 +120,28 @@ struct PreparedKeys(Vec<Option<(u32, LessSafeKey)>>);
 impl DataKeys {
     /// Makes the file, with the key for what is about nobody. Durable on return.
     pub(crate) fn create(path: &Path) -> Result<(), KeyError> {
-        let io_error = |error| KeyError::Io {
-            path: path.to_owned(),
-            error,
-        };
         let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-            return Err(io_error(io::ErrorKind::InvalidInput.into()));
+            return Err(at(path)(io::ErrorKind::InvalidInput.into()).into());
         };
-        let key = random_key().map_err(io_error)?;
+        let key = random_key().map_err(at(path))?;
         let slot = encode(0, LIVE, FILE_TAG, &key, 0);
-        durable::write_file(folder, name, &slot[..]).map_err(io_error)
+        Ok(durable::write_file(folder, name, &slot[..]).map_err(at(path))?)
     }
 
     /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
     /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
     pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, KeyError> {
         let file = Arc::new(KeyFile::open(path)?);
-        let damaged = |slot, found| KeyError::Damaged {
-            path: path.to_owned(),
-            slot,
-            found,
-        };
-        let first = file.read(0)?.ok_or_else(|| damaged(0, "the file is empty"))?;
-        let first = decode(0, &first).ok_or_else(|| damaged(0, "the checksum does not match"))?;
+        let first = file.read(0)?.ok_or_else(|| file.damaged(0, "the file is empty"))?;
+        let first = decode(0, &first).ok_or_else(|| file.damaged(0, WRONG_CHECKSUM))?;
         let key = match first {
             Decoded::Live { tag, key, .. } if tag == *FILE_TAG => key,
-            _ => return Err(damaged(0, "the file does not begin as a file of data keys does")),
+            _ => return Err(file.damaged(0, "the file does not begin as a file of data keys does")),
         };
         let mut this = Self {
             tags: TagHasher::new(&key),
             by_tag: HashMap::new(),
-            slots: vec![Slot::Live { last_use: UNKNOWN_USE }],
+            slots: Vec::new(),
             free: Vec::new(),
             limit,
             prepared: PreparedKeys::new(),
@@ -165,25 +151,13 @@ impl DataKeys {
         };
         // Slots are written in their order, and synced before anything is sealed with them: only the last one can be torn.
         let mut unreadable = None;
-        let mut source = io::BufReader::with_capacity(READ_AHEAD, &this.file.file);
-        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
-        let io_error = |error| KeyError::Io {
-            path: path.to_owned(),
-            error,
-        };
-        for number in 0.. {
-            match source.read_exact(&mut slot[..]) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-                other => other.map_err(io_error)?,
-            }
-            if number == 0 {
-                continue;
-            }
+        for slot in Slots::read(path)? {
+            let (number, slot) = slot?;
+            // One that is cut short was never whole: it is written over.
+            let Ok(slot) = slot else { break };
             let read = match decode(number, &slot) {
-                Some(Decoded::Free) => {
-                    this.free.push(number);
-                    Slot::Free
-                }
+                _ if number == 0 => Slot::Live { last_use: UNKNOWN_USE },
+                Some(Decoded::Free) => Slot::Free,
                 Some(Decoded::Live { tag, last_use, .. }) => {
                     this.by_tag.insert(tag, number);
                     Slot::Live { last_use }
@@ -191,22 +165,21 @@ impl DataKeys {
                 Some(Decoded::Erased) => Slot::Erased,
                 None => {
                     if let Some(unreadable) = unreadable.replace(number) {
-                        return Err(damaged(unreadable, "the checksum does not match"));
+                        return Err(this.file.damaged(unreadable, WRONG_CHECKSUM));
                     }
-                    this.free.push(number);
                     Slot::Free
                 }
             };
-            if let Some(unreadable) = unreadable.filter(|unreadable| *unreadable != number && read != Slot::Free) {
-                return Err(damaged(unreadable, "the checksum does not match"));
+            if read == Slot::Free {
+                this.free.push(number);
+            } else if let Some(unreadable) = unreadable {
+                return Err(this.file.damaged(unreadable, WRONG_CHECKSUM));
             }
             this.slots.push(read);
         }
         if let Some(unreadable) = unreadable.filter(|unreadable| is_used(*unreadable)) {
-            return Err(damaged(
-                unreadable,
-                "the checksum does not match, and records that are held were sealed with its key",
-            ));
+            let found = "the checksum does not match, and records that are held were sealed with its key";
+            return Err(this.file.damaged(unreadable, found));
         }
         // Those with low numbers first, so that the file stays dense.
         this.free.reverse();
@@ -218,13 +191,15 @@ impl DataKeys {
     /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
     fn settle(&self) -> Result<(), KeyError> {
         let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
-        let io_error = |error| self.file.io_error(error);
         for offset in (0..self.bytes()).step_by(READ_AHEAD) {
             let part = &mut bytes[..READ_AHEAD.min((self.bytes() - offset) as usize)];
-            self.file.file.read_exact_at(part, offset).map_err(io_error)?;
+            self.file
+                .file
+                .read_exact_at(part, offset)
+                .map_err(at(&self.file.path))?;
             self.file.write(part, offset)?;
         }
-        self.file.file.sync_data().map_err(io_error)
+        Ok(self.file.file.sync_data().map_err(at(&self.file.path))?)
     }
 
     /// For whoever opens leaves.
@@ -307,7 +282,7 @@ impl DataKeys {
         }
         if let Err(error) = self.file.file.sync_data() {
             self.broken = true;
-            return Err(self.file.io_error(error));
+            return Err(at(&self.file.path)(error).into());
         }
         self.unsynced.clear();
         Ok(())
@@ -392,7 +367,7 @@ impl DataKeys {
         if self.count() >= self.limit as usize {
             return Err(KeyError::TooMany { limit: self.limit });
         }
-        let key = random_key().map_err(|error| self.file.io_error(error))?;
+        let key = random_key().map_err(at(&self.file.path))?;
         let name = self.free.last().copied().unwrap_or(self.slots.len() as u32);
         let last_use = segment / UNIT;
         self.file
@@ -407,7 +382,7 @@ impl DataKeys {
         Ok(name)
     }
 
-    fn overwrite(&self, name: u32, state: u8, last_use: u64) -> Result<(), KeyError> {
+    fn overwrite(&self, name: u32, state: u8, last_use: u64) -> Result<(), FileError> {
         let slot = match state {
             FREE => Zeroizing::new([0; SLOT_BYTES]),
             _ => encode(name, state, &[0; 16], &[0; 32], last_use),
@@ -430,21 +405,20 @@ impl DataKeys {
 // === impl KeyFile ===
 
 impl KeyFile {
-    fn open(path: &Path) -> Result<Self, KeyError> {
-        Self::of(path, OpenOptions::new().read(true).write(true).open(path))
+    fn open(path: &Path) -> Result<Self, FileError> {
+        Self::open_with(path, OpenOptions::new().read(true).write(true))
     }
 
     /// For who only reads.
-    pub(crate) fn open_to_read(path: &Path) -> Result<Self, KeyError> {
-        Self::of(path, File::open(path))
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, FileError> {
+        Self::open_with(path, OpenOptions::new().read(true))
     }
 
-    fn of(path: &Path, file: io::Result<File>) -> Result<Self, KeyError> {
-        let path = path.to_owned();
-        match file {
-            Ok(file) => Ok(Self { path, file }),
-            Err(error) => Err(KeyError::Io { path, error }),
-        }
+    fn open_with(path: &Path, options: &OpenOptions) -> Result<Self, FileError> {
+        Ok(Self {
+            file: options.open(path).map_err(at(path))?,
+            path: path.to_owned(),
+        })
     }
 
     /// The key of this name, as it is at this moment.
@@ -464,22 +438,13 @@ impl KeyFile {
         let mut slot = Zeroizing::new([0; SLOT_BYTES]);
         match self.file.read_exact_at(&mut slot[..], slot_offset(name)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(self.io_error(error)),
+            Err(error) => Err(at(&self.path)(error).into()),
             Ok(()) => Ok(Some(slot)),
         }
     }
 
-    fn write(&self, bytes: &[u8], offset: u64) -> Result<(), KeyError> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(|error| self.io_error(error))
-    }
-
-    fn io_error(&self, error: io::Error) -> KeyError {
-        KeyError::Io {
-            path: self.path.clone(),
-            error,
-        }
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<(), FileError> {
+        self.file.write_all_at(bytes, offset).map_err(at(&self.path))
     }
 
     fn damaged(&self, slot: u32, found: &'static str) -> KeyError {
@@ -535,30 +500,60 @@ impl std::fmt::Debug for PreparedKeys {
     }
 }
 
-/// Reads every slot. Tells where one is not as it was written.
-pub(crate) fn check(path: &Path) -> io::Result<Vec<(u64, &'static str)>> {
-    let mut file = io::BufReader::new(File::open(path)?);
-    let mut damaged = Vec::new();
-    for name in 0..=u32::MAX {
+/// The slots of a file in their order, by number; one at the end that is cut short is an error of its own.
+struct Slots {
+    path: PathBuf,
+    file: io::BufReader<File>,
+    next: u32,
+}
+
+/// A slot that is cut short.
+struct CutShort;
+
+impl Slots {
+    fn read(path: &Path) -> Result<Self, FileError> {
+        Ok(Self {
+            file: io::BufReader::with_capacity(READ_AHEAD, File::open(path).map_err(at(path))?),
+            path: path.to_owned(),
+            next: 0,
+        })
+    }
+}
+
+impl Iterator for Slots {
+    type Item = Result<(u32, Result<Zeroizing<[u8; SLOT_BYTES]>, CutShort>), FileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         let mut slot = Zeroizing::new([0; SLOT_BYTES]);
-        match file.read(&mut slot[..])? {
-            0 => break,
-            read => {
-                if file.read_exact(&mut slot[read..]).is_err() {
-                    damaged.push((slot_offset(name), "the last slot is cut short"));
-                    break;
-                }
-            }
-        }
-        let found = match decode(name, &slot) {
-            None => Some("the slot's checksum is not that of its key"),
-            Some(Decoded::Free) => None,
-            Some(Decoded::Live { .. } | Decoded::Erased) => {
-                let mut last_use = [0; 8];
-                last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
-                let last_use = encode_use(name, u64::from_le_bytes(last_use));
-                (slot[LAST_USE_AT..] != last_use).then_some("the slot's last use does not have its checksum")
-            }
+        let begun = self.file.read(&mut slot[..]).map_err(at(&self.path));
+        let read = match begun {
+            Ok(0) => return None,
+            Ok(begun) => self.file.read_exact(&mut slot[begun..]),
+            Err(error) => return Some(Err(error)),
+        };
+        let slot = match read {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(CutShort),
+            Err(error) => return Some(Err(at(&self.path)(error))),
+            Ok(()) => Ok(slot),
+        };
+        self.next += 1;
+        Some(Ok((self.next - 1, slot)))
+    }
+}
+
+/// Reads every slot. Tells where one is not as it was written.
+pub(crate) fn check(path: &Path) -> Result<Vec<(u64, &'static str)>, FileError> {
+    let mut damaged = Vec::new();
+    for slot in Slots::read(path)? {
+        let (name, slot) = slot?;
+        let found = match slot.as_ref().map(|slot| (decode(name, slot), slot)) {
+            Err(CutShort) => Some("the last slot is cut short"),
+            Ok((None, _)) => Some("the slot's checksum is not that of its key"),
+            Ok((Some(Decoded::Free), _)) => None,
+            Ok((Some(Decoded::Live { .. } | Decoded::Erased), slot)) => match last_use(name, slot) {
+                Some(_) => None,
+                None => Some("the slot's last use does not have its checksum"),
+            },
         };
         damaged.extend(found.map(|found| (slot_offset(name), found)));
     }
@@ -566,29 +561,15 @@ pub(crate) fn check(path: &Path) -> io::Result<Vec<(u64, &'static str)>> {
 }
 
 /// The names of the keys that were erased.
-pub(crate) fn erased(path: &Path) -> Result<HashSet<u32>, KeyError> {
-    let io_error = |error| KeyError::Io {
-        path: path.to_owned(),
-        error,
-    };
-    let mut file = io::BufReader::with_capacity(READ_AHEAD, File::open(path).map_err(io_error)?);
+pub(crate) fn erased(path: &Path) -> Result<HashSet<u32>, FileError> {
     let mut erased = HashSet::new();
-    for name in 0..=u32::MAX {
-        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
-        match file.read_exact(&mut slot[..]) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-            other => other.map_err(io_error)?,
-        }
-        if matches!(decode(name, &slot), Some(Decoded::Erased)) {
+    for slot in Slots::read(path)? {
+        let (name, slot) = slot?;
+        if slot.is_ok_and(|slot| matches!(decode(name, &slot), Some(Decoded::Erased))) {
             erased.insert(name);
         }
     }
     Ok(erased)
-}
-
-/// Where the slot of the key begins.
-pub(crate) fn offset_of(name: u32) -> u64 {
-    slot_offset(name)
 }
 
 enum Decoded {
@@ -620,6 +601,14 @@ fn encode_use(name: u32, last_use: u64) -> [u8; SLOT_BYTES - LAST_USE_AT] {
     encoded
 }
 
+/// When the slot's key was last used, if that is as it was written.
+fn last_use(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<u64> {
+    let mut last_use = [0; 8];
+    last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
+    let last_use = u64::from_le_bytes(last_use);
+    (slot[LAST_USE_AT..] == encode_use(name, last_use)).then_some(last_use)
+}
+
 fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Decoded> {
     if slot.iter().all(|byte| *byte == 0) {
         return Some(Decoded::Free);
@@ -630,16 +619,12 @@ fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Decoded> {
     }
     match slot[0] {
         LIVE => {
-            let mut last_use = [0; 8];
-            last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
-            let last_use = u64::from_le_bytes(last_use);
-            let is_whole = slot[LAST_USE_AT..] == encode_use(name, last_use);
             let mut key = Zeroizing::new([0; 32]);
             key.copy_from_slice(&slot[KEY_AT..CHECKSUM_AT]);
             Some(Decoded::Live {
                 tag: slot[TAG_AT..KEY_AT].try_into().ok()?,
                 key,
-                last_use: if is_whole { last_use } else { UNKNOWN_USE },
+                last_use: last_use(name, slot).unwrap_or(UNKNOWN_USE),
             })
         }
         ERASED => Some(Decoded::Erased),
@@ -657,10 +642,12 @@ fn random_key() -> io::Result<Zeroizing<[u8; 32]>> {
     Ok(key)
 }
 
-fn slot_offset(name: u32) -> u64 {
+/// Where the slot of the key begins.
+pub(crate) fn slot_offset(name: u32) -> u64 {
     u64::from(name) * SLOT_BYTES as u64
 }
 
+const WRONG_CHECKSUM: &str = "the checksum does not match";
 const SLOT_BYTES: usize = 64;
 const TAG_AT: usize = 4;
 const KEY_AT: usize = TAG_AT + 16;

@@ -3,30 +3,31 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use credence_storage::frames::{AppendError, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, TornTail};
+use credence_storage::frames::{AppendError, FrameError, FrameFile, FrameKind, HEAD_LEN, TornTail};
+use credence_storage::{FileError, at, durable};
 use prost::Message as _;
 use prost::bytes::Bytes;
 
-use crate::chains::{KnownChains, expires_at};
-use crate::finisher::{ErasedRows, Finisher};
-use crate::group::{Beginning, Group, GroupHead, KeyShare, LEAF_LENGTH_BYTES, SourceMark};
+use crate::entry::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
+use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
 use crate::hashes::{HashError, HashFiles, HashWriter};
-use crate::index::{IndexBuilder, IndexError, IndexSecret, KeyHasher, MAX_PLACES};
+use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES, SegmentIndex};
+use crate::index_rows::Row;
+use crate::indexer::{ErasedRows, Indexer};
 use crate::keys::{DataKeys, KeyError, UNIT};
+use crate::known_chains::{KnownChains, expires_at};
 use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
+use crate::options::{LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 use crate::principal_quota::{Counted, Shares};
-pub use crate::reader::LedgerReader;
-use crate::reader::Shared;
+use crate::reader::{LedgerReader, Shared};
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
-use crate::reserve::{Reserve, Room};
-use crate::rows::Row;
+use crate::reserve::{Reserve, Reserved, Room};
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
-use crate::segment::{Paths, Segment, SegmentIndex};
-use crate::sources::{KnownSources, SourceState};
+use crate::segment::{Paths, Segment};
+use crate::sources::{KnownSources, SourceMark, SourceState};
 use crate::tree::{Frontier, Hash, leaf_hash};
-use crate::view::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
 
 /// The open ledger. Its owner is the only one who appends.
 pub struct Ledger {
@@ -41,9 +42,8 @@ pub struct Ledger {
     pub(crate) frontier: Frontier,
     pub(crate) hashes: HashWriter,
     pub(crate) secret: IndexSecret,
-    pub(crate) hasher: KeyHasher,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) finisher: Finisher,
+    pub(crate) indexer: Indexer,
     /// Kept between groups, so that its memory is.
     pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
@@ -54,47 +54,11 @@ pub struct Ledger {
     pub(crate) counted: u64,
 }
 
-/// How a ledger is kept.
-#[derive(Debug, Clone)]
-pub struct LedgerOptions {
-    /// The origin under which the ledger began ([`LedgerIdentity::first_origin`](crate::identity::LedgerIdentity::first_origin)):
-    /// leaves are sealed with it.
-    pub origin: String,
-    /// What it may use.
-    pub bounds: LedgerBounds,
-    /// What is removed when.
-    pub retention: Retention,
-    /// The latest tree that was published: size and root. What is on disk has to begin with it.
-    pub published: Option<(u64, Hash)>,
-}
-
-/// What the ledger may use.
-#[derive(Debug, Clone, Copy)]
-pub struct LedgerBounds {
-    /// Bytes of all its files.
-    pub total: u64,
-    /// Bytes after which a new segment begins, as soon as the index allows it; at most [`MAX_SEGMENT_BYTES`].
-    pub segment: u64,
-    /// Data keys, those that were erased included.
-    pub keys: u32,
-}
-
-/// What is removed when. The hashes are kept, and what is proven by them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Retention {
-    /// Segments whose every record is older are removed.
-    pub age: Option<Duration>,
-    /// The oldest segments are removed while the ledger is larger.
-    pub bytes: Option<u64>,
-}
-
 /// What opening the ledger came upon.
 #[derive(Debug, Default)]
 pub struct Opened {
     /// A write that a crash interrupted.
     pub torn: Option<TornTail>,
-    /// Where a ledger of a version before entries were sealed was moved to.
-    pub unsealed: Option<PathBuf>,
     /// Segments whose index was made anew.
     pub reindexed: usize,
     /// Whether the tree's hashes were made anew from all segments.
@@ -154,13 +118,8 @@ pub struct Pruned {
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The system did not let us.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// A segment can not be read.
     #[error(transparent)]
     Frames(#[from] FrameError),
@@ -251,19 +210,8 @@ pub enum LedgerAppendError {
         limit: u64,
     },
     /// What room there is, is for others.
-    #[error(
-        "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
-         start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
-         the evidence while they have room", path = path.display()
-    )]
-    Reserved {
-        /// The ledger's folder.
-        path: PathBuf,
-        /// Bytes.
-        free: u64,
-        /// Bytes.
-        reserve: u64,
-    },
+    #[error(transparent)]
+    Reserved(#[from] Reserved),
     /// The next file can not be made.
     #[error("a new segment could not be created: {0}")]
     NewSegment(io::Error),
@@ -280,13 +228,8 @@ pub enum LedgerAppendError {
     #[error("no randomness: {0}")]
     Random(io::Error),
     /// What is to be erased can not be noted.
-    #[error("{path}: {error}. Nothing was erased; ask again", path = path.display())]
-    Erasing {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error("{0}. Nothing was erased; ask again")]
+    Erasing(FileError),
     /// What is to be pruned can not be read.
     #[error("what is to be pruned can not be read: {0}")]
     Prune(FrameError),
@@ -353,10 +296,9 @@ impl Ledger {
         // that a crash interrupts is completed at the next start.
         let pending = self.paths.erasing(name);
         if let Some(file_name) = pending.file_name().and_then(|name| name.to_str()) {
-            credence_storage::durable::write_file(&self.paths.0, file_name, &[]).map_err(|error| {
-                let path = pending.clone();
-                LedgerAppendError::Erasing { path, error }
-            })?;
+            durable::write_file(&self.paths.0, file_name, &[])
+                .map_err(at(&pending))
+                .map_err(LedgerAppendError::Erasing)?;
         }
         let note = Note::Erasure(Erasure {
             key: name.into(),
@@ -374,7 +316,7 @@ impl Ledger {
                 key: name,
                 pending,
             };
-            self.finisher.forget(self.shared.segments(), rows);
+            self.indexer.forget(self.shared.segments(), rows);
         }
         destroyed?;
         Ok(Some(Erased {
@@ -400,7 +342,8 @@ impl Ledger {
         self.chains.forget_before(kept_from);
         let mut chains = 0;
         for segment in segments.iter().take(kept) {
-            let living: Vec<_> = self.living_chains(segment)?.into_iter().map(NewItem::Chain).collect();
+            let living = self.living_chains(segment).map_err(LedgerAppendError::Prune)?;
+            let living: Vec<_> = living.into_iter().map(NewItem::Chain).collect();
             chains += living.len();
             self.append_always(&living)?;
         }
@@ -624,14 +567,7 @@ impl Ledger {
         });
         let bytes = self.current.end() + piece.bundle.len() as u64;
         let limit = self.options.bounds.segment.min(MAX_SEGMENT_BYTES);
-        is_old || bytes >= limit || records + UNIT > u64::from(MAX_PLACES) || self.index_is_full()
-    }
-
-    fn index_is_full(&self) -> bool {
-        match &*self.segment.index() {
-            SegmentIndex::Growing(builder) => builder.is_full(),
-            SegmentIndex::File(_) => true,
-        }
+        is_old || bytes >= limit || records + UNIT > u64::from(MAX_PLACES) || self.segment.index().is_full()
     }
 
     fn add_entry(
@@ -711,17 +647,14 @@ impl Ledger {
         }
         piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
         let hash = leaf_hash(&piece.bundle[at..]);
-        row.index(piece.head.received_unix_nano, |span, keys| {
-            let indexed = keys.iter().filter(|key| key.is_indexed());
-            piece.rows.extend(indexed.map(|key| self.hasher.hash(key)));
-            piece.leaves.push(NewLeaf {
-                key: name,
-                bytes: (LEAF_LENGTH_BYTES + length) as u32,
-                begin: begin as u32,
-                hash,
-                span,
-                rows_end: piece.rows.len() as u32,
-            });
+        piece.rows.extend(row.keys().iter().map(|key| self.secret.hash(key)));
+        piece.leaves.push(NewLeaf {
+            key: name,
+            bytes: (LEAF_LENGTH_BYTES + length) as u32,
+            begin: begin as u32,
+            hash,
+            span: row.span(piece.head.received_unix_nano),
+            rows_end: piece.rows.len() as u32,
         });
         piece.head.entries += 1;
         Ok(())
@@ -777,23 +710,23 @@ impl Ledger {
 
     /// Begins the segment of the next record.
     fn begin_segment(&mut self) -> Result<(), LedgerAppendError> {
-        self.finisher.make_room()?;
+        self.indexer.make_room()?;
         // A start takes for granted what lies before the last segment.
         self.keys.sync_always()?;
         self.hashes.flush()?;
         self.hashes.sync()?;
         let first = self.frontier.size();
-        let mut index = IndexBuilder::new(&self.secret, first);
-        if let SegmentIndex::Growing(full) = &*self.segment.index() {
-            index = index.with_room_of(full);
-        }
+        let index = match &*self.segment.index() {
+            SegmentIndex::Growing(full) => IndexBuilder::following(full),
+            SegmentIndex::File(_) => IndexBuilder::new(&self.secret, first),
+        };
         let largest = self.shares.largest();
         let (file, segment) = create_segment(&self.paths, self.beginning(largest.clone()), index)?;
         self.shares.segment_is_full(self.segment.first(), largest);
         let full = std::mem::replace(&mut self.segment, segment);
         self.current = file;
         self.shared.begin(Arc::clone(&self.segment));
-        self.finisher.finish(full);
+        self.indexer.finish(full);
         self.settle_bytes();
         Ok(())
     }
@@ -815,32 +748,25 @@ impl Ledger {
     }
 
     /// What of the chains that were stored in a segment has not expired.
-    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, LedgerAppendError> {
+    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, FrameError> {
         let now = (now() / 1_000_000_000) as i64;
         let mut opener = self.shared.opener();
         let mut living = Vec::new();
-        let scanned = FrameReader::open(segment.path(), FrameKind::SealedLedger).and_then(|reader| {
-            reader.scan(|frame| {
-                let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
-                if group.head.chains.is_empty() {
-                    return Ok(());
+        for group in groups_of(segment.path())? {
+            let group = group?;
+            let is_chain = |place: u32| group.head.chains.contains(&place);
+            for (_, leaf) in (0..).zip(group.leaves()).filter(|(place, _)| is_chain(*place)) {
+                // One that was erased, or that does not open, is not carried on.
+                if let Ok(OpenedLeaf::Record(record)) = opener.open(leaf.index, leaf.sealed)
+                    && let Some(StoredBody::Entry(stored)) = record.body
+                    && let Ok(view) = EntryView::parse(&stored.entry)
+                    && let EntryKind::Chain(chain) = view.kind
+                    && expires_at(chain.chain).is_some_and(|expires_at| expires_at > now)
+                {
+                    living.push(stored.entry.clone());
                 }
-                let chains = group.leaves().enumerate();
-                for (place, (_, leaf)) in chains.filter(|(place, _)| group.head.chains.contains(&(*place as u32))) {
-                    // One that was erased, or that does not open, is not carried on.
-                    if let Ok(OpenedLeaf::Record(record)) = opener.open(group.head.first_index + place as u64, leaf)
-                        && let Some(StoredBody::Entry(stored)) = record.body
-                        && let Ok(view) = EntryView::parse(&stored.entry)
-                        && let EntryKind::Chain(chain) = view.kind
-                        && expires_at(chain.chain).is_some_and(|expires_at| expires_at > now)
-                    {
-                        living.push(stored.entry.clone());
-                    }
-                }
-                Ok(())
-            })
-        });
-        scanned.map_err(LedgerAppendError::Prune)?;
+            }
+        }
         Ok(living)
     }
 
@@ -857,7 +783,7 @@ impl Ledger {
                 }
             }
         }
-        credence_storage::durable::sync_folder(&self.paths.segments()).map_err(LedgerAppendError::NewSegment)?;
+        durable::sync_folder(&self.paths.segments()).map_err(LedgerAppendError::NewSegment)?;
         let keys = self.keys.destroy_unused(first)?;
         self.shares.forget_before(first);
         self.settle_bytes();
@@ -897,7 +823,7 @@ pub(crate) fn create_segment(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(LedgerAppendError::NewSegment(error)),
         _ => {}
     }
-    let mut file = FrameFile::create(&path, FrameKind::SealedLedger).map_err(LedgerAppendError::NewSegment)?;
+    let mut file = FrameFile::create(&path, FrameKind::Ledger).map_err(LedgerAppendError::NewSegment)?;
     let head = GroupHead {
         first_index: first,
         received_unix_nano: now(),
@@ -1000,9 +926,6 @@ fn now() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-pub(crate) const UNREADABLE: &str = "the frame does not hold records that this version can read";
-/// Places in a file have 32 bits, and a segment ends up to 255 records late.
-pub const MAX_SEGMENT_BYTES: u64 = 3 << 30;
 /// A frame is written once it has as much; with the largest leaf it still fits one.
 const PIECE_BYTES: usize = 4 << 20;
 /// About 150 bytes of memory each.

@@ -14,9 +14,9 @@ use std::time::Duration;
 use credence_wire::v1;
 use prost::Message as _;
 
+use crate::entry::{EntryKind, EntryView, PrincipalView};
 use crate::group::KeyShare;
-use crate::ledger::Retention;
-use crate::view::{EntryKind, EntryView, PrincipalView};
+use crate::options::Retention;
 
 /// What is held of each principal.
 #[derive(Debug, Default)]
@@ -151,12 +151,7 @@ impl Shares {
     }
 
     /// What the segment behind the one that begins with this index remembers of it.
-    pub(crate) fn remember(&mut self, first: u64, mut shares: Vec<KeyShare>) {
-        // Version 0.1 did not write what all principals have together.
-        if shares.iter().all(|share| share.key != ALL) {
-            let bytes = shares.iter().map(|share| share.bytes).sum();
-            shares.push(KeyShare { key: ALL, bytes });
-        }
+    pub(crate) fn remember(&mut self, first: u64, shares: Vec<KeyShare>) {
         for share in &shares {
             *self.of_full.entry(share.key).or_default() += share.bytes;
         }
@@ -375,10 +370,10 @@ mod tests {
         shares.forget_before(512);
         assert_eq!(shares.of(1), 2_000);
         let mut again = self::shares();
-        again.remember(512, vec![KeyShare { key: 1, bytes: 1_000 }]);
-        again.remember(768, vec![KeyShare { key: 1, bytes: 1_000 }]);
-        assert_eq!(again.of(1), 2_000);
-        assert_eq!(again.of(ALL), 2_000, "as version 0.1 has written it");
+        let remembered = [(ALL, 1_003), (1, 1_000)].map(|(key, bytes)| KeyShare { key, bytes });
+        again.remember(512, remembered.to_vec());
+        again.remember(768, remembered.to_vec());
+        assert_eq!((again.of(1), again.of(ALL)), (2_000, 2_006));
         shares.forget_before(1 << 40);
         assert!(shares.of_full.is_empty());
     }

@@ -15,8 +15,8 @@ use prost::Message as _;
 
 use crate::index::{IndexError, IndexKey, RUN_PLACES};
 use crate::reader::{LedgerReader, ReadError};
-use crate::record::{LedgerRecord, RecordBody};
-use crate::segment::{Segment, SegmentError, SegmentIndex};
+use crate::record::{LedgerRecord, RecordBody, RecordKind};
+use crate::segment::Segment;
 
 /// What to look for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,29 +55,13 @@ pub struct Filter {
     /// The W3C trace id.
     pub trace_id: Option<String>,
     /// What a chain is known by: finds the record that holds the chain.
-    pub chain_digest: Option<Vec<u8>>,
+    pub chain_digest: Option<[u8; 32]>,
     /// Of which kind. Chains are found only if they are asked for, by their kind or their digest.
     pub kind: Option<RecordKind>,
     /// About this instant or later ones, in nanoseconds since the Unix epoch.
     pub from_unix_nano: Option<u64>,
     /// About instants before this one.
     pub until_unix_nano: Option<u64>,
-}
-
-/// The kinds of records. Numbers are part of the index's format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "RecordBody says what they are")]
-pub enum RecordKind {
-    Decision = 0,
-    Aggregate = 1,
-    Gap = 2,
-    Chain = 3,
-    Source = 4,
-    Note = 5,
-    Erased = 6,
-    Unknown = 7,
-    Unreadable = 8,
 }
 
 /// Part of the answer.
@@ -89,165 +73,20 @@ pub struct Page {
     pub next: Option<u64>,
 }
 
-/// What questions are asked of.
-pub trait Evidence {
-    /// A segment of it.
-    type Segment: Searchable;
-    /// Why records can not be read.
-    type Error: From<IndexError>;
-
-    /// Every segment that is held, newest first.
-    fn segments(&self) -> Vec<Self::Segment>;
-
-    /// The records of `from..until`, in order. Those that are not there (not yet, or not any more) are left out.
-    fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, Self::Error>;
-
-    /// The records of these places of a segment, in the order of the places.
-    fn records_at(&self, segment: &Self::Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, Self::Error>;
-}
-
-/// A run of records, and where in it what is asked for can be found.
-pub trait Searchable {
-    /// Index of its first record.
-    fn first(&self) -> u64;
-
-    /// Index behind its last record that may be shown.
-    fn until(&self) -> u64;
-
-    /// The places of all records that may have the key, newest first; none if there is no index, and everything has to be
-    /// looked at.
-    fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError>;
-
-    /// The earliest and the latest instant that it is about; none if nobody knows.
-    fn times(&self) -> Option<(u64, u64)>;
-
-    /// The same of each run of [`RUN_PLACES`] places; fewer than there are, if nobody knows.
-    fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError>;
-
-    /// Whether it was pruned, with everything older: what of it can not be read is no damage then.
-    fn is_removed(&self) -> bool {
-        false
-    }
-}
-
 /// Reads a page. Blocks on the disk.
-pub fn read<E: Evidence>(evidence: &E, query: &Query) -> Result<Page, E::Error> {
-    let mut search = Search {
-        evidence,
-        query,
-        keys: query.filter.keys(),
-        found: Vec::new(),
-        found_bytes: 0,
-        looked_at: 0,
-        before: query.before.unwrap_or(u64::MAX),
-    };
-    for segment in evidence.segments() {
-        if segment.first() >= search.before || segment.first() >= segment.until() {
-            continue;
-        }
-        let ended = match search.segment(&segment) {
-            Ok(ended) => ended,
-            // Everything older was removed with it: here the ledger begins now.
-            Err(_) if segment.is_removed() => break,
-            Err(error) => return Err(error),
-        };
-        search.looked_at += 1;
-        if ended == Search::<E>::ENOUGH {
-            let next = (search.before > 0).then_some(search.before);
-            return Ok(Page {
-                records: search.found,
-                next,
-            });
-        }
-        search.before = segment.first();
-    }
+pub fn read(reader: &LedgerReader, query: &Query) -> Result<Page, ReadError> {
+    let mut search = Search::new(reader, query);
+    let is_cut_short = search.run(reader.segments())?;
+    let next = (is_cut_short && search.before > 0).then_some(search.before);
     Ok(Page {
         records: search.found,
-        next: None,
+        next,
     })
 }
 
-/// Whether a record is one of those that are looked for, wherever it is and however many were found.
-pub fn admits(query: &Query, record: &LedgerRecord) -> bool {
-    query.admits(record)
-}
-
-// === impl LedgerReader ===
-
-impl Evidence for LedgerReader {
-    type Segment = Arc<Segment>;
-    type Error = ReadError;
-
-    fn segments(&self) -> Vec<Arc<Segment>> {
-        Self::segments(self)
-    }
-
-    fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
-        loop {
-            let held = self.first();
-            let (from, until) = (from.max(held), until.min(self.size()));
-            match Self::records(self, from.min(until)..until) {
-                // It was removed while we were on our way to it, but what comes after it may be there.
-                Err(ReadError::Pruned { .. }) if self.first() > held => {}
-                Err(ReadError::Pruned { .. }) => return Ok(Vec::new()),
-                records => return records,
-            }
-        }
-    }
-
-    fn records_at(&self, segment: &Arc<Segment>, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
-        match Self::records_at(self, segment, places) {
-            Err(_) if segment.first() < self.first() => Ok(Vec::new()),
-            records => records,
-        }
-    }
-}
-
-impl From<IndexError> for ReadError {
-    fn from(error: IndexError) -> Self {
-        Self::Segment(SegmentError::Index(error))
-    }
-}
-
-impl Searchable for Arc<Segment> {
-    fn first(&self) -> u64 {
-        Segment::first(self)
-    }
-
-    fn until(&self) -> u64 {
-        self.end()
-    }
-
-    fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
-        match Segment::lookup(self, key) {
-            // Without a list, everything is looked at.
-            Err(IndexError::Damaged { .. }) => Ok(None),
-            places => places.map(Some),
-        }
-    }
-
-    fn times(&self) -> Option<(u64, u64)> {
-        Segment::times(self)
-    }
-
-    fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
-        match &*self.index() {
-            SegmentIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
-            SegmentIndex::File(file) => match file.run_times() {
-                Err(IndexError::Damaged { .. }) => Ok(Vec::new()),
-                times => times,
-            },
-        }
-    }
-
-    fn is_removed(&self) -> bool {
-        Segment::is_removed(self)
-    }
-}
-
 /// The work of one page.
-struct Search<'a, E> {
-    evidence: &'a E,
+struct Search<'a> {
+    reader: &'a LedgerReader,
     query: &'a Query,
     /// The narrowest first.
     keys: Vec<IndexKey<'a>>,
@@ -261,65 +100,100 @@ struct Search<'a, E> {
 
 // === impl Search ===
 
-impl<E: Evidence> Search<'_, E> {
+impl Search<'_> {
     const ENOUGH: bool = true;
     const MORE: bool = false;
 
+    fn new<'a>(reader: &'a LedgerReader, query: &'a Query) -> Search<'a> {
+        Search {
+            reader,
+            query,
+            keys: query.filter.keys(),
+            found: Vec::new(),
+            found_bytes: 0,
+            looked_at: 0,
+            before: query.before.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Looks through segments, newest first; says whether the page ends before the ledger's beginning.
+    fn run(&mut self, segments: Vec<Arc<Segment>>) -> Result<bool, ReadError> {
+        for segment in segments {
+            if segment.first() >= self.before || segment.first() >= segment.end() {
+                continue;
+            }
+            let ended = match self.segment(&segment) {
+                Ok(ended) => ended,
+                // Everything older was removed with it: here the ledger begins now.
+                Err(_) if segment.is_removed() => break,
+                Err(error) => return Err(error),
+            };
+            self.looked_at += 1;
+            if ended == Self::ENOUGH {
+                return Ok(true);
+            }
+            self.before = segment.first();
+        }
+        Ok(false)
+    }
+
     /// Looks through one segment; says whether the page ends here.
-    fn segment(&mut self, segment: &E::Segment) -> Result<bool, E::Error> {
+    fn segment(&mut self, segment: &Segment) -> Result<bool, ReadError> {
         if self.is_late() {
             return Ok(Self::ENOUGH);
         }
         let filter = &self.query.filter;
-        let times = segment.times();
+        let times = segment.index().times();
         if times.is_some_and(|times| !filter.overlaps(times)) {
             return Ok(Self::MORE);
         }
-        let places = self.places(segment)?;
+        let places = if_whole(self.places(segment))?;
         // Only where the index can not say that the whole segment is about the time that is asked for.
         let run_times = match times {
-            Some(times) if !filter.encloses(times) => segment.run_times()?,
+            Some(times) if !filter.encloses(times) => if_whole(segment.index().run_times())?.unwrap_or_default(),
             _ => Vec::new(),
         };
         let timely = |run: u32| run_times.get(run as usize).is_none_or(|times| filter.overlaps(*times));
         let first = segment.first();
-        let until = self.before.min(segment.until());
-        match places {
+        let until = self.before.min(segment.end());
+        match places.flatten() {
             Some(mut places) => {
                 places.retain(|place| first + u64::from(*place) < until && timely(place / RUN_PLACES));
                 self.look_at_places(segment, &places)
             }
-            None => {
-                let run_places = u64::from(RUN_PLACES);
-                let mut until = until;
-                while until > first {
-                    let run = (until - 1 - first) / run_places;
-                    let from = first + run * run_places;
-                    if u32::try_from(run).is_ok_and(timely) {
-                        let records = self.evidence.records(from, until)?;
-                        self.looked_at += records.len();
-                        if self.take(records.into_iter().rev()) || self.is_spent(from) {
-                            return Ok(Self::ENOUGH);
-                        }
-                    }
-                    until = from;
-                }
-                Ok(Self::MORE)
-            }
+            None => self.look_at_runs(first, until, timely),
         }
     }
 
-    fn look_at_places(&mut self, segment: &E::Segment, mut places: &[u32]) -> Result<bool, E::Error> {
+    /// Reads backwards.
+    fn look_at_runs(&mut self, first: u64, mut until: u64, timely: impl Fn(u32) -> bool) -> Result<bool, ReadError> {
+        let run_places = u64::from(RUN_PLACES);
+        while until > first {
+            let run = (until - 1 - first) / run_places;
+            let from = first + run * run_places;
+            if u32::try_from(run).is_ok_and(&timely) {
+                let records = self.reader.held_records(from..until)?;
+                self.looked_at += records.len();
+                if self.take(records.into_iter().rev()) || self.is_spent(from) {
+                    return Ok(Self::ENOUGH);
+                }
+            }
+            until = from;
+        }
+        Ok(Self::MORE)
+    }
+
+    fn look_at_places(&mut self, segment: &Segment, mut places: &[u32]) -> Result<bool, ReadError> {
         loop {
             let wanted = self.query.limit.saturating_sub(self.found.len());
-            let Some((now, later)) = places.split_at_checked(wanted.clamp(1, PLACES_AT_A_TIME).min(places.len()))
-            else {
-                return Ok(Self::MORE);
-            };
+            let (now, later) = places.split_at(wanted.clamp(1, PLACES_AT_A_TIME).min(places.len()));
             let Some(last) = now.last() else {
                 return Ok(Self::MORE);
             };
-            let records = self.evidence.records_at(segment, now)?;
+            let records = match self.reader.records_at(segment, now) {
+                Err(_) if segment.first() < self.reader.first() => Vec::new(),
+                records => records?,
+            };
             self.looked_at += now.len();
             if self.take(records.into_iter()) || self.is_spent(segment.first() + u64::from(*last)) {
                 return Ok(Self::ENOUGH);
@@ -329,16 +203,14 @@ impl<E: Evidence> Search<'_, E> {
     }
 
     /// The places in the segment that have to be looked at, newest first; none if that is all of them.
-    fn places(&self, segment: &E::Segment) -> Result<Option<Vec<u32>>, IndexError> {
+    fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, IndexError> {
         let mut places: Option<Vec<u32>> = None;
         for key in &self.keys {
             // To open a few records costs less than to read another list.
             if places.as_ref().is_some_and(|places| places.len() <= FEW_PLACES) {
                 break;
             }
-            let Some(list) = segment.lookup(key)? else {
-                return Ok(None);
-            };
+            let list = segment.lookup(key)?;
             places = Some(match places {
                 None => list,
                 Some(known) => intersection(&known, &list),
@@ -349,10 +221,7 @@ impl<E: Evidence> Search<'_, E> {
         {
             let mut union = Vec::new();
             for issuer in issuers {
-                let Some(list) = segment.lookup(&IndexKey::Issuer(issuer))? else {
-                    return Ok(None);
-                };
-                union.extend(list);
+                union.extend(segment.lookup(&IndexKey::Issuer(issuer))?);
             }
             union.sort_unstable_by(|one, other| other.cmp(one));
             union.dedup();
@@ -393,10 +262,19 @@ impl<E: Evidence> Search<'_, E> {
 // === impl Query ===
 
 impl Query {
-    fn admits(&self, record: &LedgerRecord) -> bool {
+    /// Whether a record is one of those that are looked for, wherever it is and however many were found.
+    pub fn admits(&self, record: &LedgerRecord) -> bool {
         self.issuers.as_ref().is_none_or(|issuers| {
             issuer_of(&record.body).is_some_and(|issuer| issuers.iter().any(|known| known == issuer))
         }) && self.filter.admits(record)
+    }
+}
+
+/// Without a part of the index that is damaged, everything is looked at.
+fn if_whole<T>(read: Result<T, IndexError>) -> Result<Option<T>, IndexError> {
+    match read {
+        Err(IndexError::Damaged { .. }) => Ok(None),
+        read => read.map(Some),
     }
 }
 
@@ -417,27 +295,6 @@ fn principal_of(body: &RecordBody) -> Option<&v1::Principal> {
     }
 }
 
-// === impl RecordKind ===
-
-impl RecordKind {
-    /// The kind of a record.
-    pub fn of(body: &RecordBody) -> Self {
-        match body {
-            RecordBody::Entry { entry, .. } => match entry.entry {
-                Some(Kind::Event(_)) => Self::Decision,
-                Some(Kind::Aggregate(_)) => Self::Aggregate,
-                Some(Kind::Gap(_)) => Self::Gap,
-                Some(Kind::Chain(_)) => Self::Chain,
-                None => Self::Unknown,
-            },
-            RecordBody::Source(_) => Self::Source,
-            RecordBody::Note(_) => Self::Note,
-            RecordBody::Erased => Self::Erased,
-            RecordBody::Unreadable => Self::Unreadable,
-        }
-    }
-}
-
 // === impl Filter ===
 
 impl Filter {
@@ -450,7 +307,7 @@ impl Filter {
         let decision = self.decision.map(i32::from);
         [
             self.trace_id.as_deref().map(IndexKey::Trace),
-            self.chain_digest.as_deref().map(IndexKey::Chain),
+            self.chain_digest.map(IndexKey::Chain),
             self.delegation_id.as_deref().map(IndexKey::Delegation),
             self.principal_subject.as_deref().map(IndexKey::Subject),
             self.agent.as_deref().map(IndexKey::Agent),
@@ -514,7 +371,7 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|wanted| event.is_some_and(|event| event.delegation_ids.contains(wanted)))
             && self.chain_digest.as_ref().is_none_or(|wanted| match entry {
-                Some(Kind::Chain(chain)) => chain_digest(&chain.chain).as_slice() == wanted.as_slice(),
+                Some(Kind::Chain(chain)) => chain_digest(&chain.chain) == *wanted,
                 _ => false,
             })
     }
@@ -551,7 +408,7 @@ fn span(record: &LedgerRecord) -> (u64, u64) {
     (record.received_unix_nano, record.received_unix_nano)
 }
 
-/// Clients of an older version count denials only, and do not say so.
+/// Clients that count nothing but denials do not say so.
 fn decision_of(aggregate: &v1::Aggregate) -> v1::Decision {
     match aggregate.decision() {
         v1::Decision::Unspecified => v1::Decision::Deny,
@@ -588,16 +445,40 @@ const SECOND: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
-    use prost::Message as _;
+    use std::path::Path;
 
     use super::*;
-    use crate::index::{IndexBuilder, IndexFile, IndexSecret};
     use crate::record::{SourceChange, StoredSourceChange};
-    use crate::rows::Row;
-    use crate::view::EntryView;
     use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceName};
+
+    const SOURCE: SourceName = SourceName([0xab; 16]);
+
+    fn open(folder: &Path, segment: u64) -> Ledger {
+        let options = LedgerOptions {
+            origin: "log.example".to_owned(),
+            bounds: LedgerBounds {
+                total: 1 << 30,
+                segment,
+                keys: 100,
+            },
+            retention: Retention::default(),
+            published: None,
+        };
+        Ledger::open(folder, options).unwrap().0
+    }
+
+    fn entries(kinds: impl IntoIterator<Item = Kind>) -> NewItem {
+        let batch = v1::Batch {
+            first_sequence: 1,
+            entries: kinds.into_iter().map(|kind| v1::Entry { entry: Some(kind) }).collect(),
+        };
+        NewItem::Entries {
+            source: SOURCE,
+            batch: batch.encode_to_vec().into(),
+            skip: 0,
+            first_sequence: 1,
+        }
+    }
 
     fn event(subject: &str, tool: &str, decision: v1::Decision) -> Kind {
         let principal = v1::Principal {
@@ -616,18 +497,7 @@ mod tests {
     /// Index 0 is a source's start, 1 to 3 events, 4 an aggregate, 5 a gap.
     fn ledger() -> (tempfile::TempDir, LedgerReader) {
         let folder = tempfile::tempdir().unwrap();
-        let options = LedgerOptions {
-            origin: "log.example".to_owned(),
-            bounds: LedgerBounds {
-                total: 1 << 30,
-                segment: 1 << 30,
-                keys: 100,
-            },
-            retention: Retention::default(),
-            published: None,
-        };
-        let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
-        let source = SourceName([7; 16]);
+        let mut ledger = open(folder.path(), 1 << 30);
         let started = StoredSourceChange {
             change: SourceChange::Started.into(),
             ..Default::default()
@@ -645,23 +515,12 @@ mod tests {
                 ..Default::default()
             }),
         ];
-        let entries = kinds.map(|kind| v1::Entry { entry: Some(kind) }).to_vec();
-        let batch = v1::Batch {
-            first_sequence: 1,
-            entries,
-        };
-        let entries = NewItem::Entries {
-            source,
-            batch: batch.encode_to_vec().into(),
-            skip: 0,
-            first_sequence: 1,
-        };
         let change = NewItem::Change {
-            source,
+            source: SOURCE,
             change: started,
         };
         ledger.append(&[change]).unwrap();
-        ledger.append(&[entries]).unwrap();
+        ledger.append(&[entries(kinds)]).unwrap();
         (folder, ledger.reader())
     }
 
@@ -742,143 +601,43 @@ mod tests {
     #[test]
     fn pages_follow_one_another_without_overlap_or_gap() {
         let (_folder, reader) = ledger();
-        let mut indexes = Vec::new();
-        let mut before = None;
-        loop {
-            let page = read(
-                &reader,
-                &Query {
-                    before,
-                    limit: 4,
-                    ..Query::default()
-                },
-            )
-            .unwrap();
-            indexes.push(page.records.iter().map(|record| record.index).collect::<Vec<_>>());
-            before = page.next;
-            if before.is_none() {
-                break;
-            }
-        }
-        assert_eq!(indexes, [vec![5, 4, 3, 2], vec![1, 0]]);
+        let query = Query {
+            limit: 4,
+            ..Query::default()
+        };
+        let pages = all_pages(&reader, &query);
+        let of_pages: Vec<_> = pages.chunks(1).map(indexes).collect();
+        assert_eq!(of_pages, [vec![5, 4, 3, 2], vec![1, 0]]);
     }
 
-    #[derive(Clone)]
-    struct TestSegment {
-        first: u64,
-        until: u64,
-        index: TestIndex,
+    /// 3,500 records, about a second apart each, in several segments. If one is `damaged`, the second segment's index does
+    /// not have a part that can be read.
+    fn indexed(folder: &Path, damaged: bool) -> LedgerReader {
+        let mut ledger = open(folder, 100_000);
+        for first in (0..3_500).step_by(100) {
+            ledger.append(&[entries((first..first + 100).map(kind))]).unwrap();
+        }
+        let segments = ledger.reader().segments();
+        assert!(segments.len() > 3, "{}", segments.len());
+        let second = segments[segments.len() - 2].first();
+        // Every index is written by then.
+        drop(ledger);
+        if damaged {
+            let index = folder.join(format!("index/{second:020}"));
+            let mut bytes = std::fs::read(&index).unwrap();
+            bytes[128..].fill(0);
+            std::fs::write(index, bytes).unwrap();
+        }
+        open(folder, 100_000).reader()
     }
 
-    #[derive(Clone)]
-    enum TestIndex {
-        Growing(Arc<IndexBuilder>),
-        Full(Arc<IndexFile>),
-        Missing,
-    }
-
-    impl Searchable for TestSegment {
-        fn first(&self) -> u64 {
-            self.first
-        }
-
-        fn until(&self) -> u64 {
-            self.until
-        }
-
-        fn lookup(&self, key: &IndexKey<'_>) -> Result<Option<Vec<u32>>, IndexError> {
-            match &self.index {
-                TestIndex::Growing(builder) => Ok(Some(builder.lookup(key))),
-                TestIndex::Full(file) => file.lookup(key).map(Some),
-                TestIndex::Missing => Ok(None),
-            }
-        }
-
-        fn times(&self) -> Option<(u64, u64)> {
-            match &self.index {
-                TestIndex::Growing(builder) => builder.times(),
-                TestIndex::Full(file) => file.times(),
-                TestIndex::Missing => None,
-            }
-        }
-
-        fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
-            match &self.index {
-                TestIndex::Growing(builder) => Ok(builder.run_times().to_vec()),
-                TestIndex::Full(file) => file.run_times(),
-                TestIndex::Missing => Ok(Vec::new()),
-            }
-        }
-    }
-
-    /// Segments in memory, some of whose indexes are files.
-    struct Indexed {
-        records: Vec<LedgerRecord>,
-        segments: Vec<TestSegment>,
-        opened: Cell<usize>,
-    }
-
-    impl Evidence for Indexed {
-        type Segment = TestSegment;
-        type Error = IndexError;
-
-        fn segments(&self) -> Vec<TestSegment> {
-            self.segments.clone()
-        }
-
-        fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, IndexError> {
-            self.opened.set(self.opened.get() + (until - from) as usize);
-            Ok(self.records[from as usize..until as usize].to_vec())
-        }
-
-        fn records_at(&self, segment: &TestSegment, places: &[u32]) -> Result<Vec<LedgerRecord>, IndexError> {
-            self.opened.set(self.opened.get() + places.len());
-            let index = |place: &u32| segment.first as usize + *place as usize;
-            Ok(places.iter().map(|place| self.records[index(place)].clone()).collect())
-        }
-    }
-
-    const SEGMENT: usize = 1_000;
-
-    /// 3,500 records, a second apart.
-    fn indexed(folder: &std::path::Path) -> Indexed {
-        let records: Vec<LedgerRecord> = (0..3_500_u64).map(record).collect();
-        let secret = IndexSecret([3; 32]);
-        let mut segments = Vec::new();
-        for (number, records) in records.chunks(SEGMENT).enumerate() {
-            let first = records[0].index;
-            let mut builder = IndexBuilder::new(&secret, first);
-            for record in records {
-                let RecordBody::Entry { entry, .. } = &record.body else {
-                    panic!("{record:?} is no entry")
-                };
-                let encoded = entry.encode_to_vec();
-                let row = Row::Entry(EntryView::parse(&encoded).unwrap());
-                row.add(&mut builder, 0, record.received_unix_nano).unwrap();
-            }
-            let index = match number {
-                0 => TestIndex::Full(builder.finish(&folder.join("0")).unwrap().into()),
-                1 => TestIndex::Missing,
-                2 => TestIndex::Full(builder.finish(&folder.join("2")).unwrap().into()),
-                _ => TestIndex::Growing(Arc::new(builder)),
-            };
-            let until = first + records.len() as u64;
-            segments.insert(0, TestSegment { first, until, index });
-        }
-        Indexed {
-            records,
-            segments,
-            opened: Cell::new(0),
-        }
-    }
-
-    fn record(index: u64) -> LedgerRecord {
+    fn kind(index: u64) -> Kind {
         let time_unix_nano = index * SECOND;
         let principal = v1::Principal {
             issuer: format!("https://id{}", index % 2),
             subject: Some(format!("user-{}", index % 37)),
         };
-        let kind = match index % 50 {
+        match index % 50 {
             7 => Kind::Aggregate(v1::Aggregate {
                 second: index as i64,
                 reason: "invalid".to_owned(),
@@ -912,16 +671,6 @@ mod tests {
                 delegation_ids: vec![format!("root-{}", index % 37), format!("leaf-{}", index % 400)],
                 ..Default::default()
             }),
-        };
-        LedgerRecord {
-            index,
-            received_unix_nano: time_unix_nano + SECOND / 2,
-            source: "s".to_owned(),
-            body: RecordBody::Entry {
-                sequence: index + 1,
-                entry: v1::Entry { entry: Some(kind) },
-                known_chain: Vec::new(),
-            },
         }
     }
 
@@ -1015,43 +764,48 @@ mod tests {
         ]
     }
 
+    /// What the pages of this query have, one behind the other.
+    fn all_pages(reader: &LedgerReader, query: &Query) -> Vec<Page> {
+        let mut pages: Vec<Page> = Vec::new();
+        let mut before = None;
+        loop {
+            let query = Query {
+                before,
+                ..query.clone()
+            };
+            let page = read(reader, &query).unwrap();
+            assert!(page.next.is_none_or(|next| before.is_none_or(|before| next < before)));
+            before = page.next;
+            pages.push(page);
+            if before.is_none() {
+                return pages;
+            }
+        }
+    }
+
+    fn indexes(pages: &[Page]) -> Vec<u64> {
+        let records = pages.iter().flat_map(|page| &page.records);
+        records.map(|record| record.index).collect()
+    }
+
     #[test]
     fn the_index_changes_what_is_opened_and_never_what_is_found() {
-        let folder = tempfile::tempdir().unwrap();
-        let evidence = indexed(folder.path());
-        for issuers in [None, Some(vec!["https://id0".to_owned()])] {
-            for filter in questions() {
-                let query = Query {
-                    limit: 7,
-                    filter,
-                    issuers: issuers.clone(),
-                    ..Query::default()
-                };
-                let expected: Vec<u64> = evidence
-                    .records
-                    .iter()
-                    .rev()
-                    .filter(|record| query.admits(record))
-                    .map(|record| record.index)
-                    .collect();
-                let mut found = Vec::new();
-                let mut before = None;
-                loop {
-                    let page = read(
-                        &evidence,
-                        &Query {
-                            before,
-                            ..query.clone()
-                        },
-                    )
-                    .unwrap();
-                    found.extend(page.records.iter().map(|record| record.index));
-                    before = page.next;
-                    if before.is_none() {
-                        break;
-                    }
+        for damaged in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let reader = indexed(folder.path(), damaged);
+            let records = reader.records(0..reader.size()).unwrap();
+            for issuers in [None, Some(vec!["https://id0".to_owned()])] {
+                for filter in questions() {
+                    let query = Query {
+                        limit: 7,
+                        filter,
+                        issuers: issuers.clone(),
+                        ..Query::default()
+                    };
+                    let admitted = records.iter().rev().filter(|record| query.admits(record));
+                    let expected: Vec<u64> = admitted.map(|record| record.index).collect();
+                    assert_eq!(indexes(&all_pages(&reader, &query)), expected, "{query:?}");
                 }
-                assert_eq!(found, expected, "{query:?}");
             }
         }
     }
@@ -1059,136 +813,118 @@ mod tests {
     #[test]
     fn a_narrow_question_opens_little_more_than_it_finds() {
         let folder = tempfile::tempdir().unwrap();
-        let mut evidence = indexed(folder.path());
-        evidence
-            .segments
-            .retain(|segment| !matches!(segment.index, TestIndex::Missing));
-        let filter = Filter {
-            principal_subject: Some("user-5".to_owned()),
-            from_unix_nano: Some(2_500 * SECOND),
+        let reader = indexed(folder.path(), false);
+        let query = Query {
+            limit: 100,
+            filter: Filter {
+                principal_subject: Some("user-5".to_owned()),
+                until_unix_nano: Some(1_000 * SECOND),
+                ..Filter::default()
+            },
+            ..Query::default()
+        };
+        let mut search = Search::new(&reader, &query);
+        assert!(!search.run(reader.segments()).unwrap());
+        let records = reader.records(0..reader.size()).unwrap();
+        assert_eq!(
+            search.found.len(),
+            records.iter().filter(|record| query.admits(record)).count()
+        );
+        assert!(search.looked_at < search.found.len() + 20, "{}", search.looked_at);
+    }
+
+    #[test]
+    fn a_question_that_meets_a_removal_is_answered_with_what_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(indexed(folder.path(), false));
+        let mut ledger = open(folder.path(), 100_000);
+        let reader = ledger.reader();
+        let segments = reader.segments();
+        let oldest = segments.last().unwrap();
+        let pruned = ledger.prune(1_500, None).unwrap();
+        let gone = reader.records_at(oldest, &[0]);
+        assert!(matches!(gone, Err(ReadError::Pruned { index: 0, .. })), "{gone:?}");
+        let of_issuer = Filter {
+            principal_issuer: Some("https://id0".to_owned()),
             ..Filter::default()
         };
-        let page = read(
-            &evidence,
-            &Query {
-                limit: 100,
+        let since = Filter {
+            from_unix_nano: Some(1),
+            ..of_issuer.clone()
+        };
+        for filter in [Filter::default(), of_issuer, since] {
+            let query = Query {
+                limit: 10_000,
                 filter,
                 ..Query::default()
-            },
-        )
-        .unwrap();
-        assert_eq!((page.records.len(), page.next), (25, None));
-        assert!(evidence.opened.get() < 40, "{}", evidence.opened.get());
+            };
+            let mut search = Search::new(&reader, &query);
+            assert!(!search.run(segments.clone()).unwrap());
+            assert_eq!(search.found.last().unwrap().index, pruned.first, "{query:?}");
+        }
     }
 
     #[test]
     fn a_page_whose_time_is_up_says_where_to_go_on() {
         let folder = tempfile::tempdir().unwrap();
-        let evidence = indexed(folder.path());
+        let reader = indexed(folder.path(), true);
         let filter = Filter {
             trace_id: Some("none".to_owned()),
             ..Filter::default()
         };
-        let deadline = Some(Instant::now());
-        let (mut before, mut pages) = (None, 0);
-        loop {
-            let page = read(
-                &evidence,
-                &Query {
-                    before,
-                    limit: 1,
-                    filter: filter.clone(),
-                    deadline,
-                    ..Query::default()
-                },
-            );
-            pages += 1;
-            let next = page.unwrap().next;
-            assert!(next.is_none_or(|next| before.is_none_or(|before| next < before)));
-            before = next;
-            if before.is_none() {
-                break;
-            }
-        }
-        assert!(pages > 3, "{pages}");
+        let query = Query {
+            limit: 1,
+            filter,
+            deadline: Some(Instant::now()),
+            ..Query::default()
+        };
+        let pages = all_pages(&reader, &query);
+        assert!(pages.len() > 3, "{}", pages.len());
     }
 
     #[test]
     fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
-        let chain = |index: u64| LedgerRecord {
-            index,
-            received_unix_nano: SECOND,
-            source: "s".to_owned(),
-            body: RecordBody::Entry {
-                sequence: index + 1,
-                entry: v1::Entry {
-                    entry: Some(Kind::Chain(v1::PresentedChain {
-                        chain: vec![b'a'; 60_000],
-                        principal: None,
-                    })),
-                },
-                known_chain: Vec::new(),
-            },
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = open(folder.path(), 1 << 30);
+        let chain = |index: u64| {
+            Kind::Chain(v1::PresentedChain {
+                chain: format!("{index:060000}").into_bytes(),
+                principal: None,
+            })
         };
-        let evidence = Indexed {
-            records: (0..100).map(chain).collect(),
-            segments: vec![TestSegment {
-                first: 0,
-                until: 100,
-                index: TestIndex::Missing,
-            }],
-            opened: Cell::new(0),
+        ledger.append(&[entries((0..100).map(chain))]).unwrap();
+        let filter = Filter {
+            kind: Some(RecordKind::Chain),
+            ..Filter::default()
         };
-        let mut found = Vec::new();
-        let mut before = None;
-        loop {
-            let filter = Filter {
-                kind: Some(RecordKind::Chain),
-                ..Filter::default()
-            };
-            let query = Query {
-                before,
-                limit: 1_000,
-                filter,
-                ..Query::default()
-            };
-            let page = read(&evidence, &query).unwrap();
-            assert!(
-                page.records.len() * 60_000 < 2 * MAX_FOUND_BYTES,
-                "{}",
-                page.records.len()
-            );
-            found.extend(page.records.iter().map(|record| record.index));
-            before = page.next;
-            if before.is_none() {
-                break;
-            }
+        let query = Query {
+            limit: 1_000,
+            filter,
+            ..Query::default()
+        };
+        let pages = all_pages(&ledger.reader(), &query);
+        for page in &pages {
+            let count = page.records.len();
+            assert!(count * 60_000 < 2 * MAX_FOUND_BYTES, "{count}");
         }
-        assert_eq!(found, (0..100).rev().collect::<Vec<u64>>());
+        assert_eq!(indexes(&pages), (0..100).rev().collect::<Vec<u64>>());
     }
 
     #[test]
     fn a_chain_is_found_by_its_digest() {
         let folder = tempfile::tempdir().unwrap();
-        let evidence = indexed(folder.path());
+        let reader = indexed(folder.path(), true);
         for chain in [9, 1_009, 2_009, 3_009] {
             let filter = Filter {
-                chain_digest: Some(chain_digest(format!("root~{chain}").as_bytes()).to_vec()),
+                chain_digest: Some(chain_digest(format!("root~{chain}"))),
                 ..Filter::default()
             };
-            let page = read(
-                &evidence,
-                &Query {
-                    limit: 10,
-                    filter,
-                    ..Query::default()
-                },
-            )
-            .unwrap();
-            assert_eq!(
-                page.records.iter().map(|record| record.index).collect::<Vec<_>>(),
-                [chain]
-            );
+            let query = Query {
+                limit: 10,
+                filter,
+                ..Query::default()
+            };
+            assert_eq!(indexes(&[read(&reader, &query).unwrap()]), [chain]);
         }
     }
 }

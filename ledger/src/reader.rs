@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::group::LEAF_LENGTH_BYTES;
 use crate::hashes::{HashError, HashFiles, HashesAt};
+use crate::index::IndexError;
 use crate::keys::KeyFile;
 use crate::leaf::StoredRecord;
 use crate::record::{LedgerRecord, RecordBody};
@@ -136,36 +138,32 @@ impl LedgerReader {
     /// The records of these indexes, in order; [`RecordBody::Unreadable`] stands for each that cannot be read. What is
     /// asked for is held in memory: ask for no more than a page.
     pub fn records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
-        let shared = self.shared()?;
-        let mut opener = shared.opener();
-        let mut records = Vec::new();
-        self.runs(range, |segment, first, run| {
-            for (index, leaf) in (first..).zip(&run.leaves) {
-                let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
-                records.push(shared.record(&mut opener, segment, index, leaf)?);
-            }
-            Ok(())
-        })?;
-        Ok(records)
+        let open = |opener: &mut Opener, index, leaf: &[u8]| opener.record(index, leaf);
+        self.opened(range, open, LedgerRecord::unreadable)
     }
 
     /// As [`LedgerReader::records`], with each entry as its source encoded it. What was erased, or cannot be read, has no
     /// body.
     pub fn stored(&self, range: Range<u64>) -> Result<Vec<StoredRecord>, ReadError> {
-        let shared = self.shared()?;
-        let mut opener = shared.opener();
-        let mut records = Vec::new();
-        self.runs(range, |segment, first, run| {
-            for (index, leaf) in (first..).zip(&run.leaves) {
-                let leaf = run.bundle.get(leaf.clone()).unwrap_or_default();
-                records.push(match shared.open(&mut opener, segment, index, leaf)? {
-                    Some(OpenedLeaf::Record(record)) => record,
-                    Some(OpenedLeaf::Erased) | None => StoredRecord::default(),
-                });
+        let open = |opener: &mut Opener, index, leaf: &[u8]| match opener.open(index, leaf)? {
+            OpenedLeaf::Record(record) => Ok(record),
+            OpenedLeaf::Erased => Ok(StoredRecord::default()),
+        };
+        self.opened(range, open, |_| StoredRecord::default())
+    }
+
+    /// As [`LedgerReader::records`], without those that are not there: not yet, or not any more.
+    pub fn held_records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
+        loop {
+            let held = self.first();
+            let (from, until) = (range.start.max(held), range.end.min(self.size()));
+            match self.records(from.min(until)..until) {
+                // It was removed meanwhile, but what comes after it may be there.
+                Err(ReadError::Pruned { .. }) if self.first() > held => {}
+                Err(ReadError::Pruned { .. }) => return Ok(Vec::new()),
+                records => return records,
             }
-            Ok(())
-        })?;
-        Ok(records)
+        }
     }
 
     /// The records of these places of a segment, in the order in which they are asked for. Leaves that lie side by side
@@ -178,8 +176,9 @@ impl LedgerReader {
             let index = segment.first() + u64::from(*place);
             let read = segment.read(*place..place + 1).map_err(ReadError::from);
             let record = read.and_then(|run| {
-                let leaf = run.leaves.first().and_then(|leaf| run.bundle.get(leaf.clone()));
-                shared.record(&mut opener, segment, index, leaf.unwrap_or_default())
+                let opened = opener.record(index, run.leaves().next().unwrap_or_default());
+                let record = shared.or_unreadable(opened, segment, index)?;
+                Ok(record.unwrap_or_else(|| LedgerRecord::unreadable(index)))
             });
             records.push(record.map_err(|error| self.or_pruned(segment, index, error))?);
         }
@@ -189,10 +188,7 @@ impl LedgerReader {
     /// The leaf of this index, as the tree commits to it.
     pub fn leaf(&self, index: u64) -> Result<Vec<u8>, ReadError> {
         let bundle = self.bundle(index, 1)?;
-        Ok(bundle
-            .get(crate::group::LEAF_LENGTH_BYTES..)
-            .unwrap_or_default()
-            .to_vec())
+        Ok(bundle.get(LEAF_LENGTH_BYTES..).unwrap_or_default().to_vec())
     }
 
     /// So many leaves from this index on, as an entry bundle of C2SP tlog-tiles. They are compared with the tree, so that
@@ -200,9 +196,9 @@ impl LedgerReader {
     pub fn bundle(&self, first: u64, count: u64) -> Result<Vec<u8>, ReadError> {
         let mut bundle = Vec::new();
         self.runs(first..first.saturating_add(count), |_, first, run| {
-            let hashes = self.read(0, first, run.leaves.len())?;
-            for ((index, leaf), hash) in (first..).zip(&run.leaves).zip(hashes) {
-                if leaf_hash(run.bundle.get(leaf.clone()).unwrap_or_default()) != hash {
+            let hashes = self.read(0, first, run.leaves().count())?;
+            for ((index, leaf), hash) in (first..).zip(run.leaves()).zip(hashes) {
+                if leaf_hash(leaf) != hash {
                     return Err(ReadError::Corrupt { index });
                 }
             }
@@ -215,6 +211,26 @@ impl LedgerReader {
     /// The root of the tree of the first `size` records.
     pub fn root(&self, size: u64) -> Result<Hash, ReadError> {
         root_of(size, self)
+    }
+
+    /// Opens leaves; what `unreadable` gives stands for each that cannot be read.
+    fn opened<T>(
+        &self,
+        range: Range<u64>,
+        open: impl Fn(&mut Opener, u64, &[u8]) -> Result<T, OpenError>,
+        unreadable: impl Fn(u64) -> T,
+    ) -> Result<Vec<T>, ReadError> {
+        let shared = self.shared()?;
+        let mut opener = shared.opener();
+        let mut records = Vec::new();
+        self.runs(range, |segment, first, run| {
+            for (index, leaf) in (first..).zip(run.leaves()) {
+                let opened = shared.or_unreadable(open(&mut opener, index, leaf), segment, index)?;
+                records.push(opened.unwrap_or_else(|| unreadable(index)));
+            }
+            Ok(())
+        })?;
+        Ok(records)
     }
 
     /// Reads leaves in runs of at most 256.
@@ -284,6 +300,12 @@ impl Hashes for LedgerReader {
     }
 }
 
+impl From<IndexError> for ReadError {
+    fn from(error: IndexError) -> Self {
+        Self::Segment(SegmentError::Index(error))
+    }
+}
+
 // === impl Shared ===
 
 impl Shared {
@@ -300,37 +322,7 @@ impl Shared {
         }
     }
 
-    /// Opens the leaf of this index. One that cannot be read is noted, and is nothing; but for one whose segment was
-    /// pruned meanwhile, with its key.
-    fn open(
-        &self,
-        opener: &mut Opener,
-        segment: &Segment,
-        index: u64,
-        leaf: &[u8],
-    ) -> Result<Option<OpenedLeaf>, ReadError> {
-        let opened = opener.open(index, leaf);
-        self.or_unreadable(opened, segment, index)
-    }
-
-    /// As [`Shared::open`], as a record.
-    fn record(
-        &self,
-        opener: &mut Opener,
-        segment: &Segment,
-        index: u64,
-        leaf: &[u8],
-    ) -> Result<LedgerRecord, ReadError> {
-        let opened = opener.record(index, leaf);
-        let record = self.or_unreadable(opened, segment, index)?;
-        Ok(record.unwrap_or_else(|| LedgerRecord {
-            index,
-            received_unix_nano: 0,
-            source: String::new(),
-            body: RecordBody::Unreadable,
-        }))
-    }
-
+    /// A leaf that cannot be read is noted, and is nothing; but for one whose segment was pruned meanwhile, with its key.
     fn or_unreadable<T>(
         &self,
         opened: Result<T, OpenError>,

@@ -1,6 +1,7 @@
 //! What the ledger holds.
 
 use credence_wire::v1;
+use credence_wire::v1::entry::Entry as EntryKind;
 
 /// One thing in the ledger.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +15,27 @@ pub struct LedgerRecord {
     pub source: String,
     /// What it says.
     pub body: RecordBody,
+}
+
+// === impl LedgerRecord ===
+
+impl LedgerRecord {
+    pub(crate) fn unreadable(index: u64) -> Self {
+        Self::without_body(index, RecordBody::Unreadable)
+    }
+
+    pub(crate) fn erased(index: u64) -> Self {
+        Self::without_body(index, RecordBody::Erased)
+    }
+
+    fn without_body(index: u64, body: RecordBody) -> Self {
+        Self {
+            index,
+            received_unix_nano: 0,
+            source: String::new(),
+            body,
+        }
+    }
 }
 
 /// What a [`LedgerRecord`] says.
@@ -37,6 +59,22 @@ pub enum RecordBody {
     Erased,
     /// The disk does not have it any more as it was written, or a newer version wrote it.
     Unreadable,
+}
+
+/// The kinds of records. Numbers are part of the index's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "RecordBody says what they are")]
+pub enum RecordKind {
+    Decision = 0,
+    Aggregate = 1,
+    Gap = 2,
+    Chain = 3,
+    Source = 4,
+    Note = 5,
+    Erased = 6,
+    Unknown = 7,
+    Unreadable = 8,
 }
 
 /// A source began, went or came back.
@@ -148,4 +186,25 @@ pub struct Mismatch {
     /// Whether the source trusts other anchors than we do, which explains it.
     #[prost(bool, tag = "5")]
     pub other_anchors: bool,
+}
+
+// === impl RecordKind ===
+
+impl RecordKind {
+    /// The kind of a record.
+    pub fn of(body: &RecordBody) -> Self {
+        match body {
+            RecordBody::Entry { entry, .. } => match entry.entry {
+                Some(EntryKind::Event(_)) => Self::Decision,
+                Some(EntryKind::Aggregate(_)) => Self::Aggregate,
+                Some(EntryKind::Gap(_)) => Self::Gap,
+                Some(EntryKind::Chain(_)) => Self::Chain,
+                None => Self::Unknown,
+            },
+            RecordBody::Source(_) => Self::Source,
+            RecordBody::Note(_) => Self::Note,
+            RecordBody::Erased => Self::Erased,
+            RecordBody::Unreadable => Self::Unreadable,
+        }
+    }
 }

@@ -4,30 +4,33 @@
 //! before the last segment began. Whatever follows from the leaves (hashes, index) is made again where it is missing.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use credence_storage::durable;
-use credence_storage::frames::{Frame, FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN};
+use credence_storage::frames::{
+    FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, MAX_PAYLOAD, TornTail,
+};
+use credence_storage::{at, durable};
 
-use crate::chains::KnownChains;
-use crate::finisher::{ErasedRows, Finisher, MAX_UNFINISHED, finish};
-use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES};
+use crate::entry::EntryKind;
+use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, UNREADABLE, groups_of};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
-use crate::index::{IndexBuilder, IndexFile, IndexSecret, KeyHasher};
+use crate::index::{IndexBuilder, IndexError, IndexFile, IndexSecret, SegmentIndex};
+use crate::index_rows::Row;
+use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
 use crate::keys::DataKeys;
-use crate::leaf::StoredBody;
-use crate::ledger::{Ledger, LedgerAppendError, LedgerError, LedgerOptions, Opened, Piece, UNREADABLE, create_segment};
+use crate::known_chains::KnownChains;
+use crate::leaf::{StoredBody, StoredRecord};
+use crate::ledger::{Ledger, LedgerAppendError, LedgerError, Opened, Piece, create_segment};
+use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
 use crate::record::Note;
 use crate::reserve::Reserve;
-use crate::rows::Row;
 use crate::seal::{OpenedLeaf, Opener, Sealer, key_name};
-use crate::segment::{Paths, Segment, SegmentIndex, parse_segment_name};
+use crate::segment::{Paths, Segment, parse_segment_name};
 use crate::sources::KnownSources;
 use crate::tree::{Frontier, Hash, Hashes as _, leaf_hash};
-use crate::view::{EntryKind, EntryView};
 
 // === impl Ledger ===
 
@@ -36,10 +39,6 @@ impl Ledger {
     /// that could be restored.
     pub fn open(folder: &Path, options: LedgerOptions) -> Result<(Self, Opened), LedgerError> {
         let paths = Paths(folder.to_owned());
-        let mut opened = Opened {
-            unsealed: move_unsealed(&paths)?,
-            ..Opened::default()
-        };
         for folder in [paths.segments(), paths.indexes(), paths.hashes()] {
             durable::create_folder(&folder).map_err(at(&folder))?;
         }
@@ -52,98 +51,23 @@ impl Ledger {
         let keys = DataKeys::open(&paths.keys(), options.bounds.keys, |name| {
             found.iter().any(|first| seals_with(&paths.segment(*first), name))
         })?;
-        let origin = options.origin.clone();
-        let secret = read_or_create(&paths.0, "index-key", 32, || {
-            let mut secret = vec![0; 32];
-            getrandom::fill(&mut secret).map_err(io::Error::other)?;
-            Ok(secret)
-        })?;
-        let secret = IndexSecret(secret.try_into().map_err(|_| LedgerError::Stranger {
-            path: paths.0.join("index-key"),
-        })?);
-        let hash_files = Arc::new(HashFiles::open(&paths.hashes())?);
-        let shared = Arc::new(Shared::new(origin.clone(), keys.file(), Arc::clone(&hash_files)));
-        let Some(last) = found.pop() else {
-            if let Some((published, _)) = options.published.filter(|(size, _)| *size > 0) {
-                return Err(LedgerError::Gone { published, size: 0 });
+        let secret = index_secret(&paths)?;
+        let hashes = Arc::new(HashFiles::open(&paths.hashes())?);
+        let last = match found.pop() {
+            Some(last) => last,
+            None => {
+                begin(&paths, &options, &secret, &hashes)?;
+                0
             }
-            // Hashes are written of records only.
-            let found = hash_files.size()?;
-            if found > 0 {
-                let path = paths.segments();
-                return Err(LedgerError::Missing {
-                    expected: 0,
-                    found,
-                    path,
-                });
-            }
-            return Self::begin(paths, options, keys, &origin, secret, shared).map(|ledger| (ledger, opened));
         };
-        let mut expected = None;
-        let mut shares = Shares::default();
-        let mut unfinished = Vec::new();
-        for (at, first) in found.iter().enumerate() {
-            let next = found.get(at + 1).copied().unwrap_or(last);
-            let (segment, made) = open_full(&paths, *first, next, &secret, &shared)?;
-            let behind = first_frame(&paths.segment(next), next)?;
-            shares.remember(
-                *first,
-                behind.beginning.map(|beginning| beginning.shares).unwrap_or_default(),
-            );
-            let segment = Arc::new(segment);
-            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
-            match finish(&segment) {
-                Err(error) if unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
-                Err(_) => unfinished.push(Arc::clone(&segment)),
-                Ok(()) => {}
-            }
-            opened.reindexed += usize::from(made);
-            shared.begin(segment);
-            expected = Some(next);
+        let shared = Arc::new(Shared::new(options.origin.clone(), keys.file(), hashes));
+        let full = FullSegments::open(&paths, &found, last, &secret, &shared)?;
+        let mut replay = Replay::begin(&paths, last, keys, full.shares, &secret, &shared)?;
+        let (current, torn) = replay.run(&paths.segment(last))?;
+        if let Some(published) = options.published {
+            expect_published(published, &replay.frontier, &shared.hashes)?;
         }
-        debug_assert!(expected.is_none_or(|expected| expected == last));
-        let beginning = first_frame(&paths.segment(last), last)?;
         let held_from = found.first().copied().unwrap_or(last);
-        let (frontier, hashes, rehashed) = restore_tree(&paths, &shared, &hash_files, held_from, last, &beginning)?;
-        opened.rehashed = rehashed;
-        let index = SegmentIndex::Growing(IndexBuilder::new(&secret, last));
-        let segment = Arc::new(Segment::new(last, &paths, beginning.received_unix_nano, index));
-        let mut replay = Replay {
-            opener: shared.opener(),
-            keys,
-            segment: Arc::clone(&segment),
-            sources: KnownSources::default(),
-            chains: KnownChains::default(),
-            shares,
-            published: options.published.filter(|(size, _)| *size > frontier.size()),
-            frontier,
-            hashes,
-            first_held: 0,
-            erased: Vec::new(),
-            failed: None,
-        };
-        if let Some((size, root)) = options.published.filter(|(size, _)| *size <= replay.frontier.size()) {
-            let hashes = HashesAt {
-                files: &hash_files,
-                size: replay.frontier.size(),
-            };
-            expect_root(size, root, Frontier::restore(size, &hashes)?.root())?;
-        }
-        let scanned = FrameFile::open(
-            &paths.segment(last),
-            FrameKind::SealedLedger,
-            || Ok(()),
-            |frame| replay.take(frame),
-        );
-        if let Some(failed) = replay.failed.take() {
-            return Err(failed);
-        }
-        let (current, torn) = scanned?;
-        opened.torn = torn;
-        if let Some((published, _)) = replay.published {
-            let size = replay.frontier.size();
-            return Err(LedgerError::Gone { published, size });
-        }
         if held_from > replay.first_held {
             return Err(LedgerError::Missing {
                 expected: replay.first_held,
@@ -151,13 +75,20 @@ impl Ledger {
                 path: paths.segment(held_from),
             });
         }
-        replay.hashes.flush()?;
-        segment.grown((replay.frontier.size() - last) as u32, current.end());
+        let opened = Opened {
+            torn,
+            reindexed: full.reindexed,
+            rehashed: replay.rehashed,
+        };
+        let index = SegmentIndex::Growing(replay.index);
+        let segment = Arc::new(Segment::new(last, &paths, replay.began_unix_nano, index));
+        let size = replay.frontier.size();
+        segment.grown((size - last) as u32, current.end());
         shared.begin(Arc::clone(&segment));
-        shared.grown(replay.frontier.size());
+        shared.grown(size);
         let mut ledger = Self {
-            sealer: Sealer::new(&origin).map_err(at(&paths.0))?,
-            finisher: Finisher::start(unfinished).map_err(at(&paths.0))?,
+            sealer: Sealer::new(&options.origin).map_err(at(&paths.0))?,
+            indexer: Indexer::start(full.unfinished).map_err(at(&paths.0))?,
             paths,
             options,
             keys: replay.keys,
@@ -167,7 +98,6 @@ impl Ledger {
             chains: replay.chains,
             frontier: replay.frontier,
             hashes: replay.hashes,
-            hasher: KeyHasher::new(&secret),
             secret,
             shared,
             piece: Piece::default(),
@@ -177,85 +107,116 @@ impl Ledger {
             counted: 0,
         };
         ledger.settle_bytes();
-        // What a note announced, and a crash kept from being done.
-        let mut unfinished = ledger.paths.being_erased().map_err(at(&ledger.paths.0))?;
-        for key in replay.erased {
-            if ledger.keys.erase(key)? {
-                unfinished.push(key);
+        ledger.complete_erasures(&replay.erased)?;
+        ledger.complete_pruning(held_from, replay.first_held)?;
+        Ok((ledger, opened))
+    }
+
+    /// Erases what a note says is erased, where a crash kept that from being done.
+    fn complete_erasures(&mut self, noted: &[u32]) -> Result<(), LedgerError> {
+        let mut unfinished = self.paths.being_erased().map_err(at(&self.paths.0))?;
+        for key in noted {
+            if self.keys.erase(*key)? {
+                unfinished.push(*key);
             }
-            ledger.chains.forget_key(key);
+            self.chains.forget_key(*key);
         }
         unfinished.sort_unstable();
         unfinished.dedup();
         for key in unfinished {
-            ledger.finish_erasing(key)?;
+            let pending = self.paths.erasing(key);
+            if self.keys.is_erased(key) {
+                let rows = ErasedRows {
+                    principal: None,
+                    key,
+                    pending,
+                };
+                self.indexer.forget(self.shared.segments(), rows);
+            } else {
+                // It was asked for and never noted.
+                std::fs::remove_file(&pending).map_err(at(&pending))?;
+            }
         }
-        if replay.first_held > held_from {
-            ledger.remove_before(replay.first_held).map_err(|error| match error {
+        Ok(())
+    }
+
+    /// Removes what a note says is pruned, where a crash kept that from being done.
+    fn complete_pruning(&mut self, held_from: u64, first_held: u64) -> Result<(), LedgerError> {
+        if first_held > held_from {
+            self.remove_before(first_held).map_err(|error| match error {
                 LedgerAppendError::Keys(error) => LedgerError::Keys(error),
-                other => at(&ledger.paths.segments())(io::Error::other(other)),
+                other => at(&self.paths.segments())(io::Error::other(other)).into(),
             })?;
         } else {
             // The segments may be gone, and the keys not yet.
-            ledger.keys.destroy_unused(replay.first_held)?;
+            self.keys.destroy_unused(first_held)?;
         }
-        Ok((ledger, opened))
+        Ok(())
     }
+}
 
-    /// Drops the rows of what was sealed with a key that was erased. One that was not was asked for and never noted.
-    fn finish_erasing(&self, key: u32) -> Result<(), LedgerError> {
-        let pending = self.paths.erasing(key);
-        if self.keys.is_erased(key) {
-            let rows = ErasedRows {
-                principal: None,
-                key,
-                pending,
-            };
-            self.finisher.forget(self.shared.segments(), rows);
-            Ok(())
-        } else {
-            std::fs::remove_file(&pending).map_err(at(&pending))
-        }
+/// Makes the first segment of a ledger that has none, if nothing says that it had one.
+fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &HashFiles) -> Result<(), LedgerError> {
+    if let Some((published, _)) = options.published.filter(|(size, _)| *size > 0) {
+        return Err(LedgerError::Gone { published, size: 0 });
     }
+    // Hashes are written of records only.
+    let found = hashes.size()?;
+    if found > 0 {
+        return Err(LedgerError::Missing {
+            expected: 0,
+            found,
+            path: paths.segments(),
+        });
+    }
+    let beginning = Beginning {
+        root: Frontier::new().root().0.to_vec(),
+        ..Beginning::default()
+    };
+    let created = create_segment(paths, beginning, IndexBuilder::new(secret, 0));
+    created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
+    Ok(())
+}
 
-    fn begin(
-        paths: Paths,
-        options: LedgerOptions,
-        keys: DataKeys,
-        origin: &str,
-        secret: IndexSecret,
-        shared: Arc<Shared>,
+/// The segments before the last one.
+#[derive(Default)]
+struct FullSegments {
+    shares: Shares,
+    /// Those whose index could not be written.
+    unfinished: Vec<Arc<Segment>>,
+    /// How many indexes were made again.
+    reindexed: usize,
+}
+
+// === impl FullSegments ===
+
+impl FullSegments {
+    /// Opens the segments that begin with these indexes, behind which `last` follows, for readers.
+    fn open(
+        paths: &Paths,
+        found: &[u64],
+        last: u64,
+        secret: &IndexSecret,
+        shared: &Shared,
     ) -> Result<Self, LedgerError> {
-        let frontier = Frontier::new();
-        let beginning = Beginning {
-            root: frontier.root().0.to_vec(),
-            ..Beginning::default()
-        };
-        let hashes = shared.hashes.writer(0);
-        let created = create_segment(&paths, beginning, IndexBuilder::new(&secret, 0));
-        let (current, segment) = created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
-        shared.begin(Arc::clone(&segment));
-        Ok(Self {
-            sealer: Sealer::new(origin).map_err(at(&paths.0))?,
-            finisher: Finisher::start(Vec::new()).map_err(at(&paths.0))?,
-            paths,
-            options,
-            keys,
-            current,
-            segment,
-            sources: KnownSources::default(),
-            chains: KnownChains::default(),
-            frontier,
-            hashes,
-            hasher: KeyHasher::new(&secret),
-            secret,
-            shared,
-            piece: Piece::default(),
-            settled_bytes: 0,
-            reserve: Reserve::default(),
-            shares: Shares::default(),
-            counted: 0,
-        })
+        let mut this = Self::default();
+        let followers = found.iter().skip(1).chain([&last]);
+        for (first, next) in found.iter().zip(followers) {
+            let (segment, made) = open_full(paths, *first, *next, secret, shared)?;
+            let behind = first_frame(&paths.segment(*next), *next)?;
+            let shares = behind.beginning.map(|beginning| beginning.shares);
+            this.shares.remember(*first, shares.unwrap_or_default());
+            let segment = Arc::new(segment);
+            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
+            match finish(&segment) {
+                Err(error) if this.unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
+                Err(_) => this.unfinished.push(Arc::clone(&segment)),
+                Ok(()) => {}
+            }
+            this.reindexed += usize::from(made);
+            shared.begin(segment);
+        }
+        Ok(this)
     }
 }
 
@@ -263,100 +224,118 @@ impl Ledger {
 struct Replay {
     opener: Opener,
     keys: DataKeys,
-    segment: Arc<Segment>,
+    /// Index of the segment's first record.
+    first: u64,
+    /// When the segment was begun, nanoseconds since the Unix epoch.
+    began_unix_nano: u64,
+    index: IndexBuilder,
     sources: KnownSources,
     chains: KnownChains,
     shares: Shares,
     frontier: Frontier,
     hashes: HashWriter,
-    /// What is yet to be come upon.
-    published: Option<(u64, Hash)>,
+    /// Whether the hashes were made anew from all segments.
+    rehashed: bool,
     first_held: u64,
     /// Keys that a note says are erased.
     erased: Vec<u32>,
-    failed: Option<LedgerError>,
 }
 
 // === impl Replay ===
 
 impl Replay {
-    fn take(&mut self, frame: Frame) -> Result<(), &'static str> {
-        let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
-        if group.head.first_index != self.frontier.size() {
-            return Err("its records do not follow the ones before them");
+    /// What is known before the segment with this first index; the segments before it are in `shared`.
+    fn begin(
+        paths: &Paths,
+        first: u64,
+        keys: DataKeys,
+        shares: Shares,
+        secret: &IndexSecret,
+        shared: &Shared,
+    ) -> Result<Self, LedgerError> {
+        let head = first_frame(&paths.segment(first), first)?;
+        let (frontier, hashes, rehashed) = restore_tree(paths, shared, first, &head)?;
+        Ok(Self {
+            opener: shared.opener(),
+            keys,
+            first,
+            began_unix_nano: head.received_unix_nano,
+            index: IndexBuilder::new(secret, first),
+            sources: KnownSources::default(),
+            chains: KnownChains::default(),
+            shares,
+            frontier,
+            hashes,
+            rehashed,
+            first_held: 0,
+            erased: Vec::new(),
+        })
+    }
+
+    /// Reads the segment, and cuts off a write that a crash interrupted.
+    fn run(&mut self, segment: &Path) -> Result<(FrameFile, Option<TornTail>), LedgerError> {
+        let mut failed = None;
+        let scanned = FrameFile::open(
+            segment,
+            FrameKind::Ledger,
+            || Ok(()),
+            |frame| {
+                let group = Group::parse(frame).ok_or(UNREADABLE)?;
+                if group.head.first_index != self.frontier.size() {
+                    return Err("its records do not follow the ones before them");
+                }
+                self.take(&group).map_err(|error| {
+                    failed = Some(error);
+                    UNREADABLE
+                })
+            },
+        );
+        match failed {
+            Some(failed) => Err(failed),
+            None => {
+                let file = scanned?;
+                self.hashes.flush()?;
+                Ok(file)
+            }
         }
+    }
+
+    fn take(&mut self, group: &Group) -> Result<(), LedgerError> {
         if let Some(beginning) = &group.head.beginning {
             self.first_held = self.first_held.max(beginning.first_held);
             beginning.sources.iter().for_each(|mark| self.sources.apply(mark));
         }
-        let payload_offset = frame.offset + HEAD_LEN;
-        for (offset, leaf) in group.leaves() {
-            let offset = u32::try_from(payload_offset + offset as u64).map_err(|_| UNREADABLE)?;
-            if let Err(error) = self.leaf(offset, leaf, &group.head) {
-                self.failed = Some(error);
-                return Err(UNREADABLE);
-            }
+        for leaf in group.leaves() {
+            self.leaf(leaf, group.head.received_unix_nano)?;
         }
         group.head.sources.iter().for_each(|mark| self.sources.apply(mark));
         Ok(())
     }
 
-    fn leaf(&mut self, offset: u32, leaf: &[u8], head: &GroupHead) -> Result<(), LedgerError> {
-        let index = self.frontier.size();
-        if let Some(name) = key_name(leaf) {
-            self.keys.was_used(name, self.segment.first())?;
-            self.shares.add(name, (LEAF_LENGTH_BYTES + leaf.len()) as u64);
+    fn leaf(&mut self, leaf: Leaf<'_>, received: u64) -> Result<(), LedgerError> {
+        let key = key_name(leaf.sealed);
+        if let Some(key) = key {
+            self.keys.was_used(key, self.first)?;
+            self.shares.add(key, (LEAF_LENGTH_BYTES + leaf.sealed.len()) as u64);
         }
-        // A leaf that does not open is for who asks for it to complain about: the tree shows whether it is as it was.
-        let opened = self.opener.open(index, leaf);
-        let segment = Arc::clone(&self.segment);
-        let added = segment.with_index(|segment_index| {
-            let SegmentIndex::Growing(builder) = segment_index else {
-                return Ok(());
-            };
-            match &opened {
-                Ok(OpenedLeaf::Record(record)) => match &record.body {
-                    Some(StoredBody::Entry(stored)) => match EntryView::parse(&stored.entry) {
-                        Ok(view) => self.entry(index, leaf, view, !stored.known_chain.is_empty()).add(
-                            builder,
-                            offset,
-                            record.received_unix_nano,
-                        ),
-                        Err(_) => Row::Erased.add(builder, offset, head.received_unix_nano),
-                    },
-                    Some(StoredBody::Change(_)) => Row::Change.add(builder, offset, record.received_unix_nano),
-                    Some(StoredBody::Note(note)) => {
-                        self.note(note.note.as_ref());
-                        Row::Note.add(builder, offset, record.received_unix_nano)
-                    }
-                    None => Row::Erased.add(builder, offset, head.received_unix_nano),
-                },
-                Ok(OpenedLeaf::Erased) | Err(_) => Row::Erased.add(builder, offset, head.received_unix_nano),
-            }
-        });
-        added?;
+        let record = record_of(&mut self.opener, leaf);
+        let row = add_row(&mut self.index, leaf, record.as_ref(), received)?;
+        if let Row::Entry(entry) = row
+            && let EntryKind::Chain(chain) = entry.kind
+            && let Some(key) = key
+        {
+            self.chains.add(chain.digest(), leaf.index, key);
+        }
+        if let Some(StoredBody::Note(note)) = record.as_ref().and_then(|record| record.body.as_ref()) {
+            self.note(note.note.as_ref());
+        }
         let hashes = &mut self.hashes;
         self.frontier
-            .push(leaf_hash(leaf), &mut |level, hash| hashes.push(level, hash));
+            .push(leaf_hash(leaf.sealed), &mut |level, hash| hashes.push(level, hash));
         if self.hashes.pending() >= PENDING_HASHES {
             self.hashes.flush()?;
         }
-        if let Some((size, root)) = self.published.take_if(|(size, _)| *size == self.frontier.size()) {
-            expect_root(size, root, self.frontier.root())?;
-        }
         Ok(())
-    }
-
-    fn entry<'a>(&mut self, index: u64, leaf: &[u8], view: EntryView<'a>, is_known: bool) -> Row<'a> {
-        if is_known {
-            return Row::KnownChain(view);
-        }
-        if let EntryKind::Chain(chain) = &view.kind
-            && let Some(key) = key_name(leaf)
-        {
-            self.chains.add(chain.digest(), index, key);
-        }
-        Row::Entry(view)
     }
 
     fn note(&mut self, note: Option<&Note>) {
@@ -368,18 +347,36 @@ impl Replay {
     }
 }
 
+/// What a leaf holds. One that does not open is for who asks for it to complain about: the tree shows whether it is as it
+/// was.
+fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> Option<StoredRecord> {
+    match opener.open(leaf.index, leaf.sealed) {
+        Ok(OpenedLeaf::Record(record)) => Some(record),
+        Ok(OpenedLeaf::Erased) | Err(_) => None,
+    }
+}
+
+/// Adds what a leaf can be found by to an index; `received` says when its group was taken in.
+fn add_row<'a>(
+    index: &mut IndexBuilder,
+    leaf: Leaf<'_>,
+    record: Option<&'a StoredRecord>,
+    received: u64,
+) -> Result<Row<'a>, IndexError> {
+    let row = Row::of(record);
+    let received = record.map_or(received, |record| record.received_unix_nano);
+    index.add(leaf.offset, row.span(received), &row.keys())?;
+    Ok(row)
+}
+
 /// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
 /// an end that a crash has cut short.
 fn seals_with(segment: &Path, name: u32) -> bool {
-    let mut found = false;
-    let scanned = FrameReader::open(segment, FrameKind::SealedLedger).and_then(|reader| {
-        reader.scan(|frame| {
-            let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
-            found |= group.leaves().any(|(_, leaf)| key_name(leaf) == Some(name));
-            Ok(())
-        })
-    });
-    found || scanned.is_err()
+    let has_leaf = |group: Group| group.leaves().any(|leaf| key_name(leaf.sealed) == Some(name));
+    match groups_of(segment) {
+        Ok(mut groups) => groups.any(|group| group.map_or(true, has_leaf)),
+        Err(_) => true,
+    }
 }
 
 /// Opens a segment that is full, and makes its index again if need be.
@@ -396,13 +393,11 @@ fn open_full(
     let known = IndexFile::open(&paths.index(first), secret).ok();
     let known = known.filter(|file| file.first() == first && first + u64::from(file.places()) == next);
     let made = known.is_none();
-    let segment = match known {
-        Some(file) => Segment::new(first, paths, head.received_unix_nano, SegmentIndex::File(file)),
-        None => {
-            let index = SegmentIndex::Growing(index_again(&path, first, next, secret, shared.opener())?);
-            Segment::new(first, paths, head.received_unix_nano, index)
-        }
+    let index = match known {
+        Some(file) => SegmentIndex::File(file),
+        None => SegmentIndex::Growing(index_again(&path, first, next, secret, shared.opener())?),
     };
+    let segment = Segment::new(first, paths, head.received_unix_nano, index);
     segment.grown((next - first) as u32, bytes);
     Ok((segment, made))
 }
@@ -415,42 +410,15 @@ pub(crate) fn index_again(
     secret: &IndexSecret,
     mut opener: Opener,
 ) -> Result<IndexBuilder, LedgerError> {
-    let mut builder = IndexBuilder::new(secret, first);
-    let mut failed = None;
-    let scanned = FrameReader::open(path, FrameKind::SealedLedger)?.scan(|frame| {
-        let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
-        for (offset, leaf) in group.leaves() {
-            let offset = u32::try_from(frame.offset + HEAD_LEN + offset as u64).map_err(|_| UNREADABLE)?;
-            let index = first + u64::from(builder.places());
-            let record = match opener.open(index, leaf) {
-                Ok(OpenedLeaf::Record(record)) => Some(record),
-                Ok(OpenedLeaf::Erased) | Err(_) => None,
-            };
-            let received = record
-                .as_ref()
-                .map_or(group.head.received_unix_nano, |record| record.received_unix_nano);
-            let row = match record.as_ref().and_then(|record| record.body.as_ref()) {
-                Some(StoredBody::Entry(stored)) => match EntryView::parse(&stored.entry) {
-                    Ok(view) if stored.known_chain.is_empty() => Row::Entry(view),
-                    Ok(view) => Row::KnownChain(view),
-                    Err(_) => Row::Erased,
-                },
-                Some(StoredBody::Change(_)) => Row::Change,
-                Some(StoredBody::Note(_)) => Row::Note,
-                None => Row::Erased,
-            };
-            if let Err(error) = row.add(&mut builder, offset, received) {
-                failed = Some(error);
-                return Err(UNREADABLE);
-            }
+    let mut index = IndexBuilder::new(secret, first);
+    for group in groups_of(path)? {
+        let group = group?;
+        for leaf in group.leaves() {
+            let record = record_of(&mut opener, leaf);
+            add_row(&mut index, leaf, record.as_ref(), group.head.received_unix_nano)?;
         }
-        Ok(())
-    });
-    if let Some(failed) = failed {
-        return Err(failed.into());
     }
-    scanned?;
-    let found = first + u64::from(builder.places());
+    let found = first + u64::from(index.places());
     if found != next {
         return Err(LedgerError::Missing {
             expected: found,
@@ -458,19 +426,18 @@ pub(crate) fn index_again(
             path: path.to_owned(),
         });
     }
-    Ok(builder)
+    Ok(index)
 }
 
-/// The tree of what lies before the last segment, which says what its root is.
+/// The tree of what lies before the last segment, which says what its root is; and whether its hashes were made anew.
 fn restore_tree(
     paths: &Paths,
     shared: &Shared,
-    files: &Arc<HashFiles>,
-    held_from: u64,
     last: u64,
-    beginning: &GroupHead,
+    head: &GroupHead,
 ) -> Result<(Frontier, HashWriter, bool), LedgerError> {
-    let root = beginning.beginning.as_ref().map(|beginning| beginning.root.as_slice());
+    let files = &shared.hashes;
+    let root = head.beginning.as_ref().map(|beginning| beginning.root.as_slice());
     let is_right = |frontier: &Frontier| Some(&frontier.root().0[..]) == root;
     if files.size()? >= last {
         let restored = Frontier::restore(last, &HashesAt { files, size: last })?;
@@ -480,6 +447,8 @@ fn restore_tree(
     }
     // From the hashes of the pruned leaves, and from the leaves that are held.
     let lost = || LedgerError::HashesLost { path: paths.hashes() };
+    let segments = shared.segments();
+    let held_from = segments.first().map_or(last, |segment| segment.first());
     let level_0 = HashesAt { files, size: held_from };
     let mut frontier = Frontier::new();
     let mut writer = files.writer(0);
@@ -491,22 +460,13 @@ fn restore_tree(
         }
         writer.flush()?;
     }
-    for segment in shared.segments() {
-        let mut failed = None;
-        let scanned = FrameReader::open(segment.path(), FrameKind::SealedLedger)?.scan(|frame| {
-            let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
-            for (_, leaf) in group.leaves() {
-                frontier.push(leaf_hash(leaf), &mut |level, hash| writer.push(level, hash));
+    for segment in segments {
+        for group in groups_of(segment.path())? {
+            for leaf in group?.leaves() {
+                frontier.push(leaf_hash(leaf.sealed), &mut |level, hash| writer.push(level, hash));
             }
-            writer.flush().map_err(|error| {
-                failed = Some(error);
-                UNREADABLE
-            })
-        });
-        if let Some(failed) = failed {
-            return Err(failed.into());
+            writer.flush()?;
         }
-        scanned?;
     }
     if frontier.size() != last || !is_right(&frontier) {
         return Err(lost());
@@ -515,12 +475,32 @@ fn restore_tree(
     Ok((frontier, writer, true))
 }
 
+/// Whether the tree begins with the one that was published last.
+fn expect_published(
+    (published, expected): (u64, Hash),
+    frontier: &Frontier,
+    files: &HashFiles,
+) -> Result<(), LedgerError> {
+    let size = frontier.size();
+    if published > size {
+        return Err(LedgerError::Gone { published, size });
+    }
+    let found = Frontier::restore(published, &HashesAt { files, size })?.root();
+    if found == expected {
+        return Ok(());
+    }
+    Err(LedgerError::OtherRoot {
+        size: published,
+        expected,
+        found,
+    })
+}
+
 /// What a segment begins with.
 fn first_frame(path: &Path, first: u64) -> Result<GroupHead, LedgerError> {
-    let reader = FrameReader::open(path, FrameKind::SealedLedger)?;
+    let reader = FrameReader::open(path, FrameKind::Ledger)?;
     let length = path.metadata().map_err(at(path))?.len();
-    let frame = reader.frame(HEADER_LEN, length)?;
-    let head = Group::parse(&frame.payload).map(|group| group.head);
+    let head = Group::parse(reader.frame(HEADER_LEN, length)?).map(|group| group.head);
     let head = head.filter(|head| head.first_index == first && head.beginning.is_some());
     Ok(head.ok_or_else(|| reader.corrupt(HEADER_LEN, "it is not what a segment of this name begins with"))?)
 }
@@ -531,23 +511,14 @@ fn drop_empty_last(paths: &Paths, found: &mut Vec<u64>) -> Result<(), LedgerErro
         return Ok(());
     };
     let path = paths.segment(last);
-    let mut frames = 0;
-    let scanned = FrameReader::open(&path, FrameKind::SealedLedger).and_then(|reader| {
-        let length = path.metadata().map_err(|error| FrameError::Io {
-            path: path.clone(),
-            error,
-        })?;
-        match reader.frame(HEADER_LEN, length.len()) {
-            Ok(_) => frames += 1,
-            // What follows a frame that is not whole is for the one who opens the file to judge.
-            Err(FrameError::Corrupt { .. }) if length.len() > HEADER_LEN + MAX_TORN_BEGINNING => frames += 1,
-            Err(FrameError::Corrupt { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    });
-    scanned?;
-    if frames == 0 {
+    let length = path.metadata().map_err(at(&path))?.len();
+    let is_empty = match FrameReader::open(&path, FrameKind::Ledger)?.frame(HEADER_LEN, length) {
+        Ok(_) => false,
+        // What follows a frame that is not whole is for the one who opens the file to judge.
+        Err(FrameError::Corrupt { .. }) => length <= HEADER_LEN + MAX_TORN_BEGINNING,
+        Err(error) => return Err(error.into()),
+    };
+    if is_empty {
         std::fs::remove_file(&path).map_err(at(&path))?;
         durable::sync_folder(&paths.segments()).map_err(at(&path))?;
         found.pop();
@@ -586,57 +557,24 @@ fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), Ledger
     Ok(())
 }
 
-/// Moves the segments of a version before entries were sealed out of the way. Returns where to, if there were any.
-fn move_unsealed(paths: &Paths) -> Result<Option<PathBuf>, LedgerError> {
-    let mut moved = None;
-    for entry in std::fs::read_dir(&paths.0).map_err(at(&paths.0))? {
-        let path = entry.map_err(at(&paths.0))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if parse_segment_name(name).is_some() {
-            let target = paths.unsealed();
-            durable::create_folder(&target).map_err(at(&target))?;
-            std::fs::rename(&path, target.join(name)).map_err(at(&path))?;
-            moved = Some(target);
-        }
-    }
-    if let Some(target) = &moved {
-        for folder in [target, &paths.0] {
-            durable::sync_folder(folder).map_err(at(folder))?;
-        }
-    }
-    Ok(moved)
-}
-
-fn read_or_create(
-    folder: &Path,
-    name: &str,
-    limit: u64,
-    make: impl FnOnce() -> io::Result<Vec<u8>>,
-) -> Result<Vec<u8>, LedgerError> {
-    let path = folder.join(name);
-    match durable::read_small_file(&path, limit) {
+/// What the index is hashed with; made if there is none.
+fn index_secret(paths: &Paths) -> Result<IndexSecret, LedgerError> {
+    let path = paths.0.join(INDEX_KEY);
+    let secret = match durable::read_small_file(&path, 32) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = make().map_err(at(&path))?;
-            durable::write_file(folder, name, &made).map_err(at(&path))?;
-            Ok(made)
+            let mut made = vec![0; 32];
+            getrandom::fill(&mut made).map_err(|error| at(&path)(io::Error::other(error)))?;
+            durable::write_file(&paths.0, INDEX_KEY, &made).map_err(at(&path))?;
+            made
         }
-        other => other.map_err(at(&path)),
-    }
+        other => other.map_err(at(&path))?,
+    };
+    let secret: [u8; 32] = secret.try_into().map_err(|_| LedgerError::Stranger { path })?;
+    Ok(IndexSecret::new(&secret))
 }
 
-fn expect_root(size: u64, expected: Hash, found: Hash) -> Result<(), LedgerError> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(LedgerError::OtherRoot { size, expected, found })
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> LedgerError {
-    let path = path.to_owned();
-    |error| LedgerError::Io { path, error }
-}
-
+const INDEX_KEY: &str = "index-key";
 /// Hashes that wait in memory while the last segment is read.
 const PENDING_HASHES: u64 = 1 << 15;
 /// The largest first frame: all sources that may be known.
-const MAX_TORN_BEGINNING: u64 = HEAD_LEN + credence_storage::frames::MAX_PAYLOAD as u64;
+const MAX_TORN_BEGINNING: u64 = HEAD_LEN + MAX_PAYLOAD as u64;

@@ -1,8 +1,8 @@
 //! What the ledger leaves free on its disk, for what shares it: revocations are written to the same data folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::ledger::{LedgerAppendError, Retention};
+use crate::options::Retention;
 
 /// How much is left free.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,6 +18,20 @@ pub struct Room {
     pub free: u64,
     /// Bytes of those that the ledger leaves free.
     pub reserve: u64,
+}
+
+/// What room there is, is for others.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
+     start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
+     the evidence while they have room", path = path.display()
+)]
+pub struct Reserved {
+    /// The ledger's folder.
+    path: PathBuf,
+    free: u64,
+    reserve: u64,
 }
 
 /// A file system's size, and what of it is free, in bytes.
@@ -44,12 +58,12 @@ impl Reserve {
 
     /// Whether so many bytes more leave as much free as they should. Where the system does not say, it is the disk that
     /// refuses what it has no room for.
-    pub(crate) fn allows(self, folder: &Path, needed: u64) -> Result<(), LedgerAppendError> {
+    pub(crate) fn allows(self, folder: &Path, needed: u64) -> Result<(), Reserved> {
         if self.bytes == 0 {
             return Ok(());
         }
         match Space::of(folder) {
-            Some(space) if !self.is_left(space, needed) => Err(LedgerAppendError::Reserved {
+            Some(space) if !self.is_left(space, needed) => Err(Reserved {
                 path: folder.to_owned(),
                 free: space.free,
                 reserve: self.of(space),

@@ -15,7 +15,7 @@ use ring::aead::{Aad, LessSafeKey, Nonce};
 
 use crate::keys::{KeyError, KeyFile, KeyState};
 use crate::leaf::StoredRecord;
-use crate::record::{LedgerRecord, RecordBody};
+use crate::record::LedgerRecord;
 
 /// Seals leaves. Not clonable: no two of them may have the same session.
 #[derive(Debug)]
@@ -147,12 +147,7 @@ impl Opener {
     pub(crate) fn record(&mut self, index: u64, leaf: &[u8]) -> Result<LedgerRecord, OpenError> {
         match self.open(index, leaf)? {
             OpenedLeaf::Record(record) => record.into_record(index).map_err(|_| OpenError::Unknown { index }),
-            OpenedLeaf::Erased => Ok(LedgerRecord {
-                index,
-                received_unix_nano: 0,
-                source: String::new(),
-                body: RecordBody::Erased,
-            }),
+            OpenedLeaf::Erased => Ok(LedgerRecord::erased(index)),
         }
     }
 }
@@ -204,7 +199,7 @@ pub(crate) const MAX_LEAF_BYTES: usize = 65_535;
 const READY_KEYS: usize = 256;
 
 const _: () = assert!(
-    crate::view::MAX_CHAIN_ENTRY_BYTES + crate::leaf::RECORD_OVERHEAD + SEAL_OVERHEAD <= MAX_LEAF_BYTES,
+    crate::entry::MAX_CHAIN_ENTRY_BYTES + crate::leaf::RECORD_OVERHEAD + SEAL_OVERHEAD <= MAX_LEAF_BYTES,
     "the largest entry fits a leaf"
 );
 

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use credence_storage::frames::{FrameKind, FrameReader, HEAD_LEN};
+use credence_storage::frames::FrameError;
+use credence_storage::{FileError, at};
 
-use crate::group::{Group, LEAF_LENGTH_BYTES};
-use crate::index::{IndexBuilder, IndexError, IndexFile, IndexKey, RUN_PLACES};
-use crate::ledger::UNREADABLE;
+use crate::group::{LEAF_LENGTH_BYTES, groups_of};
+use crate::index::{IndexError, IndexKey, RUN_PLACES, SegmentIndex};
 
 /// A segment that is held, for whoever reads; it may be the one that is being appended to.
 #[derive(Debug)]
@@ -30,34 +30,29 @@ pub struct Segment {
     index: RwLock<SegmentIndex>,
 }
 
-/// Where in a segment something is.
-#[derive(Debug)]
-pub enum SegmentIndex {
-    /// In memory, until the segment is full and its index is on disk.
-    Growing(IndexBuilder),
-    /// On disk.
-    File(IndexFile),
-}
-
 /// Leaves that follow one another, as C2SP tlog-tiles has them in a bundle.
 #[derive(Debug, Default)]
 pub(crate) struct LeafRun {
     pub(crate) bundle: Vec<u8>,
     /// Where in it the leaves are, without their lengths.
-    pub(crate) leaves: Vec<Range<usize>>,
+    leaves: Vec<Range<usize>>,
+}
+
+// === impl LeafRun ===
+
+impl LeafRun {
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = &[u8]> {
+        let leaves = self.leaves.iter();
+        leaves.map(|leaf| self.bundle.get(leaf.clone()).unwrap_or_default())
+    }
 }
 
 /// Why a segment can not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
     /// The system did not let us.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// The index and the segment do not belong together.
     #[error(
         "{path} and its index do not fit together; stop the control plane, remove the file of the same name in \
@@ -106,20 +101,9 @@ impl Segment {
     /// The places of all records that may have the key, newest first. Blocks on the disk.
     pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, IndexError> {
         let records = self.records();
-        let mut places = match &*self.index() {
-            SegmentIndex::Growing(builder) => builder.lookup(key),
-            SegmentIndex::File(file) => file.lookup(key)?,
-        };
+        let mut places = self.index().lookup(key)?;
         places.retain(|place| *place < records);
         Ok(places)
-    }
-
-    /// The earliest and the latest instant that its records are about, nanoseconds since the Unix epoch.
-    pub fn times(&self) -> Option<(u64, u64)> {
-        match &*self.index() {
-            SegmentIndex::Growing(builder) => builder.times(),
-            SegmentIndex::File(file) => file.times(),
-        }
     }
 
     /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
@@ -150,11 +134,7 @@ impl Segment {
 
     /// Size of the file and of the index's.
     pub(crate) fn bytes(&self) -> u64 {
-        let index = match &*self.index() {
-            SegmentIndex::Growing(_) => 0,
-            SegmentIndex::File(file) => file.bytes(),
-        };
-        self.bytes.load(Ordering::Relaxed) + index
+        self.bytes.load(Ordering::Relaxed) + self.index().bytes()
     }
 
     /// What was appended is durable, and in the index.
@@ -176,11 +156,7 @@ impl Segment {
         let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
             return Ok(LeafRun::default());
         };
-        let at = |error| SegmentError::Io {
-            path: self.path.clone(),
-            error,
-        };
-        let file = File::open(&self.path).map_err(at)?;
+        let file = File::open(&self.path).map_err(at(&self.path))?;
         // A length that a disk has changed, or a part of it that cannot be read, is no reason to be without the others.
         let together = read_leaf(&file, last)
             .ok()
@@ -210,62 +186,44 @@ impl Segment {
                 .push((begin + LEAF_LENGTH_BYTES).min(run.bundle.len())..run.bundle.len());
         }
         match errors.pop() {
-            Some(error) if errors.len() + 1 == run.leaves.len() => Err(at(error)),
+            Some(error) if errors.len() + 1 == run.leaves.len() => Err(at(&self.path)(error).into()),
             Some(_) | None => Ok(run),
         }
     }
 
     /// Where leaves begin in the file.
     fn offsets(&self, places: Range<u32>) -> Result<Vec<u32>, SegmentError> {
-        let mismatch = || SegmentError::Mismatch {
-            path: self.path.clone(),
-        };
-        let index = self.index();
         let mut offsets = Vec::with_capacity(places.len());
-        match &*index {
-            SegmentIndex::Growing(builder) => {
-                for place in places {
-                    offsets.push(builder.offset(place).ok_or_else(mismatch)?);
-                }
-            }
-            SegmentIndex::File(file) => {
-                let mut known: Option<(u32, Vec<u32>)> = None;
-                for place in places {
-                    let run = place / RUN_PLACES;
-                    let of_run = match known.take().filter(|(known, _)| *known == run) {
-                        Some((_, of_run)) => of_run,
-                        // A damaged index is no reason to be without the records: they say themselves where they are.
-                        None => file.offsets(run).or_else(|_| self.offsets_of_run(run))?,
-                    };
-                    offsets.push(*of_run.get((place % RUN_PLACES) as usize).ok_or_else(mismatch)?);
-                    known = Some((run, of_run));
-                }
-            }
+        for run in places.start / RUN_PLACES..places.end.div_ceil(RUN_PLACES) {
+            // A damaged index is no reason to be without the records: they say themselves where they are.
+            let of_run = self.index().offsets(run).or_else(|_| self.offsets_of_run(run));
+            let first = run * RUN_PLACES;
+            let wanted = places.start.max(first)..places.end.min(first + RUN_PLACES);
+            let of_run = of_run.map_err(|_| self.mismatch())?;
+            let of_run = of_run.get((wanted.start - first) as usize..(wanted.end - first) as usize);
+            offsets.extend_from_slice(of_run.ok_or_else(|| self.mismatch())?);
         }
         Ok(offsets)
     }
 
     /// Where the leaves of a run begin, as the segment itself has it: every group before them is read.
-    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, SegmentError> {
-        let mismatch = |_| SegmentError::Mismatch {
-            path: self.path.clone(),
-        };
-        let wanted = (run * RUN_PLACES) as usize..((run + 1) * RUN_PLACES) as usize;
-        let mut place = 0;
-        let mut offsets = Vec::with_capacity(wanted.len());
-        let reader = FrameReader::open(&self.path, FrameKind::SealedLedger).map_err(mismatch)?;
-        let scanned = reader.scan(|frame| {
-            let group = Group::parse(&frame.payload).ok_or(UNREADABLE)?;
-            for (offset, _) in group.leaves() {
-                if wanted.contains(&place) {
-                    offsets.extend(u32::try_from(frame.offset + HEAD_LEN + offset as u64));
-                }
-                place += 1;
-            }
-            Ok(())
-        });
-        scanned.map_err(mismatch)?;
+    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, FrameError> {
+        let first = self.first + u64::from(run * RUN_PLACES);
+        let mut offsets = Vec::new();
+        for group in groups_of(&self.path)? {
+            let group = group?;
+            let wanted = group
+                .leaves()
+                .filter(|leaf| (first..first + u64::from(RUN_PLACES)).contains(&leaf.index));
+            offsets.extend(wanted.map(|leaf| leaf.offset));
+        }
         Ok(offsets)
+    }
+
+    fn mismatch(&self) -> SegmentError {
+        SegmentError::Mismatch {
+            path: self.path.clone(),
+        }
     }
 }
 
@@ -307,10 +265,6 @@ impl Paths {
         self.0.join("hashes")
     }
 
-    pub(crate) fn unsealed(&self) -> PathBuf {
-        self.0.join("unsealed")
-    }
-
     pub(crate) fn keys(&self) -> PathBuf {
         self.0.join("keys")
     }
@@ -329,6 +283,16 @@ impl Paths {
             keys.extend(key.and_then(|key| key.parse::<u32>().ok()));
         }
         Ok(keys)
+    }
+
+    /// The first indexes of the segments that there are, in order; other files are passed over.
+    pub(crate) fn held_segments(&self) -> io::Result<Vec<u64>> {
+        let mut segments = Vec::new();
+        for entry in std::fs::read_dir(self.segments())? {
+            segments.extend(entry?.file_name().to_str().and_then(parse_segment_name));
+        }
+        segments.sort_unstable();
+        Ok(segments)
     }
 
     pub(crate) fn segment(&self, first: u64) -> PathBuf {

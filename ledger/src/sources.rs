@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::group::SourceMark;
+use prost::Message;
+
 use crate::leaf::SourceName;
 use crate::record::SourceChange;
 
@@ -22,6 +23,20 @@ pub struct SourceState {
     pub last_sequence: u64,
     /// Whether it was given up.
     pub lost: bool,
+}
+
+/// What a source is after the group.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SourceMark {
+    /// 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) name: Vec<u8>,
+    /// The last sequence number that is stored.
+    #[prost(uint64, tag = "2")]
+    pub(crate) last_sequence: u64,
+    /// What happened to it, unspecified if only its number moved.
+    #[prost(enumeration = "SourceChange", tag = "3")]
+    pub(crate) change: i32,
 }
 
 /// In the order in which sources are forgotten.
@@ -106,6 +121,14 @@ impl KnownSources {
         if let Some((_, age)) = self.by_name.remove(source) {
             self.by_age.remove(&age);
         }
+    }
+}
+
+// === impl SourceMark ===
+
+impl SourceMark {
+    pub(crate) fn name(&self) -> Option<SourceName> {
+        Some(SourceName(self.name.as_slice().try_into().ok()?))
     }
 }
 

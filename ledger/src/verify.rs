@@ -3,22 +3,22 @@
 //! Nothing that a file says of itself is believed: leaves are hashed, and the tree that they make has to be the one that
 //! was signed. Of what is wrong, the file and the place in it are named, and everything else is still checked.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::durable;
-use credence_storage::frames::{FrameError, FrameKind, FrameReader};
+use credence_storage::frames::FrameError;
+use credence_storage::{FileError, durable};
 
-use crate::accounts::Accounts;
 use crate::checkpoint::{Checkpoint, SignedCheckpoint};
-use crate::group::Group;
-use crate::identity::{IdentityError, origins_of, verifier_key_of};
+use crate::group::groups_of;
 use crate::index::{IndexError, IndexFile, IndexSecret};
-use crate::keys::{self, KeyError, KeyFile};
+use crate::keys::{self, KeyFile};
+use crate::log_identity::{IdentityError, origins_of, verifier_key_of};
+use crate::losses::LossCheck;
 use crate::note::VerifierKey;
 use crate::recovery::index_again;
 use crate::seal::Opener;
@@ -78,12 +78,12 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     let key = checking.key(against);
     // Before the leaves: those of a running control plane only become more.
     checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key, against.key.is_some()));
-    let mut accounts = checking.accounts();
+    let mut losses = checking.losses();
     let known = checking.findings.problems.len();
-    checking.tree(against, &mut accounts);
+    checking.tree(against, &mut losses);
     // Of leaves that could not be read nobody knows what they account for.
-    if let Some(accounts) = accounts.filter(|_| checking.findings.problems.len() == known) {
-        checking.account(&accounts);
+    if let Some(losses) = losses.filter(|_| checking.findings.problems.len() == known) {
+        checking.report_losses(&losses);
     }
     checking.keys();
     checking.indexes();
@@ -143,7 +143,7 @@ impl Checking<'_> {
         let own = match verifier_key_of(self.folder) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
-            Err(IdentityError::Io { path, error }) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(IdentityError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
             }
@@ -184,13 +184,13 @@ impl Checking<'_> {
     }
 
     /// Every leaf, every hash, and every root that was signed.
-    fn tree(&mut self, against: &Against, accounts: &mut Option<Accounts>) {
+    fn tree(&mut self, against: &Against, losses: &mut Option<LossCheck>) {
         let mut growing = self.growing(against);
         let segments = match self.segments() {
             Ok(segments) => segments,
             Err(error) => return self.problem(self.path("segments"), None, error),
         };
-        if !self.leaves(segments.into(), &mut growing, accounts) {
+        if !self.leaves(segments.into(), &mut growing, losses) {
             return;
         }
         let size = growing.frontier.size();
@@ -220,7 +220,7 @@ impl Checking<'_> {
         &mut self,
         mut segments: VecDeque<(u64, PathBuf)>,
         growing: &mut Growing,
-        accounts: &mut Option<Accounts>,
+        losses: &mut Option<LossCheck>,
     ) -> bool {
         self.begin(&segments, growing);
         while let Some((first, path)) = segments.pop_front() {
@@ -230,8 +230,8 @@ impl Checking<'_> {
                 self.problem(path, None, found);
                 return false;
             }
-            let whole = self.segment(&path, growing, accounts);
-            if let Err(FrameError::Io { .. }) = whole
+            let whole = self.segment(&path, growing, losses);
+            if let Err(FrameError::Io(_)) = whole
                 && let Some(held) = self.held_instead_of(first)
             {
                 segments = held;
@@ -278,14 +278,9 @@ impl Checking<'_> {
 
     /// The segments by their first index, in order.
     fn segments(&self) -> io::Result<Vec<(u64, PathBuf)>> {
-        let mut segments = BTreeSet::new();
-        for entry in std::fs::read_dir(self.path("segments"))? {
-            let entry = entry?;
-            if let Some(first) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-                segments.insert((first, entry.path()));
-            }
-        }
-        Ok(segments.into_iter().collect())
+        let paths = Paths(self.folder.to_owned());
+        let held = paths.held_segments()?.into_iter();
+        Ok(held.map(|first| (first, paths.segment(first))).collect())
     }
 
     /// The segments that are held, if a running control plane has pruned the one that begins with `first`.
@@ -331,28 +326,27 @@ impl Checking<'_> {
         &mut self,
         path: &Path,
         growing: &mut Growing,
-        accounts: &mut Option<Accounts>,
+        losses: &mut Option<LossCheck>,
     ) -> Result<(), FrameError> {
-        let reader = FrameReader::open(path, FrameKind::SealedLedger)?;
-        let read = reader.scan(|frame| {
-            let group = Group::parse(&frame.payload).ok_or("the frame holds no group of records")?;
+        for group in groups_of(path)? {
+            let group = group?;
+            let damaged = |found| Err(FrameError::corrupt(path, group.offset, found));
             if group.head.first_index != growing.frontier.size() {
-                return Err("the group does not begin with the record that comes next");
+                return damaged("the group does not begin with the record that comes next");
             }
             if let Some(beginning) = &group.head.beginning
                 && beginning.root != growing.frontier.root().0
             {
-                return Err("it was written behind other records than those that are there");
+                return damaged("it was written behind other records than those that are there");
             }
-            for (_, leaf) in group.leaves() {
-                if let Some(accounts) = accounts.as_mut() {
-                    accounts.take(growing.frontier.size(), leaf);
+            for leaf in group.leaves() {
+                if let Some(losses) = losses.as_mut() {
+                    losses.take(leaf);
                 }
-                self.push(leaf_hash(leaf), growing, false);
+                self.push(leaf_hash(leaf.sealed), growing, false);
             }
-            Ok(())
-        });
-        read.map(|_| ())
+        }
+        Ok(())
     }
 
     /// Adds a leaf, compares every hash that it completes with the files, and the root with what was signed.
@@ -407,7 +401,7 @@ impl Checking<'_> {
                 offset: Some(0),
                 found: format!("this is no {expected}"),
             },
-            Err(FrameError::Io { path, error }) => Problem {
+            Err(FrameError::Io(FileError { path, error })) => Problem {
                 file: path,
                 offset: None,
                 found: error.to_string(),
@@ -432,12 +426,12 @@ impl Checking<'_> {
 
 impl Checking<'_> {
     /// None if the keys can not be read, of which [`Checking::keys`] tells.
-    fn accounts(&mut self) -> Option<Accounts> {
+    fn losses(&mut self) -> Option<LossCheck> {
         let path = self.path("keys");
         let origins = origins_of(self.folder).ok()?;
-        match Accounts::open(&path, origins.first()?.as_str()) {
-            Ok(accounts) => Some(accounts),
-            Err(KeyError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+        match LossCheck::open(&path, origins.first()?.as_str()) {
+            Ok(losses) => Some(losses),
+            Err(FileError { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
             }
@@ -446,9 +440,9 @@ impl Checking<'_> {
     }
 
     /// What is not there any more has to be accounted for.
-    fn account(&mut self, accounts: &Accounts) {
+    fn report_losses(&mut self, losses: &LossCheck) {
         let first = self.findings.first;
-        if !accounts.excuses(first) {
+        if !losses.excuses(first) {
             let path = self.path("segments").join(format!("{first:020}"));
             let found = format!(
                 "it is the oldest, but no note in the ledger says that the records before {first} were removed; restore \
@@ -461,12 +455,12 @@ impl Checking<'_> {
             Ok::<_, io::Error>(segments.first().map_or(0, |(first, _)| *first))
         };
         let path = self.path("keys");
-        match accounts.unaccounted(held) {
+        match losses.unaccounted(held) {
             Ok(unaccounted) => {
                 for (name, wrong) in unaccounted {
                     self.problem(
                         path.clone(),
-                        Some(keys::offset_of(name)),
+                        Some(keys::slot_offset(name)),
                         format!("key {name}: {wrong}"),
                     );
                 }
@@ -489,8 +483,8 @@ impl Checking<'_> {
                 }
             }
             // Who may check the evidence need not be able to read it.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            Err(error) => self.problem(path, None, error),
+            Err(refused) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(refused) => self.problem(path, None, refused.error),
         }
     }
 
@@ -501,7 +495,7 @@ impl Checking<'_> {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return self.unchecked(&path, &error),
             Err(error) => return self.problem(path, None, error),
         };
-        let Ok(secret) = <[u8; 32]>::try_from(secret).map(IndexSecret) else {
+        let Ok(secret) = <[u8; 32]>::try_from(secret).map(|secret| IndexSecret::new(&secret)) else {
             return self.problem(path, Some(0), "it does not have 32 bytes");
         };
         let origins = origins_of(self.folder).unwrap_or_default();

@@ -137,7 +137,7 @@ impl Storage {
         let mut groups_from = HEADER_LEN;
         let beginning = Cell::new(match kind {
             FrameKind::CompactedRevocations => Beginning::Missing,
-            FrameKind::Revocations | FrameKind::Ledger | FrameKind::SealedLedger => Beginning::Over,
+            FrameKind::Revocations | FrameKind::Ledger => Beginning::Over,
         });
         let mut missing = Missing::default();
         let is_complete = || match noted {

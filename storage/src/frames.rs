@@ -19,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::durable;
+use crate::file_error::{FileError, at};
 
 /// What a file of frames holds. Written into its header, so that one kind is never read as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +28,8 @@ pub enum FrameKind {
     Revocations,
     /// The revocation log, with its beginning compacted: a version that does not know of that can not read it.
     CompactedRevocations,
-    /// One segment of a ledger from before its entries were sealed.
-    Ledger,
     /// One segment of the ledger.
-    SealedLedger,
+    Ledger,
 }
 
 /// An append-only file of frames, open for writing.
@@ -69,13 +68,8 @@ pub struct TornTail {
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The system did not let us.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// No file of ours, or not of this kind.
     #[error(
         "{path} is not a {expected} file of this version (bad header). Restore the data folder from a backup, or start \
@@ -152,6 +146,19 @@ impl Frame {
     }
 }
 
+// === impl FrameError ===
+
+impl FrameError {
+    /// What is said of a frame whose payload makes no sense.
+    pub fn corrupt(path: &Path, offset: u64, found: &'static str) -> Self {
+        Self::Corrupt {
+            path: path.to_owned(),
+            offset,
+            found,
+        }
+    }
+}
+
 // === impl FrameFile ===
 
 impl FrameFile {
@@ -192,36 +199,30 @@ impl FrameFile {
         is_complete: impl FnOnce() -> Result<(), &'static str>,
         mut visit: impl FnMut(Frame) -> Result<(), &'static str>,
     ) -> Result<(Self, Option<TornTail>), FrameError> {
-        let io_error = |error| FrameError::Io {
-            path: path.to_owned(),
-            error,
-        };
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error)?;
+        let io_error = at(path);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(&io_error)?;
         let reader = FrameReader::open(path, kind)?;
-        let length = file.metadata().map_err(io_error)?.len();
+        let length = file.metadata().map_err(&io_error)?.len();
         let mut offset = HEADER_LEN;
         let mut last = None;
         let mut torn = None;
         let mut source = ReadAhead::new(&reader.file, length);
         while offset < length {
-            match reader.read_from(&mut source, offset, length).map_err(io_error)? {
+            match reader.read_from(&mut source, offset, length).map_err(&io_error)? {
                 Read::Whole(payload) => {
-                    let next = offset + HEAD_LEN + payload.len() as u64;
-                    last = Some(offset);
-                    visit(Frame { offset, payload }).map_err(|found| FrameError::Corrupt {
-                        path: path.to_owned(),
-                        offset,
-                        found,
-                    })?;
-                    offset = next;
+                    let frame = Frame { offset, payload };
+                    let begin = offset;
+                    offset = frame.end();
+                    last = Some(begin);
+                    visit(frame).map_err(|found| reader.corrupt(begin, found))?;
                 }
                 Read::Broken { found, may_be_torn } => {
-                    if !may_be_torn || reader.finds_frame_behind(offset, length).map_err(io_error)? {
-                        return Err(FrameError::Corrupt {
-                            path: path.to_owned(),
-                            offset,
-                            found,
-                        });
+                    if !may_be_torn || reader.finds_frame_behind(offset, length).map_err(&io_error)? {
+                        return Err(reader.corrupt(offset, found));
                     }
                     torn = Some(TornTail {
                         offset,
@@ -231,13 +232,9 @@ impl FrameFile {
                 }
             }
         }
-        is_complete().map_err(|found| FrameError::Corrupt {
-            path: path.to_owned(),
-            offset,
-            found,
-        })?;
+        is_complete().map_err(|found| reader.corrupt(offset, found))?;
         let last = last
-            .map(|last| Ok((last, reader.frame(last, offset)?.payload)))
+            .map(|last| Ok::<_, FrameError>((last, reader.frame(last, offset)?.payload)))
             .transpose()?;
         let mut this = Self {
             file,
@@ -247,7 +244,7 @@ impl FrameFile {
             end: offset,
             broken: false,
         };
-        this.settle(last, torn.is_some()).map_err(io_error)?;
+        this.settle(last, torn.is_some()).map_err(&io_error)?;
         Ok((this, torn))
     }
 
@@ -405,19 +402,15 @@ pub struct FrameReader {
 impl FrameReader {
     /// Opens a file of this kind.
     pub fn open(path: &Path, kind: FrameKind) -> Result<Self, FrameError> {
-        let io_error = |error| FrameError::Io {
-            path: path.to_owned(),
-            error,
-        };
         let bad_header = || FrameError::Header {
             path: path.to_owned(),
             expected: kind.name(),
         };
-        let file = File::open(path).map_err(io_error)?;
+        let file = File::open(path).map_err(at(path))?;
         let mut header = [0; HEADER_LEN as usize];
         match file.read_exact_at(&mut header, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(bad_header()),
-            other => other.map_err(io_error)?,
+            other => other.map_err(at(path))?,
         }
         let salt = Salt::from_header(&header, kind).ok_or_else(bad_header)?;
         Ok(Self {
@@ -427,31 +420,21 @@ impl FrameReader {
         })
     }
 
-    /// Hands every frame of a file that is no longer appended to, to `visit`. Returns the file's size. Whatever is
-    /// not a whole frame is damage.
-    pub fn scan(&self, mut visit: impl FnMut(Frame) -> Result<(), &'static str>) -> Result<u64, FrameError> {
-        let io_error = |error| FrameError::Io {
-            path: self.path.clone(),
-            error,
-        };
-        let length = self.file.metadata().map_err(io_error)?.len();
+    /// Every frame of a file that is no longer appended to, in order. Whatever is not a whole frame is damage, and ends it.
+    pub fn into_frames(self) -> Result<impl Iterator<Item = Result<Frame, FrameError>>, FrameError> {
+        let mut until = self.file.metadata().map_err(at(&self.path))?.len();
         let mut offset = HEADER_LEN;
-        while offset < length {
-            let corrupt = |found| FrameError::Corrupt {
-                path: self.path.clone(),
-                offset,
-                found,
-            };
-            match self.read(offset, length).map_err(io_error)? {
-                Read::Whole(payload) => {
-                    let next = offset + HEAD_LEN + payload.len() as u64;
-                    visit(Frame { offset, payload }).map_err(corrupt)?;
-                    offset = next;
-                }
-                Read::Broken { found, .. } => return Err(corrupt(found)),
+        Ok(std::iter::from_fn(move || {
+            if offset >= until {
+                return None;
             }
-        }
-        Ok(length)
+            let frame = self.frame(offset, until);
+            match &frame {
+                Ok(frame) => offset = frame.end(),
+                Err(_) => until = offset,
+            }
+            Some(frame)
+        }))
     }
 
     /// The same file, which is about to have another name.
@@ -462,22 +445,14 @@ impl FrameReader {
 
     /// What is said of a frame whose payload makes no sense.
     pub fn corrupt(&self, offset: u64, found: &'static str) -> FrameError {
-        FrameError::Corrupt {
-            path: self.path.clone(),
-            offset,
-            found,
-        }
+        FrameError::corrupt(&self.path, offset, found)
     }
 
     /// The frame at `offset` of a file that is whole up to `until`, both of them frame boundaries.
     pub fn frame(&self, offset: u64, until: u64) -> Result<Frame, FrameError> {
-        match self.read(offset, until) {
-            Ok(Read::Whole(payload)) => Ok(Frame { offset, payload }),
-            Ok(Read::Broken { found, .. }) => Err(self.corrupt(offset, found)),
-            Err(error) => Err(FrameError::Io {
-                path: self.path.clone(),
-                error,
-            }),
+        match self.read(offset, until).map_err(at(&self.path))? {
+            Read::Whole(payload) => Ok(Frame { offset, payload }),
+            Read::Broken { found, .. } => Err(self.corrupt(offset, found)),
         }
     }
 
@@ -486,23 +461,9 @@ impl FrameReader {
         let mut frames = Vec::new();
         let mut offset = from;
         while offset < until {
-            match self.read(offset, until).map_err(|error| FrameError::Io {
-                path: self.path.clone(),
-                error,
-            })? {
-                Read::Whole(payload) => {
-                    let next = offset + HEAD_LEN + payload.len() as u64;
-                    frames.push(Frame { offset, payload });
-                    offset = next;
-                }
-                Read::Broken { found, .. } => {
-                    return Err(FrameError::Corrupt {
-                        path: self.path.clone(),
-                        offset,
-                        found,
-                    });
-                }
-            }
+            let frame = self.frame(offset, until)?;
+            offset = frame.end();
+            frames.push(frame);
         }
         Ok(frames)
     }
@@ -691,16 +652,14 @@ impl FrameKind {
         match self {
             Self::Revocations => b"REVOKED1",
             Self::CompactedRevocations => b"REVOKED2",
-            Self::Ledger => b"LEDGER_1",
-            Self::SealedLedger => b"LEDGER_2",
+            Self::Ledger => b"LEDGER_2",
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Revocations | Self::CompactedRevocations => "revocation log",
-            Self::Ledger => "unsealed ledger segment",
-            Self::SealedLedger => "ledger segment",
+            Self::Ledger => "ledger segment",
         }
     }
 }
@@ -862,7 +821,8 @@ mod tests {
         let scan = || {
             FrameReader::open(&scratch.path, FrameKind::Ledger)
                 .unwrap()
-                .scan(|_| Ok(()))
+                .into_frames()
+                .and_then(|frames| frames.collect::<Result<Vec<_>, _>>())
         };
         scan().unwrap();
         scratch.edit(|bytes| bytes.truncate(bytes.len() - 1));

@@ -4,6 +4,9 @@
 
 pub mod database;
 pub mod durable;
+mod file_error;
 pub mod folder_lock;
 pub mod frames;
 pub mod small_file;
+
+pub use file_error::{FileError, at};

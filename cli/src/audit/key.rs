@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use credence_ledger::identity::verifier_key_of;
+use credence_ledger::log_identity::verifier_key_of;
 
 use super::prove::parse_key;
 use crate::control_plane::ControlPlaneOptions;

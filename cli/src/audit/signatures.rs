@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Algorithms, Denial, TrustAnchors};
-use credence_ledger::recorded::{RecordedChains, RecordedError, SealedBlock};
+use credence_ledger::stored_chains::{StoredChains, StoredChainsError, SealedBlock};
 use credence_storage::frames::FrameError;
 
 use crate::failure::{Failure, Outcome};
@@ -58,7 +58,7 @@ impl SignatureOptions {
     /// Verifies the chains in a ledger's folder.
     pub(super) fn run(&self, folder: &Path, out: &mut impl Write) -> Result<Outcome, Failure> {
         let anchors = self.trust_anchors()?;
-        let recorded = RecordedChains::open(folder)
+        let recorded = StoredChains::open(folder)
             .map_err(|error| Failure::input(format!("{error}; give --data a control plane's data folder")))?;
         let threads = self
             .threads
@@ -116,7 +116,7 @@ impl SignatureOptions {
 
 impl Tally {
     /// Verifies blocks until there are no more.
-    fn verify_all(&self, waiting: &Mutex<Receiver<SealedBlock>>, recorded: &RecordedChains, anchors: &TrustAnchors) {
+    fn verify_all(&self, waiting: &Mutex<Receiver<SealedBlock>>, recorded: &StoredChains, anchors: &TrustAnchors) {
         let mut verifier = EvidenceVerifier::new(anchors);
         let mut opener = recorded.opener();
         loop {
@@ -190,7 +190,7 @@ impl Tally {
 
 /// Reads the ledger and hands its blocks on; on a terminal it says how far it is.
 fn read(
-    recorded: &RecordedChains,
+    recorded: &StoredChains,
     blocks: SyncSender<SealedBlock>,
     tally: &Tally,
     began: Instant,
@@ -214,7 +214,7 @@ fn read(
     read.map_err(|error| failure(&error))
 }
 
-fn failure(error: &RecordedError) -> Failure {
+fn failure(error: &StoredChainsError) -> Failure {
     Failure::operation(error.to_string())
 }
 

@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::proof::{check_hashes, inclusion, verify_inclusion};
-use credence_ledger::published::LogTree;
+use credence_ledger::continuation::LogTree;
 use credence_ledger::tiles::{Tile, TileContent};
 use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::tree::leaf_hash;
@@ -249,7 +249,7 @@ const PARTIAL_AGE_S: u32 = 3_600;
 
 #[cfg(test)]
 mod tests {
-    use credence_ledger::identity::{LedgerIdentity, Naming};
+    use credence_ledger::log_identity::{LedgerIdentity, Naming};
 
     use super::*;
     use crate::memory_tree::MemoryTree;

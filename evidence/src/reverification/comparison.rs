@@ -4,7 +4,7 @@ use std::fmt;
 
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
-use credence_ledger::view::{EventView, PrincipalView};
+use credence_ledger::entry::{EventView, PrincipalView};
 use credence_wire::v1;
 
 use credence_runtime::text::shorten;

@@ -8,7 +8,7 @@ use credence_delegation::chain_digest;
 use credence_ledger::index::IndexKey;
 use credence_ledger::leaf::{StoredBody, StoredRecord};
 use credence_ledger::segment::Segment;
-use credence_ledger::view::{BatchView, EntryView};
+use credence_ledger::entry::{BatchView, EntryView};
 use credence_ledger::{LedgerReader, NewItem, ReadError, RecordBody};
 use credence_wire::v1::entry::Entry;
 
@@ -88,7 +88,7 @@ impl Recorded {
 
     fn chain_in(&self, segment: &Segment, digest: &[u8; 32]) -> Result<Option<String>, ReadError> {
         let mut places = segment
-            .lookup(&IndexKey::Chain(digest))
+            .lookup(&IndexKey::Chain(*digest))
             .map_err(|error| ReadError::Segment(error.into()))?;
         places.truncate(LOOKED_AT);
         if places.is_empty() {
@@ -200,7 +200,7 @@ const LOOKED_AT: usize = 16;
 mod tests {
     use std::path::Path;
 
-    use credence_ledger::view::EntryKind;
+    use credence_ledger::entry::EntryKind;
     use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, Retention, SourceName, StoredNote};
     use credence_wire::v1;
     use prost::Message as _;

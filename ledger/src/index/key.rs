@@ -4,16 +4,12 @@ use std::fmt;
 
 use siphasher::sip::SipHasher24;
 
-/// Keeps to ourselves what an index file is about: 32 random bytes.
-#[derive(Clone)]
-pub struct IndexSecret(pub [u8; 32]);
-
 /// A value by which records can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexKey<'a> {
     /// The principal's issuer.
     Issuer(&'a str),
-    /// The principal's name, at whatever issuer.
+    /// The principal's name, at any issuer.
     Subject(&'a str),
     /// What was proven: a thumbprint.
     Agent(&'a str),
@@ -30,26 +26,18 @@ pub enum IndexKey<'a> {
     /// The W3C trace id.
     Trace(&'a str),
     /// The digest of a chain, of the record that holds it.
-    Chain(&'a [u8]),
+    Chain([u8; 32]),
     /// What kind of record it is, of all kinds but decisions.
     Kind(u8),
 }
 
-/// Hashes keys.
+/// Hashes keys under 32 random bytes, so that an index file does not tell what it is about.
 #[derive(Clone)]
-pub(crate) struct KeyHasher {
+pub struct IndexSecret {
     /// One for each kind, so that the same text under two kinds has nothing in common.
     kinds: [SipHasher24; KINDS],
     /// Tells whether two indexes were made with the same secret, and nothing else.
     pub(super) check: u64,
-}
-
-// === impl IndexSecret ===
-
-impl fmt::Debug for IndexSecret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("IndexSecret")
-    }
 }
 
 // === impl IndexKey ===
@@ -64,76 +52,54 @@ impl<'a> IndexKey<'a> {
 
     /// Whether records are indexed by it: what is not there (an event without a trace id, say) is not.
     pub fn is_indexed(&self) -> bool {
-        !self.parts().1.is_empty()
+        self.with_parts(|_, bytes| !bytes.is_empty())
     }
 
-    /// The number of its kind, and its bytes. Numbers are part of the format.
-    fn parts(&self) -> (usize, Bytes<'a>) {
-        match *self {
-            Self::Issuer(text) => (0, Bytes::Borrowed(text.as_bytes())),
-            Self::Subject(text) => (1, Bytes::Borrowed(text.as_bytes())),
-            Self::Agent(text) => (2, Bytes::Borrowed(text.as_bytes())),
-            Self::Delegation(text) => (3, Bytes::Borrowed(text.as_bytes())),
-            Self::Tool(text) => (4, Bytes::Borrowed(text.as_bytes())),
-            Self::Decision(number) => (5, Bytes::Number(number.to_le_bytes())),
-            Self::Reason(text) => (6, Bytes::Borrowed(text.as_bytes())),
-            Self::Rule(text) => (7, Bytes::Borrowed(text.as_bytes())),
-            Self::Trace(text) => (8, Bytes::Borrowed(text.as_bytes())),
-            Self::Chain(digest) => (9, Bytes::Borrowed(digest)),
-            Self::Kind(kind) => (10, Bytes::Number([kind, 0, 0, 0])),
-        }
-    }
-}
-
-enum Bytes<'a> {
-    Borrowed(&'a [u8]),
-    Number([u8; 4]),
-}
-
-impl Bytes<'_> {
-    fn is_empty(&self) -> bool {
-        self.as_slice().is_empty()
-    }
-
-    fn as_slice(&self) -> &[u8] {
+    /// Hands over the number of its kind, and its bytes. Numbers are part of the format.
+    fn with_parts<T>(&self, then: impl FnOnce(usize, &[u8]) -> T) -> T {
         match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Number(bytes) => bytes,
+            Self::Issuer(text) => then(0, text.as_bytes()),
+            Self::Subject(text) => then(1, text.as_bytes()),
+            Self::Agent(text) => then(2, text.as_bytes()),
+            Self::Delegation(text) => then(3, text.as_bytes()),
+            Self::Tool(text) => then(4, text.as_bytes()),
+            Self::Decision(number) => then(5, &number.to_le_bytes()),
+            Self::Reason(text) => then(6, text.as_bytes()),
+            Self::Rule(text) => then(7, text.as_bytes()),
+            Self::Trace(text) => then(8, text.as_bytes()),
+            Self::Chain(digest) => then(9, digest),
+            Self::Kind(kind) => then(10, &[*kind]),
         }
     }
 }
 
-// === impl KeyHasher ===
+// === impl IndexSecret ===
 
-impl KeyHasher {
-    pub(crate) fn new(secret: &IndexSecret) -> Self {
+impl IndexSecret {
+    /// Of these random bytes.
+    pub fn new(secret: &[u8; 32]) -> Self {
         let [low, high] = [0, 16].map(|at| {
             let mut key = [0; 16];
-            key.copy_from_slice(&secret.0[at..at + 16]);
+            key.copy_from_slice(&secret[at..at + 16]);
             SipHasher24::new_with_key(&key)
         });
-        let derived = |label: u8| (low.hash(&[label]), high.hash(&[label]));
-        let (first, second) = derived(CHECK);
+        let derived = |label: u8| SipHasher24::new_with_keys(low.hash(&[label]), high.hash(&[label]));
         Self {
-            kinds: std::array::from_fn(|kind| {
-                let (first, second) = derived(kind as u8);
-                SipHasher24::new_with_keys(first, second)
-            }),
+            kinds: std::array::from_fn(|kind| derived(kind as u8)),
             // Of both halves: whatever bit of the secret is another, so is this.
-            check: SipHasher24::new_with_keys(first, second).hash(&[CHECK]),
+            check: derived(CHECK).hash(&[CHECK]),
         }
     }
 
     /// 40 bits, at the top of the number.
     pub(crate) fn hash(&self, key: &IndexKey<'_>) -> u64 {
-        let (kind, bytes) = key.parts();
-        self.kinds[kind].hash(bytes.as_slice()) & HASH_MASK
+        key.with_parts(|kind, bytes| self.kinds[kind].hash(bytes)) & HASH_MASK
     }
 }
 
-impl fmt::Debug for KeyHasher {
+impl fmt::Debug for IndexSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("KeyHasher")
+        formatter.write_str("IndexSecret")
     }
 }
 

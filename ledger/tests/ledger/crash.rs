@@ -204,22 +204,6 @@ fn records_that_are_gone_altogether_are_damage() {
 }
 
 #[test]
-fn an_unsealed_ledger_is_moved_away_once_and_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let old = folder.path().join(format!("{:020}", 0));
-    std::fs::write(&old, "what an earlier version wrote").unwrap();
-    let (mut ledger, opened) = try_open(folder.path(), options()).unwrap();
-    let target = folder.path().join("unsealed");
-    assert_eq!(opened.unsealed.as_deref(), Some(target.as_path()));
-    let moved = std::fs::read_to_string(target.join(format!("{:020}", 0))).unwrap();
-    assert_eq!(moved, "what an earlier version wrote");
-    fill(&mut ledger, "a", 1);
-    drop(ledger);
-    let (ledger, opened) = try_open(folder.path(), options()).unwrap();
-    assert_eq!((opened.unsealed, ledger.reader().size()), (None, 1));
-}
-
-#[test]
 fn an_index_that_can_not_be_made_again_yet_is_no_reason_to_be_without_a_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());

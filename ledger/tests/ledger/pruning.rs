@@ -1,15 +1,11 @@
 //! Removing what is old: the hashes stay, and what they prove.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use credence_ledger::query::{self, Evidence, Filter, Query};
-use credence_ledger::record::LedgerRecord;
-use credence_ledger::segment::Segment;
 use credence_ledger::tree::{Hashes as _, leaf_hash};
-use credence_ledger::{LedgerOptions, LedgerReader, Note, ReadError, RecordBody, Retention, proof};
+use credence_ledger::{LedgerOptions, Note, ReadError, RecordBody, Retention, proof};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
@@ -231,66 +227,4 @@ fn an_index_of_a_segment_that_is_gone_is_removed_by_the_next_start() {
     }
     drop(open(folder.path()));
     assert!(forsaken.iter().all(|path| !path.exists()));
-}
-
-/// What a reader sees who began before the oldest segments were removed.
-struct Begun {
-    reader: LedgerReader,
-    segments: Vec<Arc<Segment>>,
-}
-
-impl Evidence for Begun {
-    type Segment = Arc<Segment>;
-    type Error = ReadError;
-
-    fn segments(&self) -> Vec<Arc<Segment>> {
-        self.segments.clone()
-    }
-
-    fn records(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
-        Evidence::records(&self.reader, from, until)
-    }
-
-    fn records_at(&self, segment: &Arc<Segment>, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
-        self.reader.records_at(segment, places)
-    }
-}
-
-#[test]
-fn a_question_that_meets_a_removal_is_answered_with_what_is_held() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut ledger = open(folder.path());
-    fill(&mut ledger, "a", 1200);
-    // With it ends the thread that writes indexes.
-    drop(ledger);
-    let mut ledger = open(folder.path());
-    let reader = ledger.reader();
-    let begun = Begun {
-        segments: reader.segments(),
-        reader: reader.clone(),
-    };
-    let oldest = begun.segments.last().unwrap();
-    let pruned = ledger.prune(800, None).unwrap();
-    assert!(matches!(
-        reader.records_at(oldest, &[0]),
-        Err(ReadError::Pruned { index: 0, .. })
-    ));
-    let of_subject = Filter {
-        principal_subject: Some("a".to_owned()),
-        ..Filter::default()
-    };
-    let since = Filter {
-        from_unix_nano: Some(1),
-        ..of_subject.clone()
-    };
-    for filter in [Filter::default(), of_subject, since] {
-        let query = Query {
-            limit: 10_000,
-            filter,
-            ..Query::default()
-        };
-        let page = query::read(&begun, &query).unwrap();
-        assert_eq!(page.next, None);
-        assert_eq!(page.records.last().unwrap().index, pruned.first, "{query:?}");
-    }
 }

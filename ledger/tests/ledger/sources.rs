@@ -138,13 +138,13 @@ fn a_chain_is_stored_once_however_often_it_is_presented() {
     let mut ledger = open(folder.path());
     ledger.append(&[batch(5, vec![chain("a~c")])]).unwrap();
     assert_eq!(subjects(&ledger.reader()).last().unwrap(), "known chain");
-    let digest = credence_ledger::view::ChainView {
+    let digest = credence_ledger::entry::ChainView {
         chain: b"a~c",
         principal: None,
     }
     .digest();
     assert_eq!(
-        ledger.reader().segments()[0].lookup(&IndexKey::Chain(&digest)).unwrap(),
+        ledger.reader().segments()[0].lookup(&IndexKey::Chain(digest)).unwrap(),
         [2]
     );
 }

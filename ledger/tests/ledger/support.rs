@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use credence_ledger::entry::PrincipalView;
 use credence_ledger::tree::Hash;
-use credence_ledger::view::PrincipalView;
 use credence_ledger::{
     Ledger, LedgerBounds, LedgerError, LedgerOptions, LedgerReader, NewItem, Opened, RecordBody, Retention,
     SourceChange, SourceName, StoredSourceChange,

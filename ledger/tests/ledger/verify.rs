@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use credence_ledger::LedgerOptions;
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
-use credence_ledger::identity::{LedgerIdentity, Naming};
+use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::verify::{Against, Findings, verify};
 
 use crate::support::{copy, fill, options, principal, segment_files, tree, try_open};

@@ -73,7 +73,7 @@ impl Verify {
     fn folder(&self, folder: &Path, out: &mut impl Write) -> Result<Outcome, Failure> {
         let key = match &self.key {
             Some(key) => Some(key.clone()),
-            None => credence_ledger::identity::verifier_key_of(folder).ok(),
+            None => credence_ledger::log_identity::verifier_key_of(folder).ok(),
         };
         let mut since = self.since(key.as_ref())?;
         let cosigned = key.as_ref().and_then(|key| published_in(folder, key));

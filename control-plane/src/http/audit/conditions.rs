@@ -1,7 +1,7 @@
 //! What is asked for, as query strings say it.
 
 use axum::http::StatusCode;
-use credence_ledger::query::{Filter, RecordKind};
+use credence_ledger::{Filter, RecordKind};
 use credence_wire::v1;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -108,7 +108,7 @@ fn decision(value: &str) -> Result<v1::Decision, Problem> {
     }
 }
 
-fn digest(value: &str) -> Result<Vec<u8>, Problem> {
+fn digest(value: &str) -> Result<[u8; 32], Problem> {
     let nibble = |byte: u8| char::from(byte).to_digit(16);
     let bytes: Option<Vec<u8>> = value
         .as_bytes()
@@ -119,7 +119,7 @@ fn digest(value: &str) -> Result<Vec<u8>, Problem> {
         })
         .collect();
     bytes
-        .filter(|bytes| bytes.len() == DIGEST_BYTES)
+        .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| bad_request("chain_digest is 64 hexadecimal digits, as decisions name it"))
 }
 
@@ -145,7 +145,6 @@ const KINDS: [RecordKind; 9] = [
     RecordKind::Unknown,
     RecordKind::Unreadable,
 ];
-const DIGEST_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -175,7 +174,7 @@ mod tests {
         assert_eq!(asked.filter, expected);
         assert_eq!(asked.rest, [("limit".to_owned(), "3".to_owned())]);
         let chain = Asked::read(Some(&format!("chain_digest={}", "aB".repeat(32)))).unwrap();
-        assert_eq!(chain.filter.chain_digest, Some(vec![0xab; 32]));
+        assert_eq!(chain.filter.chain_digest, Some([0xab; 32]));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use credence_ledger::query::{self, Evidence, Filter, Query, RecordKind};
-use credence_ledger::{LedgerReader, ReadError};
+use credence_ledger::query;
+use credence_ledger::{Filter, LedgerReader, Query, ReadError, RecordKind};
 use serde::Serialize;
 
 use super::super::api::{Api, Begun};
@@ -62,7 +62,7 @@ pub(crate) async fn event(
     begun.note();
     let issuers = caller.issuers().map(<[String]>::to_vec);
     let record = reading(&api, &client, move |reader| {
-        let mut records = Evidence::records(reader, index, index.saturating_add(1))?;
+        let mut records = reader.held_records(index..index.saturating_add(1))?;
         records.retain(|record| {
             // A chain is asked for if its index is.
             let filter = Filter {
@@ -74,7 +74,7 @@ pub(crate) async fn event(
                 filter,
                 ..Query::default()
             };
-            query::admits(&query, record)
+            query.admits(record)
         });
         Ok(records.pop())
     })

@@ -11,7 +11,7 @@ use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use credence_ledger::query::{self, Evidence, Query};
+use credence_ledger::Query;
 use credence_ledger::record::LedgerRecord;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -169,8 +169,8 @@ impl Following {
         let (from, until) = (self.next, held.min(self.next.saturating_add(RECORDS_AT_A_TIME)));
         let query = Arc::clone(&self.query);
         let records = reading(&self.api, &self.client, move |reader| {
-            let mut records: Vec<LedgerRecord> = Evidence::records(reader, from, until)?;
-            records.retain(|record| query::admits(&query, record));
+            let mut records: Vec<LedgerRecord> = reader.held_records(from..until)?;
+            records.retain(|record| query.admits(record));
             Ok(records)
         });
         for record in records.await.map_err(|_| Ended::Failed)? {

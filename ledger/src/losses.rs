@@ -5,13 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::keys::{self, KeyError, KeyFile, KeyState};
+use credence_storage::FileError;
+
+use crate::group::Leaf;
+use crate::keys::{self, KeyFile, KeyState};
 use crate::leaf::StoredBody;
 use crate::record::Note;
 use crate::seal::{OpenError, OpenedLeaf, Opener, key_name};
 
 /// What the leaves of a folder say, as they are read in their order.
-pub(crate) struct Accounts {
+pub(crate) struct LossCheck {
     keys: Arc<KeyFile>,
     opener: Opener,
     /// Keys that were erased before the first leaf was read: the notes of it were there by then.
@@ -30,11 +33,11 @@ struct Use {
     opens: bool,
 }
 
-// === impl Accounts ===
+// === impl LossCheck ===
 
-impl Accounts {
+impl LossCheck {
     /// Before any leaf is read.
-    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, KeyError> {
+    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, FileError> {
         let file = Arc::new(KeyFile::open_to_read(keys)?);
         Ok(Self {
             erased: keys::erased(keys)?,
@@ -46,18 +49,19 @@ impl Accounts {
         })
     }
 
-    /// Takes in the leaf of this index.
-    pub(crate) fn take(&mut self, index: u64, leaf: &[u8]) {
-        let Some(name) = key_name(leaf) else { return };
+    /// Takes in a leaf.
+    pub(crate) fn take(&mut self, leaf: Leaf<'_>) {
+        let Leaf { index, sealed, .. } = leaf;
+        let Some(name) = key_name(sealed) else { return };
         if name == 0 {
-            self.note(index, leaf);
+            self.note(index, sealed);
         }
         match self.uses.get_mut(&name) {
             Some(known) => known.last_index = index,
             None => {
                 // One leaf tells whether the key is the one that it was: to open all takes as long as to read them.
                 let opens = !matches!(
-                    self.opener.open(index, leaf),
+                    self.opener.open(index, sealed),
                     Err(OpenError::Damaged { .. } | OpenError::Keys(_))
                 );
                 let last_index = index;

@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::index::{IndexError, IndexKey, RUN_PLACES};
+use crate::index::{IndexError, IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
 use crate::seal::key_name;
-use crate::segment::{Segment, SegmentError, SegmentIndex};
+use crate::segment::{Segment, SegmentError};
 
 /// A thread for it. It ends, with everything done, when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Finisher {
+pub(crate) struct Indexer {
     jobs: Option<Sender<Job>>,
     waiting: Arc<Waiting>,
     thread: Option<JoinHandle<()>>,
@@ -60,9 +60,9 @@ pub(crate) struct ErasedRows {
     pub(crate) pending: PathBuf,
 }
 
-// === impl Finisher ===
+// === impl Indexer ===
 
-impl Finisher {
+impl Indexer {
     /// Starts it, with full segments whose index could not be written so far.
     pub(crate) fn start(failed: Vec<Arc<Segment>>) -> std::io::Result<Self> {
         let (jobs, queue) = channel();
@@ -129,7 +129,7 @@ impl Finisher {
     }
 }
 
-impl Drop for Finisher {
+impl Drop for Indexer {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
@@ -201,7 +201,7 @@ pub(crate) fn finish(segment: &Segment) -> Result<(), IndexError> {
         return Ok(());
     }
     let file = match &*segment.index() {
-        SegmentIndex::Growing(builder) => builder.finish(segment.index_path())?,
+        SegmentIndex::Growing(builder) => IndexFile::write(builder, segment.index_path())?,
         SegmentIndex::File(_) => return Ok(()),
     };
     segment.with_index(|index| *index = SegmentIndex::File(file));
@@ -233,11 +233,11 @@ fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), SegmentError> {
             continue;
         };
         let read = segment.read(*first..last + 1)?;
-        for (place, leaf) in run.iter().zip(read.leaves) {
-            if read.bundle.get(leaf).and_then(key_name) == Some(rows.key) {
-                sealed.push(*place);
-            }
-        }
+        let of_key = run
+            .iter()
+            .zip(read.leaves())
+            .filter(|(_, leaf)| key_name(leaf) == Some(rows.key));
+        sealed.extend(of_key.map(|(place, _)| *place));
     }
     if sealed.is_empty() {
         return Ok(());
@@ -291,8 +291,8 @@ mod tests {
             .unwrap();
         let bundle = [&(leaf.len() as u16).to_be_bytes(), leaf.as_slice()].concat();
         std::fs::write(paths.segment(first), bundle).unwrap();
-        let mut builder = IndexBuilder::new(&IndexSecret([1; 32]), first);
-        builder.add(0, 0, (1, 1), &[IndexKey::Subject(subject)]).unwrap();
+        let mut builder = IndexBuilder::new(&IndexSecret::new(&[1; 32]), first);
+        builder.add(0, (1, 1), &[IndexKey::Subject(subject)]).unwrap();
         let segment = Segment::new(first, &paths, 0, SegmentIndex::Growing(builder));
         segment.grown(1, 0);
         Arc::new(segment)
@@ -318,27 +318,27 @@ mod tests {
         let old: Vec<_> = (0..3)
             .map(|number| segment(folder.path(), number * 256, "ada"))
             .collect();
-        let finisher = Arc::new(Finisher::start(Vec::new()).unwrap());
+        let indexer = Arc::new(Indexer::start(Vec::new()).unwrap());
         // For as long as they are looked at, no row of them can be dropped.
         let held: Vec<_> = old.iter().map(|segment| segment.index()).collect();
         let rows = rows(folder.path());
         let pending = rows.pending.clone();
-        finisher.forget(old.clone(), rows);
+        indexer.forget(old.clone(), rows);
         for number in 3..5 {
-            finisher.finish(segment(folder.path(), number * 256, "bob"));
+            indexer.finish(segment(folder.path(), number * 256, "bob"));
         }
         let mut held = held.into_iter();
         drop(held.next());
         let (done, has_room) = mpsc::channel();
         let appending = std::thread::spawn({
-            let finisher = Arc::clone(&finisher);
-            move || done.send(finisher.make_room())
+            let indexer = Arc::clone(&indexer);
+            move || done.send(indexer.make_room())
         });
         let made = has_room.recv_timeout(Duration::from_secs(20));
         drop(held);
         appending.join().unwrap().unwrap();
         made.expect("there is room while rows are still to be dropped").unwrap();
-        drop(finisher);
+        drop(indexer);
         assert!(old.iter().all(|segment| finds(segment) == 0));
         assert!(!pending.exists());
     }
@@ -349,13 +349,13 @@ mod tests {
         let full = segment(folder.path(), 0, "ada");
         let obstacle = folder.path().join(format!("index/{:020}.new", 0));
         std::fs::create_dir(&obstacle).unwrap();
-        let finisher = Finisher::start(Vec::new()).unwrap();
-        finisher.finish(Arc::clone(&full));
-        drop(finisher.wait_for_fewer_than(1));
-        finisher.make_room().unwrap_err();
+        let indexer = Indexer::start(Vec::new()).unwrap();
+        indexer.finish(Arc::clone(&full));
+        drop(indexer.wait_for_fewer_than(1));
+        indexer.make_room().unwrap_err();
         assert_eq!(finds(&full), 1);
         std::fs::remove_dir(&obstacle).unwrap();
-        finisher.make_room().unwrap();
+        indexer.make_room().unwrap();
         assert!(full.index_path().exists());
         assert_eq!(finds(&full), 1);
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use credence_storage::durable;
+use credence_storage::{FileError, at, durable};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
 use crate::note::{KeyName, NoteSigner, VerifierKey};
@@ -80,13 +80,8 @@ pub enum IdentityError {
         error: CheckpointError,
     },
     /// The system refused.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 }
 
 /// An origin, and the log beside which the tree had it.
@@ -222,12 +217,9 @@ impl LedgerIdentity {
 
     /// The last step, which makes it count, is the origin: a crash before leaves the old one, and all is done again.
     fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>) -> Result<Self, IdentityError> {
-        let at = |name: &str| {
-            let path = folder.join(name);
-            move |error| IdentityError::Io { path, error }
-        };
+        let at = |name: &str| at(&folder.join(name));
         match std::fs::remove_file(folder.join(CHECKPOINT)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(CHECKPOINT)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(CHECKPOINT)(error).into()),
             _ => durable::sync_folder(folder).map_err(at(CHECKPOINT))?,
         }
         let mut seed = [0; 32];
@@ -299,7 +291,7 @@ impl IdentityError {
             | Self::Checkpoint { path, .. }
             | Self::CheckpointGone { path }
             | Self::Note { path, .. }
-            | Self::Io { path, .. } => path,
+            | Self::Io(FileError { path, .. }) => path,
         }
     }
 }
@@ -378,10 +370,7 @@ fn read_if_there(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, IdentityErr
     match durable::read_small_file(path, limit) {
         Ok(contents) => Ok(Some(contents)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(IdentityError::Io {
-            path: path.to_owned(),
-            error,
-        }),
+        Err(error) => Err(at(path)(error).into()),
     }
 }
 

@@ -3,23 +3,23 @@
 //! One thread reads blocks in order, others open them: that is where the time goes. Every leaf is opened to see whether
 //! it is a chain, since a group's head, which says so too, is not in the tree.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::frames::{FrameError, FrameKind, FrameReader};
+use credence_storage::frames::{Frame, FrameError, FrameKind, FrameReader};
+use credence_storage::{FileError, at};
 
-use crate::group::Group;
-use crate::identity::{IdentityError, origins_of};
-use crate::keys::{KeyError, KeyFile};
+use crate::entry::{EntryKind, EntryView};
+use crate::group::{Group, UNREADABLE};
+use crate::keys::KeyFile;
 use crate::leaf::StoredBody;
+use crate::log_identity::{IdentityError, origins_of};
 use crate::seal::{OpenError, OpenedLeaf, Opener};
-use crate::segment::{Paths, parse_segment_name};
-use crate::view::{EntryKind, EntryView};
+use crate::segment::Paths;
 
 /// A folder whose recorded chains are read.
 #[derive(Debug)]
-pub struct RecordedChains {
+pub struct StoredChains {
     paths: Paths,
     origin: String,
     keys: Arc<KeyFile>,
@@ -29,8 +29,7 @@ pub struct RecordedChains {
 #[derive(Debug)]
 pub struct SealedBlock {
     path: PathBuf,
-    offset: u64,
-    payload: Vec<u8>,
+    frame: Frame,
 }
 
 /// Opens blocks; each thread has its own.
@@ -48,15 +47,10 @@ pub struct OpenedChains {
 
 /// Why chains can not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordedError {
+pub enum StoredChainsError {
     /// The system did not let us.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// The ledger's name is not known.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -66,33 +60,20 @@ pub enum RecordedError {
         /// The folder.
         path: PathBuf,
     },
-    /// The keys can not be read.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
     /// A segment can not be read.
     #[error(transparent)]
     Frames(#[from] FrameError),
     /// A record does not open.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A group is not what it should be.
-    #[error("{path} at byte {offset}: {found}; restore the file from a backup", path = path.display())]
-    Damaged {
-        /// The segment.
-        path: PathBuf,
-        /// Where in it the group begins.
-        offset: u64,
-        /// What was found.
-        found: &'static str,
-    },
 }
 
-// === impl RecordedChains ===
+// === impl StoredChains ===
 
-impl RecordedChains {
+impl StoredChains {
     /// Opens a ledger's folder to read it only.
-    pub fn open(folder: &Path) -> Result<Self, RecordedError> {
-        let no_ledger = || RecordedError::NoLedger {
+    pub fn open(folder: &Path) -> Result<Self, StoredChainsError> {
+        let no_ledger = || StoredChainsError::NoLedger {
             path: folder.to_owned(),
         };
         let origin = origins_of(folder)?.first().ok_or_else(no_ledger)?.to_string();
@@ -108,8 +89,9 @@ impl RecordedChains {
 
     /// Hands out every block, oldest first. Returns what a write looks like that is not finished at the end of the last
     /// segment: a running control plane may be about to finish it, and the next start cuts it off.
-    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<FrameError>, RecordedError> {
-        let mut segments = self.segments()?;
+    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<FrameError>, StoredChainsError> {
+        let segments = self.paths.held_segments();
+        let mut segments = segments.map_err(at(&self.paths.segments()))?;
         let last = segments.pop();
         for first in segments {
             self.segment(first, &mut visit)?;
@@ -121,33 +103,15 @@ impl RecordedChains {
         }
     }
 
-    fn segments(&self) -> Result<Vec<u64>, RecordedError> {
-        let path = self.paths.segments();
-        let io_error = |error| RecordedError::Io {
-            path: path.clone(),
-            error,
-        };
-        let mut segments = Vec::new();
-        for entry in std::fs::read_dir(&path).map_err(io_error)? {
-            let entry = entry.map_err(io_error)?;
-            segments.extend(entry.file_name().to_str().and_then(parse_segment_name));
-        }
-        segments.sort_unstable();
-        Ok(segments)
-    }
-
     fn segment(&self, first: u64, visit: &mut impl FnMut(SealedBlock)) -> Result<(), FrameError> {
         let path = self.paths.segment(first);
-        let reader = FrameReader::open(&path, FrameKind::SealedLedger)?;
-        let scanned = reader.scan(|frame| {
+        for frame in FrameReader::open(&path, FrameKind::Ledger)?.into_frames()? {
             visit(SealedBlock {
                 path: path.clone(),
-                offset: frame.offset,
-                payload: frame.payload,
+                frame: frame?,
             });
-            Ok(())
-        });
-        scanned.map(|_| ())
+        }
+        Ok(())
     }
 }
 
@@ -155,16 +119,14 @@ impl RecordedChains {
 
 impl SealedBlock {
     /// Opens the block's records; those that are chains are in the answer.
-    pub fn open(&self, opener: &mut ChainOpener) -> Result<OpenedChains, RecordedError> {
-        let damaged = |found| RecordedError::Damaged {
-            path: self.path.clone(),
-            offset: self.offset,
-            found,
-        };
-        let group = Group::parse(&self.payload).ok_or_else(|| damaged("the frame holds no group of records"))?;
+    pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, StoredChainsError> {
+        let Self { path, frame } = self;
+        let offset = frame.offset;
+        let damaged = |found| FrameError::corrupt(&path, offset, found);
+        let group = Group::parse(frame).ok_or_else(|| damaged(UNREADABLE))?;
         let mut opened = OpenedChains::default();
-        for (index, (_, leaf)) in (group.head.first_index..).zip(group.leaves()) {
-            let stored = match opener.0.open(index, leaf)? {
+        for leaf in group.leaves() {
+            let stored = match opener.0.open(leaf.index, leaf.sealed)? {
                 OpenedLeaf::Erased => {
                     opened.erased += 1;
                     continue;
@@ -177,7 +139,7 @@ impl SealedBlock {
             let entry = EntryView::parse(&stored.entry).map_err(|_| damaged("an entry can not be read"))?;
             if let EntryKind::Chain(chain) = entry.kind {
                 let joined = str::from_utf8(chain.chain).map_err(|_| damaged("a chain is not text"))?;
-                opened.chains.push((index, joined.to_owned()));
+                opened.chains.push((leaf.index, joined.to_owned()));
             }
         }
         Ok(opened)
