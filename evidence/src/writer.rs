@@ -14,7 +14,7 @@ use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
 use credence_ledger::entry::PrincipalView;
 use credence_ledger::{
-    Erased, Ledger, LedgerAppendError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
+    Erased, Ledger, LedgerError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -80,7 +80,7 @@ pub enum ReportError {
     #[error("the ledger is damaged, nothing is taken in: {0}")]
     Damaged(Arc<str>),
     #[error("the ledger can not be written, nothing was acknowledged; send it again later. {0}")]
-    Storage(Arc<LedgerAppendError>),
+    Storage(Arc<LedgerError>),
     #[error("no randomness to name a source: {0}")]
     Random(std::io::Error),
     #[error("this ledger has no such source any more; open a new one")]
@@ -530,7 +530,7 @@ impl Writing {
     }
 
     /// Says how the ledger is after something was done to it.
-    fn settle<T>(&self, done: Result<T, LedgerAppendError>) -> Result<T, ReportError> {
+    fn settle<T>(&self, done: Result<T, LedgerError>) -> Result<T, ReportError> {
         note_size(&self.ledger, &self.metrics);
         match done {
             Ok(done) => {
@@ -553,7 +553,7 @@ impl Writing {
         })
     }
 
-    fn refuse(&self, error: LedgerAppendError) -> ReportError {
+    fn refuse(&self, error: LedgerError) -> ReportError {
         let text = error.to_string();
         let known = lock(&self.shared.fault).replace(text.clone());
         self.metrics.ledger_writable.set(0);

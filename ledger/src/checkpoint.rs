@@ -128,7 +128,7 @@ impl SignedCheckpoint {
         &self.note
     }
 
-    /// Takes these lines, verified ones, in place of its signatures. It is left as it is if nobody could read it then.
+    /// Takes these lines, verified ones, in place of its signatures. It is left as it is if the result would be no note.
     pub(crate) fn sign_with(&mut self, lines: &str) -> Result<(), NoteError> {
         let text = UnverifiedNote::parse(self.note.as_bytes())?;
         let note = format!("{}\n{lines}", text.unverified_text());

@@ -5,7 +5,8 @@
 
 use credence_delegation::chain_digest;
 use credence_wire::v1;
-use prost::Message as _;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use prost::{DecodeError, Message as _};
 
 /// An entry whose every part is known to be within bounds.
 #[derive(Debug, Clone, Copy)]
@@ -206,7 +207,7 @@ impl<'a> EntryView<'a> {
         Ok(Self { encoded, kind })
     }
 
-    /// Whom the entry is about, if it is about somebody: whose key it is sealed with.
+    /// The principal that the entry is about, if there is one: the entry is sealed with its key.
     pub fn principal(&self) -> Option<PrincipalView<'a>> {
         match &self.kind {
             EntryKind::Event(event) => event.principal,
@@ -218,7 +219,7 @@ impl<'a> EntryView<'a> {
 
     /// The whole message, decoded.
     pub fn decode(&self) -> Result<v1::Entry, EntryError> {
-        v1::Entry::decode(self.encoded).map_err(|_| EntryError::Malformed)
+        Ok(v1::Entry::decode(self.encoded)?)
     }
 }
 
@@ -399,26 +400,26 @@ impl<'a> ChainView<'a> {
 impl<'a> FieldValue<'a> {
     /// Fields of another wire type than the contract's are malformed.
     pub fn varint(self) -> Result<u64, EntryError> {
-        match self {
-            Self::Varint(number) => Ok(number),
-            Self::Fixed64(_) | Self::Fixed32(_) | Self::Bytes(_) => Err(EntryError::Malformed),
-        }
+        let Self::Varint(number) = self else {
+            return Err(EntryError::Malformed);
+        };
+        Ok(number)
     }
 
     /// As above.
     pub fn fixed64(self) -> Result<u64, EntryError> {
-        match self {
-            Self::Fixed64(number) => Ok(number),
-            Self::Varint(_) | Self::Fixed32(_) | Self::Bytes(_) => Err(EntryError::Malformed),
-        }
+        let Self::Fixed64(number) = self else {
+            return Err(EntryError::Malformed);
+        };
+        Ok(number)
     }
 
     /// As above.
     pub fn bytes(self) -> Result<&'a [u8], EntryError> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes),
-            Self::Varint(_) | Self::Fixed64(_) | Self::Fixed32(_) => Err(EntryError::Malformed),
-        }
+        let Self::Bytes(bytes) = self else {
+            return Err(EntryError::Malformed);
+        };
+        Ok(bytes)
     }
 
     fn short_bytes(self) -> Result<&'a [u8], EntryError> {
@@ -456,50 +457,20 @@ impl<'a> Fields<'a> {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let key = u32::try_from(self.varint()?).map_err(|_| EntryError::Malformed)?;
-        let tag = key >> 3;
-        if tag == 0 {
-            return Err(EntryError::Malformed);
-        }
-        let value = match key & 7 {
-            0 => FieldValue::Varint(self.varint()?),
-            1 => FieldValue::Fixed64(u64::from_le_bytes(self.array()?)),
-            2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| EntryError::Malformed)?;
+        let (tag, wire_type) = decode_key(&mut self.0)?;
+        let value = match wire_type {
+            WireType::Varint => FieldValue::Varint(decode_varint(&mut self.0)?),
+            WireType::SixtyFourBit => FieldValue::Fixed64(u64::from_le_bytes(self.array()?)),
+            WireType::LengthDelimited => {
+                let length = usize::try_from(decode_varint(&mut self.0)?).map_err(|_| EntryError::Malformed)?;
                 let (bytes, rest) = self.0.split_at_checked(length).ok_or(EntryError::Malformed)?;
                 self.0 = rest;
                 FieldValue::Bytes(bytes)
             }
-            5 => FieldValue::Fixed32(u32::from_le_bytes(self.array()?)),
-            _ => return Err(EntryError::Malformed),
+            WireType::ThirtyTwoBit => FieldValue::Fixed32(u32::from_le_bytes(self.array()?)),
+            WireType::StartGroup | WireType::EndGroup => return Err(EntryError::Malformed),
         };
         Ok(Some((tag, value)))
-    }
-
-    #[inline]
-    fn varint(&mut self) -> Result<u64, EntryError> {
-        match self.0 {
-            [only, rest @ ..] if *only < 0x80 => {
-                self.0 = rest;
-                Ok(u64::from(*only))
-            }
-            _ => self.long_varint(),
-        }
-    }
-
-    fn long_varint(&mut self) -> Result<u64, EntryError> {
-        let mut number = 0;
-        for (place, byte) in self.0.iter().enumerate().take(10) {
-            if place == 9 && *byte > 1 {
-                break;
-            }
-            number |= u64::from(byte & 0x7f) << (7 * place);
-            if *byte < 0x80 {
-                self.0 = self.0.get(place + 1..).unwrap_or_default();
-                return Ok(number);
-            }
-        }
-        Err(EntryError::Malformed)
     }
 
     #[inline]
@@ -507,6 +478,12 @@ impl<'a> Fields<'a> {
         let (array, rest) = self.0.split_first_chunk().ok_or(EntryError::Malformed)?;
         self.0 = rest;
         Ok(*array)
+    }
+}
+
+impl From<DecodeError> for EntryError {
+    fn from(_: DecodeError) -> Self {
+        Self::Malformed
     }
 }
 

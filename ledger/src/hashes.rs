@@ -11,7 +11,7 @@ use credence_storage::{FileError, at, durable};
 
 use crate::tree::{Hash, Hashes};
 
-/// The files. Whoever reads has to know how many leaves there are.
+/// The files. A reader has to know how many leaves there are.
 #[derive(Debug)]
 pub(crate) struct HashFiles {
     folder: PathBuf,

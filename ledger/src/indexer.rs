@@ -1,4 +1,4 @@
-//! What need not hold up evidence: writing the index of a segment that is full, and dropping rows of what was erased.
+//! Work on the index that need not hold up evidence: writing that of a full segment, and dropping rows of what was erased.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ struct Forgetting {
 /// The rows of records that can not be opened any more.
 #[derive(Debug, Clone)]
 pub(crate) struct ErasedRows {
-    /// Whom they are about: issuer and subject. After a crash nobody knows, and every leaf's key is looked at.
+    /// The principal that they are about: issuer and subject. After a crash it is not known, and every leaf's key is looked at.
     pub(crate) principal: Option<(String, Option<String>)>,
     /// What those records were sealed with.
     pub(crate) key: u32,
@@ -173,8 +173,8 @@ impl Forgetting {
     }
 }
 
-/// Until the queue has come to its end. To look through all segments for somebody's rows can take minutes, and whoever
-/// appends waits for the index of a full segment: that comes first, between any two segments that are looked through.
+/// Works until the queue has come to its end. To look through all segments for a principal's rows can take minutes, and the
+/// writer waits for the index of a full segment: that comes first, between any two segments that are looked through.
 fn work(queue: &Receiver<Job>, done: &Waiting) {
     let mut forgetting: VecDeque<Forgetting> = VecDeque::new();
     loop {
@@ -209,7 +209,7 @@ pub(crate) fn finish(segment: &Segment) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Nobody would ever drop a row from an index whose segment was removed while it was being written.
+/// An index whose segment was removed while it was being written would keep its rows for good.
 fn remove_with_its_segment(segment: &Segment) {
     if segment.is_removed() {
         // What stays is removed by the next start.
@@ -246,7 +246,7 @@ fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), SegmentError> {
         SegmentIndex::File(file) => Some(file.clone()),
         SegmentIndex::Growing(_) => None,
     };
-    // Questions are answered, and segments begun, while a file is written anew; nobody else changes it.
+    // Questions are answered, and segments begun, while a file is written anew; only this thread changes it.
     let file = file.map(|file| file.remove(&sealed)).transpose()?;
     segment.with_index(|index| match (index, file) {
         (index, Some(file)) => *index = SegmentIndex::File(file),
@@ -268,6 +268,7 @@ mod tests {
 
     use super::*;
     use crate::index::{IndexBuilder, IndexSecret};
+    use crate::leaf::StoredRecord;
     use crate::seal::Sealer;
     use crate::segment::Paths;
 
@@ -287,7 +288,7 @@ mod tests {
         let mut leaf = Vec::new();
         let mut sealer = Sealer::new("log.example").unwrap();
         sealer
-            .seal(KEY, keys.key(0).unwrap(), first, &mut leaf, |_| ())
+            .seal(KEY, keys.key(0).unwrap(), first, &mut leaf, &StoredRecord::default())
             .unwrap();
         let bundle = [&(leaf.len() as u16).to_be_bytes(), leaf.as_slice()].concat();
         std::fs::write(paths.segment(first), bundle).unwrap();

@@ -28,7 +28,6 @@ use zeroize::Zeroizing;
 use crate::entry::PrincipalView;
 
 /// The keys, for the one who appends.
-#[derive(Debug)]
 pub(crate) struct DataKeys {
     file: Arc<KeyFile>,
     tags: TagHasher,
@@ -36,14 +35,15 @@ pub(crate) struct DataKeys {
     slots: Vec<Slot>,
     free: Vec<u32>,
     limit: u32,
-    prepared: PreparedKeys,
+    /// Keys that are expanded, ready to seal. A key's place follows from its name: another one takes it over.
+    prepared: Vec<Option<(u32, LessSafeKey)>>,
     /// Keys that were made and are not known to be on disk.
     unsynced: Vec<u32>,
     /// Set once a sync failed, until [`DataKeys::mend`]: what the disk holds is not known any more.
     broken: bool,
 }
 
-/// The file, for whoever opens leaves.
+/// The file, to open leaves with.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     path: PathBuf,
@@ -69,7 +69,7 @@ pub enum KeyError {
     /// The system did not let us.
     #[error(transparent)]
     Io(#[from] FileError),
-    /// Somebody's evidence could not be opened any more.
+    /// A principal's evidence could not be opened any more.
     #[error(
         "{path} is damaged in slot {slot}: {found}. Nothing was changed. Check the disk, keep a copy of the file, and \
          restore the data folder from a backup", path = path.display()
@@ -109,16 +109,12 @@ enum Slot {
     Erased,
 }
 
-#[derive(Clone)]
 struct TagHasher(SipHasher24);
-
-/// Keys that are expanded, ready to seal. A key's place follows from its name: another one takes it over.
-struct PreparedKeys(Vec<Option<(u32, LessSafeKey)>>);
 
 // === impl DataKeys ===
 
 impl DataKeys {
-    /// Makes the file, with the key for what is about nobody. Durable on return.
+    /// Makes the file, with the key for what is about no principal. Durable on return.
     pub(crate) fn create(path: &Path) -> Result<(), KeyError> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
             return Err(at(path)(io::ErrorKind::InvalidInput.into()).into());
@@ -144,7 +140,7 @@ impl DataKeys {
             slots: Vec::new(),
             free: Vec::new(),
             limit,
-            prepared: PreparedKeys::new(),
+            prepared: (0..PREPARED_KEYS).map(|_| None).collect(),
             unsynced: Vec::new(),
             broken: false,
             file,
@@ -187,7 +183,7 @@ impl DataKeys {
         Ok(this)
     }
 
-    /// Makes what was read durable before anybody relies on it: where an earlier process failed to sync, a new key, or
+    /// Makes what was read durable before it is used: where an earlier process failed to sync, a new key, or
     /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
     fn settle(&self) -> Result<(), KeyError> {
         let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
@@ -202,7 +198,7 @@ impl DataKeys {
         Ok(self.file.file.sync_data().map_err(at(&self.file.path))?)
     }
 
-    /// For whoever opens leaves.
+    /// To open leaves with.
     pub(crate) fn file(&self) -> Arc<KeyFile> {
         Arc::clone(&self.file)
     }
@@ -254,7 +250,7 @@ impl DataKeys {
     /// The key of this name, ready to seal.
     pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, KeyError> {
         let missing = || self.file.damaged(name, "the key is not there");
-        let place = self.prepared.0.get_mut(name as usize % PREPARED_KEYS);
+        let place = self.prepared.get_mut(name as usize % PREPARED_KEYS);
         let place = place.ok_or_else(missing)?;
         if place.as_ref().is_none_or(|(known, _)| *known != name) {
             match self.file.state(name)? {
@@ -289,7 +285,7 @@ impl DataKeys {
     }
 
     /// After a sync that failed, as soon as the disk lets us: no leaf is sealed with the keys that were made since the one
-    /// before, so they are taken back; whatever else may have been dropped is written again.
+    /// before, so they are taken back; everything else that may have been dropped is written again.
     pub(crate) fn mend(&mut self) -> Result<(), KeyError> {
         if !self.broken {
             return Ok(());
@@ -394,7 +390,7 @@ impl DataKeys {
         let slots = &self.slots;
         let is_live = |name: u32| matches!(slots.get(name as usize), Some(Slot::Live { .. }));
         self.by_tag.retain(|_, name| is_live(*name));
-        for place in &mut self.prepared.0 {
+        for place in &mut self.prepared {
             if place.as_ref().is_some_and(|(name, _)| !is_live(*name)) {
                 *place = None;
             }
@@ -475,28 +471,6 @@ impl TagHasher {
             hasher.write(subject.as_bytes());
         }
         hasher.finish128().as_bytes()
-    }
-}
-
-impl std::fmt::Debug for TagHasher {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("TagHasher(..)")
-    }
-}
-
-// === impl PreparedKeys ===
-
-impl PreparedKeys {
-    fn new() -> Self {
-        let mut places = Vec::new();
-        places.resize_with(PREPARED_KEYS, || None);
-        Self(places)
-    }
-}
-
-impl std::fmt::Debug for PreparedKeys {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("PreparedKeys(..)")
     }
 }
 
@@ -871,7 +845,7 @@ mod tests {
         for byte in 0..LAST_USE_AT {
             scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
             let before = std::fs::read(&scratch.path).unwrap();
-            let error = DataKeys::open(&scratch.path, 100, |name| name == 1).unwrap_err();
+            let error = DataKeys::open(&scratch.path, 100, |name| name == 1).err().unwrap();
             assert!(error.to_string().contains("slot 1"), "byte {byte}: {error}");
             assert_eq!(std::fs::read(&scratch.path).unwrap(), before);
             let mut keys = DataKeys::open(&scratch.path, 100, |name| name != 1).unwrap();
@@ -887,7 +861,7 @@ mod tests {
         name(&mut keys, "b", 0);
         for byte in 0..LAST_USE_AT {
             scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
-            let error = DataKeys::open(&scratch.path, 100, |_| false).unwrap_err();
+            let error = DataKeys::open(&scratch.path, 100, |_| false).err().unwrap();
             assert!(error.to_string().contains("slot 1"), "byte {byte}: {error}");
             scratch.edit(|file| file[SLOT_BYTES + byte] ^= 1);
         }

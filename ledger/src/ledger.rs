@@ -1,7 +1,7 @@
 //! Appends to the ledger: groups of records, each durable when `append` returns.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer};
 use crate::keys::{DataKeys, KeyError, UNIT};
 use crate::known_chains::{KnownChains, expires_at};
-use crate::leaf::{EncodedEntry, RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
+use crate::leaf::{RECORD_OVERHEAD, SourceName, StoredBody, StoredEntry, StoredRecord};
 use crate::options::{LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 use crate::principal_quota::{Counted, Shares};
 use crate::reader::{LedgerReader, Shared};
@@ -114,7 +114,8 @@ pub struct Pruned {
     pub chains: usize,
 }
 
-/// Why the ledger can not be opened.
+/// Why the ledger can not be opened, or something was not appended, or not all of it: what was is durable, and the sources'
+/// states say how far it goes.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The system did not let us.
@@ -172,20 +173,6 @@ pub enum LedgerError {
         /// The folder.
         path: PathBuf,
     },
-    /// The keys can not be read.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
-    /// The hashes can not be read.
-    #[error(transparent)]
-    Hashes(#[from] HashError),
-    /// The index can not be made.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-}
-
-/// Why something was not appended, or not all of it: what was is durable, and the sources' states say how far it goes.
-#[derive(Debug, thiserror::Error)]
-pub enum LedgerAppendError {
     /// The file can not be written.
     #[error(transparent)]
     Append(AppendError),
@@ -212,27 +199,21 @@ pub enum LedgerAppendError {
     /// What room there is, is for others.
     #[error(transparent)]
     Reserved(#[from] Reserved),
-    /// The next file can not be made.
-    #[error("a new segment could not be created: {0}")]
-    NewSegment(io::Error),
-    /// The index of a full segment can not be written.
-    #[error("the index of a full segment could not be written: {0}")]
-    Index(#[from] IndexError),
-    /// There is no data key to seal with.
+    /// There is no data key, or the keys can not be read.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// The tree's hashes can not be written.
+    /// The tree's hashes can not be read or written.
     #[error(transparent)]
     Hashes(#[from] HashError),
+    /// An index can not be read or written.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// No randomness for a session.
     #[error("no randomness: {0}")]
     Random(io::Error),
     /// What is to be erased can not be noted.
     #[error("{0}. Nothing was erased; ask again")]
     Erasing(FileError),
-    /// What is to be pruned can not be read.
-    #[error("what is to be pruned can not be read: {0}")]
-    Prune(FrameError),
     /// An entry out of bounds.
     #[error("an entry {0}")]
     Entry(#[from] EntryError),
@@ -245,10 +226,10 @@ pub enum LedgerAppendError {
 
 impl Ledger {
     /// Appends items in their order. They are durable and readable on return.
-    pub fn append(&mut self, items: &[NewItem]) -> Result<(), LedgerAppendError> {
+    pub fn append(&mut self, items: &[NewItem]) -> Result<(), LedgerError> {
         let needed = items.iter().map(NewItem::bytes).sum::<u64>();
         if self.bytes().saturating_add(needed) > self.options.bounds.total {
-            return Err(LedgerAppendError::Full {
+            return Err(LedgerError::Full {
                 limit: self.options.bounds.total,
             });
         }
@@ -286,8 +267,8 @@ impl Ledger {
         principal: PrincipalView<'_>,
         by: &str,
         reason: &str,
-    ) -> Result<Option<Erased>, LedgerAppendError> {
-        // Whoever asks again after a sync that failed is told that nothing is left only once that is durably so.
+    ) -> Result<Option<Erased>, LedgerError> {
+        // After a failed sync, the answer that nothing is left is given only once that is durable.
         self.keys.mend()?;
         let Some(name) = self.keys.known_name(principal) else {
             return Ok(None);
@@ -298,7 +279,7 @@ impl Ledger {
         if let Some(file_name) = pending.file_name().and_then(|name| name.to_str()) {
             durable::write_file(&self.paths.0, file_name, &[])
                 .map_err(at(&pending))
-                .map_err(LedgerAppendError::Erasing)?;
+                .map_err(LedgerError::Erasing)?;
         }
         let note = Note::Erasure(Erasure {
             key: name.into(),
@@ -308,7 +289,7 @@ impl Ledger {
         self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
         let index = self.frontier.size() - 1;
         let destroyed = self.keys.erase(name);
-        // One that was overwritten and could not be synced is not known any more, so that nobody asks for this again.
+        // A key that was overwritten and could not be synced is not known any more: its rows are not asked for again.
         if self.keys.is_erased(name) {
             self.chains.forget_key(name);
             let rows = ErasedRows {
@@ -327,7 +308,7 @@ impl Ledger {
 
     /// Removes the segments that lie before index `first` as a whole, except the last one. `published` is the latest tree
     /// that others know; without one it is the tree as it is now.
-    pub fn prune(&mut self, first: u64, published: Option<(u64, Hash)>) -> Result<Pruned, LedgerAppendError> {
+    pub fn prune(&mut self, first: u64, published: Option<(u64, Hash)>) -> Result<Pruned, LedgerError> {
         let segments = self.shared.segments();
         let kept = segments
             .iter()
@@ -342,8 +323,7 @@ impl Ledger {
         self.chains.forget_before(kept_from);
         let mut chains = 0;
         for segment in segments.iter().take(kept) {
-            let living = self.living_chains(segment).map_err(LedgerAppendError::Prune)?;
-            let living: Vec<_> = living.into_iter().map(NewItem::Chain).collect();
+            let living: Vec<_> = self.living_chains(segment)?.into_iter().map(NewItem::Chain).collect();
             chains += living.len();
             self.append_always(&living)?;
         }
@@ -366,7 +346,7 @@ impl Ledger {
     /// Removes the oldest of what the retention does not ask for any more: about as much as one segment has, since it is read
     /// for that while evidence waits. There may be more of it. Of what lies beyond `published`, the latest tree that
     /// others know, nothing is removed: they could not tell what it was.
-    pub fn retain(&mut self, published: Option<(u64, Hash)>) -> Result<Option<Pruned>, LedgerAppendError> {
+    pub fn retain(&mut self, published: Option<(u64, Hash)>) -> Result<Option<Pruned>, LedgerError> {
         let Retention { age, bytes } = self.options.retention;
         let segments = self.shared.segments();
         // Hashes and keys stay, so that they are no reason to remove anything.
@@ -425,7 +405,7 @@ impl Ledger {
     }
 
     /// Within the room that is kept for what must not fail for want of it.
-    fn append_always(&mut self, items: &[NewItem]) -> Result<(), LedgerAppendError> {
+    fn append_always(&mut self, items: &[NewItem]) -> Result<(), LedgerError> {
         // After a write or a sync that failed, as soon as the disk lets us.
         self.keys.mend()?;
         self.current.mend()?;
@@ -445,12 +425,12 @@ impl Ledger {
         self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
-            self.sealer.renew().map_err(LedgerAppendError::Random)?;
+            self.sealer.renew().map_err(LedgerError::Random)?;
         }
         appended
     }
 
-    fn add(&mut self, item: &NewItem, piece: &mut Piece) -> Result<(), LedgerAppendError> {
+    fn add(&mut self, item: &NewItem, piece: &mut Piece) -> Result<(), LedgerError> {
         match item {
             NewItem::Entries {
                 source,
@@ -458,30 +438,31 @@ impl Ledger {
                 skip,
                 first_sequence,
             } => {
+                let name = source.to_bytes();
                 let fresh = BatchView::of(batch).entries().skip(*skip);
-                for (sequence, entry) in (*first_sequence..).zip(fresh) {
+                for (sequence, encoded) in (*first_sequence..).zip(fresh) {
                     self.make_room(piece)?;
-                    let entry = EntryView::parse(entry?)?;
-                    match entry
-                        .principal()
-                        .filter(|principal| self.is_counted(*principal, &entry))
-                    {
+                    let encoded = encoded?;
+                    let entry = EntryView::parse(encoded)?;
+                    let counted = entry.principal();
+                    match counted.filter(|principal| self.is_counted(*principal, &entry)) {
                         Some(principal) => {
                             let received = (piece.head.received_unix_nano / 1_000_000_000) as i64;
                             piece.counts.add(principal, &entry, received);
                         }
-                        None => self.add_entry(Some(*source), sequence, entry, piece)?,
+                        None => self.add_entry(&name, sequence, entry, batch.slice_ref(encoded), piece)?,
                     }
                     piece.mark(*source, sequence);
                 }
             }
             NewItem::Chain(entry) => {
                 self.make_room(piece)?;
-                self.add_entry(None, 0, EntryView::parse(entry)?, piece)?;
+                self.add_entry(&Bytes::new(), 0, EntryView::parse(entry)?, entry.clone(), piece)?;
             }
             NewItem::Change { source, change } => {
                 self.make_room(piece)?;
-                self.add_record(Some(*source), StoredBody::Change(change.clone()), Row::Change, piece)?;
+                let body = StoredBody::Change(change.clone());
+                self.seal(0, &source.to_bytes(), body, Row::Change, piece)?;
                 piece.head.sources.push(SourceMark {
                     name: source.0.to_vec(),
                     last_sequence: change.last_sequence,
@@ -490,14 +471,14 @@ impl Ledger {
             }
             NewItem::Note(note) => {
                 self.make_room(piece)?;
-                self.add_record(None, StoredBody::Note(note.clone()), Row::Note, piece)?;
+                self.seal(0, &Bytes::new(), StoredBody::Note(note.clone()), Row::Note, piece)?;
             }
         }
         Ok(())
     }
 
     /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
-    fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
+    fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerError> {
         // What was counted becomes durable with the marks of its sources.
         if self.is_due(piece) {
             self.add_counted(piece)?;
@@ -538,10 +519,11 @@ impl Ledger {
 
     /// Adds what stands in the place of the entries that were counted: of all sources together, so that neither their
     /// number nor that of their reports makes more of it.
-    fn add_counted(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
+    fn add_counted(&mut self, piece: &mut Piece) -> Result<(), LedgerError> {
         let (entries, counts) = piece.counts.take();
         for entry in counts {
-            self.add_entry(None, 0, EntryView::parse(&entry)?, piece)?;
+            let entry = Bytes::from(entry);
+            self.add_entry(&Bytes::new(), 0, EntryView::parse(&entry)?, entry.clone(), piece)?;
         }
         piece.counted += entries;
         Ok(())
@@ -572,30 +554,28 @@ impl Ledger {
 
     fn add_entry(
         &mut self,
-        source: Option<SourceName>,
+        source: &Bytes,
         sequence: u64,
         entry: EntryView<'_>,
+        encoded: Bytes,
         piece: &mut Piece,
-    ) -> Result<(), LedgerAppendError> {
+    ) -> Result<(), LedgerError> {
         let name = self.keys.name_for(entry.principal(), self.segment.first())?;
-        let mut stored = EncodedEntry {
+        let mut stored = StoredEntry {
             sequence,
-            entry: entry.encoded,
-            known_chain: &[],
+            entry: encoded,
+            known_chain: Bytes::new(),
         };
         let mut row = Row::Entry(entry);
-        let reference;
-        let digest;
         if let EntryKind::Chain(chain) = &entry.kind {
-            digest = chain.digest();
+            let digest = chain.digest();
             let is_new = |(known, _, key): &([u8; 32], u64, u32)| *known == digest && *key == name;
             if self.chains.contains(&digest, name) || piece.chains.iter().any(is_new) {
-                if source.is_none() {
+                if source.is_empty() {
                     return Ok(());
                 }
-                reference = chain.reference();
-                stored.entry = &reference;
-                stored.known_chain = &digest;
+                stored.entry = chain.reference().into();
+                stored.known_chain = Bytes::copy_from_slice(&digest);
                 row = Row::KnownChain(entry);
             } else {
                 let index = self.frontier.size() + u64::from(piece.head.entries);
@@ -603,47 +583,33 @@ impl Ledger {
                 piece.head.chains.push(piece.head.entries);
             }
         }
-        let received = piece.head.received_unix_nano;
-        self.seal(name, row, piece, |target| {
-            StoredRecord::write_entry(received, source, &stored, target);
-        })
-    }
-
-    fn add_record(
-        &mut self,
-        source: Option<SourceName>,
-        body: StoredBody,
-        row: Row<'_>,
-        piece: &mut Piece,
-    ) -> Result<(), LedgerAppendError> {
-        let record = StoredRecord {
-            received_unix_nano: piece.head.received_unix_nano,
-            source: source.map_or(Bytes::new(), |source| Bytes::copy_from_slice(&source.0)),
-            body: Some(body),
-        };
-        self.seal(0, row, piece, |target| {
-            target.extend_from_slice(&record.encode_to_vec())
-        })
+        self.seal(name, source, StoredBody::Entry(stored), row, piece)
     }
 
     fn seal(
         &mut self,
         name: u32,
+        source: &Bytes,
+        body: StoredBody,
         row: Row<'_>,
         piece: &mut Piece,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), LedgerAppendError> {
+    ) -> Result<(), LedgerError> {
+        let record = StoredRecord {
+            received_unix_nano: piece.head.received_unix_nano,
+            source: source.clone(),
+            body: Some(body),
+        };
         let index = self.frontier.size() + u64::from(piece.head.entries);
         let begin = piece.bundle.len();
         piece.bundle.extend_from_slice(&[0; LEAF_LENGTH_BYTES]);
         let sealed = self
             .sealer
-            .seal(name, self.keys.key(name)?, index, &mut piece.bundle, write);
+            .seal(name, self.keys.key(name)?, index, &mut piece.bundle, &record);
         let at = begin + LEAF_LENGTH_BYTES;
         let length = piece.bundle.len() - at;
         if sealed.is_err() || length > MAX_LEAF_BYTES {
             piece.bundle.truncate(begin);
-            return Err(LedgerAppendError::TooLarge);
+            return Err(LedgerError::TooLarge);
         }
         piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
         let hash = leaf_hash(&piece.bundle[at..]);
@@ -661,7 +627,7 @@ impl Ledger {
     }
 
     /// Makes a piece durable and readable, and empties it.
-    fn write(&mut self, piece: &mut Piece) -> Result<(), LedgerAppendError> {
+    fn write(&mut self, piece: &mut Piece) -> Result<(), LedgerError> {
         if piece.head.entries == 0 {
             return Ok(());
         }
@@ -709,7 +675,7 @@ impl Ledger {
     }
 
     /// Begins the segment of the next record.
-    fn begin_segment(&mut self) -> Result<(), LedgerAppendError> {
+    fn begin_segment(&mut self) -> Result<(), LedgerError> {
         self.indexer.make_room()?;
         // A start takes for granted what lies before the last segment.
         self.keys.sync_always()?;
@@ -771,19 +737,14 @@ impl Ledger {
     }
 
     /// Removes segments that a note says are pruned. Returns how many there were, and how many keys were destroyed.
-    pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerAppendError> {
+    pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerError> {
         let removed = self.shared.prune(first);
         for segment in &removed {
-            for path in [segment.index_path(), segment.path()] {
-                match std::fs::remove_file(path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(LedgerAppendError::NewSegment(error));
-                    }
-                    _ => {}
-                }
-            }
+            remove_if_there(segment.index_path())?;
+            remove_if_there(segment.path())?;
         }
-        durable::sync_folder(&self.paths.segments()).map_err(LedgerAppendError::NewSegment)?;
+        let folder = self.paths.segments();
+        durable::sync_folder(&folder).map_err(at(&folder))?;
         let keys = self.keys.destroy_unused(first)?;
         self.shares.forget_before(first);
         self.settle_bytes();
@@ -791,7 +752,7 @@ impl Ledger {
     }
 }
 
-impl From<AppendError> for LedgerAppendError {
+impl From<AppendError> for LedgerError {
     fn from(error: AppendError) -> Self {
         match error {
             AppendError::SyncFailed { path, error } => Self::Sync { path, error },
@@ -815,15 +776,12 @@ pub(crate) fn create_segment(
     paths: &Paths,
     beginning: Beginning,
     index: IndexBuilder,
-) -> Result<(FrameFile, Arc<Segment>), LedgerAppendError> {
+) -> Result<(FrameFile, Arc<Segment>), LedgerError> {
     let first = index.first();
     let path = paths.segment(first);
     // An earlier attempt may have left one, which holds nothing.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(LedgerAppendError::NewSegment(error)),
-        _ => {}
-    }
-    let mut file = FrameFile::create(&path, FrameKind::Ledger).map_err(LedgerAppendError::NewSegment)?;
+    remove_if_there(&path)?;
+    let mut file = FrameFile::create(&path, FrameKind::Ledger).map_err(at(&path))?;
     let head = GroupHead {
         first_index: first,
         received_unix_nano: now(),
@@ -834,6 +792,13 @@ pub(crate) fn create_segment(
     file.append(&head.to_payload())?;
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
+}
+
+fn remove_if_there(path: &Path) -> Result<(), FileError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// What will be one frame.

@@ -55,7 +55,7 @@ pub mod tree;
 pub mod verify;
 
 pub use leaf::SourceName;
-pub use ledger::{Erased, Ledger, LedgerAppendError, LedgerError, NewItem, Opened, Pruned};
+pub use ledger::{Erased, Ledger, LedgerError, NewItem, Opened, Pruned};
 pub use options::{LedgerBounds, LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 pub use query::{Filter, Page, Query};
 pub use reader::{LedgerReader, ReadError};

@@ -1,8 +1,8 @@
-//! Who the ledger is to others: its origin, and the key that signs its checkpoints.
+//! The ledger's identity: its origin, and the key that signs its checkpoints.
 //!
 //! An origin stands for one append-only tree. A ledger restored from a backup has forgotten leaves that a checkpoint of
 //! its origin may have committed to, and will have others in their place. So its tree goes on under another origin and
-//! another key: nobody is shown two trees of one origin. Leaves stay sealed as they are, under the first origin that the
+//! another key: there are never two trees of one origin. Leaves stay sealed as they are, under the first origin that the
 //! tree had.
 
 use std::fmt;
@@ -94,7 +94,7 @@ struct Origin {
 // === impl LedgerIdentity ===
 
 impl LedgerIdentity {
-    /// Reads who the ledger in this folder is. One that is nobody yet gets an origin and a key; one whose log was
+    /// Reads the identity of the ledger in this folder. One without an identity gets an origin and a key; one whose log was
     /// declared restored, or for which another origin is configured, gets another origin and another key, and what it
     /// had published under the old ones is published no more.
     pub fn open(folder: &Path, naming: &Naming<'_>) -> Result<Self, IdentityError> {
@@ -135,11 +135,10 @@ impl LedgerIdentity {
 
     /// The first line of every checkpoint.
     pub fn origin(&self) -> &KeyName {
-        // Whoever is opened has one.
         self.signer.name()
     }
 
-    /// The origin under which the tree began: leaves are sealed with it, whatever the tree is called later.
+    /// The origin under which the tree began: leaves are sealed with it, under later origins too.
     pub fn first_origin(&self) -> &KeyName {
         self.origins.first().map_or(self.signer.name(), |origin| &origin.name)
     }
@@ -154,7 +153,7 @@ impl LedgerIdentity {
         self.signer.verifier_key()
     }
 
-    /// The latest checkpoint that anybody was shown under this origin.
+    /// The latest checkpoint that was published under this origin.
     pub fn published(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
         let checkpoint = self.last_signed()?;
         Ok(checkpoint.filter(|checkpoint| checkpoint.checkpoint().size > 0))
@@ -269,7 +268,7 @@ pub fn origins_of(folder: &Path) -> Result<Vec<KeyName>, IdentityError> {
     Ok(origins.into_iter().map(|origin| origin.name).collect())
 }
 
-/// The key of a ledger's folder, for whoever may read its secrets.
+/// The key of a ledger's folder. Reads its secrets.
 pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, IdentityError> {
     let path = folder.join(ORIGIN);
     let Some(current) = read_origins(&path)?.pop() else {
@@ -378,7 +377,7 @@ fn read_if_there(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, IdentityErr
 const ORIGIN: &str = "origin";
 const KEY: &str = "log-key";
 const CHECKPOINT: &str = "checkpoint";
-/// Names that end in `.invalid` are nobody's (RFC 2606).
+/// Names that end in `.invalid` are never assigned (RFC 2606).
 const DEFAULT_ORIGIN: &str = "credence.invalid/ledger";
 const MAX_CHECKPOINT_LEN: u64 = 256 << 10;
 const MAX_ORIGINS_LEN: u64 = 1 << 20;

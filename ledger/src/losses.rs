@@ -1,5 +1,5 @@
 //! Whether what is gone from a folder is accounted for: the oldest segments by a note of their pruning, a principal's key by
-//! a note of his erasure. The hashes do not tell, for a tree is whole without any of its leaves.
+//! a note of its erasure. The hashes do not tell, for a tree is whole without any of its leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName(String);
 
-/// A note as it was received: nobody has verified a signature yet.
+/// A note as it was received: no signature is verified yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnverifiedNote {
     text: String,
@@ -97,7 +97,7 @@ pub enum NoteError {
 // === impl UnverifiedNote ===
 
 impl UnverifiedNote {
-    /// Reads a note. Whether anybody signed it is not known yet.
+    /// Reads a note. No signature is verified yet.
     pub fn parse(note: &[u8]) -> Result<Self, NoteError> {
         if note.len() > MAX_NOTE_LEN {
             return Err(NoteError::Malformed("it is larger than 256 KiB"));
@@ -119,12 +119,12 @@ impl UnverifiedNote {
         })
     }
 
-    /// The text, for whoever is about to verify a signature over it.
+    /// The text, to verify a signature over it.
     pub(crate) fn unverified_text(&self) -> &str {
         &self.text
     }
 
-    /// All its signatures, of whomever.
+    /// All its signatures, of any key.
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }

@@ -57,25 +57,11 @@ struct Allowance {
 /// What one write of the ledger brings of principals beyond their share, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    principals: HashMap<OwnedPrincipal, HashMap<CountKey, u64>>,
+    /// Aggregates whose count is yet to be filled in, by the principals that they are about.
+    principals: HashMap<v1::Principal, HashMap<v1::Aggregate, u64>>,
     chains: u64,
     /// Of all of them.
     entries: u64,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct CountKey {
-    second: i64,
-    rule: String,
-    reason: String,
-    decision: i32,
-    mode: i32,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct OwnedPrincipal {
-    issuer: String,
-    subject: Option<String>,
 }
 
 // === impl Shares ===
@@ -203,45 +189,45 @@ impl Counted {
     /// Counts an entry that is about a principal, taken in at `received` (seconds since the Unix epoch).
     pub(crate) fn add(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>, received: i64) {
         self.entries += 1;
-        let (key, count) = match &entry.kind {
+        let (aggregate, count) = match &entry.kind {
             EntryKind::Event(event) => {
-                let key = CountKey {
+                let aggregate = v1::Aggregate {
                     second: (event.time_unix_nano / NANOS) as i64,
                     rule: event.rule.to_owned(),
                     reason: event.reason.to_owned(),
                     decision: event.decision,
                     mode: event.mode,
+                    ..Default::default()
                 };
-                (key, 1)
+                (aggregate, 1)
             }
             EntryKind::Aggregate(aggregate) => {
-                let key = CountKey {
+                let count = aggregate.count;
+                let aggregate = v1::Aggregate {
                     second: aggregate.second,
                     rule: aggregate.rule.to_owned(),
                     reason: aggregate.reason.to_owned(),
                     decision: aggregate.decision,
                     mode: aggregate.mode,
+                    ..Default::default()
                 };
-                (key, aggregate.count)
+                (aggregate, count)
             }
             EntryKind::Chain(_) | EntryKind::Gap(_) => {
                 self.chains += 1;
                 return;
             }
         };
-        let principal = OwnedPrincipal {
-            issuer: principal.issuer.to_owned(),
-            subject: principal.subject.map(str::to_owned),
-        };
-        let counts = self.principals.entry(principal).or_default();
-        let key = match counts.len() < MAX_COUNTS || counts.contains_key(&key) {
-            true => key,
-            false => CountKey {
+        let counts = self.principals.entry(principal.to_wire()).or_default();
+        let key = match counts.len() < MAX_COUNTS || counts.contains_key(&aggregate) {
+            true => aggregate,
+            false => v1::Aggregate {
                 second: received,
                 rule: OTHER.to_owned(),
                 reason: OTHER.to_owned(),
-                decision: v1::Decision::try_from(key.decision).unwrap_or_default().into(),
-                mode: v1::Mode::try_from(key.mode).unwrap_or_default().into(),
+                decision: aggregate.decision().into(),
+                mode: aggregate.mode().into(),
+                ..Default::default()
             },
         };
         let sum = counts.entry(key).or_default();
@@ -258,16 +244,11 @@ impl Counted {
         let mut encoded = Vec::new();
         let mut encode = |entry| encoded.push(v1::Entry { entry: Some(entry) }.encode_to_vec());
         for (principal, counts) in principals {
-            let principal = v1::Principal::from(principal);
-            for (key, count) in counts {
+            for (aggregate, count) in counts {
                 encode(v1::entry::Entry::Aggregate(v1::Aggregate {
-                    second: key.second,
-                    rule: key.rule,
-                    reason: key.reason,
                     count,
-                    decision: key.decision,
-                    mode: key.mode,
                     principal: Some(principal.clone()),
+                    ..aggregate
                 }));
             }
         }
@@ -279,15 +260,6 @@ impl Counted {
             }));
         }
         (entries, encoded)
-    }
-}
-
-impl From<OwnedPrincipal> for v1::Principal {
-    fn from(principal: OwnedPrincipal) -> Self {
-        Self {
-            issuer: principal.issuer,
-            subject: principal.subject,
-        }
     }
 }
 

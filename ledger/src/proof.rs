@@ -189,7 +189,7 @@ pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash
             first = middle;
         }
     }
-    // The older tree's own root is known to whoever asks.
+    // The verifier knows the older tree's own root.
     if first > 0 {
         path.push(range_root(first, end, hashes)?);
     }

@@ -367,7 +367,7 @@ impl Shared {
         segments.push(segment);
     }
 
-    /// Nobody finds what is before this index any more. Returns the segments that are to be removed.
+    /// Readers find nothing before this index any more. Returns the segments that are to be removed.
     pub(crate) fn prune(&self, first: u64) -> Vec<Arc<Segment>> {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         self.first.store(first, Ordering::Release);

@@ -1,7 +1,7 @@
 //! Opens the ledger, after a crash too.
 //!
 //! Only the last segment is read. What lies before it is taken for granted: it was durable, with its keys and hashes,
-//! before the last segment began. Whatever follows from the leaves (hashes, index) is made again where it is missing.
+//! before the last segment began. What follows from the leaves (hashes, index) is made again where it is missing.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
 use crate::keys::DataKeys;
 use crate::known_chains::KnownChains;
 use crate::leaf::{StoredBody, StoredRecord};
-use crate::ledger::{Ledger, LedgerAppendError, LedgerError, Opened, Piece, create_segment};
+use crate::ledger::{Ledger, LedgerError, Opened, Piece, create_segment};
 use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
@@ -143,10 +143,7 @@ impl Ledger {
     /// Removes what a note says is pruned, where a crash kept that from being done.
     fn complete_pruning(&mut self, held_from: u64, first_held: u64) -> Result<(), LedgerError> {
         if first_held > held_from {
-            self.remove_before(first_held).map_err(|error| match error {
-                LedgerAppendError::Keys(error) => LedgerError::Keys(error),
-                other => at(&self.paths.segments())(io::Error::other(other)).into(),
-            })?;
+            self.remove_before(first_held)?;
         } else {
             // The segments may be gone, and the keys not yet.
             self.keys.destroy_unused(first_held)?;
@@ -173,8 +170,7 @@ fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &
         root: Frontier::new().root().0.to_vec(),
         ..Beginning::default()
     };
-    let created = create_segment(paths, beginning, IndexBuilder::new(secret, 0));
-    created.map_err(|error| at(&paths.segments())(io::Error::other(error)))?;
+    create_segment(paths, beginning, IndexBuilder::new(secret, 0))?;
     Ok(())
 }
 

@@ -81,20 +81,21 @@ impl Sealer {
         getrandom::fill(&mut self.session).map_err(io::Error::other)
     }
 
-    /// Appends a leaf to `target`: `write` appends its plaintext.
+    /// Appends a leaf to `target`.
     pub(crate) fn seal(
         &mut self,
         name: u32,
         key: &LessSafeKey,
         index: u64,
         target: &mut Vec<u8>,
-        write: impl FnOnce(&mut Vec<u8>),
+        record: &StoredRecord,
     ) -> Result<(), ring::error::Unspecified> {
         target.push(VERSION);
         target.extend_from_slice(&u64::from(name).to_be_bytes());
         target.extend_from_slice(&self.session);
         let begin = target.len();
-        write(target);
+        // A vector has room for everything.
+        let _ = record.encode(target);
         let aad = Aad::from(self.associated.of(name));
         let plaintext = target.get_mut(begin..).unwrap_or_default();
         let tag = key.seal_in_place_separate_tag(nonce(self.session, index), aad, plaintext)?;
@@ -220,8 +221,7 @@ mod tests {
         };
         let mut leaf = Vec::new();
         let mut sealer = Sealer::new("log.example/a").unwrap();
-        let write = |target: &mut Vec<u8>| record.encode(target).unwrap();
-        sealer.seal(0, keys.key(0).unwrap(), 7, &mut leaf, write).unwrap();
+        sealer.seal(0, keys.key(0).unwrap(), 7, &mut leaf, &record).unwrap();
         assert_eq!(leaf.len(), SEAL_OVERHEAD + record.encoded_len());
         let opener = |origin| Opener::new(origin, keys.file());
         let opened = opener("log.example/a").open(7, &leaf).unwrap();

@@ -15,7 +15,7 @@ use credence_storage::{FileError, at};
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
 use crate::index::{IndexError, IndexKey, RUN_PLACES, SegmentIndex};
 
-/// A segment that is held, for whoever reads; it may be the one that is being appended to.
+/// A segment that is held, as readers see it; it may be the one that is being appended to.
 #[derive(Debug)]
 pub struct Segment {
     first: u64,

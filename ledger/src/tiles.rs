@@ -37,6 +37,26 @@ pub struct TilePathError;
 // === impl Tile ===
 
 impl Tile {
+    /// Reads a path, and some that are written in another way.
+    fn parse(path: &str) -> Option<Self> {
+        let (content, path) = path.split_once('/')?;
+        let content = match content {
+            "entries" => TileContent::Entries,
+            level => TileContent::Hashes {
+                level: level.parse().ok().filter(|level| *level < 64)?,
+            },
+        };
+        let (index, width) = match path.split_once(".p/") {
+            None => (path, WHOLE),
+            Some((index, width)) => (index, width.parse().ok().filter(|width| (1..WHOLE).contains(width))?),
+        };
+        let index = index.split('/').try_fold(0_u64, |index, group| {
+            let digits = group.strip_prefix('x').unwrap_or(group);
+            index.checked_mul(1000)?.checked_add(digits.parse().ok()?)
+        })?;
+        Some(Self { content, index, width })
+    }
+
     /// Whether all of it is there in a tree of this size.
     pub fn is_in(&self, size: u64) -> bool {
         let level = match self.content {
@@ -77,22 +97,13 @@ impl FromStr for Tile {
     type Err = TilePathError;
 
     fn from_str(path: &str) -> Result<Self, TilePathError> {
-        let (content, path) = path.split_once('/').ok_or(TilePathError)?;
-        let content = match content {
-            "entries" => TileContent::Entries,
-            level => TileContent::Hashes {
-                level: number(level).filter(|level| *level < 64).ok_or(TilePathError)? as u8,
-            },
-        };
-        let (index, width) = match path.split_once(".p/") {
-            None => (path, WHOLE),
-            Some((index, width)) => {
-                let width = number(width).filter(|width| (1..256).contains(width));
-                (index, width.ok_or(TilePathError)? as u16)
-            }
-        };
-        let index = parse_index(index).ok_or(TilePathError)?;
-        Ok(Self { content, index, width })
+        let tile = Self::parse(path).ok_or(TilePathError)?;
+        // There is one way of writing each path.
+        if tile.to_string() == path {
+            Ok(tile)
+        } else {
+            Err(TilePathError)
+        }
     }
 }
 
@@ -119,33 +130,6 @@ impl fmt::Display for Tile {
             width => write!(f, ".p/{width}"),
         }
     }
-}
-
-/// In the one way of writing it.
-fn parse_index(path: &str) -> Option<u64> {
-    let mut index: u64 = 0;
-    let groups: Vec<_> = path.split('/').collect();
-    let last = groups.len() - 1;
-    for (place, group) in groups.iter().enumerate() {
-        let digits = if place == last {
-            *group
-        } else {
-            group.strip_prefix('x')?
-        };
-        if digits.len() != 3
-            || !digits.bytes().all(|byte| byte.is_ascii_digit())
-            || (place == 0 && last > 0 && digits == "000")
-        {
-            return None;
-        }
-        index = index.checked_mul(1000)?.checked_add(digits.parse().ok()?)?;
-    }
-    Some(index)
-}
-
-fn number(digits: &str) -> Option<u32> {
-    let number: u32 = digits.parse().ok()?;
-    (u32::to_string(&number) == digits).then_some(number)
 }
 
 /// How many hashes, or leaves, a whole tile has.

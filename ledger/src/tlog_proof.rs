@@ -1,4 +1,4 @@
-//! A proof in a file: that a leaf is in the log, checked by anybody offline (C2SP tlog-proof).
+//! A proof in a file: that a leaf is in the log, to be checked offline (C2SP tlog-proof).
 
 use std::fmt;
 

@@ -28,7 +28,7 @@ use crate::tree::{Frontier, Hash, leaf_hash};
 /// What a folder is checked against.
 #[derive(Debug, Clone, Default)]
 pub struct Against {
-    /// The log's key, from a place that whoever wrote the folder could not change. Without it, the folder's own is
+    /// The log's key, from a place that the writer of the folder could not change. Without it, the folder's own is
     /// believed.
     pub key: Option<VerifierKey>,
     /// Checkpoints that the log has published earlier.
@@ -81,7 +81,7 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     let mut losses = checking.losses();
     let known = checking.findings.problems.len();
     checking.tree(against, &mut losses);
-    // Of leaves that could not be read nobody knows what they account for.
+    // Leaves that could not be read may hold the notes.
     if let Some(losses) = losses.filter(|_| checking.findings.problems.len() == known) {
         checking.report_losses(&losses);
     }

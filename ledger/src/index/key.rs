@@ -86,7 +86,7 @@ impl IndexSecret {
         let derived = |label: u8| SipHasher24::new_with_keys(low.hash(&[label]), high.hash(&[label]));
         Self {
             kinds: std::array::from_fn(|kind| derived(kind as u8)),
-            // Of both halves: whatever bit of the secret is another, so is this.
+            // Of both halves: a change of any bit of the secret changes this.
             check: derived(CHECK).hash(&[CHECK]),
         }
     }

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use credence_ledger::index::IndexKey;
 use credence_ledger::proof;
 use credence_ledger::tree::{Frontier, leaf_hash};
-use credence_ledger::{
-    LedgerAppendError, LedgerBounds, LedgerOptions, ReadError, RecordBody, SourceChange, SourceName,
-};
+use credence_ledger::{LedgerBounds, LedgerError, LedgerOptions, ReadError, RecordBody, SourceChange, SourceName};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 
@@ -204,7 +202,7 @@ fn a_full_ledger_refuses_and_says_what_helps() {
     };
     let (mut ledger, _) = try_open(folder.path(), LedgerOptions { bounds, ..options() }).unwrap();
     let refused = ledger.append(&[batch(1, vec![event("a", "pay"); 300])]).unwrap_err();
-    assert!(matches!(refused, LedgerAppendError::Full { .. }));
+    assert!(matches!(refused, LedgerError::Full { .. }));
     assert!(refused.to_string().contains("--ledger-bytes"), "{refused}");
     fill(&mut ledger, "a", 10);
     assert_eq!(ledger.reader().size(), 10);
