@@ -116,12 +116,9 @@ struct TagHasher(SipHasher24);
 impl DataKeys {
     /// Makes the file, with the key for what is about no principal. Durable on return.
     pub(crate) fn create(path: &Path) -> Result<(), KeyError> {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-            return Err(at(path)(io::ErrorKind::InvalidInput.into()).into());
-        };
         let key = random_key().map_err(at(path))?;
         let slot = encode(0, LIVE, FILE_TAG, &key, 0);
-        Ok(durable::write_file(folder, name, &slot[..]).map_err(at(path))?)
+        Ok(durable::write_path(path, &slot[..]).map_err(at(path))?)
     }
 
     /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which

@@ -276,11 +276,9 @@ impl Ledger {
         // Whether the index has to be looked through is known from this file, and what is erased from the note: an erasure
         // that a crash interrupts is completed at the next start.
         let pending = self.paths.erasing(name);
-        if let Some(file_name) = pending.file_name().and_then(|name| name.to_str()) {
-            durable::write_file(&self.paths.0, file_name, &[])
-                .map_err(at(&pending))
-                .map_err(LedgerError::Erasing)?;
-        }
+        durable::write_path(&pending, &[])
+            .map_err(at(&pending))
+            .map_err(LedgerError::Erasing)?;
         let note = Note::Erasure(Erasure {
             key: name.into(),
             by: by.to_owned(),

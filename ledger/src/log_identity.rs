@@ -202,13 +202,7 @@ impl LedgerIdentity {
         let Some(path) = &self.published_note else {
             return Ok(());
         };
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("ledger.published_note: {} names no file", path.display()),
-            ));
-        };
-        durable::write_file(folder, name, checkpoint.note().as_bytes()).map_err(|error| {
+        durable::write_path(path, checkpoint.note().as_bytes()).map_err(|error| {
             let text = format!("ledger.published_note: {}: {error}", path.display());
             io::Error::new(error.kind(), text)
         })

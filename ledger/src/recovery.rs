@@ -560,7 +560,7 @@ fn index_secret(paths: &Paths) -> Result<IndexSecret, LedgerError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut made = vec![0; 32];
             getrandom::fill(&mut made).map_err(|error| at(&path)(io::Error::other(error)))?;
-            durable::write_file(&paths.0, INDEX_KEY, &made).map_err(at(&path))?;
+            durable::write_path(&path, &made).map_err(at(&path))?;
             made
         }
         other => other.map_err(at(&path))?,

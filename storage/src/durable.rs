@@ -15,6 +15,14 @@ pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> 
     sync_folder(folder)
 }
 
+/// As [`write_file`], of a path that names a file.
+pub fn write_path(path: &Path, contents: &[u8]) -> io::Result<()> {
+    match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
+        (Some(folder), Some(name)) => write_file(folder, name, contents),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this names no file")),
+    }
+}
+
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)

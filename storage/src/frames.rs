@@ -165,19 +165,13 @@ impl FrameFile {
     /// Creates an empty file; it and its name are durable on return, and it has its name only once it is whole. An
     /// existing file is an error.
     pub fn create(path: &Path, kind: FrameKind) -> io::Result<Self> {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a file's path has a folder and a name",
-            ));
-        };
         if path.exists() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let mut salt = [0; SALT_LEN];
         getrandom::fill(&mut salt).map_err(io::Error::other)?;
         let salt = Salt(salt);
-        durable::write_file(folder, name, &salt.header(kind))?;
+        durable::write_path(path, &salt.header(kind))?;
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Ok(Self {
             file,

@@ -17,7 +17,6 @@
 //! lies in another's place is found out.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -167,10 +166,7 @@ impl Contents<'_> {
             seal(&mut bytes, begin, Sealed::Entry, number);
         }
         bytes[..HEADER_BYTES].copy_from_slice(&header.sealed());
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-            return Err(at(path)(io::ErrorKind::InvalidInput.into()).into());
-        };
-        Ok(durable::write_file(folder, name, &bytes).map_err(at(path))?)
+        Ok(durable::write_path(path, &bytes).map_err(at(path))?)
     }
 }
 
