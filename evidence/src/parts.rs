@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use credence_delegation::TrustAnchors;
-use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::entry::EntryView;
+use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;

@@ -12,10 +12,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use credence_ledger::checkpoint::SignedCheckpoint;
+use credence_ledger::continuation::LogTree;
 use credence_ledger::cosignature::WitnessKey;
 use credence_ledger::note::NoteError;
 use credence_ledger::proof::consistency;
-use credence_ledger::continuation::LogTree;
 
 use super::publisher::Publisher;
 use crate::metrics::Metrics;

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
-use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
 use credence_ledger::entry::PrincipalView;
+use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
 use credence_ledger::{
     Erased, Ledger, LedgerError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };

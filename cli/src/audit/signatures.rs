@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Algorithms, Denial, TrustAnchors};
-use credence_ledger::stored_chains::{StoredChains, StoredChainsError, SealedBlock};
+use credence_ledger::stored_chains::{SealedBlock, StoredChains, StoredChainsError};
 use credence_storage::frames::FrameError;
 
 use crate::failure::{Failure, Outcome};

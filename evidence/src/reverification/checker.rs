@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use credence_delegation::TrustAnchors;
 use credence_delegation::evidence::EvidenceVerifier;
-use credence_ledger::record::{Mismatch, SourceChange, StoredSourceChange};
 use credence_ledger::entry::{EntryKind, EntryView, EventView};
+use credence_ledger::record::{Mismatch, SourceChange, StoredSourceChange};
 use credence_wire::v1;
 
 use super::comparison::{Difference, DifferenceKind, Verdict};

@@ -117,8 +117,8 @@ mod tests {
     use credence_delegation::json::Json;
     use credence_delegation::mint::{self, Grant, RootGrant};
     use credence_delegation::{Algorithms, Limits, SigningKey, TrustAnchor, UnixTime, Value, chain_digest};
-    use credence_ledger::record::{SourceChange, StoredSourceChange};
     use credence_ledger::entry::EntryView;
+    use credence_ledger::record::{SourceChange, StoredSourceChange};
     use credence_wire::v1;
     use prost::Message as _;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_delegation::chain_digest;
+use credence_ledger::entry::{BatchView, EntryView};
 use credence_ledger::index::IndexKey;
 use credence_ledger::leaf::{StoredBody, StoredRecord};
 use credence_ledger::segment::Segment;
-use credence_ledger::entry::{BatchView, EntryView};
 use credence_ledger::{LedgerReader, NewItem, ReadError, RecordBody};
 use credence_wire::v1::entry::Entry;
 
