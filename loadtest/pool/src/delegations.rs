@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::kind::{Kind, Rule};
 
 /// What all delegations of a pool have in common.

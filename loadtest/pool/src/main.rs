@@ -1,10 +1,10 @@
 //! `credence-pool`: makes many delegations of many principals for a load test, valid and not; see loadtest/README.md.
 
 mod delegations;
+mod failure;
 mod kind;
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use self::delegations::{Delegation, Mint};
+use self::failure::Failure;
 use self::kind::{Expectation, Kind, Pattern};
 
 /// Make many delegations of many principals for a load test, valid and not: see loadtest/README.md.
@@ -83,8 +84,6 @@ struct Pool {
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
 }
-
-type Failure = Box<dyn Error>;
 
 fn main() -> ExitCode {
     match Pool::parse().make() {
