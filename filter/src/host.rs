@@ -28,12 +28,7 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
 
     /// All headers in one piece, as the host serialises them: the number of pairs, the lengths of each name and value,
     /// then each name and value, closed by a zero byte; numbers are 32-bit little-endian. Empty if there are none.
-    ///
-    /// Give the memory back with [`Host::recycle`] when done: the next request then needs no new one.
     fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError>;
-
-    /// Keeps the memory of a header map that is no longer needed.
-    fn recycle(&self, header_map: Vec<u8>);
 
     /// Sets a request header, in place of all fields of that name.
     fn set_header(&self, name: &str, value: &str) -> Result<(), HostError>;
@@ -50,11 +45,11 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
     /// Puts a value into the request's filter state, where it is called `wasm.` and this name.
     fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError>;
 
-    /// Answers the current request here. The callback returns [`Flow::Pause`] afterwards, whether or not this succeeded: a
+    /// Answers the current request here. The callback returns [`Flow::Stop`] afterwards, whether or not this succeeded: a
     /// request that could not be answered must not pass either.
     fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError>;
 
-    /// Lets the current request go on that a callback held with [`Flow::Hold`], as soon as the present callback returns.
+    /// Lets the current request go on that a callback held with [`Flow::Wait`], as soon as the present callback returns.
     fn continue_request(&self) -> Result<(), HostError>;
 
     /// Opens a stream that belongs to the current root context: all other calls about it must be made from there. A stream
@@ -127,18 +122,17 @@ pub(crate) struct StreamId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GrpcToken(pub(crate) u32);
 
-/// What becomes of a request after a callback.
+/// What becomes of a request after a callback. Of one that waits or was stopped, the plugin is asked about each further
+/// piece that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// It goes on to the next filter.
     Continue,
-    /// It stays here, for good: it was answered.
-    Pause,
-    /// It stays here until its body has arrived.
-    AwaitBody,
-    /// It stays here, body and all, until it is answered or [`Host::continue_request`] lets it go on. Only from its
-    /// headers.
-    Hold,
+    /// It stays here until it is decided: with a further piece of it, or by [`Host::answer`] or [`Host::continue_request`]
+    /// in another callback.
+    Wait,
+    /// It stays here for good: it was answered.
+    Stop,
 }
 
 /// How loud a log line is.

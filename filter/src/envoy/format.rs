@@ -39,11 +39,6 @@ fn authority(cluster: &str) -> String {
         .collect()
 }
 
-/// A property path as the host takes it: its segments, divided by zero bytes.
-pub(crate) fn property_path(segments: &[&str]) -> Vec<u8> {
-    segments.join("\0").into_bytes()
-}
-
 fn push_field(message: &mut Vec<u8>, tag: u8, content: &[u8]) {
     message.push(tag);
     encode_varint(u64::try_from(content.len()).unwrap_or(u64::MAX), message);
@@ -96,10 +91,5 @@ mod tests {
         ] {
             assert_eq!(authority(cluster), expected);
         }
-    }
-
-    #[test]
-    fn a_property_path_is_divided_by_zeros() {
-        assert_eq!(property_path(&["node", "id"]), b"node\0id");
     }
 }

@@ -1,18 +1,26 @@
-//! The boundary to Envoy: proxy-wasm ABI 0.2.1, spoken directly.
+//! The boundary to Envoy: the proxy-wasm SDK, and what it lacks.
 //!
 //! | file | its one job |
 //! |---|---|
-//! | `abi` | the imported functions, and the memory the host writes into; the only `unsafe` code |
-//! | `calls` | the same functions as the plugin's host |
-//! | `exports` | the functions Envoy calls |
-//! | `dispatch` | whose turn it is when Envoy calls, even from within a call to Envoy |
+//! | `contexts` | the SDK's contexts: what Envoy calls |
+//! | `dispatch` | the plugin of this VM, and whose turn it is when Envoy calls |
+//! | `calls` | Envoy as the plugin's host |
 //! | `format` | the byte formats that cross the boundary |
+//! | `raw` | host functions that the SDK lacks, or offers only in a form that copies or panics; the only `unsafe` code |
 
 #[cfg(target_arch = "wasm32")]
-mod abi;
-#[cfg(target_arch = "wasm32")]
 mod calls;
-mod dispatch;
 #[cfg(target_arch = "wasm32")]
-mod exports;
+mod contexts;
+#[cfg_attr(
+    not(target_arch = "wasm32"),
+    allow(dead_code, reason = "its callers are built for Wasm only")
+)]
+mod dispatch;
+#[cfg_attr(
+    not(target_arch = "wasm32"),
+    allow(dead_code, reason = "its callers are built for Wasm only")
+)]
 mod format;
+#[cfg(target_arch = "wasm32")]
+mod raw;

@@ -145,7 +145,7 @@ impl<H: Host> Effects<H> {
 }
 
 /// Refuses a request that nothing more can be done for.
-pub(super) fn refuse(host: &impl Host) -> Flow {
+pub(crate) fn refuse(host: &impl Host) -> Flow {
     deny(host, &Reason::HostFailure.into(), None, false)
 }
 
@@ -170,7 +170,7 @@ pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, is_gr
             &format!("credence: a denied request was not answered, and is held: {error}"),
         );
     }
-    Flow::Pause
+    Flow::Stop
 }
 
 /// Why a request's trailers can not be made safe.

@@ -195,8 +195,6 @@ impl Host for FakeHost {
             .map_or_else(Vec::new, |headers| serialize(headers)))
     }
 
-    fn recycle(&self, _header_map: Vec<u8>) {}
-
     fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
         self.does("set_header", Effect::Set(name.to_owned(), value.to_owned()))
     }

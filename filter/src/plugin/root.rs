@@ -98,8 +98,13 @@ impl<H: Host> Root<H> {
         watch: &Watch,
         metrics: &mut Metrics,
     ) -> Flow {
-        self.decide(stream, has_body, watch, metrics)
-            .unwrap_or_else(|error| self.effects.refuse(&error, metrics))
+        let flow = self
+            .decide(stream, has_body, watch, metrics)
+            .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
+        if flow == Flow::Stop {
+            self.held.close(stream);
+        }
+        flow
     }
 
     fn decide(
@@ -146,11 +151,9 @@ impl<H: Host> Root<H> {
             };
             return self.hold_for_snapshot(stream, unready, stripped);
         }
-        let flow = self
+        Ok(self
             .effects
-            .conclude(verdict, &request, stream, began, stripped, metrics);
-        self.host.recycle(serialized);
-        Ok(flow)
+            .conclude(verdict, &request, stream, began, stripped, metrics))
     }
 
     /// A place for a request whose body is to be read, or the reason why it gets none.
@@ -179,7 +182,7 @@ impl<H: Host> Root<H> {
         }
         let began = waiting.began.paused(&self.host);
         self.held.hold(stream, Waiting { began, ..waiting });
-        Ok(Flow::AwaitBody)
+        Ok(Flow::Wait)
     }
 
     fn hold_for_snapshot(
@@ -194,7 +197,7 @@ impl<H: Host> Root<H> {
         }
         let deadline = unready.began.monotonic.plus(self.snapshot_wait);
         self.unready.hold(stream, deadline, unready);
-        Ok(Flow::Hold)
+        Ok(Flow::Wait)
     }
 
     // === A request's body and trailers ===
@@ -208,6 +211,16 @@ impl<H: Host> Root<H> {
         watch: &Watch,
         metrics: &mut Metrics,
     ) -> Flow {
+        if let Some(Unready { place, serialized, .. }) = self.unready.waiting(stream) {
+            let bytes = held_bytes(serialized).saturating_add(size);
+            // Envoy keeps the body until then, and answers 413 by itself beyond its own limit.
+            if size <= self.engine.policy().limits.body_bytes && self.unready_places.grow(place, bytes) {
+                return Flow::Wait;
+            }
+        }
+        if let Some(unready) = self.unready.end(stream) {
+            return self.settle(stream, unready, watch, metrics);
+        }
         let is_too_large = size > self.engine.policy().limits.body_bytes;
         let Self { held, held_places, .. } = self;
         // What is decided now is held no longer.
@@ -218,7 +231,7 @@ impl<H: Host> Root<H> {
         {
             return match held.piece(stream, true) {
                 Piece::Decides(waiting) => self.finish_held(stream, waiting, Some(Reason::TooManyHeld), watch, metrics),
-                Piece::PassesOn | Piece::Waits | Piece::Stays => Flow::Pause,
+                Piece::PassesOn | Piece::Waits | Piece::Stays => Flow::Stop,
             };
         }
         self.on_piece(stream, is_enough, watch, metrics)
@@ -231,17 +244,20 @@ impl<H: Host> Root<H> {
                 LogLevel::Error,
                 &format!("credence: a request was held for its trailers: {error}"),
             );
-            return Flow::Pause;
+            return Flow::Stop;
         }
-        self.on_piece(stream, true, watch, metrics)
+        match self.unready.waiting(stream) {
+            Some(_) => Flow::Wait,
+            None => self.on_piece(stream, true, watch, metrics),
+        }
     }
 
     /// Decides a request that was held, by what of its body is there; `is_enough` if that need not wait for more.
     fn on_piece(&mut self, stream: StreamId, is_enough: bool, watch: &Watch, metrics: &mut Metrics) -> Flow {
         match self.held.piece(stream, is_enough) {
             Piece::PassesOn => Flow::Continue,
-            Piece::Waits => Flow::AwaitBody,
-            Piece::Stays => Flow::Pause,
+            Piece::Waits => Flow::Wait,
+            Piece::Stays => Flow::Stop,
             Piece::Decides(waiting) => self.finish_held(stream, waiting, None, watch, metrics),
         }
     }
@@ -294,9 +310,7 @@ impl<H: Host> Root<H> {
             let mut world = self.effects.recorder.world(now, watch);
             self.engine.resume(held, &request, &body, &mut world)
         };
-        let flow = self.effects.conclude(verdict, &request, stream, now, Ok(()), metrics);
-        self.host.recycle(serialized);
-        Ok(flow)
+        Ok(self.effects.conclude(verdict, &request, stream, now, Ok(()), metrics))
     }
 
     // === Requests that wait for the first snapshot ===
@@ -313,14 +327,9 @@ impl<H: Host> Root<H> {
             let Some((stream, unready)) = self.unready.next(is_ready, now) else {
                 return;
             };
-            let settled = host.in_stream(stream, || {
-                let flow = self
-                    .decide_unready(stream, unready, watch, metrics)
-                    .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
-                match flow {
-                    Flow::Continue => host.continue_request(),
-                    Flow::Pause | Flow::AwaitBody | Flow::Hold => Ok(()),
-                }
+            let settled = host.in_stream(stream, || match self.settle(stream, unready, watch, metrics) {
+                Flow::Continue => host.continue_request(),
+                Flow::Wait | Flow::Stop => Ok(()),
             });
             match settled {
                 Ok(Ok(())) => {}
@@ -333,6 +342,17 @@ impl<H: Host> Root<H> {
                 Err(error) => self.effects.recorder.record_failure(&error, metrics),
             }
         }
+    }
+
+    /// Decides a request that waited for the VM's first snapshot, and waits no longer.
+    fn settle(&mut self, stream: StreamId, unready: Unready, watch: &Watch, metrics: &mut Metrics) -> Flow {
+        let flow = self
+            .decide_unready(stream, unready, watch, metrics)
+            .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
+        if flow == Flow::Stop {
+            self.held.close(stream);
+        }
+        flow
     }
 
     fn decide_unready(
