@@ -3,15 +3,17 @@
 use std::cell::Cell;
 use std::time::{Duration, UNIX_EPOCH};
 
+use credence_decision::answer::Answer;
 use credence_decision::clock::{Monotonic, UnixNanos};
-use credence_decision::hex;
 use credence_decision::metrics::{MetricKind, MetricSink};
+use credence_decision::request::serialize_headers;
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, MetricType, Status};
 
-use super::{format, raw};
-use crate::host::{GrpcToken, HeaderMap, Host, HostError, LocalResponse, LogLevel, RootId, StreamId};
+use super::raw;
+use crate::grpc_service;
+use crate::host::{GrpcToken, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
 
 /// Envoy.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +21,7 @@ pub(crate) struct Envoy;
 
 impl Host for Envoy {
     fn monotonic(&self) -> Result<Monotonic, HostError> {
-        let mut nanos = 0;
-        check("clock_time_get", raw::monotonic_time(&mut nanos))?;
+        let nanos = raw::monotonic_time().map_err(failed("clock_time_get"))?;
         Ok(Monotonic::from_nanos(nanos))
     }
 
@@ -32,7 +33,7 @@ impl Host for Envoy {
 
     fn random<const N: usize>(&self) -> Result<[u8; N], HostError> {
         let mut bytes = [0; N];
-        check("random_get", raw::random(&mut bytes))?;
+        raw::random(&mut bytes).map_err(failed("random_get"))?;
         Ok(bytes)
     }
 
@@ -68,11 +69,12 @@ impl Host for Envoy {
             HeaderMap::RequestHeaders => MapType::HttpRequestHeaders,
             HeaderMap::RequestTrailers => MapType::HttpRequestTrailers,
         };
-        let name = std::str::from_utf8(name).map_err(|_| HostError {
-            call: "proxy_remove_header_map_value",
-            status: Status::BadArgument as u32,
-        })?;
-        said("proxy_remove_header_map_value", hostcalls::remove_map_value(map, name))
+        // Envoy takes no header whose name is no text.
+        let name = std::str::from_utf8(name).map_err(|_| Status::BadArgument);
+        said(
+            "proxy_remove_header_map_value",
+            name.and_then(|name| hostcalls::remove_map_value(map, name)),
+        )
     }
 
     fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError> {
@@ -84,20 +86,15 @@ impl Host for Envoy {
     }
 
     fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError> {
-        let set = hostcalls::set_property(vec![name], Some(value.as_bytes()));
-        said("proxy_set_property", set)
+        said(
+            "proxy_set_property",
+            hostcalls::set_property(vec![name], Some(value.as_bytes())),
+        )
     }
 
-    fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError> {
-        const NO_GRPC_STATUS: i32 = -1;
-        let status = raw::send_local_response(
-            response.status,
-            response.details,
-            response.body,
-            &format::serialize_pairs(response.headers),
-            response.grpc_status.map_or(NO_GRPC_STATUS, i32::from),
-        );
-        check("proxy_send_local_response", status)
+    fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError> {
+        let headers = serialize_headers(&answer.headers);
+        raw::send_local_response(answer, details, &headers).map_err(failed("proxy_send_local_response"))
     }
 
     fn continue_request(&self) -> Result<(), HostError> {
@@ -105,7 +102,7 @@ impl Host for Envoy {
     }
 
     fn open_stream(&self, cluster: &str, service: &str, method: &str) -> Result<GrpcToken, HostError> {
-        let envoy_grpc = format::grpc_service(cluster);
+        let envoy_grpc = grpc_service::encode(cluster);
         // SAFETY: the SDK passes address and length on, and takes it for nothing else.
         #[allow(unsafe_code)]
         let envoy_grpc = unsafe { std::str::from_utf8_unchecked(&envoy_grpc) };
@@ -114,8 +111,10 @@ impl Host for Envoy {
     }
 
     fn send(&self, token: GrpcToken, message: &[u8]) -> Result<(), HostError> {
-        let sent = hostcalls::send_grpc_stream_message(token.0, Some(message), false);
-        said("proxy_grpc_send", sent)
+        said(
+            "proxy_grpc_send",
+            hostcalls::send_grpc_stream_message(token.0, Some(message), false),
+        )
     }
 
     fn cancel(&self, token: GrpcToken) -> Result<(), HostError> {
@@ -141,16 +140,16 @@ impl Host for Envoy {
 
 /// One map for all VMs of the process with the same `vm_id`. Each read and write costs a process-wide lock.
 impl SharedStore for Envoy {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
-        let (value, cas) = hostcalls::get_shared_data(&hex::encode(key)).map_err(|_| StoreFailure)?;
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        let (value, cas) = hostcalls::get_shared_data(key).map_err(|_| StoreFailure)?;
         Ok(cas.map(|cas| (value.unwrap_or_default(), Version(cas))))
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
         // A key that does not exist is always written, so that a version which none has writes exactly then.
         const INSERT_IF_ABSENT: u32 = u32::MAX;
         let cas = expected.map_or(INSERT_IF_ABSENT, |version| version.0);
-        match hostcalls::set_shared_data(&hex::encode(key), Some(value), Some(cas)) {
+        match hostcalls::set_shared_data(key, Some(value), Some(cas)) {
             Ok(()) => Ok(true),
             Err(Status::CasMismatch) => Ok(false),
             Err(_) => Err(StoreFailure),
@@ -206,13 +205,6 @@ fn in_context<R>(context: u32, calls: impl FnOnce() -> R) -> Result<R, HostError
     // The previous context may have ended by what was just done; Envoy then goes back to it by itself.
     let _ = hostcalls::set_effective_context(previous);
     Ok(outcome)
-}
-
-fn check(call: &'static str, status: u32) -> Result<(), HostError> {
-    match status {
-        0 => Ok(()),
-        status => Err(HostError { call, status }),
-    }
 }
 
 /// What the SDK says of a call.

@@ -1,17 +1,18 @@
 //! The SDK's contexts: what Envoy calls.
 
+use credence_decision::revocation::watch::MAX_MESSAGE_BYTES;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType};
 
 use super::calls::{self, Envoy};
-use super::dispatch::{self, with_plugin};
+use crate::dispatch::{self, with_plugin};
 use crate::host::{Flow, GrpcToken, Host as _, LogLevel, Plugin, RootId, StreamId};
 use crate::plugin::{Vm, refuse};
 
 proxy_wasm::main! {{
     dispatch::install(Box::new(Vm::new(Envoy)));
     proxy_wasm::set_root_context(|id| Box::new(Root(RootId(id))));
-    proxy_wasm::set_http_context(|id, root| Box::new(Request::new(id, root)));
+    proxy_wasm::set_http_context(|id, root| Box::new(Request { id: StreamId(id), root: RootId(root), is_refused: false }));
 }}
 
 /// A plugin configuration.
@@ -28,7 +29,11 @@ struct Request {
 impl Context for Root {
     fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
         calls::enter(self.0.0);
-        match calls::buffer(BufferType::GrpcReceiveBuffer, size) {
+        // One byte more than any message has: what is larger is refused, and takes no memory here.
+        match calls::buffer(
+            BufferType::GrpcReceiveBuffer,
+            size.min(MAX_MESSAGE_BYTES.saturating_add(1)),
+        ) {
             Ok(message) => {
                 with_plugin(|plugin| plugin.on_grpc_message(GrpcToken(token), &message));
             }
@@ -80,36 +85,25 @@ impl Context for Request {
 
 impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _headers: usize, end_of_stream: bool) -> Action {
-        let (root, id) = (self.root, self.id);
-        self.decide(|plugin| plugin.on_request_headers(root, id, end_of_stream))
+        self.decide(|plugin, root, id| plugin.on_request_headers(root, id, end_of_stream))
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        let (root, id) = (self.root, self.id);
-        self.decide(|plugin| plugin.on_request_body(root, id, size, end_of_stream))
+        self.decide(|plugin, root, id| plugin.on_request_body(root, id, size, end_of_stream))
     }
 
     fn on_http_request_trailers(&mut self, _trailers: usize) -> Action {
-        let (root, id) = (self.root, self.id);
-        self.decide(|plugin| plugin.on_request_trailers(root, id))
+        self.decide(|plugin, root, id| plugin.on_request_trailers(root, id))
     }
 }
 
 impl Request {
-    fn new(id: u32, root: u32) -> Self {
-        Self {
-            id: StreamId(id),
-            root: RootId(root),
-            is_refused: false,
-        }
-    }
-
-    fn decide(&mut self, decide: impl FnOnce(&mut dyn Plugin) -> Flow) -> Action {
+    fn decide(&mut self, decide: impl FnOnce(&mut dyn Plugin, RootId, StreamId) -> Flow) -> Action {
         calls::enter(self.id.0);
         if self.is_refused {
             return Action::Pause;
         }
-        let flow = with_plugin(decide).unwrap_or_else(|| {
+        let flow = with_plugin(|plugin| decide(plugin, self.root, self.id)).unwrap_or_else(|| {
             self.is_refused = true;
             dispatch::note_undecided();
             refuse(&Envoy)

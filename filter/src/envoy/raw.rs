@@ -1,10 +1,11 @@
-//! Host functions that the SDK lacks, or offers only in a form that copies or panics. Every one returns the host's status,
-//! 0 for success.
+//! Host functions that the SDK lacks, or offers only in a form that copies or panics. Errors are
+//! the host's statuses.
 #![allow(unsafe_code, reason = "the host's functions take addresses")]
 
 use std::alloc::Layout;
 use std::ptr::null_mut;
 
+use credence_decision::answer::Answer;
 use proxy_wasm::types::BufferType;
 
 use crate::host::HeaderMap;
@@ -62,39 +63,48 @@ pub(super) fn buffer(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, u32
     answer(|data, size| unsafe { import::proxy_get_buffer_bytes(buffer as u32, 0, max_size, data, size) })
 }
 
-pub(super) fn send_local_response(status: u32, details: &str, body: &[u8], headers: &[u8], grpc_status: i32) -> u32 {
+/// The SDK's has no details.
+pub(super) fn send_local_response(answer: &Answer, details: &str, headers: &[u8]) -> Result<(), u32> {
+    const NO_GRPC_STATUS: i32 = -1;
+    let grpc_status = answer.grpc_status.and_then(|status| i32::try_from(status).ok());
     // SAFETY: see above.
-    unsafe {
+    check(unsafe {
         import::proxy_send_local_response(
-            status,
+            answer.status.into(),
             details.as_ptr(),
             details.len(),
-            body.as_ptr(),
-            body.len(),
+            answer.body.as_ptr(),
+            answer.body.len(),
             headers.as_ptr(),
             headers.len(),
-            grpc_status,
+            grpc_status.unwrap_or(NO_GRPC_STATUS),
         )
-    }
+    })
 }
 
-pub(super) fn monotonic_time(nanos: &mut u64) -> u32 {
+pub(super) fn monotonic_time() -> Result<u64, u32> {
     const MONOTONIC: u32 = 1;
+    let mut nanos = 0;
     // SAFETY: see above.
-    unsafe { import::clock_time_get(MONOTONIC, 1, nanos) }
+    check(unsafe { import::clock_time_get(MONOTONIC, 1, &mut nanos) })?;
+    Ok(nanos)
 }
 
-pub(super) fn random(bytes: &mut [u8]) -> u32 {
+pub(super) fn random(bytes: &mut [u8]) -> Result<(), u32> {
     // SAFETY: see above.
-    unsafe { import::random_get(bytes.as_mut_ptr(), bytes.len()) }
+    check(unsafe { import::random_get(bytes.as_mut_ptr(), bytes.len()) })
 }
 
 fn answer(ask: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, u32> {
     let (mut data, mut size) = (null_mut(), 0);
-    match ask(&mut data, &mut size) {
-        0 if data.is_null() => Ok(Vec::new()),
-        // SAFETY: the host has asked `proxy_on_memory_allocate` for exactly as much as it then wrote.
-        0 => Ok(unsafe { Vec::from_raw_parts(data, size, size) }),
-        status => Err(status),
+    check(ask(&mut data, &mut size))?;
+    if data.is_null() {
+        return Ok(Vec::new());
     }
+    // SAFETY: the host has asked `proxy_on_memory_allocate` for exactly as much as it then wrote.
+    Ok(unsafe { Vec::from_raw_parts(data, size, size) })
+}
+
+fn check(status: u32) -> Result<(), u32> {
+    if status == 0 { Ok(()) } else { Err(status) }
 }

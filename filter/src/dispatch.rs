@@ -17,12 +17,12 @@ thread_local! {
 }
 
 /// Makes `plugin` the one of this VM.
-pub(super) fn install(plugin: Box<dyn Plugin>) {
+pub(crate) fn install(plugin: Box<dyn Plugin>) {
     PLUGIN.set(Some(plugin));
 }
 
 /// Gives the plugin a call; `None` if it is in use, or there is none.
-pub(super) fn with_plugin<R>(call: impl FnOnce(&mut dyn Plugin) -> R) -> Option<R> {
+pub(crate) fn with_plugin<R>(call: impl FnOnce(&mut dyn Plugin) -> R) -> Option<R> {
     let mut plugin = PLUGIN.take()?;
     let outcome = call(plugin.as_mut());
     // The end of a request may cause further ones.
@@ -40,17 +40,17 @@ pub(super) fn with_plugin<R>(call: impl FnOnce(&mut dyn Plugin) -> R) -> Option<
 }
 
 /// The tick period of a root context has passed. Left out if the plugin is in use: the next one comes.
-pub(super) fn on_tick(root: RootId) {
+pub(crate) fn on_tick(root: RootId) {
     with_plugin(|plugin| plugin.on_tick(root, UNDECIDED.take()));
 }
 
 /// A request was refused because the plugin was in use.
-pub(super) fn note_undecided() {
+pub(crate) fn note_undecided() {
     UNDECIDED.set(UNDECIDED.get().saturating_add(1));
 }
 
 /// A request has ended, now or from within a call of the plugin.
-pub(super) fn on_stream_end(root: RootId, stream: StreamId) {
+pub(crate) fn on_stream_end(root: RootId, stream: StreamId) {
     if with_plugin(|plugin| plugin.on_stream_end(root, stream)).is_none() {
         let mut ended = ENDED.take();
         ended.push((root, stream));
