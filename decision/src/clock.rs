@@ -19,6 +19,17 @@ pub struct WallClock {
     set: Option<(Monotonic, UnixNanos)>,
 }
 
+/// When the decision of a request was begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Began {
+    /// By the wall clock.
+    pub wall: UnixNanos,
+    /// By the monotonic clock, since it last had to wait.
+    pub monotonic: Monotonic,
+    /// What the decision took before the request had to wait, if it had to.
+    spent: Duration,
+}
+
 // === impl WallClock ===
 
 impl WallClock {
@@ -86,6 +97,45 @@ impl UnixNanos {
     }
 }
 
+// === impl Began ===
+
+impl Began {
+    /// A decision that begins now.
+    pub fn new(monotonic: Monotonic, wall: UnixNanos) -> Self {
+        Self {
+            wall,
+            monotonic,
+            spent: Duration::ZERO,
+        }
+    }
+
+    /// How long the decision has taken by `now`, without what the request had to wait.
+    pub fn took(self, now: Monotonic) -> Duration {
+        now.since(self.monotonic).saturating_add(self.spent)
+    }
+
+    /// From `now` on the request has to wait, and that is none of the filter's time.
+    pub fn paused(self, now: Monotonic) -> Self {
+        Self {
+            spent: self.took(now),
+            ..self
+        }
+    }
+
+    /// From `now` on it waits no longer.
+    pub fn resumed(self, now: Monotonic) -> Self {
+        Self { monotonic: now, ..self }
+    }
+
+    /// A decision that begins now, and goes on with what was paused.
+    pub fn after(self, paused: Self) -> Self {
+        Self {
+            spent: paused.spent,
+            ..self
+        }
+    }
+}
+
 fn saturating_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -122,6 +172,16 @@ mod tests {
         clock.set(at(1000), UnixNanos::from_nanos(7_000_000_000));
         assert_eq!(clock.at(at(1100)), Some(UnixNanos::from_nanos(7_100_000_000)));
         assert_eq!(clock.at(at(1101)), None, "too long ago");
+    }
+
+    #[test]
+    fn the_wait_of_a_request_is_none_of_its_decisions_time() {
+        let at = |millis: u64| Monotonic::from_nanos(millis * 1_000_000);
+        let paused = Began::new(at(10), UnixNanos::from_nanos(1)).paused(at(13));
+        let later = Began::new(at(500), UnixNanos::from_nanos(2)).after(paused);
+        assert_eq!(later.took(at(504)), Duration::from_millis(7));
+        assert_eq!(later.wall, UnixNanos::from_nanos(2));
+        assert_eq!(paused.resumed(at(900)).took(at(901)), Duration::from_millis(4));
     }
 
     #[test]

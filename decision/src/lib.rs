@@ -14,9 +14,9 @@
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
 //! | [`proofs`], [`chains`] | proofs and chains that were seen before |
 //! | [`config`] | the plugin configuration, parsed into a policy that can not be wrong |
-//! | [`engine`] | the decision |
+//! | [`engine`], [`changes`] | the decision, and what it changes about the request |
 //! | [`audit`] | what is recorded of decisions, and its way to the ledger |
-//! | [`metrics`] | figures |
+//! | [`metrics`], [`recorder`] | figures, and all that is counted and recorded of a decision |
 
 #![cfg_attr(
     not(test),
@@ -35,6 +35,7 @@ pub mod arguments;
 pub mod audit;
 pub mod backoff;
 pub mod chains;
+pub mod changes;
 pub mod clock;
 pub mod config;
 pub mod decision;
@@ -45,6 +46,7 @@ pub mod hex;
 pub mod identity_headers;
 pub mod metrics;
 pub mod proofs;
+pub mod recorder;
 pub mod request;
 pub mod revocation;
 pub mod route;

@@ -143,7 +143,7 @@ pub(crate) fn verified(joined: &str) -> VerifiedChain {
 /// Shared data as the host has it, with faults on demand.
 #[derive(Default)]
 pub(crate) struct Store {
-    values: HashMap<Vec<u8>, (Vec<u8>, u32)>,
+    values: HashMap<String, (Vec<u8>, u32)>,
     pub(crate) lose_next_writes: u32,
     pub(crate) fail: bool,
     pub(crate) reads: usize,
@@ -156,7 +156,7 @@ impl Store {
     }
 
     /// What another plugin with the same `vm_id` can do to every value.
-    pub(crate) fn overwrite(&mut self, change: impl Fn(&[u8], &mut Vec<u8>)) {
+    pub(crate) fn overwrite(&mut self, change: impl Fn(&str, &mut Vec<u8>)) {
         for (key, (value, version)) in &mut self.values {
             change(key, value);
             *version += 1;
@@ -165,7 +165,7 @@ impl Store {
 }
 
 impl SharedStore for Store {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
         self.reads += 1;
         if self.fail {
             return Err(StoreFailure);
@@ -176,7 +176,7 @@ impl SharedStore for Store {
             .map(|(value, version)| (value.clone(), Version(*version))))
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
         if self.fail {
             return Err(StoreFailure);
         }
@@ -189,7 +189,7 @@ impl SharedStore for Store {
             return Ok(false);
         }
         self.values
-            .insert(key.to_vec(), (value.to_vec(), present.unwrap_or(0) + 1));
+            .insert(key.to_owned(), (value.to_vec(), present.unwrap_or(0) + 1));
         Ok(true)
     }
 }

@@ -8,14 +8,14 @@ pub trait SharedStore {
     ///
     /// # Errors
     /// If the host refuses.
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure>;
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure>;
 
     /// Sets the value if the key still has that version; `None` means if it was never set. `false` if somebody else
     /// was faster.
     ///
     /// # Errors
     /// If the host refuses.
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure>;
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure>;
 }
 
 /// The version of a stored value.

@@ -180,7 +180,10 @@ impl Neighbourhood {
         hasher.write(&Sha256::digest(digests));
         let hash = hasher.finish128();
         let bucket = u32::try_from(hash.h1 % BUCKETS).unwrap();
-        ([&prefix[..], &bucket.to_le_bytes()].concat(), hash.h2.to_le_bytes())
+        (
+            [&prefix[..], bucket.to_string().as_bytes()].concat(),
+            hash.h2.to_le_bytes(),
+        )
     }
 
     /// A chain whose bucket holds no other's entry, and its id.

@@ -1,6 +1,7 @@
 //! What the plugin needs of its host, and what its host tells it. Bytes in, bytes out: nothing a client sent is taken for
 //! text here.
 
+use credence_decision::answer::Answer;
 use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::metrics::MetricSink;
 use credence_decision::shared_store::SharedStore;
@@ -28,12 +29,7 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
 
     /// All headers in one piece, as the host serialises them: the number of pairs, the lengths of each name and value,
     /// then each name and value, closed by a zero byte; numbers are 32-bit little-endian. Empty if there are none.
-    ///
-    /// Give the memory back with [`Host::recycle`] when done: the next request then needs no new one.
     fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError>;
-
-    /// Keeps the memory of a header map that is no longer needed.
-    fn recycle(&self, header_map: Vec<u8>);
 
     /// Sets a request header, in place of all fields of that name.
     fn set_header(&self, name: &str, value: &str) -> Result<(), HostError>;
@@ -47,14 +43,26 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
     /// The value of an attribute of Envoy; `None` if it has none here.
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError>;
 
+    /// An attribute that is a text; empty if it has none here.
+    fn text_property(&self, path: &[&str]) -> Result<String, HostError> {
+        let value = self.property(path)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&value).into_owned())
+    }
+
+    /// An attribute that is a number: eight bytes, the least significant first.
+    fn number_property(&self, path: &[&str]) -> Option<u64> {
+        let bytes = self.property(path).ok().flatten()?;
+        <[u8; 8]>::try_from(bytes).ok().map(u64::from_le_bytes)
+    }
+
     /// Puts a value into the request's filter state, where it is called `wasm.` and this name.
     fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError>;
 
-    /// Answers the current request here. The callback returns [`Flow::Pause`] afterwards, whether or not this succeeded: a
+    /// Answers the current request here; Envoy's access log has the `details`, which have no blanks. The callback returns [`Flow::Stop`] afterwards, whether or not this succeeded: a
     /// request that could not be answered must not pass either.
-    fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError>;
+    fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError>;
 
-    /// Lets the current request go on that a callback held with [`Flow::Hold`], as soon as the present callback returns.
+    /// Lets the current request go on that a callback held with [`Flow::Wait`], as soon as the present callback returns.
     fn continue_request(&self) -> Result<(), HostError>;
 
     /// Opens a stream that belongs to the current root context: all other calls about it must be made from there. A stream
@@ -127,18 +135,17 @@ pub(crate) struct StreamId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GrpcToken(pub(crate) u32);
 
-/// What becomes of a request after a callback.
+/// What becomes of a request after a callback. Of one that waits or was stopped, the plugin is asked about each further
+/// piece that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// It goes on to the next filter.
     Continue,
-    /// It stays here, for good: it was answered.
-    Pause,
-    /// It stays here until its body has arrived.
-    AwaitBody,
-    /// It stays here, body and all, until it is answered or [`Host::continue_request`] lets it go on. Only from its
-    /// headers.
-    Hold,
+    /// It stays here until it is decided: with a further piece of it, or by [`Host::answer`] or [`Host::continue_request`]
+    /// in another callback.
+    Wait,
+    /// It stays here for good: it was answered.
+    Stop,
 }
 
 /// How loud a log line is.
@@ -159,21 +166,6 @@ pub(crate) enum HeaderMap {
     RequestTrailers = 1,
 }
 
-/// An answer given instead of the upstream's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LocalResponse<'a> {
-    /// The HTTP status.
-    pub(crate) status: u32,
-    /// For Envoy's access log (`%RESPONSE_CODE_DETAILS%`); without blanks.
-    pub(crate) details: &'a str,
-    /// Header names, in lower case, and values.
-    pub(crate) headers: &'a [(&'a str, &'a str)],
-    /// The body.
-    pub(crate) body: &'a [u8],
-    /// The gRPC status, if the request is a gRPC one.
-    pub(crate) grpc_status: Option<u8>,
-}
-
 /// The host refused a call, or answered what it should not. Whoever asked on behalf of a request denies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Envoy answered {call} with status {status} ({}); expected 0", status_name(*status))]
@@ -184,32 +176,15 @@ pub(crate) struct HostError {
     pub(crate) status: u32,
 }
 
-/// Host statuses that are told apart.
-pub(crate) mod status {
-    pub(crate) const OK: u32 = 0;
-    pub(crate) const NOT_FOUND: u32 = 1;
-    pub(crate) const CAS_MISMATCH: u32 = 8;
-    /// Not of the host: it wrote an answer elsewhere than it was told to.
-    pub(crate) const MISPLACED_ANSWER: u32 = u32::MAX;
-}
-
 /// For an operator who meets one in a message.
 fn status_name(status: u32) -> &'static str {
     match status {
-        status::OK => "ok",
-        status::NOT_FOUND => "not found",
+        1 => "not found",
         2 => "bad argument",
         3 => "serialization failure",
         4 => "parse failure",
-        5 => "bad expression",
         6 => "invalid memory access",
-        7 => "empty",
-        status::CAS_MISMATCH => "written by somebody else",
-        9 => "result mismatch",
         10 => "internal failure",
-        11 => "broken connection",
-        12 => "unimplemented",
-        status::MISPLACED_ANSWER => "its answer is not where it should be",
         _ => "unknown",
     }
 }

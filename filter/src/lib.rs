@@ -4,8 +4,12 @@
 //! |---|---|
 //! | `host` | what the plugin needs of its host, and what its host tells it |
 //! | `plugin` | what a callback of the host leads to |
-//! | `envoy` | the boundary to Envoy |
+//! | `dispatch` | the plugin of this VM, and whose turn it is when Envoy calls |
+//! | `grpc_service` | what Envoy is told to open a gRPC stream by |
+//! | `envoy` | the boundary to Envoy: the proxy-wasm SDK, and what it lacks |
 
+// On this machine there is nothing to serve but the tests.
+#![cfg(any(target_arch = "wasm32", test))]
 #![cfg_attr(
     not(test),
     deny(
@@ -17,9 +21,9 @@
     )
 )]
 
-#[cfg(any(target_arch = "wasm32", test))]
+mod dispatch;
+#[cfg(target_arch = "wasm32")]
 mod envoy;
-#[cfg(any(target_arch = "wasm32", test))]
+mod grpc_service;
 mod host;
-#[cfg(any(target_arch = "wasm32", test))]
 mod plugin;

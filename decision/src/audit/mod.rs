@@ -19,7 +19,7 @@ pub mod reporter;
 pub mod ring;
 mod source;
 
-pub use counts::Kind;
+pub use counts::{Kind, NO_RULE};
 pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
 pub use reporter::{Action, Counters, Notice, Reporter, Settings, Violation};

@@ -256,14 +256,12 @@ impl SharedChains {
     /// Where a chain's entry lies, if it is there. `None` if there is no room at all.
     fn place(&self, digest: &[u8; 32]) -> Option<Place> {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
-        hasher.write(BUCKET_PREFIX);
+        hasher.write(BUCKET_PREFIX.as_bytes());
         hasher.write(digest);
         let hash = hasher.finish128();
         let bucket = hash.h1.checked_rem(self.buckets.into())?;
-        let mut key = BUCKET_PREFIX.to_vec();
-        key.extend_from_slice(&(bucket as u32).to_le_bytes());
         Some(Place {
-            key,
+            key: format!("{BUCKET_PREFIX}{bucket}"),
             tag: hash.h2.to_le_bytes(),
         })
     }
@@ -306,7 +304,7 @@ enum Written {
 }
 
 struct Place {
-    key: Vec<u8>,
+    key: String,
     tag: [u8; 8],
 }
 
@@ -378,7 +376,7 @@ fn with_entry(bucket: &[u8], new: &Entry, now: UnixTime) -> Option<Vec<u8>> {
 /// version changing.
 const LAYOUT: &str = "credence shared chains 1";
 
-const BUCKET_PREFIX: &[u8] = b"credence/chains/1/";
+const BUCKET_PREFIX: &str = "credence/chains/1/";
 
 /// 8 entries make 640 bytes, which each look copies.
 const ENTRIES_PER_BUCKET: usize = 8;

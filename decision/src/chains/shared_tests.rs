@@ -251,7 +251,7 @@ fn no_changed_bit_is_believed() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     share(&mut worker(), &chain, store, &keys(1, None));
     for bit in 0..Entry::BYTES * 8 {
-        let flip = |_: &[u8], bucket: &mut Vec<u8>| bucket[bit / 8] ^= 1 << (bit % 8);
+        let flip = |_: &str, bucket: &mut Vec<u8>| bucket[bit / 8] ^= 1 << (bit % 8);
         store.overwrite(flip);
         assert!(!is_found(&mut worker(), &chain, store), "bit {bit}");
         store.overwrite(flip);
@@ -268,7 +268,7 @@ fn a_changed_bit_takes_nothing_but_its_own_entry() {
         share(&mut one, chain, store, &keys(1, None));
     }
     for byte in 0..3 * Entry::BYTES {
-        let flip = |_: &[u8], bucket: &mut Vec<u8>| bucket[byte] ^= 0x80;
+        let flip = |_: &str, bucket: &mut Vec<u8>| bucket[byte] ^= 0x80;
         store.overwrite(flip);
         for (place, chain) in chains.iter().enumerate() {
             assert_eq!(

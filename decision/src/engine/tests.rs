@@ -106,10 +106,10 @@ impl World for TestWorld {
 }
 
 impl SharedStore for TestWorld {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
         self.store.read(key)
     }
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
         self.store.write(key, value, expected)
     }
 }
@@ -1486,7 +1486,7 @@ mod a_chain_that_workers_share {
         let world = &mut world_with_keys();
         let (good, forged) = (delegation(), samples::root_by(&key(9), ISSUER, grant("root", 2, TOOLS)));
         worker_that_knows(&good, world);
-        let is_bucket = |key: &[u8]| key.starts_with(b"credence/chains/");
+        let is_bucket = |key: &str| key.starts_with("credence/chains/");
         type Change = fn(&mut Vec<u8>);
         let changes: [Change; 5] = [
             |bucket| bucket.truncate(79),

@@ -1,7 +1,7 @@
 //! Requests that are held for their bodies, and those of them that may never go on.
 //!
-//! What arrives of a request that was let through at its headers goes on; what arrives of one that was held and then
-//! refused, or given up, does not, whether or not it could be answered.
+//! What arrives of a request that was let through goes on; what arrives of one that was refused, or given up, does not,
+//! whether or not it could be answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub struct AwaitingBody<K, T> {
     waiting: BTreeMap<K, T>,
-    /// Held once and refused: nothing of them goes on until their stream ends.
+    /// Refused: nothing of them goes on until their stream ends.
     closed: BTreeSet<K>,
 }
 
 /// What becomes of a further piece of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<T> {
-    /// The request was never held: it goes on.
+    /// The request was let through: it goes on.
     PassesOn,
     /// The request is still held.
     Waits,
@@ -72,6 +72,11 @@ impl<K: Ord + Copy, T> AwaitingBody<K, T> {
         }
     }
 
+    /// A request was refused that is not held here: nothing else that arrives of it goes on.
+    pub fn close(&mut self, stream: K) {
+        self.closed.insert(stream);
+    }
+
     /// A request that was held is let through: what else arrives of it goes on.
     pub fn release(&mut self, stream: K) {
         self.closed.remove(&stream);
@@ -100,6 +105,15 @@ impl<K: Ord + Copy, T> Default for AwaitingBody<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_goes_on_of_a_request_that_was_refused_at_once() {
+        let mut holding: AwaitingBody<u32, ()> = AwaitingBody::new();
+        holding.close(1);
+        assert_eq!(holding.piece(1, true), Piece::Stays);
+        assert_eq!(holding.end(1), None);
+        assert_eq!(holding.piece(1, true), Piece::PassesOn, "another stream of that number");
+    }
 
     #[test]
     fn a_request_that_was_never_held_goes_on() {

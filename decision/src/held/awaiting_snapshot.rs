@@ -21,6 +21,11 @@ impl<K: Ord + Copy, T> AwaitingSnapshot<K, T> {
         self.held.len()
     }
 
+    /// What a request waits with, if it does.
+    pub fn waiting(&mut self, stream: K) -> Option<&mut T> {
+        self.held.get_mut(&stream).map(|(_, waiting)| waiting)
+    }
+
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()

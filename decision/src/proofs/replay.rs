@@ -109,7 +109,7 @@ impl ReplayMemory {
     }
 
     /// The bucket that a proof belongs into, and what is written there.
-    fn place(&self, proof: &UsedProof<'_>) -> (Vec<u8>, Record) {
+    fn place(&self, proof: &UsedProof<'_>) -> (String, Record) {
         let mut holder = SipHasher24::new_with_key(&self.secret);
         holder.write(proof.holder.as_bytes());
         let group = holder.finish128().h1 % GROUPS;
@@ -126,10 +126,7 @@ impl ReplayMemory {
             tag: hash.h2,
             last_second: u32::try_from(last_second).unwrap_or(u32::MAX),
         };
-        let mut key = BUCKET_PREFIX.to_vec();
-        key.extend_from_slice(&(group as u32).to_le_bytes());
-        key.extend_from_slice(&(bucket as u32).to_le_bytes());
-        (key, record)
+        (format!("{BUCKET_PREFIX}/{group}/{bucket}"), record)
     }
 }
 
@@ -183,8 +180,8 @@ fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, Replay
     Ok(kept)
 }
 
-const FOUNDING_KEY: &[u8] = b"credence/replay/founding/1";
-const BUCKET_PREFIX: &[u8] = b"credence/replay/1/";
+const FOUNDING_KEY: &str = "credence/replay/founding/1";
+const BUCKET_PREFIX: &str = "credence/replay/1";
 
 /// The longest proof window that can be configured, in seconds. Every proof is remembered for as long, whatever its
 /// own configuration's window, because the configurations of a process share the memory and may differ.
@@ -292,7 +289,8 @@ mod tests {
                 issued_at: NOW,
             };
             let (key, _) = memory.place(&proof);
-            key[..BUCKET_PREFIX.len() + 4].to_vec()
+            let (group, _) = key.rsplit_once('/').unwrap();
+            group.to_owned()
         };
         let holder = |number| samples::key(number).public().thumbprint();
         let one = holder(3);

@@ -320,6 +320,20 @@ pub fn header_names(serialized: &[u8]) -> Result<impl Iterator<Item = &[u8]>, He
     Ok(HeaderMap::parse(serialized)?.iter().map(|(name, _)| name))
 }
 
+/// Headers as the host hands them over, and takes them: the counterpart of [`Request::parse`].
+pub fn serialize_headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(headers: &[(N, V)]) -> Vec<u8> {
+    // A VM has less than 4 GiB of memory: no length there is too large for 32 bits.
+    let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    let parts = || headers.iter().flat_map(|(name, value)| [name.as_ref(), value.as_ref()]);
+    let mut serialized = number(headers.len()).to_vec();
+    parts().for_each(|part| serialized.extend_from_slice(&number(part.len())));
+    for part in parts() {
+        serialized.extend_from_slice(part);
+        serialized.push(0);
+    }
+    serialized
+}
+
 /// What a header can make of a request at some service, after the filter has decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Override {
@@ -498,15 +512,7 @@ pub(crate) mod tests {
 
     /// Serializes headers as the proxy does.
     pub(crate) fn serialize(headers: &[(&str, &str)]) -> Vec<u8> {
-        let mut buffer = u32::try_from(headers.len()).unwrap().to_le_bytes().to_vec();
-        for (name, value) in headers {
-            buffer.extend(u32::try_from(name.len()).unwrap().to_le_bytes());
-            buffer.extend(u32::try_from(value.len()).unwrap().to_le_bytes());
-        }
-        for (name, value) in headers {
-            buffer.extend([name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat());
-        }
-        buffer
+        serialize_headers(headers)
     }
 
     #[test]

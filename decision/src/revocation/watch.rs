@@ -14,6 +14,7 @@ use super::local_view::{Draft, Remains, View, ViewError};
 use super::notice::{Notice, Violation};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
+use crate::config::ControlPlane;
 use crate::stream::{StreamAction, StreamHandler};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
@@ -63,6 +64,19 @@ pub struct Settings {
     pub max_staleness: Duration,
     /// How long after a ping the next is due; at most one second.
     pub ping_interval: Duration,
+}
+
+impl Settings {
+    /// As configured, for the node that Envoy calls so.
+    pub fn new(control_plane: &ControlPlane, node: &str) -> Self {
+        Self {
+            log_id: control_plane.log_id.clone(),
+            node: node.to_owned(),
+            max_subjects: control_plane.max_subjects,
+            max_staleness: control_plane.max_staleness,
+            ping_interval: control_plane.ping_interval,
+        }
+    }
 }
 
 /// What to do with the stream; messages are encoded `WatchRequest`s.

@@ -1,51 +1,48 @@
-//! Envoy as the plugin's host: the functions of `abi`, with types that can not be misused.
+//! Envoy as the plugin's host.
 
 use std::cell::Cell;
+use std::time::{Duration, UNIX_EPOCH};
 
+use credence_decision::answer::Answer;
 use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::metrics::{MetricKind, MetricSink};
+use credence_decision::request::serialize_headers;
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::{BufferType, MapType, MetricType, Status};
 
-use super::abi::{self, Answer};
-use super::format;
-use crate::host::{GrpcToken, HeaderMap, Host, HostError, LocalResponse, LogLevel, RootId, StreamId, status};
+use super::raw;
+use crate::grpc_service;
+use crate::host::{GrpcToken, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
 
 /// Envoy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envoy;
 
-/// Which buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BufferType {
-    /// What has arrived of the request's body.
-    RequestBody = 0,
-    /// The gRPC message being delivered.
-    GrpcMessage = 5,
-    /// The plugin's configuration, while it is configured.
-    PluginConfiguration = 7,
-}
-
 impl Host for Envoy {
     fn monotonic(&self) -> Result<Monotonic, HostError> {
-        let mut nanos = 0;
-        check("clock_time_get", abi::monotonic_time(&mut nanos))?;
+        let nanos = raw::monotonic_time().map_err(failed("clock_time_get"))?;
         Ok(Monotonic::from_nanos(nanos))
     }
 
     fn unix_time(&self) -> Result<UnixNanos, HostError> {
-        let mut nanos = 0;
-        check("proxy_get_current_time_nanoseconds", abi::current_time(&mut nanos))?;
-        Ok(UnixNanos::from_nanos(nanos))
+        let now = said("proxy_get_current_time_nanoseconds", hostcalls::get_current_time())?;
+        let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        Ok(UnixNanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
     fn random<const N: usize>(&self) -> Result<[u8; N], HostError> {
         let mut bytes = [0; N];
-        check("random_get", abi::random(&mut bytes))?;
+        raw::random(&mut bytes).map_err(failed("random_get"))?;
         Ok(bytes)
     }
 
     fn log(&self, level: LogLevel, message: &str) {
-        abi::log(level as u32, message);
+        let level = match level {
+            LogLevel::Warn => proxy_wasm::types::LogLevel::Warn,
+            LogLevel::Error => proxy_wasm::types::LogLevel::Error,
+        };
+        let _ = hostcalls::log(level, message);
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -54,87 +51,82 @@ impl Host for Envoy {
     }
 
     fn set_tick_period(&self, milliseconds: u32) -> Result<(), HostError> {
-        check("proxy_set_tick_period_milliseconds", abi::set_tick_period(milliseconds))
+        let period = Duration::from_millis(milliseconds.into());
+        said("proxy_set_tick_period_milliseconds", hostcalls::set_tick_period(period))
     }
 
     fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError> {
-        answer("proxy_get_header_map_pairs", |answer| {
-            abi::header_map_pairs(map as u32, answer)
-        })
-    }
-
-    fn recycle(&self, header_map: Vec<u8>) {
-        abi::recycle(header_map);
+        raw::header_map(map).map_err(failed("proxy_get_header_map_pairs"))
     }
 
     fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
-        let map = HeaderMap::RequestHeaders as u32;
-        let status = abi::replace_header(map, name.as_bytes(), value.as_bytes());
-        check("proxy_replace_header_map_value", status)
+        let set = hostcalls::set_map_value(MapType::HttpRequestHeaders, name, Some(value));
+        said("proxy_replace_header_map_value", set)
     }
 
     fn remove_header(&self, map: HeaderMap, name: &[u8]) -> Result<(), HostError> {
-        check("proxy_remove_header_map_value", abi::remove_header(map as u32, name))
+        let map = match map {
+            HeaderMap::RequestHeaders => MapType::HttpRequestHeaders,
+            HeaderMap::RequestTrailers => MapType::HttpRequestTrailers,
+        };
+        // Envoy takes no header whose name is no text.
+        let name = std::str::from_utf8(name).map_err(|_| Status::BadArgument);
+        said(
+            "proxy_remove_header_map_value",
+            name.and_then(|name| hostcalls::remove_map_value(map, name)),
+        )
     }
 
     fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError> {
-        buffer_bytes(BufferType::RequestBody, max_size)
+        buffer(BufferType::HttpRequestBody, max_size)
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
-        let path = format::property_path(path);
-        present(answer("proxy_get_property", |answer| abi::property(&path, answer)))
+        said("proxy_get_property", hostcalls::get_property(path.to_vec()))
     }
 
     fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError> {
-        let status = abi::set_property(name.as_bytes(), value.as_bytes());
-        check("proxy_set_property", status)
+        said(
+            "proxy_set_property",
+            hostcalls::set_property(vec![name], Some(value.as_bytes())),
+        )
     }
 
-    fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError> {
-        const NO_GRPC_STATUS: i32 = -1;
-        let status = abi::send_local_response(
-            response.status,
-            response.details,
-            response.body,
-            &format::serialize_pairs(response.headers),
-            response.grpc_status.map_or(NO_GRPC_STATUS, i32::from),
-        );
-        check("proxy_send_local_response", status)
+    fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError> {
+        let headers = serialize_headers(&answer.headers);
+        raw::send_local_response(answer, details, &headers).map_err(failed("proxy_send_local_response"))
     }
 
     fn continue_request(&self) -> Result<(), HostError> {
-        const REQUEST: u32 = 0;
-        check("proxy_continue_stream", abi::continue_stream(REQUEST))
+        said("proxy_continue_stream", hostcalls::resume_http_request())
     }
 
     fn open_stream(&self, cluster: &str, service: &str, method: &str) -> Result<GrpcToken, HostError> {
-        let mut token = 0;
-        let status = abi::grpc_stream(
-            &format::grpc_service(cluster),
-            service,
-            method,
-            &format::serialize_pairs(&[]),
-            &mut token,
-        );
-        check("proxy_grpc_stream", status)?;
-        Ok(GrpcToken(token))
+        let envoy_grpc = grpc_service::encode(cluster);
+        // SAFETY: the SDK passes address and length on, and takes it for nothing else.
+        #[allow(unsafe_code)]
+        let envoy_grpc = unsafe { std::str::from_utf8_unchecked(&envoy_grpc) };
+        let opened = hostcalls::open_grpc_stream(envoy_grpc, service, method, Vec::new());
+        said("proxy_grpc_stream", opened).map(GrpcToken)
     }
 
     fn send(&self, token: GrpcToken, message: &[u8]) -> Result<(), HostError> {
-        check("proxy_grpc_send", abi::grpc_send(token.0, message, false))
+        said(
+            "proxy_grpc_send",
+            hostcalls::send_grpc_stream_message(token.0, Some(message), false),
+        )
     }
 
     fn cancel(&self, token: GrpcToken) -> Result<(), HostError> {
-        check("proxy_grpc_cancel", abi::grpc_cancel(token.0))
+        said("proxy_grpc_cancel", hostcalls::cancel_grpc_stream(token.0))
     }
 
     fn close(&self, token: GrpcToken) -> Result<(), HostError> {
-        check("proxy_grpc_close", abi::grpc_close(token.0))
+        said("proxy_grpc_close", hostcalls::close_grpc_stream(token.0))
     }
 
     fn done(&self, root: RootId) -> Result<(), HostError> {
-        in_context(root.0, || check("proxy_done", abi::done()))?
+        in_context(root.0, || said("proxy_done", hostcalls::done()))?
     }
 
     fn in_root<R>(&self, root: RootId, calls: impl FnOnce() -> R) -> Result<R, HostError> {
@@ -148,23 +140,19 @@ impl Host for Envoy {
 
 /// One map for all VMs of the process with the same `vm_id`. Each read and write costs a process-wide lock.
 impl SharedStore for Envoy {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
-        let mut cas = 0;
-        let value = answer("proxy_get_shared_data", |answer| {
-            abi::shared_data(key, answer, &mut cas)
-        });
-        let value = present(value).map_err(|_| StoreFailure)?;
-        Ok(value.map(|value| (value, Version(cas))))
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        let (value, cas) = hostcalls::get_shared_data(key).map_err(|_| StoreFailure)?;
+        Ok(cas.map(|cas| (value.unwrap_or_default(), Version(cas))))
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
         // A key that does not exist is always written, so that a version which none has writes exactly then.
         const INSERT_IF_ABSENT: u32 = u32::MAX;
         let cas = expected.map_or(INSERT_IF_ABSENT, |version| version.0);
-        match abi::set_shared_data(key, value, cas) {
-            status::OK => Ok(true),
-            status::CAS_MISMATCH => Ok(false),
-            _ => Err(StoreFailure),
+        match hostcalls::set_shared_data(key, Some(value), Some(cas)) {
+            Ok(()) => Ok(true),
+            Err(Status::CasMismatch) => Ok(false),
+            Err(_) => Err(StoreFailure),
         }
     }
 }
@@ -174,29 +162,25 @@ impl MetricSink for Envoy {
 
     fn define(&mut self, kind: MetricKind, name: &str) -> Result<u32, HostError> {
         let kind = match kind {
-            MetricKind::Counter => 0,
-            MetricKind::Gauge | MetricKind::Level => 1,
-            MetricKind::Histogram => 2,
+            MetricKind::Counter => MetricType::Counter,
+            MetricKind::Gauge | MetricKind::Level => MetricType::Gauge,
+            MetricKind::Histogram => MetricType::Histogram,
         };
-        let mut id = 0;
-        check("proxy_define_metric", abi::define_metric(kind, name, &mut id))?;
-        Ok(id)
+        said("proxy_define_metric", hostcalls::define_metric(kind, name))
     }
 
     fn increment(&mut self, id: u32, by: i64) -> Result<(), HostError> {
-        check("proxy_increment_metric", abi::increment_metric(id, by))
+        said("proxy_increment_metric", hostcalls::increment_metric(id, by))
     }
 
     fn record(&mut self, id: u32, value: u64) -> Result<(), HostError> {
-        check("proxy_record_metric", abi::record_metric(id, value))
+        said("proxy_record_metric", hostcalls::record_metric(id, value))
     }
 }
 
 /// Up to `max_size` bytes of a buffer.
-pub(super) fn buffer_bytes(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, HostError> {
-    answer("proxy_get_buffer_bytes", |answer| {
-        abi::buffer_bytes(buffer as u32, 0, max_size, answer)
-    })
+pub(super) fn buffer(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, HostError> {
+    raw::buffer(buffer, max_size).map_err(failed("proxy_get_buffer_bytes"))
 }
 
 /// Envoy calls on behalf of this context from here on.
@@ -214,40 +198,20 @@ fn in_context<R>(context: u32, calls: impl FnOnce() -> R) -> Result<R, HostError
     if context == previous {
         return Ok(calls());
     }
-    check("proxy_set_effective_context", abi::set_effective_context(context))?;
+    said("proxy_set_effective_context", hostcalls::set_effective_context(context))?;
     CURRENT.set(context);
     let outcome = calls();
     CURRENT.set(previous);
     // The previous context may have ended by what was just done; Envoy then goes back to it by itself.
-    abi::set_effective_context(previous);
+    let _ = hostcalls::set_effective_context(previous);
     Ok(outcome)
 }
 
-fn check(call: &'static str, status: u32) -> Result<(), HostError> {
-    if status == status::OK {
-        Ok(())
-    } else {
-        Err(HostError { call, status })
-    }
+/// What the SDK says of a call.
+fn said<T>(call: &'static str, outcome: Result<T, Status>) -> Result<T, HostError> {
+    outcome.map_err(|status| failed(call)(status as u32))
 }
 
-fn answer(call: &'static str, ask: impl FnOnce(&mut Answer) -> u32) -> Result<Vec<u8>, HostError> {
-    let mut answer = Answer::default();
-    check(call, ask(&mut answer))?;
-    abi::take_answer(answer).ok_or(HostError {
-        call,
-        status: status::MISPLACED_ANSWER,
-    })
-}
-
-/// What does not exist is no error.
-fn present<T>(outcome: Result<T, HostError>) -> Result<Option<T>, HostError> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(HostError {
-            status: status::NOT_FOUND,
-            ..
-        }) => Ok(None),
-        Err(error) => Err(error),
-    }
+fn failed(call: &'static str) -> impl FnOnce(u32) -> HostError {
+    move |status| HostError { call, status }
 }

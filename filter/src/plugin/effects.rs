@@ -2,25 +2,23 @@
 
 use credence_decision::answer::Answer;
 use credence_decision::audit::Settings;
-use credence_decision::config::{Access, Mode, Policy};
-use credence_decision::decision::{Allowance, Decision, Denial, Reason};
+use credence_decision::changes::{Change, Changes};
+use credence_decision::clock::Began;
+use credence_decision::config::{Mode, Policy};
+use credence_decision::decision::{Decision, Denial, Reason};
 use credence_decision::engine::Verdict;
-use credence_decision::identity_headers::Part;
 use credence_decision::metrics::Metrics;
-use credence_decision::request::{Field, HeaderMapError, HeaderNames, RemovedTrailers, Request};
+use credence_decision::request::{HeaderMapError, HeaderNames, RemovedTrailers, Request};
 
-use super::recorder::{Began, Recorder, RecorderError};
-use crate::host::{Flow, HeaderMap, Host, HostError, LocalResponse, LogLevel, RootId, StreamId};
+use super::recorder::{Recorder, StartError};
+use crate::host::{Flow, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
 
 /// Carries out the decisions of one configuration on the request that the host has called for.
 pub(super) struct Effects<H> {
     host: H,
     pub(super) recorder: Recorder<H>,
     pub(super) headers: HeaderNames,
-    /// Whether decisions depend on the host.
-    host_counts: bool,
-    /// What of the identity goes into the filter state too.
-    filter_state: Vec<Part>,
+    changes: Changes,
 }
 
 impl<H: Host> Effects<H> {
@@ -30,13 +28,12 @@ impl<H: Host> Effects<H> {
         policy: &Policy,
         settings: Settings,
         metrics: &mut Metrics,
-    ) -> Result<Self, RecorderError> {
+    ) -> Result<Self, StartError> {
         Ok(Self {
             recorder: Recorder::new(host.clone(), id, policy, settings, metrics)?,
             host,
             headers: policy.headers.clone(),
-            host_counts: policy.host_counts,
-            filter_state: policy.filter_state.clone(),
+            changes: Changes::new(policy),
         })
     }
 
@@ -73,6 +70,23 @@ impl<H: Host> Effects<H> {
         flow
     }
 
+    /// Records a held request that went away; `verdict` says why it got no further.
+    pub(super) fn record_given_up(
+        &mut self,
+        verdict: Verdict<'_>,
+        serialized: &[u8],
+        has_body: bool,
+        stream: StreamId,
+        began: Began,
+        metrics: &mut Metrics,
+    ) {
+        match Request::parse(serialized, &self.headers, has_body) {
+            Ok(request) => self.recorder.record(&verdict, &request, stream, began, metrics),
+            // It has been read before; whatever this is, it is counted.
+            Err(error) => self.recorder.record_unread(&error.into(), began, metrics),
+        }
+    }
+
     /// Refuses a request whose headers can not be read.
     pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) -> Flow {
         self.recorder.record_unread(denial, began, metrics);
@@ -87,7 +101,8 @@ impl<H: Host> Effects<H> {
 
     /// Removes every header that only this filter may set.
     pub(super) fn strip(&self, request: &Request<'_>) -> Result<(), HostError> {
-        self.remove(&request.forged)
+        let mut forged = request.forged.iter();
+        forged.try_for_each(|name| self.host.remove_header(HeaderMap::RequestHeaders, name))
     }
 
     /// Removes from a request's trailers what some service could take for one of the headers that were decided upon.
@@ -101,76 +116,30 @@ impl<H: Host> Effects<H> {
 
     /// Makes an allowed request what the service behind us shall see.
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
-        let Decision::Allow(allowance) = &verdict.decision else {
-            return Ok(());
-        };
-        // Where nothing is asked for least of all: what is open to all must not turn into what is not.
-        self.remove(&request.overrides)?;
-        if self.host_counts {
-            self.remove(&request.host_overrides)?;
-        }
-        let Some(access) = verdict.rule.map(|rule| &rule.access) else {
-            return Ok(());
-        };
-        if request.proof != Field::Absent {
-            // Nobody behind us gets to spend it.
-            self.remove(&[self.headers.proof.as_bytes()])?;
-        }
-        let forwards = match access {
-            Access::Delegated(requirement) => requirement.forward,
-            Access::Public => false,
-        };
-        if !forwards && request.delegation != Field::Absent {
-            self.remove(&[self.headers.delegation.as_bytes()])?;
-        }
-        let Allowance::Delegated(grant) = allowance else {
-            return Ok(());
-        };
-        for (name, value) in grant.identity().headers() {
-            self.host.set_header(name, value)?;
-        }
-        for (part, value) in &grant.identity().parts {
-            if self.filter_state.contains(part) {
-                self.host.set_filter_state(part.filter_state(), value)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn remove(&self, names: &[&[u8]]) -> Result<(), HostError> {
-        names
-            .iter()
-            .try_for_each(|name| self.host.remove_header(HeaderMap::RequestHeaders, name))
+        self.changes.make(verdict, request, |change| match change {
+            Change::Remove(name) => self.host.remove_header(HeaderMap::RequestHeaders, name),
+            Change::Set(name, value) => self.host.set_header(name, value),
+            Change::FilterState(name, value) => self.host.set_filter_state(name, value),
+        })
     }
 }
 
 /// Refuses a request that nothing more can be done for.
-pub(super) fn refuse(host: &impl Host) -> Flow {
+pub(crate) fn refuse(host: &impl Host) -> Flow {
     deny(host, &Reason::HostFailure.into(), None, false)
 }
 
 /// Answers a denied request. If even that fails it stays where it is, and ends with its timeout: it does not pass.
 pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Flow {
     let answer = Answer::for_denial(denial, nonce, is_grpc);
-    let headers: Vec<_> = answer
-        .headers
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
-    let answered = host.answer(&LocalResponse {
-        status: answer.status.into(),
-        details: &format!("credence_{}", denial.reason.code()),
-        headers: &headers,
-        body: &answer.body,
-        grpc_status: answer.grpc_status.and_then(|status| u8::try_from(status).ok()),
-    });
+    let answered = host.answer(&answer, &format!("credence_{}", denial.reason.code()));
     if let Err(error) = answered {
         host.log(
             LogLevel::Error,
             &format!("credence: a denied request was not answered, and is held: {error}"),
         );
     }
-    Flow::Pause
+    Flow::Stop
 }
 
 /// Why a request's trailers can not be made safe.

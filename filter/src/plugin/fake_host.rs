@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use credence_decision::answer::Answer;
 use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::metrics::{MetricKind, MetricSink};
+use credence_decision::request::serialize_headers;
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 
-use crate::host::{GrpcToken, HeaderMap, Host, HostError, LocalResponse, LogLevel, RootId, StreamId};
+use crate::host::{GrpcToken, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
 
 /// Something that an operator, a client, a service or the control plane would notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub(super) enum Effect {
     Answered {
         status: u32,
         details: String,
-        grpc_status: Option<u8>,
+        grpc_status: Option<u32>,
     },
     Continued,
     Opened(&'static str, GrpcToken),
@@ -42,7 +44,7 @@ struct State {
     trailers: BTreeMap<u32, Vec<(String, String)>>,
     bodies: BTreeMap<u32, Vec<u8>>,
     properties: BTreeMap<String, Vec<u8>>,
-    store: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
+    store: BTreeMap<String, (Vec<u8>, u32)>,
     tokens: u32,
     /// The functions that fail.
     refused: BTreeSet<&'static str>,
@@ -192,10 +194,8 @@ impl Host for FakeHost {
         };
         Ok(maps
             .get(&state.context)
-            .map_or_else(Vec::new, |headers| serialize(headers)))
+            .map_or_else(Vec::new, |headers| serialize_headers(headers)))
     }
-
-    fn recycle(&self, _header_map: Vec<u8>) {}
 
     fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
         self.does("set_header", Effect::Set(name.to_owned(), value.to_owned()))
@@ -231,20 +231,21 @@ impl Host for FakeHost {
         )
     }
 
-    fn answer(&self, response: &LocalResponse<'_>) -> Result<(), HostError> {
-        let is_problem = response.headers.contains(&("content-type", "application/problem+json"));
+    fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError> {
+        let is_problem =
+            |(name, value): &(&str, String)| *name == "content-type" && value == "application/problem+json";
         assert_eq!(
-            is_problem,
-            response.grpc_status.is_none(),
+            answer.headers.iter().any(is_problem),
+            answer.grpc_status.is_none(),
             "HTTP clients get a problem, and its type"
         );
-        assert!(!response.body.is_empty());
+        assert!(!answer.body.is_empty());
         self.does(
             "answer",
             Effect::Answered {
-                status: response.status,
-                details: response.details.to_owned(),
-                grpc_status: response.grpc_status,
+                status: answer.status.into(),
+                details: details.to_owned(),
+                grpc_status: answer.grpc_status,
             },
         )
     }
@@ -293,7 +294,7 @@ impl Host for FakeHost {
 }
 
 impl SharedStore for FakeHost {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
         self.check("read").map_err(|_| StoreFailure)?;
         let state = self.0.borrow();
         Ok(state
@@ -302,7 +303,7 @@ impl SharedStore for FakeHost {
             .map(|(value, version)| (value.clone(), Version(*version))))
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
         self.check("write").map_err(|_| StoreFailure)?;
         let mut state = self.0.borrow_mut();
         let version = state.store.get(key).map(|(_, version)| Version(*version));
@@ -310,7 +311,7 @@ impl SharedStore for FakeHost {
             return Ok(false);
         }
         let next = version.map_or(1, |version| version.0 + 1);
-        state.store.insert(key.to_vec(), (value.to_vec(), next));
+        state.store.insert(key.to_owned(), (value.to_vec(), next));
         Ok(true)
     }
 }
@@ -342,17 +343,4 @@ fn owned(headers: &[(&str, &str)]) -> Vec<(String, String)> {
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect()
-}
-
-/// As Envoy serialises headers.
-fn serialize(headers: &[(String, String)]) -> Vec<u8> {
-    let length = |text: &str| (text.len() as u32).to_le_bytes();
-    let mut bytes = (headers.len() as u32).to_le_bytes().to_vec();
-    for (name, value) in headers {
-        bytes.extend([length(name), length(value)].concat());
-    }
-    for (name, value) in headers {
-        bytes.extend([name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat());
-    }
-    bytes
 }

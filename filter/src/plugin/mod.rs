@@ -16,6 +16,8 @@ mod request_world;
 mod root;
 mod vm;
 
+#[cfg(target_arch = "wasm32")]
+pub(crate) use effects::refuse;
 pub(crate) use vm::Vm;
 
 #[cfg(test)]

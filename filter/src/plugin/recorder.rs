@@ -1,45 +1,26 @@
-//! Counts and records what was decided.
+//! Counts and records what was decided, and reports it to the control plane.
 
-use std::time::Duration;
-
-use credence_decision::audit::counts::NO_RULE;
-use credence_decision::audit::events::kind;
-use credence_decision::audit::{Kind, RingError, Settings, Source};
-use credence_decision::clock::{Monotonic, UnixNanos, WallClock};
-use credence_decision::config::{Policy, RecordedDecisions};
+use credence_decision::audit::{RingError, Settings, Source};
+use credence_decision::clock::{Began, Monotonic, UnixNanos, WallClock};
+use credence_decision::config::Policy;
 use credence_decision::decision::{Denial, Reason};
-use credence_decision::engine::{Findings, Verdict};
-use credence_decision::metrics::{DecisionFigures, Metrics};
+use credence_decision::engine::Verdict;
+use credence_decision::metrics::Metrics;
+use credence_decision::recorder;
 use credence_decision::request::Request;
 use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
-use credence_wire::v1;
 
 use super::control_stream::ControlStream;
 use super::request_world::RequestWorld;
 use crate::host::{GrpcToken, Host, HostError, LogLevel, RootId, StreamId};
 
-/// The figures of one configuration's decisions, and the record of them.
+/// What one configuration records of its decisions, and its stream to the control plane.
 pub(super) struct Recorder<H> {
     host: H,
-    figures: DecisionFigures,
-    /// What is recorded, and its way to the control plane; `None` if nothing is to be.
-    audited: Option<Audited<H>>,
-    wall_clock: WallClock,
-}
-
-struct Audited<H> {
-    source: Source<StreamId>,
+    decisions: recorder::Recorder<StreamId>,
     stream: ControlStream<H>,
-}
-
-/// When the decision of a request was begun.
-#[derive(Clone, Copy)]
-pub(super) struct Began {
-    wall: UnixNanos,
-    pub(super) monotonic: Monotonic,
-    /// What it took before the request had to wait, if it had to.
-    spent: Duration,
+    wall_clock: WallClock,
 }
 
 impl<H: Host> Recorder<H> {
@@ -49,22 +30,15 @@ impl<H: Host> Recorder<H> {
         policy: &Policy,
         settings: Settings,
         metrics: &mut Metrics,
-    ) -> Result<Self, RecorderError> {
-        let audited = match policy.audit.record {
-            RecordedDecisions::All => {
-                let cluster = &policy.control_plane.cluster;
-                let mut stream = ControlStream::new(host.clone(), cluster, "credence.v1.AuditService", "Report");
-                stream.belongs_to(id);
-                let source = Source::new(&policy.audit, settings, host.random()?)?;
-                Some(Audited { source, stream })
-            }
-            RecordedDecisions::None => None,
-        };
+    ) -> Result<Self, StartError> {
+        let cluster = &policy.control_plane.cluster;
+        let mut stream = ControlStream::new(host.clone(), cluster, "credence.v1.AuditService", "Report");
+        stream.belongs_to(id);
         Ok(Self {
-            host,
-            figures: DecisionFigures::new(policy, metrics),
-            audited,
+            decisions: recorder::Recorder::new(policy, settings, host.random()?, metrics)?,
+            stream,
             wall_clock: WallClock::default(),
+            host,
         })
     }
 
@@ -81,11 +55,7 @@ impl<H: Host> Recorder<H> {
                 wall
             }
         };
-        Ok(Began {
-            wall,
-            monotonic,
-            spent: Duration::ZERO,
-        })
+        Ok(Began::new(monotonic, wall))
     }
 
     /// What a decision needs of the world.
@@ -99,7 +69,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Counts and records a decision, exactly once. Nothing here fails the request.
+    /// Counts and records a decision, exactly once.
     pub(super) fn record(
         &mut self,
         verdict: &Verdict<'_>,
@@ -108,34 +78,21 @@ impl<H: Host> Recorder<H> {
         began: Began,
         metrics: &mut Metrics,
     ) {
-        self.figures.count(&kind(verdict), verdict.rule_index, metrics);
-        let decision_ns = self.decision_ns(&verdict.findings, began);
-        self.figures.observe(&verdict.findings, decision_ns, metrics);
-        if let Some(Audited { source, .. }) = &mut self.audited {
-            source.record(verdict, request, stream, (began.monotonic, began.wall), decision_ns);
-        }
-    }
-
-    /// How long a decision took, if that is measured.
-    fn decision_ns(&mut self, findings: &Findings, began: Began) -> Option<u64> {
-        if !self.figures.is_timed(findings, self.audited.is_some()) {
-            return None;
-        }
-        let took = self.host.monotonic().ok()?.since(began.monotonic);
-        u64::try_from(took.saturating_add(began.spent).as_nanos()).ok()
+        let now = || self.host.monotonic().ok();
+        self.decisions.record(verdict, request, stream, began, now, metrics);
     }
 
     /// Sends what fills a batch, without waiting for the tick.
     pub(super) fn flush_if_due(&mut self, now: Monotonic) {
-        if let Some(Audited { source, stream }) = &mut self.audited {
+        if let Some(source) = &mut self.decisions.source {
             let actions = source.flush_if_due(now);
-            stream.carry_out(source, actions, now, 0);
+            self.stream.carry_out(source, actions, now, 0);
         }
     }
 
     /// Records a request whose headers can not be read.
     pub(super) fn record_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) {
-        self.count_denials(denial.reason, 1, began.wall, metrics);
+        self.decisions.count_denials(denial.reason, 1, began.wall, metrics);
     }
 
     /// Records that a request could not be decided.
@@ -149,28 +106,13 @@ impl<H: Host> Recorder<H> {
     pub(super) fn record_undecided(&mut self, requests: u64, metrics: &mut Metrics) {
         // Without a clock they go into the ledger's first second of all, but they do go there.
         let wall = self.host.unix_time().unwrap_or_default();
-        self.count_denials(Reason::HostFailure, requests, wall, metrics);
-    }
-
-    /// Counts requests that were denied before it was known which rule covers them.
-    fn count_denials(&mut self, reason: Reason, requests: u64, wall: UnixNanos, metrics: &mut Metrics) {
-        let kind = Kind {
-            rule: NO_RULE,
-            reason: reason.code(),
-            decision: v1::Decision::Deny,
-            mode: v1::Mode::Enforce,
-        };
-        for _ in 0..requests {
-            self.figures.count(&kind, None, metrics);
-        }
-        if let Some(Audited { source, .. }) = &mut self.audited {
-            source.count(&kind, requests, wall);
-        }
+        self.decisions
+            .count_denials(Reason::HostFailure, requests, wall, metrics);
     }
 
     /// A request has ended: if its event waits for that, it is recorded with what the client was answered.
     pub(super) fn on_stream_end(&mut self, stream: StreamId) {
-        if let Some(Audited { source, .. }) = &mut self.audited
+        if let Some(source) = &mut self.decisions.source
             && source.is_pending(stream)
         {
             source.complete(stream, response_status(&self.host), self.wall_clock.latest());
@@ -182,7 +124,7 @@ impl<H: Host> Recorder<H> {
     /// Time has passed. `true` once drained evidence has been handed over.
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
         self.wall_clock.set(now, wall);
-        let Some(Audited { source, stream }) = &mut self.audited else {
+        let Some(source) = &mut self.decisions.source else {
             return true;
         };
         for request in source.asked_after(now) {
@@ -194,81 +136,53 @@ impl<H: Host> Recorder<H> {
             }
         }
         let actions = source.on_tick(now, wall, random);
-        stream.carry_out(source, actions, now, random);
+        self.stream.carry_out(source, actions, now, random);
         source.is_finished()
     }
 
     /// Whether this is the audit stream.
     pub(super) fn is_stream(&self, token: GrpcToken) -> bool {
-        self.audited.as_ref().is_some_and(|audited| audited.stream.is(token))
+        self.stream.is(token)
     }
 
     pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
-        if let Some(Audited { source, stream }) = &mut self.audited {
+        if let Some(source) = &mut self.decisions.source {
             let actions = source.on_message(now, message, random);
-            stream.carry_out(source, actions, now, random);
+            self.stream.carry_out(source, actions, now, random);
         }
     }
 
     pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
-        if let Some(Audited { source, stream }) = &mut self.audited {
-            stream.on_close(source, now, status, random);
+        if let Some(source) = &mut self.decisions.source {
+            self.stream.on_close(source, now, status, random);
         }
     }
 
     /// Nothing more is recorded: what is there is still sent, until `deadline`.
     pub(super) fn drain(&mut self, deadline: Monotonic) {
-        if let Some(Audited { source, .. }) = &mut self.audited {
+        if let Some(source) = &mut self.decisions.source {
             source.drain(deadline, self.wall_clock.latest());
         }
     }
 
     pub(super) fn source(&self) -> Option<&Source<StreamId>> {
-        self.audited.as_ref().map(|audited| &audited.source)
-    }
-
-    /// Events that wait for the answer to their request.
-    pub(super) fn unanswered(&self) -> usize {
-        self.source().map_or(0, Source::unanswered)
-    }
-}
-
-impl Began {
-    /// The request has to wait, and that is none of the filter's time. One more call to the host, for those alone.
-    pub(super) fn paused(self, host: &impl Host) -> Self {
-        host.monotonic().map_or(self, |now| Self {
-            spent: now.since(self.monotonic).saturating_add(self.spent),
-            ..self
-        })
-    }
-
-    /// It waits no longer, and is about what it was about.
-    pub(super) fn resumed(self, host: &impl Host) -> Self {
-        host.monotonic().map_or(self, |monotonic| Self { monotonic, ..self })
-    }
-
-    /// Goes on with what was paused, as of now.
-    pub(super) fn after(self, paused: Self) -> Self {
-        Self {
-            spent: paused.spent,
-            ..self
-        }
+        self.decisions.source.as_ref()
     }
 }
 
 /// What the client of the present request was answered; 0 if it was not, or not yet.
 fn response_status(host: &impl Host) -> u32 {
-    let status = host.property(&["response", "code"]).ok().flatten();
-    // A number of eight bytes, the least significant first.
-    let status = status.and_then(|status| <[u8; 8]>::try_from(status).ok());
-    status.map_or(0, |status| u32::try_from(u64::from_le_bytes(status)).unwrap_or(0))
+    let status = host.number_property(&["response", "code"]);
+    status.map_or(0, |status| u32::try_from(status).unwrap_or(0))
 }
 
-/// Why decisions can not be recorded.
+/// Why a configuration without errors can not be served.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RecorderError {
+pub(super) enum StartError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
     Ring(#[from] RingError),
+    #[error("the memory of used proofs in Envoy's shared data is not ours: give this plugin a vm_id of its own")]
+    ReplayMemory,
 }

@@ -62,11 +62,11 @@ impl<H: Host> World for RequestWorld<'_, H> {
 }
 
 impl<H: Host> SharedStore for RequestWorld<'_, H> {
-    fn read(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+    fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
         self.host.read(key)
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+    fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
         self.host.write(key, value, expected)
     }
 }

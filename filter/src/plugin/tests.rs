@@ -57,6 +57,7 @@ impl Scene {
                 "rules": [
                     {{"name": "health", "match": {{"path": "/health"}}, "public": true}},
                     {{"name": "pay", "match": {{"path": "/pay"}}, "tool": "pay", "proof": "none"}},
+                    {{"name": "upload", "match": {{"path": "/upload"}}, "tool": "pay", "proof": "none", "ignore_body": true}},
                     {{"name": "vault", "match": {{"path": "/vault"}}, "tool": "pay", "proof": "mtls"}},
                     {{"name": "try", "match": {{"path": "/try"}}, "tool": "pay", "proof": "none", "mode": "shadow"}},
                     {{"name": "order", "match": {{"path": "/order"}}, "tool": "order", "proof": "none",
@@ -251,9 +252,9 @@ fn an_allowed_request_tells_the_service_who_asks_and_not_by_which_token() {
 #[test]
 fn a_denied_request_is_answered_and_goes_no_further() {
     let mut scene = Scene::ready("");
-    assert_eq!(scene.get("/pay", &[]), Flow::Pause);
+    assert_eq!(scene.get("/pay", &[]), Flow::Stop);
     assert_eq!(scene.effects(), [answered(401, "delegation_missing")]);
-    assert_eq!(scene.get("/nowhere", &[("x-delegation-tool", "all")]), Flow::Pause);
+    assert_eq!(scene.get("/nowhere", &[("x-delegation-tool", "all")]), Flow::Stop);
     assert_eq!(
         scene.effects(),
         [removed("x-delegation-tool"), answered(403, "no_route")]
@@ -263,7 +264,7 @@ fn a_denied_request_is_answered_and_goes_no_further() {
 #[test]
 fn a_grpc_client_is_answered_with_a_grpc_status() {
     let mut scene = Scene::ready("");
-    assert_eq!(scene.get("/pay", &[("content-type", "application/grpc")]), Flow::Pause);
+    assert_eq!(scene.get("/pay", &[("content-type", "application/grpc")]), Flow::Stop);
     let [Effect::Answered { grpc_status, .. }] = scene.effects()[..] else {
         panic!("a denied request has one answer");
     };
@@ -275,7 +276,7 @@ fn a_client_is_who_its_certificate_says() {
     let mut scene = Scene::ready("");
     let delegation = delegation();
     let headers = [("delegation", delegation.as_str())];
-    assert_eq!(scene.get("/vault", &headers), Flow::Pause);
+    assert_eq!(scene.get("/vault", &headers), Flow::Stop);
     assert_eq!(scene.effects(), [answered(401, "certificate_missing")]);
     let path = ["connection", "sha256_peer_certificate_digest"];
     scene.host.set_property(&path, "ab".repeat(32).as_bytes());
@@ -301,7 +302,7 @@ fn a_request_that_can_not_be_made_what_was_decided_is_refused() {
         scene.host.refuse(call);
         assert_eq!(
             scene.get("/pay", &[("delegation", &delegation())]),
-            Flow::Pause,
+            Flow::Stop,
             "{call}"
         );
         assert_eq!(answers(&scene.effects()), [&answered(503, "host_failure")], "{call}");
@@ -317,7 +318,7 @@ fn a_request_without_clock_or_headers_is_refused() {
         let mut scene = Scene::ready("");
         scene.host.wait(Duration::from_secs(1));
         scene.host.refuse(call);
-        assert_eq!(scene.get("/health", &[]), Flow::Pause, "{call}");
+        assert_eq!(scene.get("/health", &[]), Flow::Stop, "{call}");
         assert_eq!(answers(&scene.effects()), [&answered(503, "host_failure")], "{call}");
     }
 }
@@ -326,8 +327,19 @@ fn a_request_without_clock_or_headers_is_refused() {
 fn a_denied_request_that_can_not_be_answered_stays_where_it_is() {
     let mut scene = Scene::ready("");
     scene.host.refuse("answer");
-    assert_eq!(scene.get("/pay", &[]), Flow::Pause);
+    assert_eq!(scene.get("/pay", &[]), Flow::Stop);
     assert!(matches!(&scene.effects()[..], [Effect::Logged(LogLevel::Error, _)]));
+}
+
+#[test]
+fn nothing_of_a_denied_request_goes_on_even_if_it_was_not_answered() {
+    let mut scene = Scene::ready("");
+    scene.host.refuse("answer");
+    let (stream, flow) = scene.request("/pay", &[], false);
+    assert_eq!(flow, Flow::Stop);
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 5, false), Flow::Stop);
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 9, true), Flow::Stop);
+    assert_eq!(scene.vm.on_request_trailers(ROOT, stream), Flow::Stop);
 }
 
 #[test]
@@ -335,9 +347,9 @@ fn a_request_of_no_known_configuration_is_refused_and_counted() {
     let mut scene = Scene::ready("");
     let stream = StreamId(7);
     scene.host.enter(stream.0);
-    assert_eq!(scene.vm.on_request_headers(RootId(9), stream, true), Flow::Pause);
-    assert_eq!(scene.vm.on_request_body(RootId(9), stream, 1, true), Flow::Pause);
-    assert_eq!(scene.vm.on_request_trailers(RootId(9), stream), Flow::Pause);
+    assert_eq!(scene.vm.on_request_headers(RootId(9), stream, true), Flow::Stop);
+    assert_eq!(scene.vm.on_request_body(RootId(9), stream, 1, true), Flow::Stop);
+    assert_eq!(scene.vm.on_request_trailers(RootId(9), stream), Flow::Stop);
     let refused = (stream.0, answered(503, "host_failure"));
     assert_eq!(scene.host.effects(), [refused.clone(), refused.clone(), refused]);
     scene.tick();
@@ -374,7 +386,7 @@ fn a_host_without_randomness_gets_no_plugin() {
 fn a_request_waits_for_the_first_snapshot_and_goes_on_in_its_own_context() {
     let mut scene = Scene::new("");
     let (stream, flow) = scene.request("/pay", &[("delegation", &delegation())], true);
-    assert_eq!(flow, Flow::Hold);
+    assert_eq!(flow, Flow::Wait);
     assert_eq!(scene.effects(), []);
     scene.connect();
     let effects = scene.effects();
@@ -386,10 +398,43 @@ fn a_request_waits_for_the_first_snapshot_and_goes_on_in_its_own_context() {
 #[test]
 fn a_request_does_not_wait_for_the_first_snapshot_for_ever() {
     let mut scene = Scene::new("");
-    assert_eq!(scene.get("/pay", &[("delegation", &delegation())]), Flow::Hold);
+    assert_eq!(scene.get("/pay", &[("delegation", &delegation())]), Flow::Wait);
     scene.host.wait(Duration::from_secs(1));
     scene.tick();
     assert_eq!(scene.effects(), [answered(503, "not_ready")]);
+}
+
+#[test]
+fn what_arrives_of_a_request_that_waits_for_the_first_snapshot_waits_too() {
+    let mut scene = Scene::new("");
+    let (stream, flow) = scene.request("/pay", &[("delegation", &delegation()), ("content-length", "0")], true);
+    assert_eq!(flow, Flow::Wait);
+    scene.host.set_trailers(stream, &[("x-delegation-subject", "eve")]);
+    assert_eq!(scene.vm.on_request_trailers(ROOT, stream), Flow::Wait);
+    assert_eq!(
+        scene.effects(),
+        [Effect::RemovedTrailer("x-delegation-subject".to_owned())]
+    );
+    scene.host.wait(Duration::from_secs(1));
+    scene.host.refuse("answer");
+    scene.tick();
+    assert_eq!(
+        scene.vm.on_request_body(ROOT, stream, 5, true),
+        Flow::Stop,
+        "and nothing goes on of one that was denied"
+    );
+    assert_eq!(scene.vm.on_request_trailers(ROOT, stream), Flow::Stop);
+}
+
+#[test]
+fn a_body_that_grows_beyond_the_limit_does_not_wait_for_the_first_snapshot() {
+    let mut scene = Scene::new(r#", "limits": {"body_bytes": 10}"#);
+    let (stream, flow) = scene.request("/upload", &[("delegation", &delegation())], false);
+    assert_eq!((flow, scene.effects()), (Flow::Wait, vec![]));
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 10, false), Flow::Wait);
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 11, false), Flow::Stop);
+    assert_eq!(scene.effects(), [answered(503, "not_ready")]);
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 12, true), Flow::Stop);
 }
 
 #[test]
@@ -408,13 +453,13 @@ fn a_request_is_decided_once_its_body_is_there() {
         ),
         (
             &br#"{"amount": 500}"#[..],
-            Flow::Pause,
+            Flow::Stop,
             answered(403, "argument_not_allowed"),
         ),
     ] {
         let (stream, held) = scene.request("/order", &headers, false);
-        assert_eq!((held, scene.effects()), (Flow::AwaitBody, vec![]));
-        assert_eq!(scene.vm.on_request_body(ROOT, stream, 5, false), Flow::AwaitBody);
+        assert_eq!((held, scene.effects()), (Flow::Wait, vec![]));
+        assert_eq!(scene.vm.on_request_body(ROOT, stream, 5, false), Flow::Wait);
         scene.host.set_body(stream, body);
         assert_eq!(scene.vm.on_request_body(ROOT, stream, body.len(), true), flow);
         let effects = scene.effects();
@@ -428,11 +473,11 @@ fn a_body_beyond_the_limit_is_answered_before_it_is_whole() {
     let headers = [("delegation", &*delegation()), ("content-type", "application/json")];
     let (stream, _) = scene.request("/order", &headers, false);
     scene.host.set_body(stream, &[b' '; 11]);
-    assert_eq!(scene.vm.on_request_body(ROOT, stream, 11, false), Flow::Pause);
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 11, false), Flow::Stop);
     assert_eq!(scene.effects(), [answered(413, "body_too_large")]);
     assert_eq!(
         scene.vm.on_request_body(ROOT, stream, 12, true),
-        Flow::Pause,
+        Flow::Stop,
         "and nothing of it passes"
     );
 }
@@ -451,7 +496,7 @@ fn trailers_lose_what_could_be_taken_for_a_header() {
         [Effect::RemovedTrailer("x-delegation-subject".to_owned())]
     );
     scene.host.refuse("remove_header");
-    assert_eq!(scene.vm.on_request_trailers(ROOT, stream), Flow::Pause, "or stay");
+    assert_eq!(scene.vm.on_request_trailers(ROOT, stream), Flow::Stop, "or stay");
 }
 
 // === The record, and the streams to the control plane ===
@@ -517,7 +562,7 @@ fn a_replaced_configuration_ends_once_it_holds_nothing() {
     let mut scene = Scene::ready(r#", "audit": {"record": "none"}"#);
     let headers = [("delegation", &*delegation()), ("content-type", "application/json")];
     let (stream, flow) = scene.request("/order", &headers, false);
-    assert_eq!(flow, Flow::AwaitBody);
+    assert_eq!(flow, Flow::Wait);
     scene.host.enter(ROOT.0);
     assert!(!scene.vm.on_drain(ROOT), "a request is held");
     scene.tick();

@@ -14,7 +14,8 @@ use credence_decision::stream::StreamHandler as _;
 
 use super::control_stream::ControlStream;
 use super::effects::refuse;
-use super::root::{Root, RootError};
+use super::recorder::StartError;
+use super::root::Root;
 use crate::host::{Flow, GrpcToken, Host, HostError, LogLevel, Plugin, RootId, StreamId};
 
 /// All that lives in one VM.
@@ -48,29 +49,21 @@ struct SharedWatch<H> {
 
 impl<H: Host> Plugin for Vm<H> {
     fn on_configure(&mut self, id: RootId, configuration: &[u8]) -> bool {
-        let policy = match Policy::parse(&config::as_json(configuration)) {
-            Ok(policy) => policy,
-            Err(error) => {
-                self.log_error(&format!("the plugin configuration is refused: {error}"));
-                return false;
-            }
-        };
-        match self.add_configuration(id, policy) {
-            Ok(()) => true,
-            Err(error) => {
-                self.log_error(&format!("the plugin can not start: {error}"));
-                false
-            }
-        }
+        let policy = Policy::parse(&config::as_json(configuration))
+            .map_err(|error| format!("the plugin configuration is refused: {error}"));
+        let added = policy.and_then(|policy| {
+            self.add_configuration(id, policy)
+                .map_err(|error| format!("the plugin can not start: {error}"))
+        });
+        added.inspect_err(|error| self.log_error(error)).is_ok()
     }
 
     fn on_tick(&mut self, id: RootId, undecided: u64) {
         self.undecided = self.undecided.saturating_add(undecided);
-        let outcome = match self.tick(id) {
-            Ok(true) => self.host.done(id),
-            Ok(false) => Ok(()),
-            Err(error) => Err(error),
-        };
+        let outcome = self.tick(id).and_then(|is_over| match is_over {
+            true => self.host.done(id),
+            false => Ok(()),
+        });
         if let Err(error) = outcome {
             self.log_error(&format!("a tick was cut short: {error}"));
         }
@@ -181,9 +174,9 @@ impl<H: Host> Vm<H> {
         roots.find(|root| root.effects.recorder.is_stream(token))
     }
 
-    fn add_configuration(&mut self, id: RootId, policy: Policy) -> Result<(), RootError> {
-        let node = self.text_property(&["xds", "node", "id"])?;
-        let plugin = self.text_property(&["plugin_root_id"])?;
+    fn add_configuration(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
+        let node = self.host.text_property(&["xds", "node", "id"])?;
+        let plugin = self.host.text_property(&["plugin_root_id"])?;
         let watch = self.watch_for(&policy.control_plane, &node)?;
         let settings = audit::Settings {
             node,
@@ -202,19 +195,12 @@ impl<H: Host> Vm<H> {
         if let Some((id, _)) = watches.find(|(_, watch)| watch.control_plane == *control_plane) {
             return Ok(*id);
         }
-        let settings = Settings {
-            log_id: control_plane.log_id.clone(),
-            node: node.to_owned(),
-            max_subjects: control_plane.max_subjects,
-            max_staleness: control_plane.max_staleness,
-            ping_interval: control_plane.ping_interval,
-        };
         let id = WatchId(self.next_watch);
         self.next_watch = self.next_watch.wrapping_add(1);
         let host = self.host.clone();
         let watch = SharedWatch {
             control_plane: control_plane.clone(),
-            watch: Watch::new(settings, host.random()?),
+            watch: Watch::new(Settings::new(control_plane, node), host.random()?),
             stream: ControlStream::new(host, &control_plane.cluster, "credence.v1.RevocationService", "Watch"),
         };
         self.watches.insert(id, watch);
@@ -230,9 +216,7 @@ impl<H: Host> Vm<H> {
                 .iter()
                 .any(|(other, configuration)| *other != id && configuration.watch == watch)
         };
-        let holds_none = configurations
-            .get(&id)
-            .is_none_or(|configuration| configuration.root.holds_none());
+        let holds_none = configurations.get(&id).is_none_or(|own| own.root.holds_none());
         for (watch_id, SharedWatch { watch, stream, .. }) in &mut self.watches {
             if !stream.is_of(id) {
                 continue;
@@ -288,14 +272,6 @@ impl<H: Host> Vm<H> {
     /// The present, and a random number for a stream that has to wait.
     fn instant(&self) -> Result<(Monotonic, u64), HostError> {
         Ok((self.host.monotonic()?, u64::from_le_bytes(self.host.random()?)))
-    }
-
-    fn text_property(&self, path: &[&str]) -> Result<String, HostError> {
-        Ok(self
-            .host
-            .property(path)?
-            .map(|value| String::from_utf8_lossy(&value).into_owned())
-            .unwrap_or_default())
     }
 
     fn log_error(&self, error: &str) {
