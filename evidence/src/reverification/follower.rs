@@ -538,7 +538,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.earlier.push(honest.clone());
         let never = |number: usize| v1::Event {
-            chain_digest: chain_digest(&number.to_string()).to_vec(),
+            chain_digest: chain_digest(number.to_string()).to_vec(),
             ..event(&honest)
         };
         for number in 0..120 {
