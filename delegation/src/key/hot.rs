@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::table::KeyTable;
+use credence_key_tables::Ed25519Table;
+
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
 /// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs a third
@@ -31,7 +32,7 @@ struct State {
 }
 
 struct Slot {
-    table: Arc<KeyTable>,
+    table: Arc<Ed25519Table>,
     /// Whether it was used since the last time somebody needed room.
     is_used: bool,
 }
@@ -54,7 +55,7 @@ impl HotKeys {
             let mut state = self.state();
             let Some(key) = state.waiting.pop() else { return };
             if let (Point::Ed25519(point), true) = (&key.point, state.make_room(self.limit))
-                && let Some(table) = KeyTable::new(point)
+                && let Some(table) = Ed25519Table::new(point)
             {
                 let table = Arc::new(table);
                 state.tables.insert(key.thumbprint, Slot { table, is_used: true });
@@ -95,7 +96,7 @@ impl HotKeys {
     pub(crate) fn verifies(&self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
         let table = self.state().table(&key.thumbprint);
         match table {
-            Some(table) => table.verifies(message, signature),
+            Some(table) => table.verify_strict(message, signature),
             None => {
                 let verifies = key.verifies(message, signature);
                 if verifies && self.limit > 0 && matches!(key.point, Point::Ed25519(_)) {
@@ -113,7 +114,7 @@ impl HotKeys {
 }
 
 impl State {
-    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<KeyTable>> {
+    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<Ed25519Table>> {
         let slot = self.tables.get_mut(thumbprint)?;
         slot.is_used = true;
         Some(Arc::clone(&slot.table))

@@ -13,21 +13,17 @@
 
 mod algorithm;
 mod did;
-mod divsteps;
-mod edwards;
-mod field;
 mod hot;
 mod jwk;
 mod known;
-mod multiples;
+mod p256_key;
 mod set;
 mod signing;
-mod strict;
-mod table;
 mod thumbprint;
 
 use std::fmt;
 
+use credence_key_tables::{is_of_small_order, verify_strict};
 use sha2::{Digest as _, Sha256};
 
 pub use algorithm::{Algorithm, Algorithms, KeyType};
@@ -35,7 +31,7 @@ pub use did::DidKeyError;
 pub use hot::HotKeys;
 pub use jwk::KeyError;
 pub(crate) use known::Known;
-use multiples::P256Key;
+use p256_key::P256Key;
 pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
 pub use signing::SigningKey;
 pub use thumbprint::Thumbprint;
@@ -116,7 +112,7 @@ impl PublicKey {
     }
 
     /// Makes this key's signatures cheaper to verify, where that is possible: with P-256 they then cost half, but for the first,
-    /// and 2 KiB of memory.
+    /// and 6 KiB of memory.
     pub fn prepare(&mut self) {
         if let Point::P256(key) = &mut self.point {
             key.prepare();
@@ -127,7 +123,7 @@ impl PublicKey {
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         match &self.point {
-            Point::Ed25519(key) => strict::verifies(key, message, signature),
+            Point::Ed25519(key) => verify_strict(key, message, signature),
             Point::P256(_) | Point::Secp256k1(_) => self.verifies_sha256(&Sha256::digest(message).into(), signature),
         }
     }
@@ -160,7 +156,7 @@ impl PublicKey {
 
 /// Whether these bytes can be the canonical encoding of a point that is not of small order, if they are one at all.
 pub(crate) fn is_sound_ed25519(bytes: &[u8; 32]) -> bool {
-    is_canonical_ed25519(bytes) && !strict::is_of_small_order(bytes)
+    is_canonical_ed25519(bytes) && !is_of_small_order(bytes)
 }
 
 impl fmt::Debug for PublicKey {

@@ -5,7 +5,7 @@ use std::fmt;
 use ed25519_dalek::Signer as _;
 use zeroize::Zeroizing;
 
-use super::multiples::P256Key;
+use super::p256_key::P256Key;
 use super::{Algorithm, KeyError, KeyType, Point, PublicKey, jwk};
 use crate::base64url;
 use crate::json::Json;
