@@ -6,13 +6,11 @@
 //!
 //! curve25519-dalek is not used for this because it does not expose coordinates. With it, adding a point of a table
 //! takes nine multiplications instead of seven.
+#![allow(clippy::arithmetic_side_effects, reason = "elements of the field have no overflow")]
 
 use std::hint::black_box;
 
-use crate::field::{
-    D, HALF, Loose, ONE, Tight, ZERO, add, from_bytes, invert, loose, multiply, negate, product, sqrt_ratio, square,
-    subtract, tight, to_bytes,
-};
+use crate::field::{D, HALF, Loose, ONE, Tight, ZERO};
 
 /// A point in extended coordinates: x = X/Z, y = Y/Z and T = X·Y/Z.
 #[derive(Clone, Copy)]
@@ -51,70 +49,71 @@ impl Point {
 
     /// Decodes a point (RFC 8032, section 5.1.3). It accepts encodings that are not canonical.
     pub(crate) fn decode(bytes: &[u8; 32]) -> Option<Self> {
-        let y = from_bytes(bytes);
-        let y2 = square(&y);
+        let y = Tight::from_bytes(bytes);
+        let y2 = y.square();
         // x^2 = (y^2 - 1) / (d·y^2 + 1). The denominator is never 0, since -1/d is not a square.
-        let numerator = tight(&subtract(&y2, &ONE));
-        let denominator = tight(&add(&product(&D, &y2), &ONE));
-        let root = sqrt_ratio(&numerator, &denominator)?;
-        let has_sign = sign(&root) == bytes[31] >> 7;
-        let x = if has_sign { root } else { negate(&root) };
-        let t = product(&x, &y);
-        Some(Self { x, y, z: ONE, t })
+        let root = Tight::sqrt_ratio((y2 - ONE).carry(), (D * y2 + ONE).carry())?;
+        let has_sign = sign(root) == bytes[31] >> 7;
+        let x = if has_sign { root } else { -root };
+        Some(Self { x, y, z: ONE, t: x * y })
     }
 
     /// The canonical encoding (RFC 8032, section 5.1.2).
     pub(crate) fn encode(&self) -> [u8; 32] {
-        let inverse = invert(&self.z);
-        let mut bytes = to_bytes(&product(&self.y, &inverse));
-        bytes[31] |= sign(&product(&self.x, &inverse)) << 7;
+        let inverse = self.z.invert();
+        let mut bytes = (self.y * inverse).to_bytes();
+        bytes[31] |= sign(self.x * inverse) << 7;
         bytes
     }
 
     pub(crate) fn negate(&self) -> Self {
         Self {
-            x: negate(&self.x),
-            t: negate(&self.t),
+            x: -self.x,
+            t: -self.t,
             ..*self
         }
     }
 
     /// The sum: add-2008-hwcd-3.
     pub(crate) fn add(&self, other: &Self) -> Self {
-        let a = multiply(&subtract(&self.y, &self.x), &subtract(&other.y, &other.x));
-        let b = multiply(&add(&self.y, &self.x), &add(&other.y, &other.x));
-        let c = product(&multiply(&add(&self.t, &self.t), &loose(&other.t)), &D);
-        let d = multiply(&add(&self.z, &self.z), &loose(&other.z));
-        Self::of_parts(&subtract(&b, &a), &subtract(&d, &c), &add(&d, &c), &add(&b, &a))
+        let a = (self.y - self.x) * (other.y - other.x);
+        let b = (self.y + self.x) * (other.y + other.x);
+        let c = (self.t + self.t) * D * other.t;
+        let d = (self.z + self.z) * other.z;
+        Self::of_parts(b - a, d - c, d + c, b + a)
     }
 
     /// The sum with a point of a table, or the difference: madd-2008-hwcd-3. A, B, C and D are half of what they are there,
     /// which halves all four parts and makes no difference to the point. It saves doubling Z.
     ///
     /// The negative of a point (x, y) is (-x, y): it swaps the sum and the difference, and negates d·x·y.
-    fn add_table_point(&self, other: &TablePoint, sign: Sign) -> Self {
+    pub(crate) fn add_table_point(&self, other: &TablePoint, sign: Sign) -> Self {
         let (sum, difference) = match sign {
             Sign::Plus => (&other.half_sum, &other.half_difference),
             Sign::Minus => (&other.half_difference, &other.half_sum),
         };
-        let a = multiply(&subtract(&self.y, &self.x), difference);
-        let b = multiply(&add(&self.y, &self.x), sum);
-        let c = multiply(&loose(&self.t), &other.dxy);
-        let (e, h) = (subtract(&b, &a), add(&b, &a));
-        let (f, g) = (subtract(&self.z, &c), add(&self.z, &c));
+        let a = (self.y - self.x) * *difference;
+        let b = (self.y + self.x) * *sum;
+        let c = self.t * other.dxy;
         match sign {
-            Sign::Plus => Self::of_parts(&e, &f, &g, &h),
-            Sign::Minus => Self::of_parts(&e, &g, &f, &h),
+            Sign::Plus => Self::of_parts(b - a, self.z - c, self.z + c, b + a),
+            Sign::Minus => Self::of_parts(b - a, self.z + c, self.z - c, b + a),
         }
     }
 
+    /// Whether T is X·Y/Z. Only a later sum would show that it is not.
+    #[cfg(test)]
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.x * self.y == self.t * self.z
+    }
+
     /// The end of both formulas.
-    fn of_parts(e: &Loose, f: &Loose, g: &Loose, h: &Loose) -> Self {
+    fn of_parts(e: Loose, f: Loose, g: Loose, h: Loose) -> Self {
         Self {
-            x: multiply(e, f),
-            y: multiply(g, h),
-            z: multiply(f, g),
-            t: multiply(e, h),
+            x: e * f,
+            y: g * h,
+            z: f * g,
+            t: e * h,
         }
     }
 }
@@ -134,18 +133,18 @@ pub(crate) fn table_points(points: &[Point]) -> Vec<TablePoint> {
     let mut before = Vec::with_capacity(points.len());
     let product_of_all = points.iter().fold(ONE, |so_far, point| {
         before.push(so_far);
-        product(&so_far, &point.z)
+        so_far * point.z
     });
     // From the last point to the first: the inverse of the product of all Z up to and including the point's own.
-    let mut inverse_so_far = invert(&product_of_all);
+    let mut inverse_so_far = product_of_all.invert();
     let mut prepared: Vec<TablePoint> = points
         .iter()
         .zip(&before)
         .rev()
         .map(|(point, before)| {
-            let inverse_z = product(&inverse_so_far, before);
-            inverse_so_far = product(&inverse_so_far, &point.z);
-            TablePoint::of(point, &inverse_z)
+            let inverse_z = inverse_so_far * *before;
+            inverse_so_far = inverse_so_far * point.z;
+            TablePoint::of(point, inverse_z)
         })
         .collect();
     prepared.reverse();
@@ -153,27 +152,26 @@ pub(crate) fn table_points(points: &[Point]) -> Vec<TablePoint> {
 }
 
 impl TablePoint {
-    fn of(point: &Point, inverse_z: &Tight) -> Self {
-        let half = product(inverse_z, &HALF);
-        let (half_x, half_y) = (product(&point.x, &half), product(&point.y, &half));
-        // T/Z is x·y.
-        let xy = product(&point.t, inverse_z);
+    fn of(point: &Point, inverse_z: Tight) -> Self {
+        let half = inverse_z * HALF;
+        let (half_x, half_y) = (point.x * half, point.y * half);
         Self {
-            half_sum: add(&half_y, &half_x),
-            half_difference: subtract(&half_y, &half_x),
-            dxy: loose(&product(&xy, &D)),
+            half_sum: half_y + half_x,
+            half_difference: half_y - half_x,
+            // T/Z is x·y.
+            dxy: (point.t * inverse_z * D).into(),
         }
     }
 
     /// Reads one word of each 64 bytes.
     fn touch(&self) -> u32 {
-        self.half_sum.0[0] ^ self.half_difference.0[6] ^ self.dxy.0[9]
+        self.half_sum.words()[0] ^ self.half_difference.words()[6] ^ self.dxy.words()[9]
     }
 }
 
 /// The sign of x: the lowest bit of its canonical encoding (RFC 8032, section 5.1.2).
-fn sign(x: &Tight) -> u8 {
-    to_bytes(x)[0] & 1
+fn sign(x: Tight) -> u8 {
+    x.to_bytes()[0] & 1
 }
 
 #[cfg(test)]
@@ -198,8 +196,7 @@ mod tests {
 
     fn assert_same(own: &Point, library_s: &EdwardsPoint) {
         assert_eq!(own.encode(), library_s.compress().to_bytes());
-        // T is what only the next sum would show.
-        assert_eq!(to_bytes(&product(&own.x, &own.y)), to_bytes(&product(&own.t, &own.z)));
+        assert!(own.is_consistent());
     }
 
     #[test]

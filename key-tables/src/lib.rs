@@ -37,6 +37,8 @@
     )
 )]
 
+#[cfg(test)]
+mod differential;
 mod ed25519;
 mod edwards;
 mod field;
