@@ -1,6 +1,6 @@
 //! Fixed-base scalar multiplication with signed windows.
 //!
-//! The scalar is written in base 2^W with digits from -2^(W-1) to 2^(W-1), as in Bernstein, Duif, Lange, Schwabe and Yang,
+//! The scalar is written in base 2^W with digits above -2^(W-1) and up to 2^(W-1), as in Bernstein, Duif, Lange, Schwabe and Yang,
 //! High-speed high-security signatures (2011), section 4. The table holds, for each place, every positive multiple that a
 //! digit can select. A scalar multiplication is then one addition for each digit and no doubling, where without a table
 //! it takes some 250 doublings.
@@ -40,8 +40,9 @@ impl<const W: usize> FixedBaseTable<W> {
         let places = self.0.chunks_exact(multiples(W));
         places.zip(digits::<W>(scalar)).filter_map(|(multiples, digit)| {
             // The digit 0 selects nothing.
-            let point = multiples.get(usize::from(digit.unsigned_abs()).wrapping_sub(1))?;
-            Some((point, if digit > 0 { Sign::Plus } else { Sign::Minus }))
+            let index = usize::from(digit.unsigned_abs()).checked_sub(1)?;
+            let sign = if digit.is_negative() { Sign::Minus } else { Sign::Plus };
+            Some((multiples.get(index)?, sign))
         })
     }
 }
@@ -49,11 +50,11 @@ impl<const W: usize> FixedBaseTable<W> {
 /// The digits of a scalar, the lowest first.
 fn digits<const W: usize>(scalar: &Scalar) -> impl Iterator<Item = i16> {
     let bytes = scalar.to_bytes();
-    let byte = move |index: usize| u16::from(bytes.get(index).copied().unwrap_or(0));
+    let byte = move |index: usize| bytes.get(index).copied().unwrap_or(0);
     let mut carry = 0;
     (0..places(W)).map(move |place| {
         let (index, offset) = (place * W / 8, place * W % 8);
-        let bits = (byte(index) | byte(index + 1) << 8) >> offset & ((1 << W) - 1);
+        let bits = u16::from_le_bytes([byte(index), byte(index + 1)]) >> offset & ((1 << W) - 1);
         let digit = i16::try_from(bits).unwrap_or(0) + carry;
         carry = i16::from(digit > 1 << (W - 1));
         digit - (carry << W)
@@ -96,7 +97,11 @@ mod tests {
         let place_value = Scalar::from(1u64 << W);
         let digits: Vec<i16> = digits::<W>(scalar).collect();
         assert_eq!(digits.len(), places(W));
-        assert!(digits.iter().all(|digit| digit.unsigned_abs() <= 1 << (W - 1)));
+        assert!(
+            digits
+                .iter()
+                .all(|digit| (1 - (1 << (W - 1))..=1 << (W - 1)).contains(digit))
+        );
         digits.iter().rev().fold(Scalar::ZERO, |value, digit| {
             let magnitude = Scalar::from(digit.unsigned_abs());
             value * place_value + if *digit < 0 { -magnitude } else { magnitude }

@@ -1,4 +1,4 @@
-//! Keys that are verified with again and again.
+//! Hot keys: those that verify signatures again and again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,13 +8,12 @@ use credence_key_tables::Ed25519Table;
 
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
-/// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs a third
-/// in Wasm (outside it, where the library has vector instructions, not much less than without); and keeps keys that
-/// tokens bind to decoded, since many tokens bind to the same. The answers are the same with and without.
+/// Counts how often Ed25519 keys verify a signature, and keeps an [`Ed25519Table`] for each hot one. With it a signature
+/// costs a third in Wasm; natively, where the library has vector instructions, not much less than without. It also keeps
+/// the keys that tokens bind to decoded, since many tokens bind to the same key. The answers are the same with and without.
 ///
-/// A table takes as long as several signatures to work out, so that nobody waits for one: a key that has become hot gets
-/// its table when [`HotKeys::prepare`] is called. Only signatures that verify count, so that nobody heats up a key who
-/// does not hold it.
+/// A table costs as much as several signatures, so no request waits for one: [`HotKeys::prepare`] computes the tables of
+/// the keys that have become hot. Only signatures that verify count, so only the holder of a key can make it hot.
 pub struct HotKeys {
     limit: usize,
     state: Mutex<State>,
@@ -38,7 +37,7 @@ struct Slot {
 }
 
 impl HotKeys {
-    /// Keeps tables for at most `limit` keys.
+    /// Keeps tables for at most `limit` keys; 0 keeps neither tables nor decoded keys.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -47,9 +46,9 @@ impl HotKeys {
         }
     }
 
-    /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: in Wasm each takes
-    /// about as long as ten verifications; the first four times as long, since the base point's is worked out with it, and
-    /// longer still while V8 has not optimised the code.
+    /// Computes the tables of at most `most` keys that have become hot. Call it outside of requests: in Wasm each takes
+    /// as long as some twelve verifications. The first takes four times as long, since the base point's table comes with it,
+    /// and longer still while V8 has not optimised the code.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();
@@ -272,6 +271,24 @@ mod tests {
         heat(&none, &key(1));
         none.prepare(9);
         assert!(none.is_empty() && none.state().uses.is_empty());
+    }
+
+    #[test]
+    fn without_tables_every_answer_is_the_same() {
+        let (with, without) = (HotKeys::new(4), HotKeys::new(0));
+        for number in 0..4 * HOT_AFTER {
+            let message = number.to_le_bytes();
+            let mut signature = key(1).sign(&message);
+            if number % 3 == 2 {
+                signature[number as usize] ^= 1;
+            }
+            let expected = number % 3 != 2;
+            for hot in [&with, &without] {
+                assert_eq!(hot.verifies(&key(1).public(), &message, &signature), expected);
+                hot.prepare(1);
+            }
+        }
+        assert_eq!((with.len(), without.len()), (1, 0));
     }
 
     fn has(hot: &HotKeys, number: u8) -> bool {
