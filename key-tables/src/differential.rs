@@ -1,7 +1,7 @@
 //! Generated cases, compared with crypto-bigint, curve25519-dalek, ed25519-dalek and p256.
 //!
 //! A case is one result that was compared. Operands are weighted towards the edges of their range. `cargo test` runs a
-//! thousandth of the cases, `make soak` runs all 100 million.
+//! thousandth of the cases, `make soak` runs all 100 million: some four minutes on two cores.
 //!
 //! curve25519-dalek keeps its field private, so field operations are compared with crypto-bigint's.
 

@@ -1,8 +1,9 @@
 //! Ed25519 signatures, verified by the rule of ed25519-dalek's `verify_strict`, with and without a table of the key.
 //!
-//! That rule is RFC 8032, section 5.1.7, with these choices: S is below the group order L, R is a canonical encoding, neither
-//! R nor the key is of small order, and the equation is the one without the cofactor, S·B = R + k·A. Both functions here
-//! compute S·B - k·A and compare its encoding with R. So they never decompress R, and refuse an R that is not canonical.
+//! That rule is RFC 8032, section 5.1.7, with these choices: S is below the group order L, R is a canonical encoding,
+//! neither R nor the key is of small order, and the equation is the one without the cofactor, S·B = R + k·A. Both
+//! functions here compute S·B - k·A and compare its encoding with R. So they never decompress R, and they refuse an R that
+//! is not canonical.
 //!
 //! Keys, messages and signatures are public. Nothing here is constant-time.
 
@@ -15,8 +16,8 @@ use sha2::{Digest as _, Sha512};
 use crate::edwards::{Point, sum};
 use crate::fixed_base::{FixedBaseTable, places};
 
-/// Whether `signature` is the key's, without a table. The answer is that of [`VerifyingKey::verify_strict`], for a key that
-/// is not of small order.
+/// Whether `signature` is the key's, without a table. The answer is that of [`VerifyingKey::verify_strict`], for a key
+/// that is not of small order.
 ///
 /// `verify_strict` decompresses R only to see whether it is of small order. Looking its bytes up in a list of the eight
 /// such points answers the same question and saves 12 % of a verification.
@@ -94,8 +95,8 @@ const KEY_WINDOW: usize = 6;
 /// 32 places of 128 multiples.
 const BASE_WINDOW: usize = 8;
 
-/// The y coordinates of the points of small order, least significant byte first. Each stands for two points that differ in
-/// the sign of x, or for one with x = 0. The latter with the sign bit set is no canonical encoding, and never verifies.
+/// The y coordinates of the points of small order, least significant byte first. Each stands for two points that differ
+/// in the sign of x, or for one with x = 0. The latter with the sign bit set is no canonical encoding, and never verifies.
 const SMALL_ORDER: [[u8; 32]; 5] = [
     // y = 1, the neutral element.
     [

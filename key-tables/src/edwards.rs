@@ -1,8 +1,8 @@
 //! Points of edwards25519, the curve -x^2 + y^2 = 1 + d·x^2·y^2 (RFC 8032, section 5.1).
 //!
-//! The formulas are those of Hisil, Wong, Carter and Dawson, Twisted Edwards Curves Revisited (2008), section 3.1, under the
-//! names of the Explicit-Formulas Database, "extended coordinates with a=-1". They are complete: -1 is a square and d is not,
-//! so they hold for every two points, equal, opposite or of small order. Nothing here is constant-time.
+//! The formulas are those of Hisil, Wong, Carter and Dawson, Twisted Edwards Curves Revisited (2008), section 3.1, under
+//! the names of the Explicit-Formulas Database, "extended coordinates with a=-1". They are complete: -1 is a square and d
+//! is not, so they hold for every two points, equal, opposite or of small order. Nothing here is constant-time.
 //!
 //! curve25519-dalek is not used for this because it does not expose coordinates. With it, adding a point of a table
 //! takes nine multiplications instead of seven.
@@ -83,8 +83,8 @@ impl Point {
         Self::of_parts(b - a, d - c, d + c, b + a)
     }
 
-    /// The sum with a point of a table, or the difference: madd-2008-hwcd-3. A, B, C and D are half of what they are there,
-    /// which halves all four parts and makes no difference to the point. It saves doubling Z.
+    /// The sum with a point of a table, or the difference: madd-2008-hwcd-3. A, B, C and D are half of what they are
+    /// there. That halves all four parts, which gives the same point, and saves doubling Z.
     ///
     /// The negative of a point (x, y) is (-x, y): it swaps the sum and the difference, and negates d·x·y.
     pub(crate) fn add_table_point(&self, other: &TablePoint, sign: Sign) -> Self {

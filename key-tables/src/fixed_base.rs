@@ -1,9 +1,9 @@
 //! Fixed-base scalar multiplication with signed windows.
 //!
-//! The scalar is written in base 2^W with digits above -2^(W-1) and up to 2^(W-1), as in Bernstein, Duif, Lange, Schwabe and Yang,
-//! High-speed high-security signatures (2011), section 4. The table holds, for each place, every positive multiple that a
-//! digit can select. A scalar multiplication is then one addition for each digit and no doubling, where without a table
-//! it takes some 250 doublings.
+//! The scalar is written in base 2^W with digits above -2^(W-1) and up to 2^(W-1), as in Bernstein, Duif, Lange, Schwabe
+//! and Yang, High-speed high-security signatures (2011), section 4. The table holds, for each place, every positive
+//! multiple that a digit can select. A scalar multiplication is then one addition for each digit and no doubling, where
+//! without a table it takes some 250 doublings.
 #![allow(
     clippy::arithmetic_side_effects,
     reason = "points and scalars have no overflow; the digits are bounded by their width"

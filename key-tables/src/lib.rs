@@ -13,12 +13,12 @@
 //!
 //! | one signature over 300 to 500 bytes | without a table | with one |
 //! |---|---|---|
-//! | Ed25519, a whole proof of possession | 110 µs | 31 µs |
+//! | Ed25519, a whole proof of possession | 110 µs | 32 µs |
 //! | P-256 | 770 µs | 320 µs |
 //!
-//! With tables of curve25519-dalek's own, an Ed25519 signature costs twice as much as with ours: its tables are for
-//! secret scalars and take constant time, and it does not expose the coordinates of points.
-//! docs/performance.md has what a request with a proof costs in Envoy.
+//! With tables of curve25519-dalek's own, an Ed25519 signature costs more than twice as much as with ours. Those tables
+//! are for secret scalars and take constant time, or they still double 256 times (`VartimeEdwardsPrecomputation`).
+//! docs/performance.md has the cost of a request with a proof in Envoy.
 //!
 //! # Why it can be trusted
 //! The field arithmetic was generated with a proof. Everything above it is compared with curve25519-dalek, ed25519-dalek

@@ -120,6 +120,11 @@ mod tests {
     }
 
     #[test]
+    fn a_table_takes_six_kibibytes() {
+        assert_eq!(size_of::<P256Table>(), 6 * 1024);
+    }
+
+    #[test]
     fn answers_as_the_library_does() {
         for number in 0_u32..20 {
             let signing =

@@ -156,8 +156,8 @@ impl fmt::Debug for HotKeys {
     }
 }
 
-/// Signatures that a key verifies before it is hot. Working its table out pays after some fifteen more, which such a key
-/// is likely to verify.
+/// Signatures that a key verifies before it is hot. Its table pays off after some seventeen more, which such a key is
+/// likely to verify.
 const HOT_AFTER: u32 = 8;
 
 /// Counts, and decoded keys, that are kept for each table that there may be.
