@@ -13,10 +13,12 @@
 
 mod algorithm;
 mod did;
+mod error;
 mod hot;
 mod jwk;
 mod known;
 mod p256_key;
+mod point;
 mod set;
 mod signing;
 mod thumbprint;
@@ -28,10 +30,11 @@ use sha2::{Digest as _, Sha256};
 
 pub use algorithm::{Algorithm, Algorithms, KeyType};
 pub use did::DidKeyError;
+pub use error::KeyError;
 pub use hot::HotKeys;
-pub use jwk::KeyError;
 pub(crate) use known::Known;
 use p256_key::P256Key;
+use point::Point;
 pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
 pub use signing::SigningKey;
 pub use thumbprint::Thumbprint;
@@ -41,14 +44,6 @@ pub use thumbprint::Thumbprint;
 pub struct PublicKey {
     point: Point,
     thumbprint: Thumbprint,
-}
-
-/// A point of its curve that is fit to be a key.
-#[derive(Clone, PartialEq, Eq)]
-enum Point {
-    Ed25519(ed25519_dalek::VerifyingKey),
-    P256(P256Key),
-    Secp256k1(k256::ecdsa::VerifyingKey),
 }
 
 impl PublicKey {
@@ -84,7 +79,7 @@ impl PublicKey {
 
     fn new(point: Point) -> Self {
         Self {
-            thumbprint: Thumbprint::of(&jwk::public(&point)),
+            thumbprint: Thumbprint::of(&point.to_jwk()),
             point,
         }
     }

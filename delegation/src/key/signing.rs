@@ -78,7 +78,7 @@ impl SigningKey {
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
         let secret = self.secret_bytes();
         let d = Zeroizing::new(base64url::encode(secret.as_slice()));
-        jwk::private(&self.public.point, &d)
+        self.public.point.to_private_jwk(&d)
     }
 
     /// The public half.
