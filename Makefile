@@ -21,7 +21,7 @@ BENCH ?= filter
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -188,6 +188,9 @@ soak-oracles: build wasm envoy ## Send generated requests through the filter to 
 
 fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or make fuzz FUZZ_TARGET=chain
 	@scripts/fuzz.sh
+
+mutants: rust ## Check that each mutant of key-tables fails a test
+	@scripts/mutants.sh
 
 clean: ## Remove what was built, but not the installed tools (.tools)
 	rm -rf build target loadtest/noop/target loadtest/calls/target e2e/neighbour/target

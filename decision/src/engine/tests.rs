@@ -311,6 +311,36 @@ fn an_agent_is_named_only_for_what_the_proof_says() {
     }
 }
 
+/// `limits.hot_keys: 0`: the same answers, by ed25519-dalek alone.
+#[test]
+fn without_tables_of_keys_every_answer_is_the_same() {
+    let trust = |limits: &str| {
+        let jwk = key(1).public().to_jwk();
+        format!(r#"{limits} "trust_anchors": [{{"issuer": "{ISSUER}", "jwk": {jwk}, "asserts_subjects": true}}]"#)
+    };
+    let (with_world, without_world) = (&mut TestWorld::default(), &mut TestWorld::default());
+    let mut with = engine_that_trusts(&trust(""), with_world);
+    let mut without = engine_that_trusts(&trust(r#""limits": {"hot_keys": 0},"#), without_world);
+    let delegation = delegation();
+    for number in 0..30 {
+        let mut proof = proof(&delegation, 2, &format!("p{number}"), "pay", PAID, NOW);
+        let is_forged = number % 3 == 2;
+        if is_forged {
+            let signature = proof.rfind('.').unwrap() + 1;
+            let other = if proof[signature..].starts_with('A') { "B" } else { "A" };
+            proof.replace_range(signature..=signature, other);
+        }
+        let request = pay(&delegation, &proof);
+        let answer = decide(&mut with, with_world, &request);
+        assert_eq!(answer, if is_forged { "proof_signature_invalid" } else { "allow" });
+        assert_eq!(decide(&mut without, without_world, &request), answer);
+        with.on_tick();
+        without.on_tick();
+    }
+    assert!(!with.memories.hot_keys.is_empty());
+    assert!(without.memories.hot_keys.is_empty());
+}
+
 #[test]
 fn what_is_missing_or_doubled_is_said_before_anything_is_verified() {
     let world = &mut TestWorld {

@@ -1,19 +1,19 @@
-//! Keys that are verified with again and again.
+//! Hot keys: those that verify signatures again and again.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::table::KeyTable;
+use credence_key_tables::Ed25519Table;
+
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
-/// Notices which Ed25519 keys are used again and again, and keeps tables for them with which a signature costs a third
-/// in Wasm (outside it, where the library has vector instructions, not much less than without); and keeps keys that
-/// tokens bind to decoded, since many tokens bind to the same. The answers are the same with and without.
+/// Counts how often Ed25519 keys verify a signature, and keeps an [`Ed25519Table`] for each hot one. With it a signature
+/// costs a third in Wasm; natively, where the library has vector instructions, not much less than without. It also keeps
+/// the keys that tokens bind to decoded, since many tokens bind to the same key. The answers are the same with and without.
 ///
-/// A table takes as long as several signatures to work out, so that nobody waits for one: a key that has become hot gets
-/// its table when [`HotKeys::prepare`] is called. Only signatures that verify count, so that nobody heats up a key who
-/// does not hold it.
+/// A table costs as much as several signatures, so no request waits for one: [`HotKeys::prepare`] computes the tables of
+/// the keys that have become hot. Only signatures that verify count, so only the holder of a key can make it hot.
 pub struct HotKeys {
     limit: usize,
     state: Mutex<State>,
@@ -31,13 +31,13 @@ struct State {
 }
 
 struct Slot {
-    table: Arc<KeyTable>,
+    table: Arc<Ed25519Table>,
     /// Whether it was used since the last time somebody needed room.
     is_used: bool,
 }
 
 impl HotKeys {
-    /// Keeps tables for at most `limit` keys.
+    /// Keeps tables for at most `limit` keys; 0 keeps neither tables nor decoded keys.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -46,15 +46,15 @@ impl HotKeys {
         }
     }
 
-    /// Works out the tables of at most `most` keys that have become hot. Call it when there is time: in Wasm each takes
-    /// about as long as ten verifications; the first four times as long, since the base point's is worked out with it, and
-    /// longer still while V8 has not optimised the code.
+    /// Computes the tables of at most `most` keys that have become hot. Call it outside of requests: in Wasm each takes
+    /// as long as some twelve verifications. The first takes four times as long, since the base point's table comes with it,
+    /// and longer still while V8 has not optimised the code.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();
             let Some(key) = state.waiting.pop() else { return };
             if let (Point::Ed25519(point), true) = (&key.point, state.make_room(self.limit))
-                && let Some(table) = KeyTable::new(point)
+                && let Some(table) = Ed25519Table::new(point)
             {
                 let table = Arc::new(table);
                 state.tables.insert(key.thumbprint, Slot { table, is_used: true });
@@ -95,7 +95,7 @@ impl HotKeys {
     pub(crate) fn verifies(&self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
         let table = self.state().table(&key.thumbprint);
         match table {
-            Some(table) => table.verifies(message, signature),
+            Some(table) => table.verify_strict(message, signature),
             None => {
                 let verifies = key.verifies(message, signature);
                 if verifies && self.limit > 0 && matches!(key.point, Point::Ed25519(_)) {
@@ -113,7 +113,7 @@ impl HotKeys {
 }
 
 impl State {
-    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<KeyTable>> {
+    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<Ed25519Table>> {
         let slot = self.tables.get_mut(thumbprint)?;
         slot.is_used = true;
         Some(Arc::clone(&slot.table))
@@ -156,8 +156,8 @@ impl fmt::Debug for HotKeys {
     }
 }
 
-/// Signatures that a key verifies before it is hot. Working its table out pays after some fifteen more, which such a key
-/// is likely to verify.
+/// Signatures that a key verifies before it is hot. Its table pays off after some seventeen more, which such a key is
+/// likely to verify.
 const HOT_AFTER: u32 = 8;
 
 /// Counts, and decoded keys, that are kept for each table that there may be.
@@ -271,6 +271,24 @@ mod tests {
         heat(&none, &key(1));
         none.prepare(9);
         assert!(none.is_empty() && none.state().uses.is_empty());
+    }
+
+    #[test]
+    fn without_tables_every_answer_is_the_same() {
+        let (with, without) = (HotKeys::new(4), HotKeys::new(0));
+        for number in 0..4 * HOT_AFTER {
+            let message = number.to_le_bytes();
+            let mut signature = key(1).sign(&message);
+            if number % 3 == 2 {
+                signature[number as usize] ^= 1;
+            }
+            let expected = number % 3 != 2;
+            for hot in [&with, &without] {
+                assert_eq!(hot.verifies(&key(1).public(), &message, &signature), expected);
+                hot.prepare(1);
+            }
+        }
+        assert_eq!((with.len(), without.len()), (1, 0));
     }
 
     fn has(hot: &HotKeys, number: u8) -> bool {

@@ -1,55 +1,8 @@
 //! Keys as JSON Web Keys (RFC 7517).
 
-use zeroize::Zeroizing;
-
-use super::{Algorithm, KeyType, Point, PublicKey};
+use super::{Algorithm, KeyError, KeyType, PublicKey};
 use crate::base64url;
 use crate::json::{Json, Object};
-
-/// Why a JWK is not a key that we can use.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    /// The text is not strict JSON.
-    #[error("{0}")]
-    Json(#[from] crate::json::JsonError),
-    /// Not a JSON object.
-    #[error("a JWK is a JSON object (RFC 7517)")]
-    NotAnObject,
-    /// A required member is missing or not a string.
-    #[error("the JWK needs a string member \"{0}\"")]
-    Missing(&'static str),
-    /// Private key material (draft section 3.2).
-    #[error("the JWK has the private member \"{0}\"; give the public key only")]
-    Private(&'static str),
-    /// A key type or curve that is not implemented.
-    #[error(
-        "unsupported key: kty \"{kty}\", crv \"{crv}\"; use kty \"OKP\" with crv \"Ed25519\" (RFC 8037), or kty \"EC\" \
-         with crv \"P-256\" (RFC 7518) or \"secp256k1\" (RFC 8812)"
-    )]
-    Unsupported {
-        /// The JWK's `kty`.
-        kty: String,
-        /// The JWK's `crv`, empty if it has none.
-        crv: String,
-    },
-    /// A coordinate or a secret has the wrong encoding or length.
-    #[error("\"{0}\" must be 32 bytes in base64url without padding (43 characters)")]
-    Encoding(&'static str),
-    /// Not a point of the curve, or one for which anybody can make signatures, or a secret that is none.
-    #[error("it is not a usable {0} key")]
-    Unusable(KeyType),
-    /// The public half of a private JWK is not that of its secret.
-    #[error("the public half does not belong to the secret \"d\"")]
-    HalvesDisagree,
-    /// The JWK is meant for another purpose than signatures of its kind (RFC 7517, sections 4.2 to 4.4).
-    #[error("the JWK says that it is for something else: \"{member}\" must be {expected}, or absent")]
-    Purpose {
-        /// The member that says so.
-        member: &'static str,
-        /// What it would have to be.
-        expected: &'static str,
-    },
-}
 
 impl PublicKey {
     /// Reads a JWK (RFC 7517) from its JSON text.
@@ -87,7 +40,7 @@ impl PublicKey {
     /// The public JWK, in canonical form (RFC 8785) and with the required members only.
     #[must_use]
     pub fn to_jwk(&self) -> String {
-        public(&self.point)
+        self.point.to_jwk()
     }
 }
 
@@ -139,39 +92,6 @@ fn public_half_by(
 /// A coordinate or a secret: 32 bytes, leading zeros included (RFC 7518, section 6.2.1.2).
 pub(super) fn coordinate(jwk: &Object<'_>, name: &'static str) -> Result<[u8; 32], KeyError> {
     base64url::decode_array(string_member(jwk, name)?).ok_or(KeyError::Encoding(name))
-}
-
-/// The JWK with the required members only, in the order that RFC 7638 hashes and RFC 8785 writes them.
-pub(super) fn public(point: &Point) -> String {
-    match point {
-        Point::Ed25519(key) => {
-            let x = base64url::encode(key.as_bytes());
-            format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#)
-        }
-        Point::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), ""),
-        Point::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), ""),
-    }
-}
-
-/// The same with the secret `d`, given in base64url.
-pub(super) fn private(point: &Point, d: &str) -> Zeroizing<String> {
-    let d = Zeroizing::new(format!(r#""d":"{d}","#));
-    Zeroizing::new(match point {
-        Point::Ed25519(key) => {
-            let x = base64url::encode(key.as_bytes());
-            format!(r#"{{"crv":"Ed25519",{}"kty":"OKP","x":"{x}"}}"#, *d)
-        }
-        Point::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), &d),
-        Point::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), &d),
-    })
-}
-
-/// A JWK from an uncompressed point in SEC 1 form.
-fn elliptic(kind: KeyType, sec1: &[u8], d: &str) -> String {
-    let coordinates = sec1.get(1..).unwrap_or_default();
-    let (x, y) = coordinates.split_at(coordinates.len() / 2);
-    let (x, y) = (base64url::encode(x), base64url::encode(y));
-    format!(r#"{{"crv":"{kind}",{d}"kty":"EC","x":"{x}","y":"{y}"}}"#)
 }
 
 /// RFC 7517, sections 4.2 to 4.4.

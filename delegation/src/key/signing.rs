@@ -5,7 +5,7 @@ use std::fmt;
 use ed25519_dalek::Signer as _;
 use zeroize::Zeroizing;
 
-use super::multiples::P256Key;
+use super::p256_key::P256Key;
 use super::{Algorithm, KeyError, KeyType, Point, PublicKey, jwk};
 use crate::base64url;
 use crate::json::Json;
@@ -78,7 +78,7 @@ impl SigningKey {
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
         let secret = self.secret_bytes();
         let d = Zeroizing::new(base64url::encode(secret.as_slice()));
-        jwk::private(&self.public.point, &d)
+        self.public.point.to_private_jwk(&d)
     }
 
     /// The public half.

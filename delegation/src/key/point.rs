@@ -1,0 +1,50 @@
+//! The points that are keys, and how a JWK states them.
+
+use zeroize::Zeroizing;
+
+use super::KeyType;
+use super::p256_key::P256Key;
+use crate::base64url;
+
+/// A point of its curve that is fit to be a key.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Point {
+    Ed25519(ed25519_dalek::VerifyingKey),
+    P256(P256Key),
+    Secp256k1(k256::ecdsa::VerifyingKey),
+}
+
+impl Point {
+    /// The JWK with the required members only, in the order that RFC 7638 hashes and RFC 8785 writes them.
+    pub(super) fn to_jwk(&self) -> String {
+        match self {
+            Self::Ed25519(key) => {
+                let x = base64url::encode(key.as_bytes());
+                format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#)
+            }
+            Self::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), ""),
+            Self::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), ""),
+        }
+    }
+
+    /// The same with the secret `d`, given in base64url.
+    pub(super) fn to_private_jwk(&self, d: &str) -> Zeroizing<String> {
+        let d = Zeroizing::new(format!(r#""d":"{d}","#));
+        Zeroizing::new(match self {
+            Self::Ed25519(key) => {
+                let x = base64url::encode(key.as_bytes());
+                format!(r#"{{"crv":"Ed25519",{}"kty":"OKP","x":"{x}"}}"#, *d)
+            }
+            Self::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), &d),
+            Self::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), &d),
+        })
+    }
+}
+
+/// A JWK from an uncompressed point in SEC 1 form.
+fn elliptic(kind: KeyType, sec1: &[u8], d: &str) -> String {
+    let coordinates = sec1.get(1..).unwrap_or_default();
+    let (x, y) = coordinates.split_at(coordinates.len() / 2);
+    let (x, y) = (base64url::encode(x), base64url::encode(y));
+    format!(r#"{{"crv":"{kind}",{d}"kty":"EC","x":"{x}","y":"{y}"}}"#)
+}

@@ -1,0 +1,49 @@
+//! Precomputed tables of public keys, with which verifying a signature costs less.
+//!
+//! A service verifies signatures of few keys again and again: those of its issuers, and those of agents that send many
+//! requests. For such a *hot* key a table of multiples of its point pays off.
+//!
+//! - [`Ed25519Table`] verifies Ed25519 signatures with points of our own over fiat-crypto's field. The answer is that of
+//!   ed25519-dalek's `verify_strict`, for every key, message and signature. [`verify_strict`] is the same without a table.
+//! - [`P256Table`] verifies ECDSA signatures with P-256, with the arithmetic of the p256 and wnaf crates.
+//!
+//! # Why it exists
+//! In Wasm, where the filter runs, there are no vector instructions for ed25519-dalek to use, and a signature costs it
+//! more than everything else that the filter does for a request. Measured in V8 on one 2-core x86-64 machine:
+//!
+//! | one signature over 300 to 500 bytes | without a table | with one |
+//! |---|---|---|
+//! | Ed25519, a whole proof of possession | 110 µs | 32 µs |
+//! | P-256 | 770 µs | 320 µs |
+//!
+//! With tables of curve25519-dalek's own, an Ed25519 signature costs more than twice as much as with ours. Those tables
+//! are for secret scalars and take constant time, or they still double 256 times (`VartimeEdwardsPrecomputation`).
+//! docs/performance.md has the cost of a request with a proof in Envoy.
+//!
+//! # Why it can be trusted
+//! The field arithmetic was generated with a proof. Everything above it is compared with curve25519-dalek, ed25519-dalek
+//! and p256: by the tests beside the code, and by 100 million generated cases in `make soak`. `make mutants` changes every
+//! function in turn and checks that a test fails. `limits.hot_keys: 0` in the filter's configuration turns the Ed25519
+//! tables off.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+#[cfg(test)]
+mod differential;
+mod ed25519;
+mod edwards;
+mod field;
+mod fixed_base;
+mod p256;
+
+pub use ed25519::{Ed25519Table, is_of_small_order, verify_strict};
+pub use p256::P256Table;
