@@ -22,7 +22,8 @@ use crate::reload::{ReloadError, Reloader};
 use crate::settings::{Settings, anchors};
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_evidence::{
-    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, OpenedEvidence, Publisher,
+    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence,
+    Publisher, with_note_outside,
 };
 use credence_ledger::{LedgerBounds, LedgerReader, Retention};
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
@@ -454,6 +455,8 @@ impl Opened {
     fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
         let begun = Instant::now();
         let limits = &config.limits;
+        // Before anything is begun.
+        let ledger_settings = with_note_outside(lock.path(), config.settings.ledger.clone())?;
         let mut folder = DataFolder::open(lock, config.init, unix_seconds())?;
         if let Some(named) = &config.restored {
             declare_restored(&mut folder, named, unix_seconds(), limits.history_kept)?;
@@ -476,7 +479,7 @@ impl Opened {
             max_token_lifetime: config.max_token_lifetime.as_secs(),
             forgotten,
         };
-        let evidence = OpenedEvidence::open(folder.path(), evidence_options(config, &folder)?)?;
+        let evidence = OpenedEvidence::open(evidence_options(config, ledger_settings, &folder)?);
         let notes = folder.notes();
         let inherited = notes
             .leases()
@@ -503,7 +506,11 @@ impl Opened {
     }
 }
 
-fn evidence_options(config: &Config, folder: &DataFolder) -> Result<EvidenceOptions, ConfigError> {
+fn evidence_options(
+    config: &Config,
+    ledger: LedgerSettings,
+    folder: &DataFolder,
+) -> Result<EvidenceOptions, ConfigError> {
     let (settings, limits) = (&config.settings, &config.limits);
     let anchors = settings.anchors()?;
     Ok(EvidenceOptions {
@@ -512,7 +519,7 @@ fn evidence_options(config: &Config, folder: &DataFolder) -> Result<EvidenceOpti
         watch: folder.watch(),
         log_id: folder.log_id().to_string(),
         source_key: folder.source_key(),
-        settings: settings.ledger.clone(),
+        settings: ledger,
         otlp: settings.audit.otlp.clone(),
         anchors: (!settings.trust_anchors.is_empty()).then_some(anchors),
         limits: EvidenceLimits {

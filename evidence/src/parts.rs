@@ -141,10 +141,8 @@ pub type Chore = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl OpenedEvidence {
     /// Reads the ledger's newest records. May take as long as its indexes take to be made again.
-    pub fn open(data_folder: &Path, mut options: EvidenceOptions) -> Result<Self, EvidenceError> {
-        if let Some(note) = &mut options.settings.published_note {
-            *note = outside_of(data_folder, note).map_err(EvidenceError::PublishedNote)?;
-        }
+    #[must_use]
+    pub fn open(options: EvidenceOptions) -> Self {
         let limits = &options.limits;
         let seen = Arc::new(Seen::new(limits.seen_principals, limits.seen_delegations));
         let ledger = open_ledger(&options);
@@ -155,7 +153,7 @@ impl OpenedEvidence {
                 "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
             ),
         }
-        Ok(Self { options, ledger, seen })
+        Self { options, ledger, seen }
     }
 
     /// Starts to write, to publish, to verify again and to send on. `source_places` are the audit sources that there may be.
@@ -359,6 +357,17 @@ fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), St
         );
     }
     Ok((ledger, identity))
+}
+
+/// The settings with the whole path of the file that remembers the latest checkpoint.
+///
+/// # Errors
+/// The file would lie in the data folder, or in a folder that is not there.
+pub fn with_note_outside(data_folder: &Path, mut settings: LedgerSettings) -> Result<LedgerSettings, EvidenceError> {
+    if let Some(note) = &mut settings.published_note {
+        *note = outside_of(data_folder, note).map_err(EvidenceError::PublishedNote)?;
+    }
+    Ok(settings)
 }
 
 /// The file that remembers the latest checkpoint, if it does not lie in the data folder, with which it would be restored.
