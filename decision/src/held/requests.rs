@@ -56,7 +56,7 @@ pub enum Piece {
     Stays,
     /// The request is to be decided now by what of its body is there, or denied for this reason. Nothing of it goes on until
     /// [`HeldRequests::release`].
-    Decides(AwaitsBody, Option<Reason>),
+    Decides(Box<AwaitsBody>, Option<Reason>),
     /// The request waits for the first snapshot no longer.
     Settles(AwaitsSnapshot),
 }
@@ -177,7 +177,7 @@ impl<K: Ord + Copy> HeldRequests<K> {
             awaiting_body::Piece::Stays => Piece::Stays,
             awaiting_body::Piece::Decides((waits, place)) => {
                 self.body_places.release(place);
-                Piece::Decides(waits, refusal)
+                Piece::Decides(Box::new(waits), refusal)
             }
         }
     }

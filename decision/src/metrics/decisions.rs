@@ -46,7 +46,7 @@ impl DecisionFigures {
 
     /// Whether the time that this decision took is to be measured; asked once for each. To ask the host for the time
     /// costs more than to remember a chain, so that of the decisions on remembered chains for which no proof was verified
-    /// either only one in [`TIMED_HITS`] is timed.
+    /// either only one in `TIMED_HITS` is timed.
     pub fn is_timed(&mut self, findings: &Findings, is_recorded: bool) -> bool {
         if !is_recorded && !findings.verified {
             return false;

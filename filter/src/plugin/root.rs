@@ -165,7 +165,7 @@ impl<H: Host> Root<H> {
             Piece::Stays => Flow::Stop,
             Piece::Decides(waits, refusal) => {
                 let flow = self
-                    .decide_held(stream, waits, refusal, watch, metrics)
+                    .decide_held(stream, *waits, refusal, watch, metrics)
                     .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
                 if flow == Flow::Continue {
                     self.held.release(stream);
