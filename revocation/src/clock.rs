@@ -20,12 +20,9 @@
 
 use std::time::Instant;
 
-use crate::data_folder::{DataFolderError, LogNotes};
-use crate::limits::MAX_TOKEN_LIFETIME;
-
 /// See the module.
 #[derive(Debug, Clone, Copy)]
-pub struct LogClock {
+pub(crate) struct LogClock {
     begun: Instant,
     /// What it showed then, seconds since the Unix epoch.
     showed: i64,
@@ -33,7 +30,7 @@ pub struct LogClock {
 
 /// When a revoked delegation may be forgotten.
 #[derive(Debug, Clone, Copy)]
-pub struct Forgetting {
+pub(crate) struct Forgetting {
     pub clock: LogClock,
     /// The longest a token may live, in seconds, as it is configured.
     pub max_token_lifetime: u64,
@@ -43,64 +40,27 @@ pub struct Forgetting {
 
 /// What may be forgotten, as it is noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Forgotten {
+pub(crate) struct Forgotten {
     /// Every delegation that was stamped before this, seconds since the Unix epoch.
     pub(crate) before: i64,
     /// What the log's clock showed then.
     pub(crate) clock: i64,
 }
 
-/// What the clock begins with and what is noted as forgotten, as far as both can be true. `last_seen` is the latest time
-/// in the log.
-///
-/// A clock that is ahead has ids forgotten whose tokens still live, so a damaged file is refused. What an older version
-/// wrote has no checksum: it is believed if it is no further than [`PLAUSIBLY_AHEAD`] ahead of the later of the wall
-/// clock and the log's latest entry.
-pub fn read_clock(
-    notes: &LogNotes,
-    wall: i64,
-    last_seen: Option<i64>,
-) -> Result<(i64, Option<Forgotten>), DataFolderError> {
-    let forgotten = notes.forgotten()?;
-    let clock = notes.clock()?;
-    let latest = wall.max(last_seen.unwrap_or(wall)).saturating_add(PLAUSIBLY_AHEAD);
-    if clock.is_some_and(|clock| !clock.is_checked && clock.value > latest) {
-        return Err(notes.implausible_clock());
-    }
-    let shows = match (clock, forgotten) {
-        // Noting the clock may have failed; what both say under a checksum was so.
-        (Some(clock), Some(forgotten)) if clock.is_checked && forgotten.is_checked => {
-            clock.value.max(forgotten.value.clock)
-        }
-        (Some(clock), _) => clock.value,
-        (None, Some(forgotten)) => forgotten.value.clock,
-        (None, None) => LogClock::first(wall, last_seen),
-    };
-    if let Some(forgotten) = forgotten {
-        let is_behind_clock = forgotten.value.clock <= shows.saturating_add(NOTED_EARLIER);
-        let is_plausible = forgotten.is_checked || forgotten.value.clock <= latest;
-        if !forgotten.value.fits_together() || !is_behind_clock || !is_plausible {
-            return Err(notes.implausible_forgotten());
-        }
-        if !forgotten.is_checked {
-            notes.give_forgotten_a_checksum(forgotten.value)?;
-        }
-    }
-    Ok((shows, forgotten.map(|forgotten| forgotten.value)))
-}
-
 // === impl LogClock ===
 
 impl LogClock {
     /// A clock that shows `seconds` since the Unix epoch at `begun`.
-    pub fn showing(seconds: i64, begun: Instant) -> Self {
+    pub(crate) fn showing(seconds: i64, begun: Instant) -> Self {
         Self { begun, showed: seconds }
     }
 
-    /// What a clock begins with that nobody kept: a new log's, or that of a log from before it had one. Revocations
-    /// of such a log were stamped by the wall clock alone; the clock begins no later than the last of them.
-    pub(crate) fn first(wall: i64, last_seen: Option<i64>) -> i64 {
-        last_seen.map_or(wall, |seen| seen.min(wall))
+    /// What a clock begins with, in seconds since the Unix epoch: with what was noted of it, if anything was.
+    ///
+    /// Revocations before the first note were stamped by the wall clock alone. `last_seen` is the latest time in the log:
+    /// the clock begins no later than that.
+    pub(crate) fn beginning(noted: Option<i64>, wall: i64, last_seen: Option<i64>) -> i64 {
+        noted.unwrap_or_else(|| last_seen.map_or(wall, |seen| seen.min(wall)))
     }
 
     /// Seconds since the Unix epoch, as far as they are certain to have passed.
@@ -151,12 +111,6 @@ impl Forgotten {
     pub(crate) fn covers(&self, revoked_at: i64) -> bool {
         revoked_at != 0 && revoked_at < self.before
     }
-
-    /// Whether some lifetime that can be configured leads from one time to the other.
-    fn fits_together(&self) -> bool {
-        let lifetime = self.clock.saturating_sub(self.before).saturating_sub(CLOCK_ALLOWANCE);
-        u64::try_from(lifetime).is_ok_and(|lifetime| lifetime <= MAX_TOKEN_LIFETIME.as_secs())
-    }
 }
 
 fn seconds(lifetime: u64) -> i64 {
@@ -166,12 +120,6 @@ fn seconds(lifetime: u64) -> i64 {
 /// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime, in
 /// seconds.
 const CLOCK_ALLOWANCE: i64 = 300;
-/// How far a clock without a checksum may be ahead of the later of the wall clock and the latest entry, in
-/// seconds: as far as the clocks
-/// of two machines may be apart on which an older version has run.
-const PLAUSIBLY_AHEAD: i64 = 3_600;
-/// What is forgotten is noted up to a minute before the clock is noted once more, in seconds.
-const NOTED_EARLIER: i64 = 300;
 
 #[cfg(test)]
 mod tests {
@@ -280,58 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_checksum_or_plausible_times_are_believed() {
-        use crate::data_folder::{DataFolder, take_lock};
-        use crate::limits::InitOptions;
-        let folder = tempfile::tempdir().unwrap();
-        let lock = take_lock(folder.path(), true, None).unwrap();
-        let file = DataFolder::open(lock, Some(InitOptions { floor: false }), WALL)
-            .unwrap()
-            .notes();
-        let read = |last_seen| read_clock(&file, WALL, last_seen).map_err(|error| error.to_string());
-        let plain = |name: &str, text: String| std::fs::write(folder.path().join("log").join(name), text).unwrap();
-        assert_eq!(read(None), Ok((WALL, None)));
-
-        // Written by us: also far ahead, as where the log was begun with a wall clock that was.
-        file.write_clock(WALL + 3 * YEAR).unwrap();
-        assert_eq!(read(None), Ok((WALL + 3 * YEAR, None)));
-        // Written by an older version.
-        plain("clock", format!("{}\n", WALL + YEAR));
-        assert!(read(Some(WALL)).unwrap_err().contains("log/clock is damaged"));
-        assert_eq!(
-            read(Some(WALL + YEAR)),
-            Ok((WALL + YEAR, None)),
-            "the log has seen as much"
-        );
-        plain("clock", format!("{}\n", WALL - YEAR));
-        assert_eq!(read(Some(WALL)), Ok((WALL - YEAR, None)), "ids are kept longer");
-
-        file.write_clock(WALL).unwrap();
-        let due = |before, clock| Forgotten { before, clock };
-        let lifetime = LIFETIME as i64 + CLOCK_ALLOWANCE;
-        let good = due(WALL - lifetime, WALL);
-        file.note_forgotten(good).unwrap();
-        assert_eq!(read(None), Ok((WALL, Some(good))));
-        plain("forgotten", format!("{} {}\n", good.before, good.clock));
-        assert_eq!(read(None), Ok((WALL, Some(good))));
-        assert!(file.forgotten().unwrap().unwrap().is_checked);
-        for wrong in [
-            due(WALL, WALL),
-            due(WALL - 2 * YEAR, WALL),
-            due(WALL + YEAR - lifetime, WALL + YEAR),
-        ] {
-            plain("forgotten", format!("{} {}\n", wrong.before, wrong.clock));
-            assert!(
-                read(None).unwrap_err().contains("log/forgotten is damaged"),
-                "{wrong:?}"
-            );
-        }
-    }
-
-    #[test]
     fn a_log_without_a_clock_begins_no_later_than_what_it_has_seen() {
-        assert_eq!(LogClock::first(WALL, None), WALL);
-        assert_eq!(LogClock::first(WALL + YEAR, Some(WALL)), WALL);
-        assert_eq!(LogClock::first(WALL - YEAR, Some(WALL)), WALL - YEAR);
+        assert_eq!(LogClock::beginning(None, WALL, None), WALL);
+        assert_eq!(LogClock::beginning(None, WALL + YEAR, Some(WALL)), WALL);
+        assert_eq!(LogClock::beginning(None, WALL - YEAR, Some(WALL)), WALL - YEAR);
+        let noted = WALL + 3 * YEAR;
+        assert_eq!(LogClock::beginning(Some(noted), WALL, Some(WALL)), noted);
     }
 }

@@ -2,16 +2,9 @@
 //!
 //! ```text
 //! lock                     held while a control plane runs; says which
-//! log/id                   the log's name
-//! log/revocations          the revocation log (frames)
-//! log/revocations.compacting   only while it is compacted: what will take its place
-//! log/history.redb         what was done to each principal and why, made from the revocation log
-//! log/clock                the log's own clock, by which delegations are forgotten
-//! log/forgotten            up to which stamp delegations may have been forgotten
-//! log/head                 how far the log had been acknowledged, at most about a second ago
-//! log/restored             only while the log gets another name: which it has had, and has
-//! log/revocations.restored only then: what will take the place of log/revocations
-//! log/leases               how many milliseconds filters may be fresh for after this process has ended
+//! log/state.redb           the revocation log and what is noted beside it (redb)
+//! log/reserve              room on the disk that is kept for the log
+//! log/histories.redb       what was done to each principal and why, made from the log (redb)
 //! log/audit-source-key     proves that an audit source was named by us
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
@@ -25,31 +18,24 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::clock::Forgotten;
-use crate::leases::with_allowance;
-use crate::limits::{InitOptions, MAX_STALENESS};
-use crate::restored;
-use crate::storage::{self, Head};
-use credence_runtime::text::hex;
 use credence_storage::folder_lock::{FolderLock, FolderLockError, FolderWatch, LOCK};
 use credence_storage::small_file::{Contents, SmallFileError};
 use credence_storage::{durable, small_file};
 
+use crate::limits::InitOptions;
+use crate::log_id::LogId;
+use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::{LogStore as _, StoreError};
+
 /// A locked, initialised data folder. Dropping it releases the lock.
 pub struct DataFolder {
     path: PathBuf,
-    log_id: LogId,
     source_key: [u8; 32],
     cache_secret: [u8; 32],
     watch: FolderWatch,
     _lock: FolderLock,
 }
-
-/// The name of a log: 128 random bits as 32 lower-case hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogId(String);
 
 /// Why a data folder can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,31 +71,20 @@ pub enum DataFolderError {
     /// Another process has it, or the system refused to lock it.
     #[error(transparent)]
     Lock(#[from] FolderLockError),
-    /// Another log than the one that is declared restored.
+    /// The log was written by another version.
     #[error(
-        "{path} holds log {log_id}, and --restored names {named}. If that one was declared restored already, it is called \
-         {log_id} since: start without --restored", path = path.display()
+        "{path} holds {found}, which this version does not read. Use the version that wrote it, or start with --init in an \
+         empty folder", path = path.display()
     )]
-    OtherLog {
+    OtherLayout {
         /// The data folder.
         path: PathBuf,
-        /// Which log was named.
-        named: String,
-        /// The log it holds.
-        log_id: LogId,
+        /// What was found in it.
+        found: String,
     },
-    /// The floor of a restored log would come to lie too early, or far too late.
-    #[error(
-        "the wall clock is {behind} seconds behind what the log in {path} has seen, so that it is not known up to when \
-         roots are void. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new \
-         log with --init in an empty folder", path = path.display()
-    )]
-    ClockBehind {
-        /// The data folder.
-        path: PathBuf,
-        /// Seconds.
-        behind: i64,
-    },
+    /// The log's file cannot be used.
+    #[error("the revocation log: {0}")]
+    Store(#[from] StoreError),
     /// A file of ours does not hold what we wrote.
     #[error("{path} is damaged: {found}. {cure}", path = path.display())]
     Damaged {
@@ -141,17 +116,18 @@ pub enum DataFolderError {
 // === impl DataFolder ===
 
 impl DataFolder {
-    /// Creates the log in a locked folder if `init` says so, and reads what identifies it. `now` is seconds since the
+    /// Creates the log in a locked folder if `init` says so, and reads the folder's secrets. `now` is seconds since the
     /// Unix epoch.
-    pub fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
+    pub(crate) fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
         let path = lock.path();
         let log = path.join(LOG);
         if let Some(options) = init {
             if log.is_dir() {
-                let log_id = read_log_id(&log)?;
+                refuse_other_layout(path)?;
+                let store = EmbeddedStore::open(&log.join(STATE), lock.watch(&[LOG]).map_err(at(path))?)?;
                 return Err(DataFolderError::AlreadyInitialised {
                     path: path.to_owned(),
-                    log_id,
+                    log_id: store.notes().log_id,
                 });
             }
             if let Some(found) = stranger(path).map_err(at(path))? {
@@ -160,48 +136,33 @@ impl DataFolder {
                     found,
                 });
             }
-            initialise(path, options, now).map_err(at(path))?;
+            initialise(path, options, now)?;
         }
-        if !path.join(LEDGER).is_dir() {
-            return Err(DataFolderError::Missing {
-                path: path.join(LEDGER),
-                cure: RESTORE_FOLDER,
-            });
-        }
-        // Folders from before there were identity providers lack it.
-        let identity = path.join(IDENTITY);
-        durable::create_folder(&identity).map_err(at(&identity))?;
-        restored::finish(&log)?;
-        let log_id = read_log_id(&log)?;
-        let source_key = read_secret(&log, SOURCE_KEY, RESTORE_SOURCE_KEY)?;
-        let cache_secret = read_or_make_cache_secret(&log)?;
-        let revocations = log.join(REVOCATIONS);
-        if !revocations.try_exists().map_err(at(&revocations))? {
-            return Err(DataFolderError::Missing {
-                path: revocations,
-                cure: RESTORE_FOLDER,
-            });
+        refuse_other_layout(path)?;
+        for needed in [path.join(LEDGER), path.join(IDENTITY), log.join(STATE)] {
+            if !needed.try_exists().map_err(at(&needed))? {
+                return Err(DataFolderError::Missing {
+                    path: needed,
+                    cure: RESTORE_FOLDER,
+                });
+            }
         }
         Ok(Self {
             path: path.to_owned(),
-            log_id,
-            source_key,
-            cache_secret,
+            source_key: read_secret(&log, SOURCE_KEY, RESTORE_SOURCE_KEY)?,
+            cache_secret: read_or_make_cache_secret(&log)?,
             watch: lock.watch(&[LOG, LEDGER, IDENTITY]).map_err(at(path))?,
             _lock: lock,
         })
     }
 
-    pub fn log_id(&self) -> &LogId {
-        &self.log_id
+    /// Opens the log.
+    pub(crate) fn open_store(&self) -> Result<EmbeddedStore, StoreError> {
+        EmbeddedStore::open(&self.path.join(LOG).join(STATE), self.watch())
     }
 
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(crate) fn log(&self) -> PathBuf {
-        self.path.join(LOG)
     }
 
     /// What tells whether the path still leads to this folder, and to what is in it.
@@ -209,23 +170,12 @@ impl DataFolder {
         self.watch.clone()
     }
 
-    /// Takes up the name that a declaration has given the log.
-    pub(crate) fn finish_restoring(&mut self) -> Result<(), DataFolderError> {
-        restored::finish(&self.log())?;
-        self.log_id = read_log_id(&self.log())?;
-        Ok(())
-    }
-
     pub fn source_key(&self) -> [u8; 32] {
         self.source_key
     }
 
-    pub fn cache_secret(&self) -> [u8; 32] {
+    pub(crate) fn cache_secret(&self) -> [u8; 32] {
         self.cache_secret
-    }
-
-    pub fn revocations(&self) -> PathBuf {
-        self.path.join(LOG).join(REVOCATIONS)
     }
 
     pub fn ledger(&self) -> PathBuf {
@@ -240,20 +190,8 @@ impl DataFolder {
         self.path.join(OTLP)
     }
 
-    pub fn notes(&self) -> LogNotes {
-        LogNotes {
-            log: self.path.join(LOG),
-            folder: self.watch(),
-        }
-    }
-
-    /// Where a compacted file is made.
-    pub fn compacting(&self) -> PathBuf {
-        self.path.join(LOG).join(COMPACTING)
-    }
-
-    pub fn history(&self) -> PathBuf {
-        self.path.join(LOG).join(HISTORY)
+    pub(crate) fn histories(&self) -> PathBuf {
+        self.path.join(LOG).join(HISTORIES)
     }
 }
 
@@ -263,24 +201,8 @@ impl fmt::Debug for DataFolder {
         formatter
             .debug_struct("DataFolder")
             .field("path", &self.path)
-            .field("log_id", &self.log_id)
             .finish_non_exhaustive()
     }
-}
-
-/// The small files of the log that are written while it is in use.
-#[derive(Debug, Clone)]
-pub struct LogNotes {
-    log: PathBuf,
-    folder: FolderWatch,
-}
-
-/// What a small file says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Noted<T> {
-    pub(crate) value: T,
-    /// Whether a checksum covers it. Versions before the checksums wrote it without one.
-    pub(crate) is_checked: bool,
 }
 
 /// What the system said of this path.
@@ -306,140 +228,6 @@ pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> R
     Ok(FolderLock::take(path, standby)?)
 }
 
-// === impl LogNotes ===
-
-impl LogNotes {
-    /// Notes the log's clock, in seconds since the Unix epoch. Durable on return.
-    pub(crate) fn write_clock(&self, seconds: i64) -> io::Result<()> {
-        self.write(CLOCK, &format!("{seconds}\n"))
-    }
-
-    /// What was noted last; nothing in a log that never had a clock.
-    pub(crate) fn clock(&self) -> Result<Option<Noted<i64>>, DataFolderError> {
-        read_text(&self.log, CLOCK, 64, REMOVE_CLOCK, |text| text.trim_end().parse().ok())
-    }
-
-    /// Durable on return.
-    pub(crate) fn note_forgotten(&self, forgotten: Forgotten) -> io::Result<()> {
-        self.write(FORGOTTEN, &format!("{} {}\n", forgotten.before, forgotten.clock))
-    }
-
-    /// What was noted last; nothing in a log that has forgotten nothing.
-    pub(crate) fn forgotten(&self) -> Result<Option<Noted<Forgotten>>, DataFolderError> {
-        read_text(&self.log, FORGOTTEN, 64, REMOVE_FORGOTTEN, |text| {
-            let (before, clock) = text.trim_end().split_once(' ')?;
-            Some(Forgotten {
-                before: before.parse().ok()?,
-                clock: clock.parse().ok()?,
-            })
-        })
-    }
-
-    /// Of what an older version wrote without one.
-    pub(crate) fn give_forgotten_a_checksum(&self, forgotten: Forgotten) -> Result<(), DataFolderError> {
-        self.note_forgotten(forgotten).map_err(at(&self.log.join(FORGOTTEN)))
-    }
-
-    /// What is said of a clock that cannot be right.
-    pub(crate) fn implausible_clock(&self) -> DataFolderError {
-        DataFolderError::Damaged {
-            path: self.log.join(CLOCK),
-            found: "it is far ahead of the wall clock and of every entry of the log, and has no checksum",
-            cure: REMOVE_CLOCK,
-        }
-    }
-
-    /// What is said of a note that no control plane has written.
-    pub(crate) fn implausible_forgotten(&self) -> DataFolderError {
-        DataFolderError::Damaged {
-            path: self.log.join(FORGOTTEN),
-            found: "its two times do not fit together, or the log's clock does not go as far",
-            cure: REMOVE_FORGOTTEN,
-        }
-    }
-
-    /// Notes how far the log has been acknowledged. Durable on return.
-    pub(crate) fn write_head(&self, head: &Head) -> io::Result<()> {
-        self.write(HEAD, &head.to_string())
-    }
-
-    /// What was noted last; nothing in a new log.
-    pub fn head(&self) -> Result<Option<Head>, DataFolderError> {
-        let noted = read_text(&self.log, HEAD, 256, REMOVE_HEAD, Head::parse)?;
-        Ok(noted.map(|noted| noted.value))
-    }
-
-    /// Filters may be fresh for `lasts` after this process has ended, and no longer. Durable on return.
-    pub fn write_leases(&self, lasts: Duration) -> io::Result<()> {
-        self.write(LEASES, &lasts.as_millis().to_string())?;
-        for name in OLDER {
-            match std::fs::remove_file(self.log.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// For how long filters of earlier processes may be fresh. What cannot be read counts as the longest there is, and so
-    /// does what an older version may have promised.
-    ///
-    /// It is counted from the successor's start, not by the wall clock: the end was earlier than the start whatever any
-    /// clock says.
-    pub fn leases(&self) -> io::Result<Duration> {
-        let longest = with_allowance(MAX_STALENESS);
-        for name in OLDER {
-            if self.log.join(name).try_exists()? {
-                return Ok(longest);
-            }
-        }
-        let text = match small_file::read(&self.log, LEASES, 32) {
-            Ok(Some(Contents::Checked(text))) => text,
-            Ok(_) | Err(SmallFileError::Damaged) => return Ok(longest),
-            Err(SmallFileError::Io(error)) => return Err(error),
-        };
-        let milliseconds = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-        Ok(milliseconds.map_or(longest, Duration::from_millis).min(longest))
-    }
-
-    fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        self.folder.check_before_writing()?;
-        small_file::write(&self.log, name, text.as_bytes())
-    }
-}
-
-// === impl LogId ===
-
-impl LogId {
-    /// The name as it stands in configurations and on the wire.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// A name nobody has used.
-    pub(crate) fn random() -> io::Result<Self> {
-        Ok(Self(random_hex()?))
-    }
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let valid = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        valid.then(|| Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for LogId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-/// 128 random bits as 32 lower-case hexadecimal digits.
-pub(crate) fn random_hex() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(hex(&bytes))
-}
-
 /// A name in the folder that initialising would not expect: it may be somebody's data.
 fn stranger(path: &Path) -> io::Result<Option<String>> {
     let entries = match std::fs::read_dir(path) {
@@ -461,93 +249,44 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-fn initialise(path: &Path, options: InitOptions, now: i64) -> io::Result<()> {
-    let aside = path.join(LOG_ASIDE);
-    if aside.exists() {
-        std::fs::remove_dir_all(&aside)?;
+/// Refuses the folder of a version that kept the log in files of its own.
+fn refuse_other_layout(path: &Path) -> Result<(), DataFolderError> {
+    let log = path.join(LOG);
+    for name in OTHER_LAYOUTS {
+        let found = log.join(name);
+        if found.try_exists().map_err(at(&found))? {
+            return Err(DataFolderError::OtherLayout {
+                path: path.to_owned(),
+                found: format!("{LOG}/{name}"),
+            });
+        }
     }
-    durable::create_folder(&path.join(LEDGER))?;
-    durable::create_folder(&aside)?;
-    let log_id = LogId::random()?;
-    small_file::write(&aside, SOURCE_KEY, &random_secret()?)?;
-    small_file::write(&aside, CACHE_SECRET, &random_secret()?)?;
-    small_file::write(&aside, LEASES, b"0")?;
-    write_log_id(&aside, &log_id)?;
-    storage::create(&aside.join(REVOCATIONS), &log_id, options.floor.then_some(now))?;
-    durable::sync_folder(&aside)?;
-    std::fs::rename(&aside, path.join(LOG))?;
-    durable::sync_folder(path)?;
-    tracing::info!(%log_id, folder = %path.display(), floor = options.floor, "created a new revocation log");
     Ok(())
 }
 
-/// Reads a small file of text, and says what to do where that cannot be.
-fn read_text<T>(
-    folder: &Path,
-    name: &str,
-    limit: u64,
-    cure: &'static str,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<Option<Noted<T>>, DataFolderError> {
-    read_bytes(folder, name, limit, cure, |bytes| {
-        std::str::from_utf8(bytes).ok().and_then(&parse)
-    })
-}
-
-fn read_bytes<T>(
-    folder: &Path,
-    name: &str,
-    limit: u64,
-    cure: &'static str,
-    parse: impl Fn(&[u8]) -> Option<T>,
-) -> Result<Option<Noted<T>>, DataFolderError> {
-    let path = || folder.join(name);
-    let damaged = |found| DataFolderError::Damaged {
-        path: path(),
-        found,
-        cure,
-    };
-    let contents = match small_file::read(folder, name, limit) {
-        Ok(Some(contents)) => contents,
-        Ok(None) => return Ok(None),
-        Err(SmallFileError::Damaged) => return Err(damaged("its first line does not match its contents")),
-        Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
-            return Err(damaged("it is larger than any that was ever written"));
+fn initialise(path: &Path, options: InitOptions, now: i64) -> Result<(), DataFolderError> {
+    let log_id = LogId::random().map_err(at(path))?;
+    let aside = path.join(LOG_ASIDE);
+    let make_folders = || {
+        if aside.exists() {
+            std::fs::remove_dir_all(&aside)?;
         }
-        Err(SmallFileError::Io(error)) => return Err(at(&path())(error)),
+        durable::create_folder(&path.join(LEDGER))?;
+        durable::create_folder(&path.join(IDENTITY))?;
+        durable::create_folder(&aside)?;
+        small_file::write(&aside, SOURCE_KEY, &random_secret()?)?;
+        small_file::write(&aside, CACHE_SECRET, &random_secret()?)
     };
-    let (bytes, is_checked) = contents.into_parts();
-    let value = parse(&bytes).ok_or_else(|| damaged("it is not what a control plane writes there"))?;
-    Ok(Some(Noted { value, is_checked }))
-}
-
-/// As [`read_bytes`], of a file that has to be there, and that is given a checksum if it has none yet.
-fn read_and_keep<T>(
-    folder: &Path,
-    name: &str,
-    cure: &'static str,
-    parse: impl Fn(&[u8]) -> Option<T>,
-    encode: impl Fn(&T) -> Vec<u8>,
-) -> Result<T, DataFolderError> {
-    let missing = || DataFolderError::Missing {
-        path: folder.join(name),
-        cure,
+    make_folders().map_err(at(path))?;
+    embedded::create(&aside.join(STATE), &log_id, options.floor.then_some(now))?;
+    let put_in_place = || {
+        durable::sync_folder(&aside)?;
+        std::fs::rename(&aside, path.join(LOG))?;
+        durable::sync_folder(path)
     };
-    let noted = read_bytes(folder, name, 64, cure, parse)?.ok_or_else(missing)?;
-    if !noted.is_checked {
-        small_file::write(folder, name, &encode(&noted.value)).map_err(at(&folder.join(name)))?;
-    }
-    Ok(noted.value)
-}
-
-fn read_log_id(log: &Path) -> Result<LogId, DataFolderError> {
-    let parse = |bytes: &[u8]| LogId::parse(std::str::from_utf8(bytes).ok()?.trim_end_matches('\n'));
-    read_and_keep(log, ID, RESTORE_ID, parse, |log_id| format!("{log_id}\n").into_bytes())
-}
-
-/// Durable on return.
-pub(crate) fn write_log_id(log: &Path, log_id: &LogId) -> io::Result<()> {
-    small_file::write(log, ID, format!("{log_id}\n").as_bytes())
+    put_in_place().map_err(at(path))?;
+    tracing::info!(%log_id, folder = %path.display(), floor = options.floor, "created a new revocation log");
+    Ok(())
 }
 
 fn random_secret() -> io::Result<[u8; 32]> {
@@ -556,60 +295,55 @@ fn random_secret() -> io::Result<[u8; 32]> {
     Ok(secret)
 }
 
-/// A folder that knows no such secret yet gets one: all that a new one costs is that filters verify chains anew.
+/// A new secret costs no more than that filters verify chains anew.
 fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
     let path = log.join(CACHE_SECRET);
-    match path.try_exists() {
-        Ok(true) => Ok(()),
-        Ok(false) => random_secret().and_then(|secret| small_file::write(log, CACHE_SECRET, &secret)),
-        Err(error) => Err(error),
+    if !path.try_exists().map_err(at(&path))? {
+        let made = random_secret().and_then(|secret| small_file::write(log, CACHE_SECRET, &secret));
+        made.map_err(at(&path))?;
     }
-    .map_err(at(&path))?;
     read_secret(log, CACHE_SECRET, REMOVE_CACHE_SECRET)
 }
 
+/// Reads a secret, and says what to do where that cannot be.
 fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], DataFolderError> {
-    read_and_keep(
-        log,
-        name,
+    let path = log.join(name);
+    let damaged = |found| DataFolderError::Damaged {
+        path: path.clone(),
+        found,
         cure,
-        |bytes| bytes.try_into().ok(),
-        |secret: &[u8; 32]| secret.to_vec(),
-    )
+    };
+    match small_file::read(log, name, 64) {
+        // An operator who replaces a secret writes no first line.
+        Ok(Some(Contents::Checked(secret) | Contents::Plain(secret))) => {
+            secret.try_into().map_err(|_| damaged("it does not hold 32 bytes"))
+        }
+        Err(SmallFileError::Damaged) => Err(damaged("its first line does not match its contents")),
+        Ok(None) => Err(DataFolderError::Missing { path, cure }),
+        Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Err(damaged("it is larger than any that was ever written"))
+        }
+        Err(SmallFileError::Io(error)) => Err(at(&path)(error)),
+    }
 }
 
 const RESTORE_FOLDER: &str = "Restore the data folder from a backup, and start once with --restored \
                               (docs/revocation.md#backups)";
-const RESTORE_ID: &str = "Restore this file from a backup of this folder, or write the log_id that the filters are \
-                          configured with to it, as one line: the log is checked against it";
 const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
                                   then audit sources that are open cannot go on, and begin anew; followers of the event \
                                   stream get a snapshot, and positions given out before count as `claimed`";
 const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains anew";
-const REMOVE_CLOCK: &str = "While no control plane runs, set the wall clock right and remove this file: the log's clock \
-                            begins anew, and ids of revoked delegations are kept longer. Do not edit it: a clock that is \
-                            ahead has revoked ids forgotten";
-const REMOVE_FORGOTTEN: &str = "Restore this file from a backup of this folder, or remove it and keep \
-                                --max-token-lifetime as it was: without it, a longer one counts at once";
-const REMOVE_HEAD: &str = "Restore this file from a backup of this folder, or remove it: then a write that a crash \
-                           interrupted cannot be told from damage at the very end of the log";
 const LOG: &str = "log";
 const LOG_ASIDE: &str = "log.initialising";
-const ID: &str = "id";
-const REVOCATIONS: &str = "revocations";
-const COMPACTING: &str = "revocations.compacting";
-const HISTORY: &str = "history.redb";
-const CLOCK: &str = "clock";
-const FORGOTTEN: &str = "forgotten";
-const HEAD: &str = "head";
-const LEASES: &str = "leases";
-/// Of versions before the leases: their promises, which may last for a minute.
-const OLDER: [&str; 5] = ["promise", "promised", "promise.next", "promise.new", "promised.new"];
+const STATE: &str = "state.redb";
+const HISTORIES: &str = "histories.redb";
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
 const IDENTITY: &str = "identity";
 const OTLP: &str = "otlp";
+/// What versions before the database have in the log's folder.
+const OTHER_LAYOUTS: [&str; 2] = ["revocations", "id"];
 
 #[cfg(test)]
 mod tests {
@@ -619,6 +353,10 @@ mod tests {
 
     fn open(folder: &Path, init: Option<InitOptions>) -> Result<DataFolder, DataFolderError> {
         DataFolder::open(take_lock(folder, init.is_some(), None)?, init, 1_000)
+    }
+
+    fn log_id(folder: &DataFolder) -> LogId {
+        folder.open_store().unwrap().notes().log_id
     }
 
     #[test]
@@ -642,8 +380,8 @@ mod tests {
     #[test]
     fn the_log_keeps_its_name() {
         let folder = tempfile::tempdir().unwrap();
-        let first = open(folder.path(), INIT).unwrap().log_id().clone();
-        assert_eq!(open(folder.path(), None).unwrap().log_id(), &first);
+        let first = log_id(&open(folder.path(), INIT).unwrap());
+        assert_eq!(log_id(&open(folder.path(), None).unwrap()), first);
     }
 
     #[test]
@@ -667,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_from_before_the_cache_secret_gets_one_that_stays() {
+    fn a_cache_secret_that_was_removed_is_made_anew_and_stays() {
         let folder = tempfile::tempdir().unwrap();
         let first = open(folder.path(), INIT).unwrap().cache_secret();
         std::fs::remove_file(folder.path().join(LOG).join(CACHE_SECRET)).unwrap();
@@ -688,33 +426,17 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_of_a_small_file_is_refused_with_the_cure() {
+    fn a_flipped_bit_of_a_secret_is_refused_with_the_cure() {
         let folder = tempfile::tempdir().unwrap();
-        let opened = open(folder.path(), INIT).unwrap();
-        let notes = opened.notes();
-        notes.write_clock(1_800_000_000).unwrap();
-        notes.note_forgotten(FORGOTTEN_SO_FAR).unwrap();
-        let head = Head {
-            seq: 7,
-            digest: crate::digest::Digest::start(opened.log_id()),
-        };
-        notes.write_head(&head).unwrap();
-        drop(opened);
-        let read_all = || -> Result<(), DataFolderError> {
-            open(folder.path(), None)?;
-            notes.clock()?;
-            notes.forgotten()?;
-            notes.head().map(drop)
-        };
-        read_all().unwrap();
-        for name in [ID, SOURCE_KEY, CACHE_SECRET, CLOCK, FORGOTTEN, HEAD] {
+        drop(open(folder.path(), INIT).unwrap());
+        for name in [SOURCE_KEY, CACHE_SECRET] {
             let path = folder.path().join(LOG).join(name);
             let whole = std::fs::read(&path).unwrap();
             for bit in 0..whole.len() * 8 {
                 let mut flipped = whole.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 std::fs::write(&path, flipped).unwrap();
-                let refused = read_all().unwrap_err();
+                let refused = open(folder.path(), None).unwrap_err();
                 assert!(
                     matches!(&refused, DataFolderError::Damaged { path: named, .. } if *named == path),
                     "{name}, bit {bit}"
@@ -722,43 +444,36 @@ mod tests {
             }
             std::fs::write(&path, whole).unwrap();
         }
-        read_all().unwrap();
+        open(folder.path(), None).unwrap();
     }
 
-    const FORGOTTEN_SO_FAR: Forgotten = Forgotten {
-        before: 1_792_223_700,
-        clock: 1_800_000_000,
-    };
+    #[test]
+    fn a_source_key_of_32_plain_bytes_is_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), INIT).unwrap());
+        std::fs::write(folder.path().join(LOG).join(SOURCE_KEY), [7; 32]).unwrap();
+        assert_eq!(open(folder.path(), None).unwrap().source_key(), [7; 32]);
+    }
 
     #[test]
-    fn files_of_an_older_version_are_read_and_get_their_checksums() {
-        let folder = tempfile::tempdir().unwrap();
-        let opened = open(folder.path(), INIT).unwrap();
-        let before = (opened.log_id().clone(), opened.source_key(), opened.cache_secret());
-        drop(opened);
-        let log = folder.path().join(LOG);
-        let plain = [
-            (ID, format!("{}\n", before.0).into_bytes()),
-            (SOURCE_KEY, before.1.to_vec()),
-            (CACHE_SECRET, before.2.to_vec()),
-        ];
-        for (name, bytes) in &plain {
-            std::fs::write(log.join(name), bytes).unwrap();
-        }
-        let opened = open(folder.path(), None).unwrap();
-        assert_eq!(
-            (opened.log_id().clone(), opened.source_key(), opened.cache_secret()),
-            before
-        );
-        for (name, bytes) in &plain {
-            assert_eq!(std::fs::read(log.join(name)).unwrap(), small_file::encode(name, bytes));
+    fn the_folder_of_another_layout_is_refused_with_the_cure_and_left_alone() {
+        for name in OTHER_LAYOUTS {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join(LOG)).unwrap();
+            std::fs::write(folder.path().join(LOG).join(name), "…").unwrap();
+            for init in [None, INIT] {
+                let refused = open(folder.path(), init).unwrap_err().to_string();
+                assert!(refused.contains(&format!("log/{name}")), "{refused}");
+                assert!(refused.contains("--init in an empty folder"), "{refused}");
+            }
+            assert_eq!(std::fs::read_dir(folder.path().join(LOG)).unwrap().count(), 1);
         }
     }
 
     #[test]
     fn initialising_twice_is_refused_and_names_the_log() {
         let folder = tempfile::tempdir().unwrap();
-        let log_id = open(folder.path(), INIT).unwrap().log_id().clone();
+        let log_id = log_id(&open(folder.path(), INIT).unwrap());
         let error = open(folder.path(), INIT).unwrap_err().to_string();
         assert!(
             error.contains("start without --init") && error.contains(log_id.as_str()),
@@ -803,14 +518,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_ledger_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        drop(open(folder.path(), INIT).unwrap());
-        std::fs::remove_dir(folder.path().join(LEDGER)).unwrap();
-        assert!(matches!(
-            open(folder.path(), None),
-            Err(DataFolderError::Missing { .. })
-        ));
+    fn a_missing_part_is_refused() {
+        for part in ["ledger", "identity", "log/state.redb"] {
+            let folder = tempfile::tempdir().unwrap();
+            drop(open(folder.path(), INIT).unwrap());
+            std::fs::rename(folder.path().join(part), folder.path().join("elsewhere")).unwrap();
+            let refused = open(folder.path(), None).unwrap_err();
+            assert!(matches!(refused, DataFolderError::Missing { .. }), "{part}: {refused}");
+        }
     }
 
     #[test]
@@ -821,44 +536,5 @@ mod tests {
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
         drop(held);
         open(folder.path(), None).unwrap();
-    }
-
-    #[test]
-    fn filters_may_be_fresh_for_as_long_as_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().notes();
-        assert_eq!(file.leases().unwrap(), Duration::ZERO, "a new log has none");
-        let lasts = Duration::from_millis(5_050);
-        file.write_leases(lasts).unwrap();
-        assert_eq!(open(folder.path(), None).unwrap().notes().leases().unwrap(), lasts);
-    }
-
-    #[test]
-    fn a_flipped_bit_makes_no_lease_shorter() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().notes();
-        file.write_leases(Duration::from_millis(5_050)).unwrap();
-        let path = folder.path().join(LOG).join(LEASES);
-        let whole = std::fs::read(&path).unwrap();
-        for bit in 0..whole.len() * 8 {
-            let mut flipped = whole.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            std::fs::write(&path, flipped).unwrap();
-            assert_eq!(file.leases().unwrap(), with_allowance(MAX_STALENESS), "bit {bit}");
-        }
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(file.leases().unwrap(), with_allowance(MAX_STALENESS), "missing");
-    }
-
-    #[test]
-    fn what_an_older_version_may_have_promised_is_waited_for_until_we_have_said_otherwise() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = open(folder.path(), INIT).unwrap().notes();
-        for name in OLDER {
-            std::fs::write(folder.path().join(LOG).join(name), "").unwrap();
-            assert_eq!(file.leases().unwrap(), with_allowance(MAX_STALENESS), "{name}");
-            file.write_leases(Duration::from_secs(1)).unwrap();
-            assert_eq!(file.leases().unwrap(), Duration::from_secs(1), "{name}");
-        }
     }
 }

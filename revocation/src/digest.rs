@@ -2,17 +2,24 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::data_folder::LogId;
+use crate::log_id::LogId;
 
 /// `digest(0) = SHA-256(log_id)`, `digest(n) = SHA-256(digest(n-1) || encoded record n)`; see revocation.proto.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digest([u8; 32]);
+pub(crate) struct Digest([u8; 32]);
+
+/// A position of the log: the number of its last record, and the digest of the history up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) seq: u64,
+    pub(crate) digest: Digest,
+}
 
 // === impl Digest ===
 
 impl Digest {
     /// The digest before the first record.
-    pub fn start(log_id: &LogId) -> Self {
+    pub(crate) fn start(log_id: &LogId) -> Self {
         Self(Sha256::digest(log_id.as_str()).into())
     }
 
@@ -27,8 +34,19 @@ impl Digest {
         )
     }
 
+    /// The digest with which a log goes on under a new name after it was restored from a backup: no position of the old
+    /// name is one of the new.
+    pub(crate) fn renamed(self, log_id: &LogId) -> Self {
+        Self::start(log_id).after(&self.0)
+    }
+
     pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// As it is stored.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
     }
 
     /// Eight bytes that tell it from any other it could be mistaken for.

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use crate::compaction::is_worth_compacting;
 use crate::data_folder::{DataFolder, take_lock};
 use crate::limits::InitOptions;
 use crate::provenance::Provenance;
 use crate::state::{EpochStep, Now, Plan, Room, State};
-use crate::storage::{EncodedRecord, Storage, is_worth_compacting};
+use crate::store::LogStore as _;
+use crate::store::group::{EncodedRecord, Group};
 use crate::subject::{Operation, Order, PrincipalName, Requester, Source};
-use crate::view::{HistoryBounds, View};
 use credence_runtime::time::unix_seconds;
 
 /// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
@@ -45,15 +46,13 @@ fn fill(
     let now = unix_seconds();
     let lock = take_lock(data_folder, true, None).map_err(|error| words(&error))?;
     let folder = DataFolder::open(lock, Some(InitOptions { floor: false }), now).map_err(|error| words(&error))?;
-    let bounds = HistoryBounds { entries: 1, bytes: 1 };
-    let mut view = View::new(folder.log_id(), bounds);
-    let (mut storage, _) =
-        Storage::open(&folder.revocations(), folder.log_id(), None, &mut view).map_err(|error| words(&error))?;
+    let store = folder.open_store().map_err(|error| words(&error))?;
+    let mut head = store.beginning();
     let mut state = State::default();
     let mut seq = 0;
     for _ in 0..rounds {
         for first in (0..principals).step_by(GROUP) {
-            let before = storage.bytes();
+            let before = store.bytes();
             let mut records = Vec::with_capacity(GROUP);
             let mut provenance = Vec::with_capacity(GROUP);
             for number in first..principals.min(first + GROUP) {
@@ -84,11 +83,13 @@ fn fill(
                     provenance.push(Provenance::of(&order, now.wall));
                 }
             }
-            storage.append(&records, &provenance).map_err(|error| words(&error))?;
+            let group = Group::following(head, records, provenance);
+            store.append(head, &group).map_err(|error| words(&error))?;
+            head = group.head().unwrap_or(head);
             let filled = Filled {
-                bytes: storage.bytes(),
+                bytes: store.bytes(),
                 needed: state.stored_bytes() + (seq + 1) * 8,
-                group_bytes: storage.bytes() - before,
+                group_bytes: store.bytes() - before,
             };
             if is_enough(&filled) {
                 return Ok(seq);

@@ -1,16 +1,18 @@
-//! What was done to a principal, by whom and why: kept on disk, read when somebody asks.
+//! What was done to a principal, by whom and why: kept on disk, read on request.
 //!
-//! All of it is durable in the log first. This is an index behind it: a thread reads the log's groups as they become
-//! durable and files each under its principal, so that a revocation never waits for it. After a crash it catches up
-//! from the log; and the log is compacted only up to where the index is durable.
+//! All of it is durable in the log first. This is an index behind it: a thread follows the log and files each group under
+//! its principals, so that a revocation never waits for it. After a crash it catches up from the log, which is compacted
+//! only up to where the index is durable. A file that does not continue the log is made anew.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use credence_storage::database;
+use credence_storage::durable::remove_if_present;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
@@ -18,15 +20,12 @@ use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, Tabl
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::data_folder::LogId;
-use crate::groups::{Extent, Groups};
+use crate::digest::{Digest, Head};
 use crate::metrics::Metrics;
 use crate::provenance::Provenance;
-use crate::storage::{Head, StoredGroup};
+use crate::store::group::Group;
+use crate::store::{FollowError, LogStore, StoreError};
 use crate::subject::PrincipalName;
-use crate::trail::Standing;
-use credence_storage::database;
-use credence_storage::frames::FrameError;
 
 /// One thing that was done to a principal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,62 +74,64 @@ pub(crate) struct Histories {
     /// Up to which record the index goes; nothing while it can not be read.
     indexed: watch::Sender<Option<u64>>,
     durable: watch::Sender<u64>,
-    /// Somebody waits for what is filed to be durable.
+    /// What is filed is to be made durable now.
     sync_wanted: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+    wake: SyncSender<()>,
 }
 
-/// What the index is kept by.
+/// Keeps the index.
 #[derive(Debug)]
-pub(crate) struct Indexing {
-    pub(crate) path: PathBuf,
-    pub(crate) log_id: LogId,
+pub(crate) struct HistoryIndexer {
+    path: PathBuf,
     /// Entries kept for one principal.
-    pub(crate) kept: usize,
-    pub(crate) groups: Arc<Groups>,
-    pub(crate) histories: Histories,
-    pub(crate) metrics: Arc<Metrics>,
+    kept: usize,
+    store: Arc<dyn LogStore>,
+    histories: Histories,
+    woken: Receiver<()>,
+    metrics: Arc<Metrics>,
 }
 
 // === impl Histories ===
 
 impl Histories {
-    /// Of an index that nobody keeps yet.
-    pub(crate) fn new() -> Self {
-        Self {
-            database: Arc::default(),
-            indexed: watch::Sender::new(None),
-            durable: watch::Sender::new(0),
-            sync_wanted: Arc::default(),
-        }
-    }
-
     /// The last entries of a principal, newest first, everything up to the record `head` included.
     pub(crate) async fn of(&self, name: &PrincipalName, head: u64, limit: usize) -> Result<History, HistoryError> {
         let mut indexed = self.indexed.subscribe();
         let caught_up = indexed.wait_for(|indexed| indexed.is_some_and(|indexed| indexed >= head));
-        match tokio::time::timeout(PATIENCE, caught_up).await {
+        match tokio::time::timeout(READ_TIMEOUT, caught_up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return Err(HistoryError::Behind),
         }
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
         let database = database.ok_or(HistoryError::Behind)?;
         let key = key_of(name);
-        tokio::task::spawn_blocking(move || read(&database, &key, limit))
+        tokio::task::spawn_blocking(move || database::guarded(|| read(&database, &key, limit)))
             .await
             .map_err(|error| HistoryError::Unreadable(error.to_string()))?
             .map_err(|error| HistoryError::Unreadable(error.to_string()))
     }
 
-    /// Waits until the index has everything up to this record on disk. Looks away now and then to ask `give_up`.
-    pub(crate) fn wait_durable(&self, seq: u64, give_up: impl Fn() -> bool) -> bool {
-        while *self.durable.borrow() < seq {
-            if give_up() {
-                return false;
-            }
+    /// The log has grown.
+    pub(crate) fn wake(&self) {
+        // A full channel wakes the indexer too.
+        let _ = self.wake.try_send(());
+    }
+
+    /// Whether the index has everything up to this record on disk. If not, it soon will.
+    pub(crate) fn want_durable(&self, seq: u64) -> bool {
+        let is_durable = *self.durable.borrow() >= seq;
+        if !is_durable {
             self.sync_wanted.store(true, Ordering::Release);
-            std::thread::sleep(LOOK_AGAIN);
+            self.wake();
         }
-        true
+        is_durable
+    }
+
+    /// The log does not grow any more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake();
     }
 
     fn set(&self, database: Option<Arc<Database>>) {
@@ -143,12 +144,11 @@ impl Histories {
 
 fn read(database: &Database, key: &[u8], limit: usize) -> Result<History, redb::Error> {
     let transaction = database.begin_read()?;
-    let table = transaction.open_table(HISTORIES)?;
-    let row = match table.get(key)? {
+    let row = match transaction.open_table(HISTORIES)?.get(key)? {
         Some(row) => row_of(row.value())?,
         None => Row::default(),
     };
-    let complete_from = filed_up_to(database)?.map_or(0, |filed| filed.complete_from);
+    let complete_from = read_filed(database)?.map_or(0, |filed| filed.complete_from);
     Ok(History {
         entries: row
             .entries
@@ -165,196 +165,157 @@ fn row_of(bytes: &[u8]) -> Result<Row, redb::Error> {
     Row::decode(bytes).map_err(|error| redb::Error::Corrupted(error.to_string()))
 }
 
-// === impl Indexing ===
+// === impl HistoryIndexer ===
 
-impl Indexing {
-    /// Keeps the index until the log ends. `standing` says of a position whether it is one of the log's.
-    pub(crate) fn run(self, standing: impl Fn(u64, &[u8]) -> Standing) {
+impl HistoryIndexer {
+    /// Of the log in `store`. The file lies at `path`.
+    pub(crate) fn new(
+        path: PathBuf,
+        kept: usize,
+        store: Arc<dyn LogStore>,
+        metrics: Arc<Metrics>,
+    ) -> (Self, Histories) {
+        let (wake, woken) = sync_channel(1);
+        let histories = Histories {
+            database: Arc::default(),
+            indexed: watch::Sender::new(None),
+            durable: watch::Sender::new(0),
+            sync_wanted: Arc::default(),
+            ended: Arc::default(),
+            wake,
+        };
+        let indexer = Self {
+            path,
+            kept,
+            store,
+            histories: histories.clone(),
+            woken,
+            metrics,
+        };
+        (indexer, histories)
+    }
+
+    /// Works until the log has ended.
+    pub(crate) fn run(self) {
         let mut pause = FIRST_PAUSE;
-        loop {
-            // A file that is damaged in its middle makes the database panic.
-            let kept = catch_unwind(AssertUnwindSafe(|| self.keep(&standing, &mut pause))).unwrap_or_else(|_| {
-                self.histories.set(None);
-                self.histories.durable.send_replace(0);
-                set_aside(&self.path, "reading it broke down").map_err(IndexError::Io)?;
-                Err(IndexError::BrokeDown)
-            });
-            match kept {
-                Ok(()) => return,
-                Err(error) => {
-                    self.histories.set(None);
-                    self.metrics.history_failures.inc();
-                    tracing::error!(
-                        %error,
-                        again_in = ?pause,
-                        "the index of histories can not be kept; revocations go on, but the log is not compacted"
-                    );
-                }
+        while let Err(error) = self.follow(&mut pause) {
+            self.histories.set(None);
+            self.histories.durable.send_replace(0);
+            self.metrics.history_failures.inc();
+            tracing::error!(
+                %error,
+                again_in = ?pause,
+                "the index of histories can not be kept; revocations go on, but the log is not compacted"
+            );
+            let until = Instant::now() + pause;
+            while !self.has_ended() && Instant::now() < until {
+                self.wait(until.saturating_duration_since(Instant::now()));
             }
-            let extent = self.groups.extent();
-            let ended = self.groups.wait(extent.generation, extent.end, pause).ended;
-            if ended {
+            if self.has_ended() {
                 return;
             }
-            std::thread::sleep(FIRST_PAUSE);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    fn keep(&self, standing: &impl Fn(u64, &[u8]) -> Standing, pause: &mut Duration) -> Result<(), IndexError> {
-        let (database, mut indexed) = self.open(standing)?;
+    fn follow(&self, pause: &mut Duration) -> Result<(), IndexError> {
+        let (database, mut filed) = self.open()?;
         let database = Arc::new(database);
-        self.note_gap(&database, indexed)?;
         self.histories.set(Some(Arc::clone(&database)));
-        self.histories.durable.send_replace(indexed);
-        let mut extent = self.groups.extent();
-        let mut offset = extent.from;
+        self.histories.durable.send_replace(filed.seq);
         let mut synced = Instant::now();
         let mut unsynced = false;
         loop {
-            let through = if offset < extent.end {
-                let batch = self.next_batch(&extent, &mut offset, indexed)?;
-                let digest = batch.digest.clone();
-                if let Some(last) = batch.last {
-                    self.file(&database, batch, last, &digest, Durability::None)?;
-                    unsynced = true;
-                    indexed = last;
-                }
-                if offset == extent.end { extent.head } else { indexed }
-            } else {
-                extent.head
-            };
-            self.histories.indexed.send_replace(Some(through));
-            self.metrics.history_indexed_seq.set(through as i64);
+            let has_ended = self.has_ended();
+            let groups = self.store.follow(filed.head()?, BATCH)?;
+            let is_caught_up = groups.is_empty();
+            if !is_caught_up {
+                filed = database::guarded(|| self.file(&database, groups, filed))?;
+                unsynced = true;
+            }
+            self.histories.indexed.send_replace(Some(filed.seq));
+            self.metrics.history_indexed_seq.set(filed.seq as i64);
             *pause = FIRST_PAUSE;
-            let due = synced.elapsed() >= SYNC_INTERVAL || extent.ended;
+            let due = synced.elapsed() >= SYNC_INTERVAL || (has_ended && is_caught_up);
             let wanted = self.histories.sync_wanted.swap(false, Ordering::AcqRel);
             if unsynced && (due || wanted) {
-                sync(&database)?;
+                database::guarded(|| sync(&database))?;
                 synced = Instant::now();
                 unsynced = false;
                 let bytes = std::fs::metadata(&self.path).map_or(0, |file| file.len());
                 self.metrics.history_bytes.set(bytes as i64);
             }
             if !unsynced {
-                self.histories.durable.send_replace(through);
+                self.histories.durable.send_replace(filed.seq);
             }
-            if offset == extent.end {
-                if extent.ended {
+            if is_caught_up {
+                if has_ended {
                     return Ok(());
                 }
-                let patience = if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE };
+                self.wait(if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE });
                 // Groups that come soon after one another share a transaction.
                 std::thread::sleep(GATHERING);
-                extent = self.follow(extent.generation, &mut offset, patience);
             }
         }
     }
 
-    /// Where the log begins behind what is filed, notes from where on the histories are complete: it is said with each.
-    fn note_gap(&self, database: &Database, indexed: u64) -> Result<(), IndexError> {
-        let extent = self.groups.extent();
-        let first = match extent.from < extent.end {
-            true => extent
-                .file
-                .group(extent.from, extent.end)?
-                .0
-                .records
-                .first()
-                .map(|(seq, ..)| *seq),
-            false => None,
+    /// Opens the index, or begins one.
+    fn open(&self) -> Result<(Database, Filed), IndexError> {
+        match self.open_file() {
+            Ok((database, filed)) => match self.store.follow(filed.head()?, 1) {
+                Ok(_) => return Ok((database, filed)),
+                Err(FollowError::NotContinued) => self.warn_of_gap("it does not continue this log"),
+                Err(FollowError::Store(error)) => return Err(error.into()),
+            },
+            Err(redb::Error::Corrupted(found)) => self.warn_of_gap(&found),
+            Err(redb::Error::Io(error)) if is_of_contents(&error) => self.warn_of_gap(&error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
+        remove_if_present(&self.path)?;
+        Ok(self.open_file()?)
+    }
+
+    fn open_file(&self) -> Result<(Database, Filed), redb::Error> {
+        let database = database::open(&self.path, CACHE_BYTES, prepare)?;
+        let filed = match database::guarded(|| read_filed(&database))? {
+            Some(filed) => filed,
+            None => self.begin(&database)?,
         };
-        let complete_from = first.unwrap_or(extent.head + 1);
-        if complete_from <= indexed + 1 {
-            return Ok(());
-        }
-        let transaction = database.begin_write().map_err(redb::Error::from)?;
-        let before = filed_up_to(database)?;
-        {
-            let mut table = transaction.open_table(FILED).map_err(redb::Error::from)?;
-            let filed = Filed {
-                log_id: self.log_id.to_string(),
-                complete_from,
-                ..before.unwrap_or_default()
-            };
-            let filed = filed.encode_to_vec();
-            table.insert((), filed.as_slice()).map_err(redb::Error::from)?;
-        }
+        Ok((database, filed))
+    }
+
+    /// Notes from where on the histories are complete: it is said with each.
+    fn begin(&self, database: &Database) -> Result<Filed, redb::Error> {
+        let Head { seq, digest } = self.store.beginning();
+        let filed = Filed {
+            seq,
+            digest: digest.as_bytes().to_vec(),
+            complete_from: if seq == 0 { 0 } else { seq + 1 },
+        };
+        let transaction = database.begin_write()?;
+        insert_filed(&transaction, &filed)?;
         database::commit(database, transaction)?;
-        Ok(())
+        Ok(filed)
     }
 
-    /// What there is to read now, and from where.
-    fn follow(&self, generation: u64, offset: &mut u64, patience: Duration) -> Extent {
-        let extent = self.groups.wait(generation, *offset, patience);
-        if extent.generation != generation {
-            // Whatever the new file does not hold as groups has been indexed before it was made.
-            *offset = extent.from;
-        }
-        extent
+    fn warn_of_gap(&self, why: &str) {
+        tracing::warn!(
+            why,
+            path = %self.path.display(),
+            "the index of histories is made anew from the log; what the log was compacted of is missing in it"
+        );
     }
 
-    /// Opens the index, or begins one. Returns up to which record it goes.
-    fn open(&self, standing: &impl Fn(u64, &[u8]) -> Standing) -> Result<(Database, u64), IndexError> {
-        let opened = self.open_file().and_then(|database| {
-            let filed = filed_up_to(&database)?;
-            Ok((database, filed))
-        });
-        match opened {
-            Ok((database, Some(filed)))
-                if filed.log_id == self.log_id.as_str() && standing(filed.seq, &filed.digest) == Standing::Ours =>
-            {
-                Ok((database, filed.seq))
-            }
-            // A gap may have been noted before anything was filed.
-            Ok((database, Some(filed))) if filed.log_id == self.log_id.as_str() && filed.seq == 0 => Ok((database, 0)),
-            Ok((database, None)) => Ok((database, 0)),
-            Ok((database, Some(_))) => {
-                drop(database);
-                self.begin_anew("it belongs to another copy of the log")
-            }
-            Err(IndexError::Database(redb::Error::Corrupted(found))) => self.begin_anew(&found),
-            Err(IndexError::Database(redb::Error::Io(error))) if is_of_contents(&error) => {
-                self.begin_anew(&error.to_string())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn open_file(&self) -> Result<Database, IndexError> {
-        Ok(database::open(&self.path, CACHE_BYTES, prepare)?)
-    }
-
-    fn begin_anew(&self, why: &str) -> Result<(Database, u64), IndexError> {
-        set_aside(&self.path, why)?;
-        Ok((self.open_file()?, 0))
-    }
-
-    fn next_batch(&self, extent: &Extent, offset: &mut u64, indexed: u64) -> Result<Batch, FrameError> {
-        let mut batch = Batch::default();
-        while *offset < extent.end && batch.entries.len() < BATCH {
-            let (group, next) = extent.file.group(*offset, extent.end)?;
-            *offset = next;
-            batch.take(group, indexed);
-        }
-        Ok(batch)
-    }
-
-    fn file(
-        &self,
-        database: &Database,
-        mut batch: Batch,
-        last: u64,
-        digest: &[u8],
-        durability: Durability,
-    ) -> Result<(), redb::Error> {
+    fn file(&self, database: &Database, groups: Vec<Group>, filed: Filed) -> Result<Filed, redb::Error> {
+        let last = groups.last().and_then(Group::head);
+        let mut entries: Vec<_> = groups.into_iter().flat_map(entries_of).collect();
+        // In the order of the file: neighbours share pages.
+        entries.sort_by(|(one, _), (two, _)| one.cmp(two));
         let mut transaction = database.begin_write()?;
-        transaction.set_durability(durability)?;
+        transaction.set_durability(Durability::None)?;
         {
             let mut table = transaction.open_table(HISTORIES)?;
-            // In the order of the file: neighbours share pages.
-            batch.entries.sort_by(|(one, _), (two, _)| one.cmp(two));
-            let mut entries = batch.entries.into_iter().peekable();
+            let mut entries = entries.into_iter().peekable();
             while let Some((key, entry)) = entries.next() {
                 let mut row = match table.get(key.as_slice())? {
                     Some(row) => row_of(row.value())?,
@@ -369,18 +330,30 @@ impl Indexing {
                 self.metrics.history_dropped.inc_by(surplus as u64);
                 table.insert(key.as_slice(), row.encode_to_vec().as_slice())?;
             }
-            let mut table = transaction.open_table(FILED)?;
-            let before = table.get(())?.map(|filed| filed_of(filed.value())).transpose()?;
-            let filed = Filed {
-                log_id: self.log_id.to_string(),
-                seq: last,
-                digest: digest.to_vec(),
-                complete_from: before.map_or(0, |before| before.complete_from),
-            };
-            table.insert((), filed.encode_to_vec().as_slice())?;
         }
+        let filed = match last {
+            Some(Head { seq, digest }) => Filed {
+                seq,
+                digest: digest.as_bytes().to_vec(),
+                ..filed
+            },
+            None => filed,
+        };
+        insert_filed(&transaction, &filed)?;
         transaction.commit()?;
-        Ok(())
+        Ok(filed)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.histories.ended.load(Ordering::Acquire)
+    }
+
+    fn wait(&self, at_most: Duration) {
+        match self.woken.recv_timeout(at_most) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            // This holds a sender itself.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(at_most),
+        }
     }
 }
 
@@ -394,43 +367,19 @@ fn sync(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Has the index of a log go on with the one that the log has become, whose `head` is where the former ended.
-pub(crate) fn adopt(path: &Path, old: &LogId, new: &LogId, head: &Head) -> Result<(), redb::Error> {
-    if !path.exists() {
-        return Ok(());
-    }
-    let database = database::open(path, CACHE_BYTES, prepare)?;
-    let before = match filed_up_to(&database)? {
-        Some(filed) if filed.log_id == old.as_str() => filed,
-        _ => return Ok(()),
-    };
-    let mut transaction = database.begin_write()?;
-    transaction.set_quick_repair(true);
-    {
-        let filed = Filed {
-            log_id: new.to_string(),
-            seq: head.seq,
-            digest: head.digest.as_bytes().to_vec(),
-            complete_from: before.complete_from,
-        };
-        let mut table = transaction.open_table(FILED)?;
-        table.insert((), filed.encode_to_vec().as_slice())?;
-    }
-    transaction.commit()?;
+fn read_filed(database: &Database) -> Result<Option<Filed>, redb::Error> {
+    let filed = database.begin_read()?.open_table(FILED)?.get(())?;
+    let filed = filed.map(|filed| Filed::decode(filed.value()));
+    filed
+        .transpose()
+        .map_err(|error| redb::Error::Corrupted(error.to_string()))
+}
+
+fn insert_filed(transaction: &WriteTransaction, filed: &Filed) -> Result<(), redb::Error> {
+    transaction
+        .open_table(FILED)?
+        .insert((), filed.encode_to_vec().as_slice())?;
     Ok(())
-}
-
-fn filed_up_to(database: &Database) -> Result<Option<Filed>, redb::Error> {
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(FILED)?;
-    let Some(filed) = table.get(())? else {
-        return Ok(None);
-    };
-    Ok(Some(filed_of(filed.value())?))
-}
-
-fn filed_of(bytes: &[u8]) -> Result<Filed, redb::Error> {
-    Filed::decode(bytes).map_err(|error| redb::Error::Corrupted(error.to_string()))
 }
 
 fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
@@ -439,42 +388,24 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// What is filed with one transaction.
-#[derive(Debug, Default)]
-struct Batch {
-    entries: Vec<(Vec<u8>, StoredEntry)>,
-    /// The last record and the digest after it.
-    last: Option<u64>,
-    digest: Vec<u8>,
-}
-
-// === impl Batch ===
-
-impl Batch {
-    /// Takes in what of a group is not filed yet.
-    fn take(&mut self, group: StoredGroup, indexed: u64) {
-        for (seq, record, provenance) in group.records {
-            if seq <= indexed {
-                continue;
-            }
-            self.last = Some(seq);
-            let Some(Subject::Principal(state)) = record.subject else {
-                continue;
-            };
-            let Some(Ok(name)) = state.principal.map(PrincipalName::try_from) else {
-                continue;
-            };
-            let entry = StoredEntry {
-                seq,
-                epoch: state.epoch,
-                disabled: state.disabled,
-                raised_at: state.raised_at,
-                provenance,
-            };
-            self.entries.push((key_of(&name), entry));
-        }
-        self.digest = group.digest;
-    }
+/// What a group says about principals, each by the key of its row.
+fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, StoredEntry)> {
+    let provenance = group.provenance.into_iter().map(Some).chain(std::iter::repeat(None));
+    let records = (group.first_seq..).zip(group.records).zip(provenance);
+    records.filter_map(|((seq, encoded), provenance)| {
+        let Some(Subject::Principal(state)) = encoded.record.subject else {
+            return None;
+        };
+        let name = PrincipalName::try_from(state.principal?).ok()?;
+        let entry = StoredEntry {
+            seq,
+            epoch: state.epoch,
+            disabled: state.disabled,
+            raised_at: state.raised_at,
+            provenance,
+        };
+        Some((key_of(&name), entry))
+    })
 }
 
 /// The issuer behind its length, and the subject behind a byte that says whether there is one.
@@ -498,17 +429,6 @@ fn is_of_contents(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-fn set_aside(path: &Path, why: &str) -> io::Result<()> {
-    let aside = path.with_extension("set-aside");
-    std::fs::rename(path, &aside)?;
-    tracing::warn!(
-        why,
-        kept_as = %aside.display(),
-        "the index of histories is made anew from the log; what the log was compacted of is missing in it"
-    );
-    Ok(())
-}
-
 /// A principal's row: the oldest entry first.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Row {
@@ -530,18 +450,26 @@ struct StoredEntry {
     provenance: Option<Provenance>,
 }
 
-/// How far the index goes, and in which log.
+/// How far the index goes.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Filed {
-    #[prost(string, tag = "1")]
-    log_id: String,
-    #[prost(uint64, tag = "2")]
+    #[prost(uint64, tag = "1")]
     seq: u64,
-    #[prost(bytes = "vec", tag = "3")]
+    #[prost(bytes = "vec", tag = "2")]
     digest: Vec<u8>,
     /// From which record on the histories are complete; 0 if nothing is missing.
-    #[prost(uint64, tag = "4")]
+    #[prost(uint64, tag = "3")]
     complete_from: u64,
+}
+
+// === impl Filed ===
+
+impl Filed {
+    fn head(&self) -> Result<Head, redb::Error> {
+        let digest = Digest::parse(&self.digest)
+            .ok_or_else(|| redb::Error::Corrupted("a digest of impossible length".to_owned()))?;
+        Ok(Head { seq: self.seq, digest })
+    }
 }
 
 impl From<StoredEntry> for HistoryEntry {
@@ -566,23 +494,22 @@ enum IndexError {
     #[error(transparent)]
     Database(#[from] redb::Error),
     #[error(transparent)]
-    Log(#[from] FrameError),
+    Log(#[from] FollowError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the file is damaged, and has been set aside")]
-    BrokeDown,
 }
 
 const HISTORIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("histories");
 const FILED: TableDefinition<'_, (), &[u8]> = TableDefinition::new("filed");
 
-/// How long whoever asks for a history waits for the index to catch up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a request for a history waits for the index to catch up.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long records gather before they are filed together.
 const GATHERING: Duration = Duration::from_millis(10);
 /// How often what was filed is made durable. The log has it; a crash costs filing it again.
 const SYNC_INTERVAL: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Entries filed in one transaction.

@@ -24,7 +24,7 @@ pub struct Leases(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     max_staleness: Duration,
-    account: Mutex<Account>,
+    table: Mutex<LeaseTable>,
     /// Every filter that has a lease has applied the log up to here.
     confirmed: watch::Sender<u64>,
     /// Wakes what ends leases.
@@ -34,7 +34,7 @@ struct Shared {
 
 /// One stream's part. Once it is dropped, the stream has ended, and owes what it owed.
 #[derive(Debug)]
-pub(crate) struct Lessee {
+pub(crate) struct StreamLease {
     leases: Leases,
     id: LeaseId,
     refused: Arc<Notify>,
@@ -42,7 +42,7 @@ pub(crate) struct Lessee {
 
 /// What a client says of itself as it comes.
 #[derive(Debug, Default)]
-pub(crate) struct Arrival {
+pub(crate) struct StreamStart {
     /// The entry of the log up to which it has applied everything.
     pub(crate) applied: u64,
     /// The digest of this stream's secret.
@@ -90,9 +90,9 @@ pub struct Progress {
 type LeaseId = u64;
 
 #[derive(Debug, Default)]
-struct Account {
+struct LeaseTable {
     head: u64,
-    /// Entries that were published less than [`PATIENCE`] ago.
+    /// Entries that were published less than [`APPLY_TIMEOUT`] ago.
     published: VecDeque<Published>,
     /// When it was last looked which streams lag, or when that became necessary.
     looked_at: Option<Instant>,
@@ -102,7 +102,7 @@ struct Account {
     leases: HashMap<LeaseId, Lease>,
     by_digest: HashMap<SecretDigest, LeaseId>,
     /// Those whose filters may be fresh, by what they have applied.
-    owing: BTreeSet<(u64, LeaseId)>,
+    active_by_applied: BTreeSet<(u64, LeaseId)>,
     /// Leases whose streams have ended.
     ended: usize,
     max_ended: usize,
@@ -148,19 +148,19 @@ impl Leases {
         metrics: Arc<Metrics>,
         now: Instant,
     ) -> Self {
-        let mut account = Account {
+        let mut table = LeaseTable {
             head,
             max_ended,
             stalls: Stalls::new(max_staleness / 2),
-            ..Account::default()
+            ..LeaseTable::default()
         };
         if !inherited.is_zero() {
-            account.add_unattributed(0, now + inherited);
+            table.add_unattributed(0, now + inherited);
         }
-        let confirmed = watch::Sender::new(account.confirmed());
+        let confirmed = watch::Sender::new(table.confirmed());
         Self(Arc::new(Shared {
             max_staleness,
-            account: Mutex::new(account),
+            table: Mutex::new(table),
             confirmed,
             published: Notify::new(),
             metrics,
@@ -174,26 +174,26 @@ impl Leases {
 
     /// The log reaches to `head` now, and every stream can read that far.
     pub(crate) fn publish(&self, head: u64, now: Instant) {
-        let mut account = self.account();
-        account.publish(head, now);
-        self.settle(&account);
-        drop(account);
+        let mut table = self.table();
+        table.publish(head, now);
+        self.publish_confirmed(&table);
+        drop(table);
         self.0.published.notify_one();
     }
 
     /// For how long a client is refused because it has held up others.
     pub(crate) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
-        self.account().stalls.refused(client, now)
+        self.table().stalls.refused(client, now)
     }
 
     /// A stream begins. It owes what its client's earlier streams owe.
-    pub(crate) fn begin(&self, client: &Client, arrival: Arrival) -> Lessee {
+    pub(crate) fn begin(&self, client: &Client, start: StreamStart) -> StreamLease {
         let refused = Arc::new(Notify::new());
-        let mut account = self.account();
-        let id = account.begin(client, arrival, Arc::clone(&refused));
-        self.settle(&account);
-        drop(account);
-        Lessee {
+        let mut table = self.table();
+        let id = table.begin(client, start, Arc::clone(&refused));
+        self.publish_confirmed(&table);
+        drop(table);
+        StreamLease {
             leases: self.clone(),
             id,
             refused,
@@ -209,29 +209,29 @@ impl Leases {
 
     /// How far the entry `seq` has come.
     pub fn progress(&self, seq: u64, now: Instant) -> Progress {
-        self.account().progress(seq, now)
+        self.table().progress(seq, now)
     }
 
     /// Ends leases as their time comes, and notes which clients lag.
-    pub async fn keep(self) {
+    pub async fn run(self) {
         loop {
-            if self.look(Instant::now()) {
-                tokio::time::sleep(LOOK_INTERVAL).await;
+            if self.expire(Instant::now()) {
+                tokio::time::sleep(EXPIRE_INTERVAL).await;
             } else {
                 let published = self.0.published.notified();
                 // What has ended and owes nothing goes even if nothing is published.
-                let _ = tokio::time::timeout(PATIENCE, published).await;
+                let _ = tokio::time::timeout(APPLY_TIMEOUT, published).await;
             }
         }
     }
 
     /// Says whether any stream lags.
-    fn look(&self, now: Instant) -> bool {
-        let mut account = self.account();
-        let stalled = account.look(now);
-        self.settle(&account);
-        let lags = account.laggards(account.head).next().is_some();
-        drop(account);
+    fn expire(&self, now: Instant) -> bool {
+        let mut table = self.table();
+        let stalled = table.expire(now);
+        self.publish_confirmed(&table);
+        let lags = table.laggards(table.head).next().is_some();
+        drop(table);
         for (client, stalled) in stalled {
             self.0.metrics.revocation_stalls.inc_by(stalled.streams);
             let (credential, address) = (client.credential, client.network);
@@ -242,47 +242,47 @@ impl Leases {
                 streams = stalled.streams,
                 is_refused = stalled.is_refused,
                 "filters have not applied a revocation within {} ms: revocations are confirmed late, by {:?} at most",
-                PATIENCE.as_millis(),
-                with_allowance(self.0.max_staleness) + PATIENCE
+                APPLY_TIMEOUT.as_millis(),
+                with_allowance(self.0.max_staleness) + APPLY_TIMEOUT
             );
         }
         lags
     }
 
-    fn settle(&self, account: &Account) {
-        let confirmed = account.confirmed();
+    fn publish_confirmed(&self, table: &LeaseTable) {
+        let confirmed = table.confirmed();
         self.0
             .confirmed
             .send_if_modified(|before| std::mem::replace(before, confirmed) != confirmed);
     }
 
-    fn account(&self) -> MutexGuard<'_, Account> {
+    fn table(&self) -> MutexGuard<'_, LeaseTable> {
         // Whoever panics here leaves no half-made change behind.
-        self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Lessee ===
+// === impl StreamLease ===
 
-impl Lessee {
+impl StreamLease {
     /// The client has applied the log up to `seq`.
     pub(crate) fn apply(&self, seq: u64) {
-        let mut account = self.leases.account();
-        account.apply(self.id, seq);
-        self.leases.settle(&account);
+        let mut table = self.leases.table();
+        table.apply(self.id, seq);
+        self.leases.publish_confirmed(&table);
     }
 
     /// A ping has come, and updates up to `sent` have gone before the answer.
     pub(crate) fn echo(&self, sent: u64, now: Instant) -> Echo {
         let lasts = with_allowance(self.leases.0.max_staleness);
-        self.leases.account().echo(self.id, sent, now, lasts)
+        self.leases.table().echo(self.id, sent, now, lasts)
     }
 
     /// The client has given its lease up.
     pub(crate) fn leave(&self) {
-        let mut account = self.leases.account();
-        account.release(self.id);
-        self.leases.settle(&account);
+        let mut table = self.leases.table();
+        table.release(self.id);
+        self.leases.publish_confirmed(&table);
     }
 
     /// Resolves once the stream is to be ended.
@@ -291,40 +291,40 @@ impl Lessee {
     }
 }
 
-impl Drop for Lessee {
+impl Drop for StreamLease {
     fn drop(&mut self) {
-        let mut account = self.leases.account();
-        account.end(self.id, Instant::now(), self.leases.0.max_staleness);
-        self.leases.settle(&account);
+        let mut table = self.leases.table();
+        table.end(self.id, Instant::now(), self.leases.0.max_staleness);
+        self.leases.publish_confirmed(&table);
     }
 }
 
-// === impl Account ===
+// === impl LeaseTable ===
 
-impl Account {
+impl LeaseTable {
     fn confirmed(&self) -> u64 {
-        self.owing
+        self.active_by_applied
             .first()
             .map_or(self.head, |(applied, _)| self.head.min(*applied))
     }
 
     /// Those that may be fresh and have not applied the entry `seq`.
     fn laggards(&self, seq: u64) -> impl Iterator<Item = (LeaseId, &Lease)> {
-        let behind = self.owing.range(..(seq, 0));
+        let behind = self.active_by_applied.range(..(seq, 0));
         behind.filter_map(|(_, id)| Some((*id, self.leases.get(id)?)))
     }
 
-    fn begin(&mut self, client: &Client, arrival: Arrival, refused: Arc<Notify>) -> LeaseId {
+    fn begin(&mut self, client: &Client, start: StreamStart, refused: Arc<Notify>) -> LeaseId {
         let mut lease = Lease {
             client: Some(client.clone()),
-            digest: arrival.digest,
-            applied: arrival.applied.min(self.head),
+            digest: start.digest,
+            applied: start.applied.min(self.head),
             over_at: None,
             refused: Some(refused),
             is_noted: false,
-            node: arrival.node,
+            node: start.node,
         };
-        for earlier in arrival.earlier {
+        for earlier in start.earlier {
             let Some(id) = self.by_digest.get(&earlier).copied() else {
                 continue;
             };
@@ -340,7 +340,7 @@ impl Account {
         let id = self.next_id();
         self.by_digest.extend(lease.digest.map(|digest| (digest, id)));
         if lease.over_at.is_some() {
-            self.owing.insert((lease.applied, id));
+            self.active_by_applied.insert((lease.applied, id));
         }
         self.leases.insert(id, lease);
         id
@@ -351,8 +351,8 @@ impl Account {
         if seq <= lease.applied {
             return;
         }
-        if self.owing.remove(&(lease.applied, id)) {
-            self.owing.insert((seq, id));
+        if self.active_by_applied.remove(&(lease.applied, id)) {
+            self.active_by_applied.insert((seq, id));
         }
         lease.applied = seq;
         lease.is_noted &= seq < self.due;
@@ -371,7 +371,7 @@ impl Account {
             return Echo::Withheld;
         }
         lease.over_at = Some(now + lasts);
-        self.owing.insert((lease.applied, id));
+        self.active_by_applied.insert((lease.applied, id));
         Echo::Granted
     }
 
@@ -379,7 +379,7 @@ impl Account {
     fn release(&mut self, id: LeaseId) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.over_at = None;
-            self.owing.remove(&(lease.applied, id));
+            self.active_by_applied.remove(&(lease.applied, id));
         }
     }
 
@@ -422,7 +422,7 @@ impl Account {
             node: String::new(),
         };
         let id = self.next_id();
-        self.owing.insert((applied, id));
+        self.active_by_applied.insert((applied, id));
         self.leases.insert(id, lease);
         self.ended += 1;
         id
@@ -435,7 +435,7 @@ impl Account {
 
     fn remove(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
-        self.owing.remove(&(lease.applied, id));
+        self.active_by_applied.remove(&(lease.applied, id));
         if let Some(digest) = lease.digest
             && self.by_digest.get(&digest) == Some(&id)
         {
@@ -461,7 +461,10 @@ impl Account {
     }
 
     fn let_fall_due(&mut self, now: Instant) {
-        while let Some(published) = self.published.pop_front_if(|published| now >= published.at + PATIENCE) {
+        while let Some(published) = self
+            .published
+            .pop_front_if(|published| now >= published.at + APPLY_TIMEOUT)
+        {
             self.due = published.seq;
         }
     }
@@ -470,7 +473,7 @@ impl Account {
     /// once for each entry.
     fn excuse(&mut self, now: Instant) {
         let since = self.looked_at.replace(now).unwrap_or(now);
-        if now.saturating_duration_since(since) > LOOK_INTERVAL + HICCUP {
+        if now.saturating_duration_since(since) > EXPIRE_INTERVAL + HICCUP {
             for published in self.published.iter_mut().filter(|published| !published.is_excused) {
                 published.at = now;
                 published.is_excused = true;
@@ -479,7 +482,7 @@ impl Account {
     }
 
     /// Ends what is over. Returns the clients whose streams have begun to lag.
-    fn look(&mut self, now: Instant) -> HashMap<Client, Stalled> {
+    fn expire(&mut self, now: Instant) -> HashMap<Client, Stalled> {
         self.excuse(now);
         self.let_fall_due(now);
         let is_over = |lease: &Lease| lease.over_at.is_some_and(|over_at| over_at <= now);
@@ -509,14 +512,14 @@ impl Account {
             }
         }
         if !stalled.is_empty() {
-            self.note(&mut stalled, now);
+            self.record_stalls(&mut stalled, now);
         }
         stalled
     }
 
     /// Remembers who lags, and ends the streams of those that are refused for it: the ones that lag, and all of a client that
     /// is refused already.
-    fn note(&mut self, stalled: &mut HashMap<Client, Stalled>, now: Instant) {
+    fn record_stalls(&mut self, stalled: &mut HashMap<Client, Stalled>, now: Instant) {
         let mut connected = HashMap::new();
         let open = self
             .leases
@@ -529,7 +532,7 @@ impl Account {
         for (client, stalled) in stalled {
             let was_refused = self.stalls.refused(client, now).is_some();
             self.stalls
-                .note(client, connected.get(client).copied().unwrap_or(0), now);
+                .record_stall(client, connected.get(client).copied().unwrap_or(0), now);
             stalled.is_refused = self.stalls.refused(client, now).is_some();
             if stalled.is_refused {
                 refused.insert(client, was_refused);
@@ -556,10 +559,10 @@ impl Account {
             }
             let over_at = lease.over_at.unwrap_or(now);
             // What is over for certain is ended within a moment, and only then is the revocation confirmed.
-            left = left.max(over_at.saturating_duration_since(now).max(LOOK_INTERVAL));
+            left = left.max(over_at.saturating_duration_since(now).max(EXPIRE_INTERVAL));
         }
         Progress {
-            applied: self.owing.len() - unknown - unattributed,
+            applied: self.active_by_applied.len() - unknown - unattributed,
             unknown,
             left,
         }
@@ -571,14 +574,14 @@ fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<
 }
 
 /// Clocks run at rates that differ by less than a hundredth.
-pub fn with_allowance(duration: Duration) -> Duration {
+pub(crate) fn with_allowance(duration: Duration) -> Duration {
     duration + duration / 100
 }
 
 /// How long a client may leave an update unapplied and still be echoed.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const APPLY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often it is looked which streams lag, while some do.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const EXPIRE_INTERVAL: Duration = Duration::from_millis(20);
 /// A look that is later than this says that this process did not run.
 const HICCUP: Duration = Duration::from_millis(100);
 

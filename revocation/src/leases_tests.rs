@@ -1,7 +1,7 @@
 //! Time is an argument here: `Scene` has a clock of its own.
 
 use super::*;
-use crate::stalls::TOLERATED;
+use crate::stalls::MIN_TOLERATED_STALLS;
 
 /// S, the longest that a filter may stay fresh.
 const MAX_STALENESS: Duration = Duration::from_secs(5);
@@ -34,26 +34,26 @@ impl Scene {
     }
 
     /// A stream of this client that has applied the whole log and is fresh.
-    fn fresh(&self, name: &str) -> Lessee {
+    fn fresh(&self, name: &str) -> StreamLease {
         let stream = self.begin(name, None, &[]);
         assert_eq!(self.echo(&stream), Echo::Granted);
         stream
     }
 
     /// A stream that has applied the whole log. A secret is one byte here, its own digest.
-    fn begin(&self, name: &str, secret: Option<u8>, earlier: &[u8]) -> Lessee {
+    fn begin(&self, name: &str, secret: Option<u8>, earlier: &[u8]) -> StreamLease {
         let digest = |secret: u8| [secret; 32];
-        let arrival = Arrival {
+        let start = StreamStart {
             applied: self.head(),
             digest: secret.map(digest),
             earlier: earlier.iter().copied().map(digest).collect(),
-            ..Arrival::default()
+            ..StreamStart::default()
         };
-        self.leases.begin(&client(name), arrival)
+        self.leases.begin(&client(name), start)
     }
 
     /// Every update has been sent, and a ping has come.
-    fn echo(&self, stream: &Lessee) -> Echo {
+    fn echo(&self, stream: &StreamLease) -> Echo {
         stream.echo(self.head(), self.now)
     }
 
@@ -65,22 +65,22 @@ impl Scene {
     }
 
     fn head(&self) -> u64 {
-        self.leases.account().head
+        self.leases.table().head
     }
 
     /// As time passes for a process that runs.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
-            self.now = (self.now + LOOK_INTERVAL).min(end);
-            self.leases.look(self.now);
+            self.now = (self.now + EXPIRE_INTERVAL).min(end);
+            self.leases.expire(self.now);
         }
     }
 
     /// The process does not run for so long.
     fn stand_still(&mut self, time: Duration) {
         self.now += time;
-        self.leases.look(self.now);
+        self.leases.expire(self.now);
     }
 
     fn is_confirmed(&self, seq: u64) -> bool {
@@ -103,7 +103,7 @@ fn client(name: &str) -> Client {
 }
 
 /// Whether the stream has been told that its client is refused.
-fn is_told(stream: &Lessee) -> bool {
+fn is_told(stream: &StreamLease) -> bool {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     std::pin::pin!(stream.refused()).poll(&mut context).is_ready()
 }
@@ -121,7 +121,7 @@ fn a_stream_that_was_never_echoed_owes_nothing() {
     let stream = scene.begin("a", None, &[]);
     let seq = scene.publish();
     assert!(scene.is_confirmed(seq));
-    scene.pass(PATIENCE);
+    scene.pass(APPLY_TIMEOUT);
     drop(stream);
     assert!(scene.is_confirmed(seq));
     assert_eq!(scene.stalls(), 0);
@@ -172,7 +172,7 @@ fn a_lease_is_over_a_hundredth_more_than_max_staleness_after_the_last_echo_wheth
         assert!(!scene.is_confirmed(seq), "ends: {ends}");
         scene.pass(MOMENT);
         assert!(scene.is_confirmed(seq), "ends: {ends}");
-        assert_eq!(scene.leases.account().leases.len(), usize::from(stream.is_some()));
+        assert_eq!(scene.leases.table().leases.len(), usize::from(stream.is_some()));
     }
 }
 
@@ -200,13 +200,13 @@ fn a_client_that_returns_with_its_secret_takes_its_debt_over_with_what_it_has_ap
         scene.pass(MOMENT);
         assert!(!scene.is_confirmed(seq));
 
-        let arrival = Arrival {
+        let start = StreamStart {
             applied: if has_applied { seq } else { seq - 1 },
             digest: Some([2; 32]),
             earlier: vec![[9; 32], [1; 32]],
-            ..Arrival::default()
+            ..StreamStart::default()
         };
-        let stream = scene.leases.begin(&client("a"), arrival);
+        let stream = scene.leases.begin(&client("a"), start);
         assert_eq!(scene.is_confirmed(seq), has_applied);
         assert_eq!(
             scene.progress(seq).unknown,
@@ -231,11 +231,11 @@ fn what_a_client_has_applied_counts_though_it_starts_from_a_snapshot_again() {
     let first = scene.publish();
     stream.apply(first);
     drop(stream);
-    let arrival = Arrival {
+    let start = StreamStart {
         earlier: vec![[1; 32]],
-        ..Arrival::default()
+        ..StreamStart::default()
     };
-    let _stream = scene.leases.begin(&client("a"), arrival);
+    let _stream = scene.leases.begin(&client("a"), start);
     assert!(scene.is_confirmed(first));
 }
 
@@ -252,7 +252,7 @@ fn a_stream_whose_client_has_returned_on_another_is_echoed_no_more() {
     new.apply(seq);
     drop(old);
     assert!(scene.is_confirmed(seq));
-    assert_eq!(scene.leases.account().ended, 0);
+    assert_eq!(scene.leases.table().ended, 0);
 }
 
 #[test]
@@ -288,16 +288,16 @@ fn a_client_that_leaves_an_update_unapplied_for_half_a_second_is_not_echoed_befo
     let stream = scene.fresh("a");
     let begun = scene.now;
     let first = scene.publish();
-    scene.pass(PATIENCE - MOMENT);
+    scene.pass(APPLY_TIMEOUT - MOMENT);
     assert_eq!(scene.echo(&stream), Echo::Granted);
     let second = scene.publish();
     scene.pass(MOMENT);
     assert_eq!(scene.echo(&stream), Echo::Withheld);
     stream.apply(first);
     assert_eq!(scene.echo(&stream), Echo::Granted, "the second is not due yet");
-    scene.pass(PATIENCE);
+    scene.pass(APPLY_TIMEOUT);
     assert_eq!(scene.echo(&stream), Echo::Withheld);
-    scene.pass(begun + PATIENCE + LEASE - scene.now);
+    scene.pass(begun + APPLY_TIMEOUT + LEASE - scene.now);
     assert!(scene.is_confirmed(second), "it is waited for once");
     stream.apply(second);
     assert_eq!(scene.echo(&stream), Echo::Granted);
@@ -306,7 +306,7 @@ fn a_client_that_leaves_an_update_unapplied_for_half_a_second_is_not_echoed_befo
 #[test]
 fn what_is_confirmed_stays_confirmed_whoever_comes() {
     let scene = Scene::new();
-    let newcomer = scene.leases.begin(&client("a"), Arrival::default());
+    let newcomer = scene.leases.begin(&client("a"), StreamStart::default());
     assert!(scene.is_confirmed(HEAD));
     assert_eq!(scene.echo(&newcomer), Echo::Withheld);
     assert!(scene.is_confirmed(HEAD));
@@ -350,7 +350,7 @@ fn more_ended_streams_than_are_told_apart_are_waited_for_as_one() {
     }
     let seq = scene.publish();
     assert_eq!(
-        scene.leases.account().leases.len(),
+        scene.leases.table().leases.len(),
         3,
         "the first two, and what is known of the others"
     );
@@ -364,8 +364,11 @@ fn more_ended_streams_than_are_told_apart_are_waited_for_as_one() {
     assert!(!scene.is_confirmed(seq), "the last of them was echoed then");
     scene.pass(MOMENT);
     assert!(scene.is_confirmed(seq));
-    let account = scene.leases.account();
-    assert_eq!((account.leases.len(), account.ended, account.owing.len()), (0, 0, 0));
+    let table = scene.leases.table();
+    assert_eq!(
+        (table.leases.len(), table.ended, table.active_by_applied.len()),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -391,12 +394,12 @@ fn a_stall_is_noted_once_however_long_it_lasts() {
     let mut scene = Scene::new();
     let stream = scene.fresh("a");
     let first = scene.publish();
-    scene.pass(PATIENCE - MOMENT);
+    scene.pass(APPLY_TIMEOUT - MOMENT);
     assert_eq!(scene.stalls(), 0);
     for _ in 0..3 {
         scene.pass(MOMENT);
         scene.publish();
-        scene.pass(PATIENCE);
+        scene.pass(APPLY_TIMEOUT);
     }
     assert_eq!(scene.stalls(), 1);
     stream.apply(first);
@@ -404,7 +407,7 @@ fn a_stall_is_noted_once_however_long_it_lasts() {
     assert_eq!(scene.stalls(), 1, "it has not caught up yet");
     stream.apply(scene.head());
     scene.publish();
-    scene.pass(PATIENCE);
+    scene.pass(APPLY_TIMEOUT);
     assert_eq!(scene.stalls(), 2);
 }
 
@@ -413,13 +416,13 @@ fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_
     let mut scene = Scene::new();
     let (stalling, other) = (scene.fresh("a"), scene.fresh("b"));
     let lively = scene.fresh("a");
-    for time in 1..=TOLERATED + 1 {
+    for time in 1..=MIN_TOLERATED_STALLS + 1 {
         assert_eq!(scene.leases.refused(&client("a"), scene.now), None);
         let seq = scene.publish();
         other.apply(seq);
         lively.apply(seq);
-        scene.pass(PATIENCE);
-        assert_eq!(is_told(&stalling), time > TOLERATED);
+        scene.pass(APPLY_TIMEOUT);
+        assert_eq!(is_told(&stalling), time > MIN_TOLERATED_STALLS);
         stalling.apply(seq);
         for _ in 0..6 {
             for stream in [&stalling, &other, &lively] {
@@ -437,25 +440,25 @@ fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_
 fn a_refused_client_that_stalls_on_another_stream_loses_all_of_them() {
     let mut scene = Scene::new();
     let other = scene.fresh("b");
-    let streams: Vec<_> = (0..TOLERATED + 3).map(|_| scene.fresh("a")).collect();
+    let streams: Vec<_> = (0..MIN_TOLERATED_STALLS + 3).map(|_| scene.fresh("a")).collect();
     for stalling in 0..streams.len() {
         let seq = scene.publish();
         let applying = streams.iter().enumerate().filter(|(number, _)| *number > stalling);
         for stream in applying.map(|(_, stream)| stream).chain([&other]) {
             stream.apply(seq);
         }
-        scene.pass(PATIENCE);
+        scene.pass(APPLY_TIMEOUT);
         let is_refused = scene.leases.refused(&client("a"), scene.now).is_some();
-        assert_eq!(is_refused, stalling >= TOLERATED as usize);
+        assert_eq!(is_refused, stalling >= MIN_TOLERATED_STALLS as usize);
         for (number, stream) in streams.iter().enumerate() {
-            let was_refused = stalling > TOLERATED as usize;
+            let was_refused = stalling > MIN_TOLERATED_STALLS as usize;
             assert_eq!(
                 is_told(stream),
                 (is_refused && number <= stalling) || was_refused,
                 "{stalling}: {number}"
             );
         }
-        if stalling > TOLERATED as usize {
+        if stalling > MIN_TOLERATED_STALLS as usize {
             break;
         }
         for _ in 0..6 {
@@ -473,18 +476,18 @@ fn clients_are_not_blamed_for_the_time_in_which_this_process_does_not_run() {
     let mut scene = Scene::new();
     let stream = scene.fresh("a");
     let seq = scene.publish();
-    scene.now += 2 * PATIENCE;
+    scene.now += 2 * APPLY_TIMEOUT;
     assert_eq!(
         scene.echo(&stream),
         Echo::Granted,
         "a ping may be read before the next look"
     );
-    scene.leases.look(scene.now);
+    scene.leases.expire(scene.now);
     assert_eq!(scene.stalls(), 0);
-    scene.pass(PATIENCE - MOMENT);
+    scene.pass(APPLY_TIMEOUT - MOMENT);
     assert_eq!(scene.echo(&stream), Echo::Granted);
     // Once for each entry: it does not run again, and the entry is due.
-    scene.stand_still(2 * PATIENCE);
+    scene.stand_still(2 * APPLY_TIMEOUT);
     assert_eq!(scene.stalls(), 1);
     assert_eq!(scene.echo(&stream), Echo::Withheld);
     stream.apply(seq);
@@ -492,7 +495,7 @@ fn clients_are_not_blamed_for_the_time_in_which_this_process_does_not_run() {
     scene.pass(Duration::from_secs(1));
     scene.stand_still(Duration::from_secs(1));
     scene.publish();
-    scene.pass(PATIENCE);
+    scene.pass(APPLY_TIMEOUT);
     assert_eq!(scene.stalls(), 2);
 }
 
@@ -521,20 +524,20 @@ fn streams_that_end_all_the_time_hold_no_revocation_up_for_longer_than_two_lease
     while !scene.is_confirmed(seq) {
         churn(&mut scene);
         assert!(
-            scene.now < begun + 2 * LEASE + PATIENCE,
+            scene.now < begun + 2 * LEASE + APPLY_TIMEOUT,
             "held up for {:?}",
             scene.now - begun
         );
     }
-    let account = scene.leases.account();
-    assert!(account.leases.len() <= 5, "{}", account.leases.len());
+    let table = scene.leases.table();
+    assert!(table.leases.len() <= 5, "{}", table.leases.len());
 }
 
 /// Streams that begin, are echoed and end, in a fifth of a second.
 fn churn(scene: &mut Scene) {
     for _ in 0..5 {
         let stream = scene.fresh("a");
-        scene.leases.account().end(stream.id, scene.now, MAX_STALENESS);
+        scene.leases.table().end(stream.id, scene.now, MAX_STALENESS);
         std::mem::forget(stream);
     }
     scene.pass(Duration::from_millis(200));

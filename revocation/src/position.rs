@@ -8,12 +8,12 @@ use credence_wire::v1;
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha256;
 
-use crate::data_folder::LogId;
 use crate::digest::Digest;
+use crate::log_id::LogId;
 
 /// Makes and checks the proofs of one log.
 #[derive(Clone)]
-pub struct PositionKey(Hmac<Sha256>);
+pub(crate) struct PositionKey(Hmac<Sha256>);
 
 /// What proves one position.
 pub(crate) type PositionProof = [u8; 16];
@@ -24,7 +24,7 @@ pub(crate) type KeyId = [u8; 4];
 // === impl PositionKey ===
 
 impl PositionKey {
-    pub fn new(key: [u8; 32], log_id: &LogId) -> Self {
+    pub(crate) fn new(key: [u8; 32], log_id: &LogId) -> Self {
         // RFC 2104: a key shorter than the hash's block is filled up with zeros.
         let mut block = [0; 64];
         block[..key.len()].copy_from_slice(&key);

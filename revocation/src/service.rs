@@ -17,11 +17,11 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::answer::{Outgoing, WatchAnswer};
 use crate::cache_keys::CacheKeys;
-use crate::leases::{Arrival, Echo, Lessee, SecretDigest};
+use crate::leases::{Echo, SecretDigest, StreamLease, StreamStart};
 use crate::log::RevocationLog;
+use crate::log_view::{FellBehind, ForeignPosition, Start};
 use crate::metrics::Metrics;
 use crate::snapshot::Snapshot;
-use crate::view::{FellBehind, ForeignPosition, Start};
 use credence_runtime::caller::PeerName;
 use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::{Phase, PhaseWatch};
@@ -106,7 +106,7 @@ impl StreamMethod for WatchService {
             node: String::new(),
             client,
             silence_timeout: self.options.silence_timeout,
-            lessee: None,
+            lease: None,
             inbound: request.into_inner(),
             outbox,
             phase: self.phase.clone(),
@@ -147,7 +147,7 @@ struct WatchStream {
     client: Client,
     silence_timeout: Duration,
     /// Of a client that confirms what it has applied.
-    lessee: Option<Lessee>,
+    lease: Option<StreamLease>,
     inbound: Streaming<v1::WatchRequest>,
     outbox: Outbox<WatchAnswer>,
     phase: PhaseWatch,
@@ -234,7 +234,7 @@ impl WatchStream {
                 Some(_) => 0,
                 None => sent,
             };
-            self.lessee = Some(self.log.leases().begin(&self.client, arrival(hello, applied)?));
+            self.lease = Some(self.log.leases().begin(&self.client, stream_start(hello, applied)?));
         }
         let max_staleness = self.log.leases().max_staleness();
         let welcome = v1::Welcome {
@@ -322,24 +322,24 @@ impl WatchStream {
                     self.send(Outgoing::Drain(v1::Drain { promise_ms })).await?;
                     return Err(Ended::Quietly);
                 }
-                () = refused(self.lessee.as_ref()) => {
+                () = refused(self.lease.as_ref()) => {
                     let left = self.log.leases().refused(&self.client, Instant::now());
                     return Err(Ended::With(holds_others_up(left.unwrap_or_default())));
                 }
                 message = self.inbound.message() => {
                     silent_at = tokio::time::Instant::now() + self.silence_timeout;
                     let Ok(Some(v1::WatchRequest { message })) = message else { return Err(Ended::Quietly) };
-                    match (message, &self.lessee) {
+                    match (message, &self.lease) {
                         (Some(Incoming::Ping(ping)), _) => match pulling {
                             Some(_) => self.pong(ping.id, self.log.head()).await?,
                             None => withheld = Some(ping.id),
                         },
                         (Some(Incoming::Pull(pull)), _) => pulling = self.give_chunk(pulling, pull).await?,
-                        (Some(Incoming::Applied(applied)), Some(lessee)) if applied.seq <= sent => {
-                            lessee.apply(applied.seq);
+                        (Some(Incoming::Applied(applied)), Some(lease)) if applied.seq <= sent => {
+                            lease.apply(applied.seq);
                         }
-                        (Some(Incoming::Leaving(_)), Some(lessee)) => {
-                            lessee.leave();
+                        (Some(Incoming::Leaving(_)), Some(lease)) => {
+                            lease.leave();
                             withheld = None;
                         }
                         _ => {
@@ -371,8 +371,8 @@ impl WatchStream {
 
     /// Whether a ping is answered now, behind the updates up to `sent`.
     fn echo(&self, sent: u64) -> Echo {
-        let lessee = self.lessee.as_ref();
-        lessee.map_or(Echo::Granted, |lessee| lessee.echo(sent, Instant::now()))
+        let lease = self.lease.as_ref();
+        lease.map_or(Echo::Granted, |lease| lease.echo(sent, Instant::now()))
     }
 
     async fn pong(&mut self, id: u64, head: u64) -> Result<(), Ended> {
@@ -424,12 +424,12 @@ impl WatchStream {
 }
 
 /// What a client says of itself; `applied` is where it goes on.
-fn arrival(hello: &v1::WatchHello, applied: u64) -> Result<Arrival, Ended> {
+fn stream_start(hello: &v1::WatchHello, applied: u64) -> Result<StreamStart, Ended> {
     if hello.earlier_secrets.len() > MAX_EARLIER_SECRETS {
         return Err(out_of_order("a hello shows at most 8 secrets of earlier streams"));
     }
     let digest_of = |secret: &Vec<u8>| Sha256::digest(secret).into();
-    Ok(Arrival {
+    Ok(StreamStart {
         applied,
         digest: SecretDigest::try_from(hello.secret_digest.as_slice()).ok(),
         earlier: hello.earlier_secrets.iter().map(digest_of).collect(),
@@ -438,9 +438,9 @@ fn arrival(hello: &v1::WatchHello, applied: u64) -> Result<Arrival, Ended> {
 }
 
 /// Resolves once the client is refused for what it does to others.
-async fn refused(lessee: Option<&Lessee>) {
-    match lessee {
-        Some(lessee) => lessee.refused().await,
+async fn refused(lease: Option<&StreamLease>) {
+    match lease {
+        Some(lease) => lease.refused().await,
         None => std::future::pending().await,
     }
 }

@@ -5,8 +5,8 @@ use credence_wire::v1;
 use prost::Message as _;
 
 use crate::digest::Digest;
+use crate::log_view::{FrozenLogView, position};
 use crate::position::PositionKey;
-use crate::view::{FrozenView, position};
 
 /// The chunks, and the position that a client has reached with them.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Takes time in proportion to the number of subjects, and holds nobody up.
-    pub(crate) fn of(view: &FrozenView) -> Self {
+    pub(crate) fn of(view: &FrozenLogView) -> Self {
         let mut chunks = Vec::new();
         let mut chunk = v1::SnapshotChunk::default();
         let mut bytes = CHUNK_OVERHEAD;
@@ -41,8 +41,8 @@ impl Snapshot {
             chunks.push(chunk.encode_to_vec().into());
         }
         Self {
-            seq: view.trail.head(),
-            digest: view.trail.digest(),
+            seq: view.digests.head(),
+            digest: view.digests.digest(),
             key: view.key.clone(),
             subjects: view.state.subjects(),
             chunks,
@@ -84,7 +84,7 @@ const RECORD_OVERHEAD: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::tests::view_of;
+    use crate::log_view::tests::view_of;
 
     #[test]
     fn a_snapshots_chunks_fit_the_contract_and_hold_everything() {

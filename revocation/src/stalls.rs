@@ -28,7 +28,7 @@ impl Stalls {
     }
 
     /// A filter of this client has held up a revocation, and so many of its filters are connected.
-    pub(super) fn note(&mut self, client: &Client, connected: usize, now: Instant) {
+    pub(super) fn record_stall(&mut self, client: &Client, connected: usize, now: Instant) {
         self.records
             .retain(|_, record| now < record.refused_until.max(record.last) + FORGOTTEN_AFTER);
         if self.records.len() >= MAX_CLIENTS && !self.records.contains_key(client) {
@@ -49,7 +49,7 @@ impl Stalls {
         record.times = record.times.saturating_add(1);
         record.last = now;
         let proportional = u32::try_from(connected / FILTERS_PER_STALL).unwrap_or(u32::MAX);
-        let tolerated = proportional.clamp(TOLERATED, MAX_TOLERATED);
+        let tolerated = proportional.clamp(MIN_TOLERATED_STALLS, MAX_TOLERATED);
         if let Some(beyond) = record.times.checked_sub(tolerated + 1) {
             record.refused_until = now + MIN_REFUSAL * 2_u32.saturating_pow(beyond.min(6));
         }
@@ -63,7 +63,7 @@ impl Stalls {
 }
 
 /// So many within [`FORGOTTEN_AFTER`] are an accident: proxies are killed, machines are overloaded.
-pub(super) const TOLERATED: u32 = 3;
+pub(super) const MIN_TOLERATED_STALLS: u32 = 3;
 /// And one for so many filters that are connected: thousands may come from one address, and share a credential.
 const FILTERS_PER_STALL: usize = 10;
 /// Up to so many.
@@ -87,20 +87,20 @@ mod tests {
     #[test]
     fn a_client_that_stalls_again_and_again_is_refused_for_longer_each_time() {
         let (mut stalls, mut now) = (Stalls::new(WINDOW), Instant::now());
-        for _ in 0..TOLERATED {
-            stalls.note(&client(1), 0, now);
+        for _ in 0..MIN_TOLERATED_STALLS {
+            stalls.record_stall(&client(1), 0, now);
             assert_eq!(stalls.refused(&client(1), now), None);
             now += WINDOW;
         }
         for minutes in [1, 2, 4, 8, 16, 32, 64, 64] {
-            stalls.note(&client(1), 0, now);
+            stalls.record_stall(&client(1), 0, now);
             assert_eq!(stalls.refused(&client(1), now), Some(MIN_REFUSAL * minutes));
             assert_eq!(stalls.refused(&client(2), now), None, "another client");
             now += MIN_REFUSAL * minutes;
             assert_eq!(stalls.refused(&client(1), now), None);
         }
         now += FORGOTTEN_AFTER;
-        stalls.note(&client(1), 0, now);
+        stalls.record_stall(&client(1), 0, now);
         assert_eq!(stalls.refused(&client(1), now), None);
     }
 
@@ -108,7 +108,7 @@ mod tests {
     fn workers_that_stand_still_together_count_once() {
         let (mut stalls, now) = (Stalls::new(WINDOW), Instant::now());
         for _ in 0..100 {
-            stalls.note(&client(1), 0, now);
+            stalls.record_stall(&client(1), 0, now);
         }
         assert_eq!(stalls.refused(&client(1), now), None);
     }
@@ -118,7 +118,7 @@ mod tests {
         let (mut stalls, mut now) = (Stalls::new(WINDOW), Instant::now());
         for (number, (connected, tolerated)) in [(1, 3), (50, 5), (200, 20), (10_000, 20)].into_iter().enumerate() {
             for times in 1..=tolerated + 1 {
-                stalls.note(&client(number), connected, now);
+                stalls.record_stall(&client(number), connected, now);
                 assert_eq!(
                     stalls.refused(&client(number), now).is_some(),
                     times > tolerated,
@@ -133,7 +133,7 @@ mod tests {
     fn the_clients_that_are_remembered_are_bounded() {
         let (mut stalls, start) = (Stalls::new(WINDOW), Instant::now());
         for number in 0..2 * MAX_CLIENTS {
-            stalls.note(&client(number), 0, start + Duration::from_millis(number as u64));
+            stalls.record_stall(&client(number), 0, start + Duration::from_millis(number as u64));
         }
         assert_eq!(stalls.records.len(), MAX_CLIENTS);
         assert!(stalls.records.contains_key(&client(2 * MAX_CLIENTS - 1)));

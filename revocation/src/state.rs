@@ -4,12 +4,12 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 
 use crate::subject::{DelegationName, Issuer, Operation, PrincipalName, Source, Thumbprint};
-use crate::table::{Entry, FrozenTable, Name, Table, Value};
+use crate::subject_table::{Entry, FrozenSubjectTable, Name, SubjectTable, Value};
 
 /// The state of every subject, each with the sequence number of the record that made it so.
 #[derive(Debug, Default)]
-pub struct State {
-    table: Table,
+pub(crate) struct State {
+    table: SubjectTable,
     /// Roots of every issuer with `iat` at or before this are void, seconds since the Unix epoch.
     log_floor: Option<i64>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct EpochStep(u64);
 /// The state as it was at one instant, which can be read while the other goes on.
 #[derive(Debug, Clone)]
 pub(crate) struct FrozenState {
-    table: FrozenTable,
+    table: FrozenSubjectTable,
     log_floor: Option<i64>,
 }
 
@@ -90,7 +90,7 @@ pub struct PrincipalState {
 /// What time it is, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
-    /// By the wall clock, as far as nobody sets it back; see [`Dating`](crate::dating::Dating).
+    /// By the wall clock, as far as nobody sets it back; see [`Timestamps`](crate::timestamps::Timestamps).
     pub(crate) wall: i64,
     /// What a revoked delegation is stamped with; see [`LogClock`](crate::clock::LogClock).
     pub(crate) stamp: i64,
@@ -266,13 +266,13 @@ impl State {
         }
     }
 
-    /// Forgets the delegations of some shards for which `is_over` says so; see [`Table::forget`].
+    /// Forgets the delegations of some shards for which `is_over` says so; see [`SubjectTable::forget`].
     pub(crate) fn forget(&mut self, shards: std::ops::Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
         self.table.forget(shards, is_over)
     }
 
     /// The latest time, in seconds since the Unix epoch, that anything in the log was stamped with.
-    pub fn last_seen(&self) -> Option<i64> {
+    pub(crate) fn last_seen(&self) -> Option<i64> {
         self.table.last_seen()
     }
 
@@ -387,20 +387,29 @@ impl FrozenState {
     /// Records that, applied to nothing, give this state, each with its sequence number. Only the log's own floor has
     /// none, and comes first.
     pub(crate) fn records(&self) -> impl Iterator<Item = (u64, v1::Record)> {
-        let floor = self.log_floor.map(|issued_up_to| v1::Record {
+        self.floor()
+            .map(|floor| (0, floor))
+            .into_iter()
+            .chain(self.table.records())
+    }
+
+    /// The same records in parts: the log's own floor, then those of each shard of the table. Nothing beyond the last.
+    pub(crate) fn part(&self, index: usize) -> Option<Vec<(u64, v1::Record)>> {
+        match index.checked_sub(1) {
+            None => Some(self.floor().map(|floor| (0, floor)).into_iter().collect()),
+            Some(shard) => self.table.shard(shard),
+        }
+    }
+
+    fn floor(&self) -> Option<v1::Record> {
+        self.log_floor.map(|issued_up_to| v1::Record {
             subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
-        });
-        floor.map(|floor| (0, floor)).into_iter().chain(self.table.records())
+        })
     }
 
     /// Without the log's floor.
     pub(crate) fn subjects(&self) -> usize {
         self.table.subjects()
-    }
-
-    /// How many records there are.
-    pub(crate) fn len(&self) -> usize {
-        self.subjects() + usize::from(self.log_floor.is_some())
     }
 }
 

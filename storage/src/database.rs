@@ -8,13 +8,14 @@
 //!
 //! A file is made aside and renamed, so that a power cut leaves none half made.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use redb::{Database, Error, WriteTransaction};
+use rustix::fs::{Advice, fadvise};
 
 use crate::durable;
 
@@ -30,16 +31,7 @@ pub fn open(
     if !path.try_exists()? {
         make(path, &prepare)?;
     }
-    // Versions before this one left that to the process's umask.
-    if path.metadata()?.permissions().mode() & 0o077 != 0 {
-        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    }
-    let database = guarded(|| {
-        Ok(Database::builder()
-            .set_cache_size(cache_bytes)
-            .set_check_integrity_on_open(true)
-            .open(path)?)
-    })?;
+    let database = open_existing(path, cache_bytes)?;
     guarded(|| {
         let transaction = database.begin_write()?;
         prepare(&transaction)?;
@@ -48,10 +40,34 @@ pub fn open(
     Ok(database)
 }
 
+/// As [`open`], of a file that is there and has all its tables. Writes nothing, so that a full disk does not matter.
+///
+/// # Errors
+/// As those of [`open`].
+pub fn open_existing(path: &Path, cache_bytes: usize) -> Result<Database, Error> {
+    guarded(|| {
+        Ok(Database::builder()
+            .set_cache_size(cache_bytes)
+            .set_check_integrity_on_open(true)
+            .open(path)?)
+    })
+}
+
 /// Makes a transaction durable; see the module.
 pub fn commit(database: &Database, transaction: WriteTransaction) -> Result<(), Error> {
     transaction.commit()?;
     Ok(database.begin_write()?.commit()?)
+}
+
+/// Has the next reading of a file come from the disk. To be called before a file is opened again after an error: what a
+/// failed sync leaves in memory is not known to be on the disk.
+///
+/// # Errors
+/// If what is in memory cannot be written.
+pub fn discard_cached(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
 fn make(path: &Path, prepare: &impl Fn(&WriteTransaction) -> Result<(), Error>) -> Result<(), Error> {
@@ -77,8 +93,11 @@ fn make(path: &Path, prepare: &impl Fn(&WriteTransaction) -> Result<(), Error>) 
     Ok(())
 }
 
-/// redb panics over some damage.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+/// redb panics over some damage: then too the file is [`Error::Corrupted`].
+///
+/// # Errors
+/// Those of `work`.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::Corrupted("reading it broke down".to_owned())))
 }
 

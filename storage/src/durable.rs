@@ -56,6 +56,14 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     sync_folder(parent)
 }
 
+/// Removes a file; one that is not there is none that has to go.
+pub fn remove_if_present(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Makes the names in a folder durable: without it a crash may forget a file that was itself fsynced.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(here_if_empty(path))?.sync_all()

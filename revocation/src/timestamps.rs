@@ -16,15 +16,15 @@ use credence_runtime::time::unix_seconds;
 /// clock that was years ahead for a minute would have every later raise void fresh tokens for years. The log's own clock
 /// can not be led astray like that, except by the wall clock that it first began with.
 #[derive(Debug)]
-pub(super) struct Dating {
+pub(super) struct Timestamps {
     begun: Instant,
     /// Seconds since the Unix epoch when it was `begun`, by the wall clock or the log's own.
     begun_at: i64,
 }
 
-// === impl Dating ===
+// === impl Timestamps ===
 
-impl Dating {
+impl Timestamps {
     pub(super) fn since_now(clock: &LogClock) -> Self {
         let begun = Instant::now();
         let wall = unix_seconds();
@@ -63,16 +63,16 @@ mod tests {
     #[test]
     fn time_begins_no_earlier_than_the_logs_own_clock() {
         let shown = unix_seconds() + 3_600;
-        let ahead = Dating::since_now(&LogClock::showing(shown, Instant::now()));
+        let ahead = Timestamps::since_now(&LogClock::showing(shown, Instant::now()));
         assert!((shown..shown + 60).contains(&ahead.now()));
         let wall = unix_seconds();
-        let behind = Dating::since_now(&LogClock::showing(wall - 3_600, Instant::now()));
+        let behind = Timestamps::since_now(&LogClock::showing(wall - 3_600, Instant::now()));
         assert!((wall..wall + 60).contains(&behind.now()));
     }
 
     #[test]
     fn time_goes_on_though_the_wall_clock_is_set_back() {
-        let dating = Dating {
+        let dating = Timestamps {
             begun: Instant::now(),
             begun_at: 1_000_000,
         };

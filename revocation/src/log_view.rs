@@ -7,18 +7,19 @@ use bytes::Bytes;
 use credence_wire::v1;
 use prost::Message as _;
 
-use crate::data_folder::LogId;
 use crate::digest::Digest;
+use crate::digest_history::{DigestHistory, Standing};
+use crate::log_id::LogId;
 use crate::position::PositionKey;
 use crate::state::{FrozenState, State};
-use crate::storage::{EncodedRecord, Replay};
-use crate::trail::{Standing, Trail};
+use crate::store::Replay;
+use crate::store::group::EncodedRecord;
 
 /// The log up to its last durable record.
 #[derive(Debug)]
-pub struct View {
+pub(crate) struct LogView {
     state: State,
-    trail: Trail,
+    digests: DigestHistory,
     /// The updates up to the head, encoded, as many as the bounds allow.
     history: VecDeque<Bytes>,
     history_bytes: usize,
@@ -31,9 +32,9 @@ pub struct View {
 
 /// The view at one instant, for whoever needs all of it and time.
 #[derive(Debug, Clone)]
-pub(crate) struct FrozenView {
+pub(crate) struct FrozenLogView {
     pub(crate) state: FrozenState,
-    pub(crate) trail: Trail,
+    pub(crate) digests: DigestHistory,
     pub(crate) key: Option<PositionKey>,
 }
 
@@ -77,13 +78,13 @@ pub enum ForeignPosition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FellBehind;
 
-// === impl View ===
+// === impl LogView ===
 
-impl View {
-    pub fn new(log_id: &LogId, bounds: HistoryBounds) -> Self {
+impl LogView {
+    pub(crate) fn new(log_id: &LogId, bounds: HistoryBounds) -> Self {
         Self {
             state: State::default(),
-            trail: Trail::start(log_id),
+            digests: DigestHistory::start(log_id),
             history: VecDeque::new(),
             history_bytes: 0,
             replayed: VecDeque::new(),
@@ -93,7 +94,7 @@ impl View {
     }
 
     /// Has every position that is given out carry a proof.
-    pub fn proving(self, key: PositionKey) -> Self {
+    pub(crate) fn proving(self, key: PositionKey) -> Self {
         Self { key: Some(key), ..self }
     }
 
@@ -109,7 +110,7 @@ impl View {
     fn take(&mut self, record: v1::Record, digest: Digest) -> Result<u64, &'static str> {
         let seq = self.head() + 1;
         self.state.apply(seq, record)?;
-        self.trail.push(digest);
+        self.digests.push(digest);
         Ok(seq)
     }
 
@@ -137,34 +138,34 @@ impl View {
     }
 
     /// Takes microseconds.
-    pub(crate) fn freeze(&self) -> FrozenView {
-        FrozenView {
+    pub(crate) fn freeze(&self) -> FrozenLogView {
+        FrozenLogView {
             state: self.state.freeze(),
-            trail: self.trail.clone(),
+            digests: self.digests.clone(),
             key: self.key.clone(),
         }
     }
 
-    pub(crate) fn trail(&self) -> &Trail {
-        &self.trail
+    pub(crate) fn digests(&self) -> &DigestHistory {
+        &self.digests
     }
 
-    pub fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
     /// Sequence number of the last durable record; 0 for an empty log.
-    pub fn head(&self) -> u64 {
-        self.trail.head()
+    pub(crate) fn head(&self) -> u64 {
+        self.digests.head()
     }
 
     /// Where a client that has applied the log up to `applied` goes on.
-    pub fn start(&self, applied: Option<&v1::Position>) -> Result<Start, ForeignPosition> {
+    pub(crate) fn start(&self, applied: Option<&v1::Position>) -> Result<Start, ForeignPosition> {
         let Some(applied) = applied else {
             return Ok(Start::Snapshot);
         };
         let seq = applied.seq;
-        match self.trail.standing(seq, &applied.digest) {
+        match self.digests.standing(seq, &applied.digest) {
             Standing::Ahead => Err(ForeignPosition::Ahead {
                 applied: seq,
                 head: self.head(),
@@ -199,7 +200,7 @@ impl View {
     /// The id of the key, and what proves a position of this log with it, if the position is still known.
     pub(crate) fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
         let key = self.key.as_ref()?;
-        Some([key.id().as_slice(), &key.prove(seq, self.trail.mark(seq)?)].concat())
+        Some([key.id().as_slice(), &key.prove(seq, self.digests.mark(seq)?)].concat())
     }
 
     /// Whether this log gave out a position that it no longer has.
@@ -223,7 +224,7 @@ impl View {
     }
 
     pub(crate) fn digest(&self) -> Digest {
-        self.trail.digest()
+        self.digests.digest()
     }
 
     /// Whether the updates after `seq` are in memory.
@@ -232,13 +233,15 @@ impl View {
     }
 }
 
-impl Replay for View {
+impl Replay for LogView {
     fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         self.state.apply(seq, record)
     }
 
-    fn begin(&mut self, trail: Trail) {
-        self.trail = trail;
+    fn begin(&mut self, digests: DigestHistory) {
+        self.digests = digests;
+        // What came before is known by another name.
+        self.replayed.clear();
     }
 
     fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
@@ -302,8 +305,8 @@ pub(crate) mod tests {
         .into()
     }
 
-    fn view(log_id: &LogId, records: usize, entries: usize) -> View {
-        let mut view = View::new(
+    fn view(log_id: &LogId, records: usize, entries: usize) -> LogView {
+        let mut view = LogView::new(
             log_id,
             HistoryBounds {
                 entries,
@@ -317,7 +320,7 @@ pub(crate) mod tests {
     }
 
     /// Of a log of its own, with so many records, of which so many updates are kept.
-    pub(crate) fn view_of(records: usize, entries: usize) -> View {
+    pub(crate) fn view_of(records: usize, entries: usize) -> LogView {
         view(&log_id(), records, entries)
     }
 
@@ -356,7 +359,7 @@ pub(crate) mod tests {
     fn a_position_with_another_history_is_foreign_even_where_only_a_snapshot_would_help() {
         let log_id = log_id();
         let ours = view(&log_id, 10, 4);
-        let mut theirs = View::new(
+        let mut theirs = LogView::new(
             &log_id,
             HistoryBounds {
                 entries: 10,
@@ -387,7 +390,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_history_is_bounded_in_bytes_too() {
-        let mut view = View::new(
+        let mut view = LogView::new(
             &log_id(),
             HistoryBounds {
                 entries: 100,

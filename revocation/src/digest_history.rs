@@ -9,12 +9,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::data_folder::LogId;
-use crate::digest::Digest;
+use crate::digest::{Digest, Head};
+use crate::log_id::LogId;
 
 /// The digests of the history, shortened, and the last one whole. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Trail {
+pub(crate) struct DigestHistory {
     head: u64,
     digest: Digest,
     /// The position of the first mark.
@@ -36,17 +36,24 @@ pub(crate) enum Standing {
     TooOld,
 }
 
-// === impl Trail ===
+// === impl DigestHistory ===
 
-impl Trail {
+impl DigestHistory {
     /// Of a log without a record.
-    pub fn start(log_id: &LogId) -> Self {
-        let digest = Digest::start(log_id);
+    pub(crate) fn start(log_id: &LogId) -> Self {
+        Self::starting_at(Head {
+            seq: 0,
+            digest: Digest::start(log_id),
+        })
+    }
+
+    /// Of a log of which no earlier position is known.
+    pub(crate) fn starting_at(at: Head) -> Self {
         Self {
-            head: 0,
-            digest,
-            first: 0,
-            blocks: VecDeque::from([Arc::new(vec![digest.mark()])]),
+            head: at.seq,
+            digest: at.digest,
+            first: at.seq,
+            blocks: VecDeque::from([Arc::new(vec![at.digest.mark()])]),
         }
     }
 
@@ -94,6 +101,14 @@ impl Trail {
         self.digest
     }
 
+    /// The last position.
+    pub(crate) fn position(&self) -> Head {
+        Head {
+            seq: self.head,
+            digest: self.digest,
+        }
+    }
+
     pub(crate) fn standing(&self, seq: u64, digest: &[u8]) -> Standing {
         if seq > self.head {
             return Standing::Ahead;
@@ -120,9 +135,9 @@ impl Trail {
         (self.head - self.first) as usize + 1
     }
 
-    /// Every mark, the oldest first.
-    pub(crate) fn marks(&self) -> impl Iterator<Item = u64> {
-        self.blocks.iter().flat_map(|block| block.iter().copied())
+    /// The marks in blocks, the oldest first.
+    pub(crate) fn block(&self, index: usize) -> Option<&[u64]> {
+        self.blocks.get(index).map(|block| block.as_slice())
     }
 }
 
@@ -134,26 +149,26 @@ const MAX_BLOCKS: usize = 1_024;
 mod tests {
     use super::*;
 
-    fn trail_of(log_id: &LogId, records: u64) -> (Trail, Vec<Digest>) {
-        let mut trail = Trail::start(log_id);
-        let mut digests = vec![trail.digest()];
+    fn history_of(log_id: &LogId, records: u64) -> (DigestHistory, Vec<Digest>) {
+        let mut history = DigestHistory::start(log_id);
+        let mut digests = vec![history.digest()];
         for seq in 1..=records {
-            let digest = trail.digest().after(&seq.to_be_bytes());
-            trail.push(digest);
+            let digest = history.digest().after(&seq.to_be_bytes());
+            history.push(digest);
             digests.push(digest);
         }
-        (trail, digests)
+        (history, digests)
     }
 
     #[test]
     fn every_position_of_the_log_is_known_and_no_other() {
-        let (trail, digests) = trail_of(&LogId::random().unwrap(), 10_000);
+        let (history, digests) = history_of(&LogId::random().unwrap(), 10_000);
         for seq in [0, 1, 4_095, 4_096, 4_097, 10_000] {
             let digest = digests[seq].as_bytes();
-            assert_eq!(trail.standing(seq as u64, digest), Standing::Ours, "{seq}");
-            assert_eq!(trail.standing(seq as u64, &digest[..31]), Standing::Diverged, "{seq}");
+            assert_eq!(history.standing(seq as u64, digest), Standing::Ours, "{seq}");
+            assert_eq!(history.standing(seq as u64, &digest[..31]), Standing::Diverged, "{seq}");
             assert_eq!(
-                trail.standing(seq as u64 + 1, digest),
+                history.standing(seq as u64 + 1, digest),
                 if seq == 10_000 {
                     Standing::Ahead
                 } else {
@@ -165,25 +180,33 @@ mod tests {
 
     #[test]
     fn what_is_older_than_the_oldest_mark_is_not_believed() {
-        let (mut trail, digests) = trail_of(&LogId::random().unwrap(), (BLOCK * MAX_BLOCKS) as u64 - 1);
-        assert_eq!(trail.standing(0, digests[0].as_bytes()), Standing::Ours);
-        trail.push(trail.digest().after(b"one more"));
-        assert_eq!(trail.standing(0, digests[0].as_bytes()), Standing::TooOld);
-        assert_eq!(trail.standing(BLOCK as u64, digests[BLOCK].as_bytes()), Standing::Ours);
+        let (mut history, digests) = history_of(&LogId::random().unwrap(), (BLOCK * MAX_BLOCKS) as u64 - 1);
+        assert_eq!(history.standing(0, digests[0].as_bytes()), Standing::Ours);
+        history.push(history.digest().after(b"one more"));
+        assert_eq!(history.standing(0, digests[0].as_bytes()), Standing::TooOld);
+        assert_eq!(
+            history.standing(BLOCK as u64, digests[BLOCK].as_bytes()),
+            Standing::Ours
+        );
     }
 
     #[test]
-    fn a_trail_goes_on_from_its_marks() {
-        let (trail, digests) = trail_of(&LogId::random().unwrap(), 9_000);
-        let marks: Vec<_> = trail.marks().skip(5_000).collect();
-        let mut resumed = Trail::resume(9_000, trail.digest(), &marks).unwrap();
-        resumed.push(trail.digest().after(b"next"));
+    fn a_history_goes_on_from_its_marks() {
+        let (history, digests) = history_of(&LogId::random().unwrap(), 9_000);
+        let marks: Vec<_> = history
+            .blocks
+            .iter()
+            .flat_map(|block| block.iter().copied())
+            .skip(5_000)
+            .collect();
+        let mut resumed = DigestHistory::resume(9_000, history.digest(), &marks).unwrap();
+        resumed.push(history.digest().after(b"next"));
         assert_eq!(resumed.standing(4_999, digests[4_999].as_bytes()), Standing::TooOld);
         for seq in [5_000, 8_999, 9_000] {
             assert_eq!(resumed.standing(seq as u64, digests[seq].as_bytes()), Standing::Ours);
         }
         assert_eq!((resumed.head(), resumed.len()), (9_001, 4_002));
-        assert!(Trail::resume(9_000, digests[1], &marks).is_err());
-        assert!(Trail::resume(9_000, trail.digest(), &[]).is_err());
+        assert!(DigestHistory::resume(9_000, digests[1], &marks).is_err());
+        assert!(DigestHistory::resume(9_000, history.digest(), &[]).is_err());
     }
 }

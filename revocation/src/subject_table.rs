@@ -17,7 +17,7 @@ use crate::subject::{DelegationName, Issuer, PrincipalName, Thumbprint};
 
 /// Every subject's state.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct SubjectTable {
     shards: Vec<Arc<Shard>>,
     hasher: RandomState,
     issuers: HashSet<Arc<str>>,
@@ -63,7 +63,7 @@ pub(crate) enum Name<'a> {
 
 /// The table as it was at one instant.
 #[derive(Debug, Clone)]
-pub(crate) struct FrozenTable {
+pub(crate) struct FrozenSubjectTable {
     shards: Vec<Arc<Shard>>,
     subjects: usize,
 }
@@ -77,9 +77,9 @@ struct Key {
     rest: Box<[u8]>,
 }
 
-// === impl Table ===
+// === impl SubjectTable ===
 
-impl Table {
+impl SubjectTable {
     pub(crate) fn get(&self, name: Name<'_>) -> Option<&Entry> {
         let key = Key {
             issuer: Arc::clone(self.issuers.get(name.issuer())?),
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Removes the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
-    /// many there were. Numbers of shards beyond [`Table::SHARDS`] name none.
+    /// many there were. Numbers of shards beyond [`SubjectTable::SHARDS`] name none.
     pub(crate) fn forget(&mut self, shards: std::ops::Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
         let over = |entry: &Entry| matches!(entry.value, Value::Delegation { revoked_at } if is_over(revoked_at));
         let mut gone = Vec::new();
@@ -150,8 +150,8 @@ impl Table {
     }
 
     /// Takes time in proportion to the number of shards, not of subjects.
-    pub(crate) fn freeze(&self) -> FrozenTable {
-        FrozenTable {
+    pub(crate) fn freeze(&self) -> FrozenSubjectTable {
+        FrozenSubjectTable {
             shards: self.shards.clone(),
             subjects: self.subjects,
         }
@@ -176,7 +176,7 @@ impl Table {
     pub(crate) const SHARDS: usize = 5_000;
 }
 
-impl Default for Table {
+impl Default for SubjectTable {
     fn default() -> Self {
         let hasher = RandomState::new();
         let empty = Arc::new(Shard::with_hasher(hasher.clone()));
@@ -190,9 +190,9 @@ impl Default for Table {
     }
 }
 
-// === impl FrozenTable ===
+// === impl FrozenSubjectTable ===
 
-impl FrozenTable {
+impl FrozenSubjectTable {
     pub(crate) fn subjects(&self) -> usize {
         self.subjects
     }
@@ -207,6 +207,13 @@ impl FrozenTable {
                 .map(|(key, entry)| (entry.seq, key.record(entry.value)))
         };
         of(true).chain(of(false))
+    }
+
+    /// The records of one shard; nothing if there is no such shard.
+    pub(crate) fn shard(&self, index: usize) -> Option<Vec<(u64, v1::Record)>> {
+        let shard = self.shards.get(index)?;
+        let records = shard.iter().map(|(key, entry)| (entry.seq, key.record(entry.value)));
+        Some(records.collect())
     }
 }
 
@@ -378,7 +385,7 @@ mod tests {
 
     #[test]
     fn names_that_differ_only_in_where_they_are_cut_are_different_subjects() {
-        let mut table = Table::default();
+        let mut table = SubjectTable::default();
         let names = [
             delegation("i", Some("ab"), "c"),
             delegation("i", Some("a"), "bc"),
@@ -411,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_frozen_table_stays_as_it_was() {
-        let mut table = Table::default();
+        let mut table = SubjectTable::default();
         let (known, new) = (principal("i", Some("known")), principal("i", Some("new")));
         let at_epoch = |epoch| Entry {
             seq: epoch,
@@ -431,7 +438,7 @@ mod tests {
 
     #[test]
     fn forgetting_takes_delegations_whose_time_has_come_and_nothing_else() {
-        let mut table = Table::default();
+        let mut table = SubjectTable::default();
         for id in 0..100 {
             let name = delegation("gone", Some("alice"), &format!("old-{id}"));
             table.put(Name::Delegation(&name), revoked_at(10));
@@ -446,7 +453,10 @@ mod tests {
         };
         table.put(Name::Principal(&alice), Entry { seq: 1, value: state });
         let frozen = table.freeze();
-        assert_eq!(table.forget(0..Table::SHARDS, |revoked_at| revoked_at <= 10), 100);
+        assert_eq!(
+            table.forget(0..SubjectTable::SHARDS, |revoked_at| revoked_at <= 10),
+            100
+        );
         assert_eq!(table.subjects(), 2);
         assert!(table.get(Name::Delegation(&young)).is_some() && table.get(Name::Principal(&alice)).is_some());
         assert_eq!(frozen.records().count(), 102);

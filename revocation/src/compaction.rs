@@ -1,0 +1,123 @@
+//! Keeps the log from growing beyond what it has to hold.
+//!
+//! The writer does the work between two groups, a bounded step at a time: the state at one instant is stored in chunks,
+//! then takes the place of all groups up to there, which are then removed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::history::Histories;
+use crate::log_view::LogView;
+use crate::metrics::Metrics;
+use crate::store::LogStore;
+use crate::store::beginning::Cut;
+
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    store: Arc<dyn LogStore>,
+    histories: Histories,
+    metrics: Arc<Metrics>,
+    /// The log is not compacted below this size, in bytes.
+    above: u64,
+    running: Option<Compaction>,
+    /// The next step, or the next look whether one is needed.
+    not_before: Instant,
+}
+
+#[derive(Debug)]
+struct Compaction {
+    cut: Cut,
+    begun: Instant,
+    longest_step: Duration,
+}
+
+// === impl Compactor ===
+
+impl Compactor {
+    pub(crate) fn new(store: Arc<dyn LogStore>, histories: Histories, metrics: Arc<Metrics>, above: u64) -> Self {
+        Self {
+            store,
+            histories,
+            metrics,
+            above,
+            running: None,
+            not_before: Instant::now(),
+        }
+    }
+
+    /// Begins to compact a log that is worth it.
+    pub(crate) fn consider(&mut self, view: &LogView) {
+        if self.running.is_some() || Instant::now() < self.not_before {
+            return;
+        }
+        let needed = view.state().stored_bytes() + view.digests().len() as u64 * 8;
+        let bytes = self.store.bytes();
+        if is_worth_compacting(bytes, needed, self.above) {
+            let frozen = view.freeze();
+            self.running = Some(Compaction {
+                cut: Cut::new(frozen.state, frozen.digests, bytes),
+                begun: Instant::now(),
+                longest_step: Duration::ZERO,
+            });
+        }
+    }
+
+    /// When the next step can be done, if there is one.
+    pub(crate) fn next_step(&self) -> Option<Instant> {
+        self.running.as_ref().map(|_| self.not_before)
+    }
+
+    /// Does one step.
+    pub(crate) fn step(&mut self) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let begun = Instant::now();
+        // What is compacted away is not in the log any more for the histories to be filed from.
+        if !running.cut.is_moved && !self.histories.want_durable(running.cut.head().seq) {
+            if running.begun.elapsed() > HISTORIES_TIMEOUT {
+                self.fail(&"the histories are not filed up to the cut");
+            } else {
+                self.not_before = begun + LOOK_AGAIN;
+            }
+            return;
+        }
+        let stepped = self.store.compact(&mut running.cut);
+        running.longest_step = running.longest_step.max(begun.elapsed());
+        self.not_before = Instant::now();
+        match stepped {
+            Ok(true) => {}
+            Ok(false) => {
+                let (took, longest_step) = (running.begun.elapsed(), running.longest_step);
+                self.running = None;
+                self.metrics.log_compactions.inc();
+                self.metrics.log_compaction_seconds.observe(took.as_secs_f64());
+                let pause = longest_step.as_secs_f64();
+                self.metrics.log_compaction_pause_seconds.observe(pause);
+                let bytes = self.store.bytes();
+                tracing::info!(bytes, ?took, ?longest_step, "the revocation log has been compacted");
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        self.running = None;
+        self.not_before = Instant::now() + AGAIN_AFTER;
+        self.metrics.log_compaction_failures.inc();
+        tracing::warn!(%error, again_in = ?AGAIN_AFTER, "the revocation log was not compacted");
+    }
+}
+
+/// Whether a log of so many `bytes` is to be compacted that has to hold only the `needed` ones: never below a size,
+/// and beyond it once a third of it is superseded. A start reads all of it, so that this bounds what it reads; and it
+/// bounds what compacting writes to twice what made it necessary.
+pub(crate) fn is_worth_compacting(bytes: u64, needed: u64, above: u64) -> bool {
+    bytes > above && bytes - bytes / 3 > needed
+}
+
+/// How long a compaction waits for the index of histories.
+const HISTORIES_TIMEOUT: Duration = Duration::from_secs(120);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long after a failure compaction is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(600);

@@ -1,0 +1,546 @@
+//! The log in one redb file.
+//!
+//! ```text
+//! groups     number of the first record -> the group
+//! beginning  position of the cut, number -> a chunk of the compacted beginning
+//! notes      layout, beginning (which cut counts), notes (see `Notes`)
+//! ```
+//!
+//! A group is one transaction with one sync. redb keeps two roots in its header, and a flipped bit there has it go back
+//! to the older one. So the root is written once more ([`LogStore::seal`]) when there is time: until then damage to the
+//! header can take the last group away, and no other.
+//!
+//! After an error redb writes nothing more, and whether the group is in the file is not known. The file is then opened
+//! anew, at most once a second, and read.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use credence_storage::database;
+use credence_storage::folder_lock::FolderWatch;
+use credence_wire::v1;
+use credence_wire::v1::record::Subject;
+use prost::Message as _;
+use redb::{
+    Database, Error, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
+};
+
+use super::beginning::{Beginning, BeginningReader, Cut};
+use super::group::{Group, stored_head};
+use super::reserve::Reserve;
+use super::{AppendError, FollowError, LogStore, Notes, Replay, StoreError};
+use crate::clock::Forgotten;
+use crate::digest::{Digest, Head};
+use crate::digest_history::DigestHistory;
+use crate::log_id::LogId;
+
+#[derive(Debug)]
+pub(crate) struct EmbeddedStore {
+    path: PathBuf,
+    folder: FolderWatch,
+    reserve: Reserve,
+    file: RwLock<File>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct File {
+    /// Nothing after an error.
+    database: Option<Database>,
+    /// When the file was last opened after an error.
+    reopened: Option<Instant>,
+}
+
+/// What of the file is at hand.
+#[derive(Debug, Clone)]
+struct Known {
+    notes: Notes,
+    beginning: Head,
+    head: Head,
+    bytes: u64,
+}
+
+/// Makes the file of a new log. A `floor`, in seconds since the Unix epoch, becomes its first record, which voids every
+/// root issued up to then.
+pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<(), StoreError> {
+    let failed = |error| failure(path, error);
+    let start = Head {
+        seq: 0,
+        digest: Digest::start(log_id),
+    };
+    let notes = Notes {
+        log_id: log_id.clone(),
+        clock: None,
+        forgotten: None,
+        leases: Duration::ZERO,
+    };
+    let database = database::open(path, CACHE_BYTES, prepare).map_err(failed)?;
+    let write = || {
+        let transaction = database.begin_write()?;
+        {
+            let mut rows = transaction.open_table(NOTES)?;
+            rows.insert(LAYOUT_ROW, LAYOUT.to_be_bytes().as_slice())?;
+            rows.insert(BEGINNING_ROW, Beginning::at(start).encode_to_vec().as_slice())?;
+            rows.insert(NOTES_ROW, StoredNotes::from(&notes).encode_to_vec().as_slice())?;
+            if let Some(issued_up_to) = floor {
+                let floor = v1::Record {
+                    subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
+                };
+                let group = Group::following(start, vec![floor.into()], Vec::new());
+                let mut groups = transaction.open_table(GROUPS)?;
+                groups.insert(group.first_seq, group.encode().as_slice())?;
+            }
+        }
+        database::commit(&database, transaction)
+    };
+    write().map_err(failed)
+}
+
+// === impl EmbeddedStore ===
+
+impl EmbeddedStore {
+    /// Opens a file that [`create`] has made. It is opened anew only while `folder` is where it was.
+    pub(crate) fn open(path: &Path, folder: FolderWatch) -> Result<Self, StoreError> {
+        let database = open_database(path)?;
+        let known = read_known(&database).map_err(|error| failure(path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            folder,
+            reserve: Reserve::open(path.with_file_name(RESERVE)),
+            file: RwLock::new(File {
+                database: Some(database),
+                reopened: None,
+            }),
+            known: Mutex::new(known),
+        })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Each change is one assignment.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, StoreError> {
+        self.with_database(|database| work(&database.begin_read()?))
+    }
+
+    /// One transaction, durable on return. After an error the file is closed.
+    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T, Error>) -> Result<T, StoreError> {
+        let written = self.with_database(|database| {
+            let transaction = database.begin_write()?;
+            let result = work(&transaction)?;
+            transaction.commit()?;
+            Ok(result)
+        });
+        if let Err(StoreError::Database { .. } | StoreError::Damaged { .. }) = &written {
+            self.file.write().unwrap_or_else(PoisonError::into_inner).database = None;
+        }
+        written
+    }
+
+    fn with_database<T>(&self, work: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
+        self.reopen()?;
+        let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
+        let database = file.database.as_ref().ok_or_else(|| self.closed())?;
+        database::guarded(|| work(database)).map_err(|error| failure(&self.path, error))
+    }
+
+    /// Opens the file again if an error has closed it.
+    fn reopen(&self) -> Result<(), StoreError> {
+        if self
+            .file
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .database
+            .is_some()
+        {
+            return Ok(());
+        }
+        let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        if file.database.is_some() {
+            return Ok(());
+        }
+        if file
+            .reopened
+            .is_some_and(|reopened| reopened.elapsed() < REOPEN_INTERVAL)
+        {
+            return Err(self.closed());
+        }
+        file.reopened = Some(Instant::now());
+        let failed = |error: Error| failure(&self.path, error);
+        self.folder
+            .check_before_writing()
+            .map_err(|error| failed(error.into()))?;
+        database::discard_cached(&self.path).map_err(|error| failed(error.into()))?;
+        let database = open_database(&self.path)?;
+        let found = read_known(&database).map_err(failed)?;
+        let mut known = self.known();
+        tracing::warn!(path = %self.path.display(), seq = found.head.seq, "the revocation log was opened again after an error");
+        *known = Known {
+            bytes: known.bytes,
+            ..found
+        };
+        file.database = Some(database);
+        Ok(())
+    }
+
+    fn closed(&self) -> StoreError {
+        StoreError::Closed {
+            path: self.path.clone(),
+        }
+    }
+
+    fn append_once(&self, group: &Group) -> Result<(), StoreError> {
+        let encoded = group.encode();
+        let notes = group.renamed.clone().map(|log_id| Notes { log_id, ..self.notes() });
+        self.write(|transaction| {
+            transaction
+                .open_table(GROUPS)?
+                .insert(group.first_seq, encoded.as_slice())?;
+            match &notes {
+                Some(notes) => insert_notes(transaction, notes),
+                None => Ok(()),
+            }
+        })?;
+        let mut known = self.known();
+        known.bytes += encoded.len() as u64 + ROW_BYTES;
+        known.head = group.head().unwrap_or(known.head);
+        known.notes = notes.unwrap_or_else(|| known.notes.clone());
+        Ok(())
+    }
+
+    /// Removes some of what the beginning has taken the place of. Returns whether there is more.
+    fn clear(&self) -> Result<bool, StoreError> {
+        let cut = self.known().beginning.seq;
+        self.write(|transaction| {
+            let mut left = CLEARED_BYTES;
+            let mut groups = transaction.open_table(GROUPS)?;
+            let mut gone = Vec::new();
+            for row in groups.range(..=cut)? {
+                let (first_seq, group) = row?;
+                gone.push(first_seq.value());
+                left = left.saturating_sub(group.value().len() + CLEARED_ROW_BYTES);
+                if left == 0 {
+                    break;
+                }
+            }
+            for first_seq in gone {
+                groups.remove(first_seq)?;
+            }
+            let mut chunks = transaction.open_table(BEGINNING)?;
+            let mut gone = Vec::new();
+            for row in chunks.range(..(cut, 0))? {
+                if left == 0 {
+                    break;
+                }
+                let (key, chunk) = row?;
+                gone.push(key.value());
+                left = left.saturating_sub(chunk.value().len());
+            }
+            for key in gone {
+                chunks.remove(key)?;
+            }
+            Ok(left == 0)
+        })
+    }
+}
+
+impl LogStore for EmbeddedStore {
+    fn replay(&self, replay: &mut dyn Replay) -> Result<(), StoreError> {
+        let (head, bytes) = self.read(|transaction| replay_all(transaction, replay))?;
+        let mut known = self.known();
+        known.head = head;
+        known.bytes = bytes;
+        Ok(())
+    }
+
+    fn append(&self, after: Head, group: &Group) -> Result<(), AppendError> {
+        self.reopen().map_err(AppendError::NotDone)?;
+        let head = self.known().head;
+        if head != after {
+            return Err(AppendError::Unknown(self.closed()));
+        }
+        let Err(failed) = self.append_once(group) else {
+            return Ok(());
+        };
+        let has_more_room = failed.is_full() && self.reserve.release();
+        if self.reopen().is_err() {
+            return Err(AppendError::Unknown(failed));
+        }
+        let head = self.known().head;
+        if Some(head) == group.head() {
+            return Ok(());
+        }
+        match head == after && has_more_room {
+            true => self.append_once(group).map_err(AppendError::Unknown),
+            false => Err(AppendError::NotDone(failed)),
+        }
+    }
+
+    fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError> {
+        if after.seq < self.beginning().seq {
+            return Err(FollowError::NotContinued);
+        }
+        let groups = self.read(|transaction| {
+            let mut groups = Vec::new();
+            let (mut head, mut records) = (after, 0);
+            for row in transaction.open_table(GROUPS)?.range(after.seq + 1..)? {
+                let (first_seq, group) = row?;
+                let Ok(group) = Group::decode(first_seq.value(), group.value(), head) else {
+                    // The first group tells whether the position is one of the log's.
+                    return match groups.is_empty() {
+                        true => Ok(None),
+                        false => Err(damaged("the records do not continue this log's history")),
+                    };
+                };
+                head = group.head().unwrap_or(head);
+                records += group.records.len();
+                groups.push(group);
+                if records >= limit {
+                    break;
+                }
+            }
+            Ok(Some(groups))
+        })?;
+        match groups {
+            Some(groups) if !groups.is_empty() || self.known().head.seq > after.seq => Ok(groups),
+            Some(groups) if self.known().head == after => Ok(groups),
+            _ => Err(FollowError::NotContinued),
+        }
+    }
+
+    fn beginning(&self) -> Head {
+        self.known().beginning
+    }
+
+    fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
+        let seq = cut.head().seq;
+        if let Some((index, chunk)) = cut.next_chunk() {
+            self.write(|transaction| {
+                let mut chunks = transaction.open_table(BEGINNING)?;
+                chunks.insert((seq, index), chunk.as_slice())?;
+                Ok(())
+            })?;
+            return Ok(true);
+        }
+        if cut.is_moved {
+            return self.clear();
+        }
+        self.write(|transaction| {
+            let mut rows = transaction.open_table(NOTES)?;
+            rows.insert(BEGINNING_ROW, cut.beginning().encode_to_vec().as_slice())?;
+            Ok(())
+        })?;
+        cut.is_moved = true;
+        let mut known = self.known();
+        known.beginning = cut.head();
+        known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
+        Ok(true)
+    }
+
+    fn notes(&self) -> Notes {
+        self.known().notes.clone()
+    }
+
+    fn write_notes(&self, notes: Notes) -> Result<(), StoreError> {
+        self.write(|transaction| insert_notes(transaction, &notes))?;
+        self.known().notes = notes;
+        Ok(())
+    }
+
+    fn seal(&self) -> Result<(), StoreError> {
+        self.write(|_| Ok(()))?;
+        if self.folder.check().is_ok() {
+            // The disk may still be full.
+            let _ = self.reserve.keep();
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.known().bytes
+    }
+}
+
+fn open_database(path: &Path) -> Result<Database, StoreError> {
+    let failed = |error| failure(path, error);
+    let database = database::open_existing(path, CACHE_BYTES).map_err(failed)?;
+    let layout = database::guarded(|| {
+        let layout = database.begin_read()?.open_table(NOTES)?.get(LAYOUT_ROW)?;
+        Ok(layout.map(|layout| layout.value().to_vec()))
+    });
+    match layout.map_err(failed)? {
+        Some(layout) if layout == LAYOUT.to_be_bytes() => Ok(database),
+        other => Err(StoreError::OtherLayout {
+            path: path.to_owned(),
+            found: match other.as_deref().and_then(|layout| layout.try_into().ok()) {
+                Some(layout) => u32::from_be_bytes(layout).to_string(),
+                None => "of another kind".to_owned(),
+            },
+            expected: LAYOUT,
+        }),
+    }
+}
+
+fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
+    transaction.open_table(GROUPS)?;
+    transaction.open_table(BEGINNING)?;
+    transaction.open_table(NOTES)?;
+    Ok(())
+}
+
+fn read_known(database: &Database) -> Result<Known, Error> {
+    database::guarded(|| {
+        let transaction = database.begin_read()?;
+        let notes = required_row(&transaction, NOTES_ROW)?;
+        let notes = StoredNotes::decode(notes.as_slice())
+            .ok()
+            .and_then(StoredNotes::into_notes);
+        let beginning = read_beginning(&transaction)?.head().map_err(damaged)?;
+        let head = match transaction.open_table(GROUPS)?.last()? {
+            Some((first_seq, group)) if first_seq.value() > beginning.seq => {
+                stored_head(first_seq.value(), group.value()).map_err(damaged)?
+            }
+            _ => beginning,
+        };
+        Ok(Known {
+            notes: notes.ok_or_else(|| damaged("its notes are not what a control plane writes"))?,
+            beginning,
+            head,
+            bytes: 0,
+        })
+    })
+}
+
+fn read_beginning(transaction: &ReadTransaction) -> Result<Beginning, Error> {
+    let row = required_row(transaction, BEGINNING_ROW)?;
+    Beginning::decode(row.as_slice()).map_err(|_| damaged("it does not say where the log begins"))
+}
+
+fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Error> {
+    let row = transaction.open_table(NOTES)?.get(name)?;
+    row.map(|row| row.value().to_vec())
+        .ok_or_else(|| damaged("a note is missing"))
+}
+
+/// Returns the last position, and about how many bytes the log takes.
+fn replay_all(transaction: &ReadTransaction, replay: &mut dyn Replay) -> Result<(Head, u64), Error> {
+    let mut bytes = 0;
+    let beginning = read_beginning(transaction)?;
+    let mut head = beginning.head().map_err(damaged)?;
+    let chunks = (head.seq, 0)..(head.seq, beginning.chunks);
+    let mut reader = BeginningReader::new(beginning).map_err(damaged)?;
+    for row in transaction.open_table(BEGINNING)?.range(chunks)? {
+        let chunk = row?.1;
+        bytes += chunk.value().len() as u64;
+        for (seq, record) in reader.take(chunk.value()).map_err(damaged)? {
+            replay.state(seq, record).map_err(damaged)?;
+        }
+    }
+    replay.begin(reader.finish().map_err(damaged)?);
+    for row in transaction.open_table(GROUPS)?.range(head.seq + 1..)? {
+        let (first_seq, group) = row?;
+        bytes += group.value().len() as u64 + ROW_BYTES;
+        let group = Group::decode_records(first_seq.value(), group.value(), head).map_err(damaged)?;
+        if group.renamed.is_some() {
+            replay.begin(DigestHistory::starting_at(group.begins_at(head)));
+        }
+        head = group.head().unwrap_or(head);
+        for (record, digest) in group.records.into_iter().zip(group.digests) {
+            replay.record(record, digest).map_err(damaged)?;
+        }
+    }
+    replay.end();
+    Ok((head, bytes))
+}
+
+fn insert_notes(transaction: &WriteTransaction, notes: &Notes) -> Result<(), Error> {
+    let mut rows = transaction.open_table(NOTES)?;
+    rows.insert(NOTES_ROW, StoredNotes::from(notes).encode_to_vec().as_slice())?;
+    Ok(())
+}
+
+fn damaged(found: &str) -> Error {
+    Error::Corrupted(found.to_owned())
+}
+
+fn failure(path: &Path, error: Error) -> StoreError {
+    let path = path.to_owned();
+    match error {
+        Error::Corrupted(found) => StoreError::Damaged { path, found },
+        error => StoreError::Database { path, error },
+    }
+}
+
+/// As [`Notes`].
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredNotes {
+    #[prost(string, tag = "1")]
+    log_id: String,
+    #[prost(int64, optional, tag = "2")]
+    clock: Option<i64>,
+    #[prost(message, optional, tag = "3")]
+    forgotten: Option<StoredForgotten>,
+    #[prost(uint64, tag = "4")]
+    leases_ms: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredForgotten {
+    #[prost(int64, tag = "1")]
+    before: i64,
+    #[prost(int64, tag = "2")]
+    clock: i64,
+}
+
+// === impl StoredNotes ===
+
+impl StoredNotes {
+    fn into_notes(self) -> Option<Notes> {
+        Some(Notes {
+            log_id: LogId::parse(&self.log_id)?,
+            clock: self.clock,
+            forgotten: self.forgotten.map(|forgotten| Forgotten {
+                before: forgotten.before,
+                clock: forgotten.clock,
+            }),
+            leases: Duration::from_millis(self.leases_ms),
+        })
+    }
+}
+
+impl From<&Notes> for StoredNotes {
+    fn from(notes: &Notes) -> Self {
+        Self {
+            log_id: notes.log_id.to_string(),
+            clock: notes.clock,
+            forgotten: notes.forgotten.map(|forgotten| StoredForgotten {
+                before: forgotten.before,
+                clock: forgotten.clock,
+            }),
+            leases_ms: u64::try_from(notes.leases.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+const GROUPS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("groups");
+const BEGINNING: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("beginning");
+const NOTES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("notes");
+const LAYOUT_ROW: &str = "layout";
+const BEGINNING_ROW: &str = "beginning";
+const NOTES_ROW: &str = "notes";
+/// Changes with the meaning of any table or row. There is no conversion.
+const LAYOUT: u32 = 1;
+const RESERVE: &str = "reserve";
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+const CACHE_BYTES: usize = 32 << 20;
+/// What a row takes beside its value, about.
+const ROW_BYTES: u64 = 24;
+/// What is removed in one transaction. Each row counts for some more, because it may change pages of its own.
+const CLEARED_BYTES: usize = 4 << 20;
+const CLEARED_ROW_BYTES: usize = 8 << 10;
+
+#[cfg(test)]
+#[path = "embedded_tests.rs"]
+mod tests;

@@ -1,0 +1,586 @@
+//! The one thread that writes the revocation log.
+//!
+//! Requests queue to it. It plans a group of them, stores the group in one transaction, publishes it to the [`LogView`]
+//! that streams read, wakes the streams, and only then answers. An answer therefore means: durable, and on its way to every
+//! live subscriber, ahead of any pong they will get. [`Leases`](crate::leases::Leases) say when all have applied it.
+//!
+//! Between groups it does what else is to be written: it seals the last group, compacts the log, keeps the log's clock,
+//! and forgets what is over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use credence_runtime::metrics::labels;
+use credence_runtime::supervision::{Alarm, Failure, Guard};
+use credence_runtime::time::unix_seconds;
+use credence_storage::folder_lock::{FolderLost, FolderWatch};
+use tokio::sync::oneshot;
+
+use crate::clock::{Forgetting, Forgotten};
+use crate::compaction::Compactor;
+use crate::history::{Histories, HistoryIndexer};
+use crate::leases::Leases;
+use crate::log::{Receipt, Request, RevocationLog, RevokeError, Shared};
+use crate::log_view::LogView;
+use crate::metrics::Metrics;
+use crate::provenance::Provenance;
+use crate::state::{EpochStep, Now, Plan, Room};
+use crate::store::group::{EncodedRecord, Group};
+use crate::store::{AppendError, FollowError, LogStore, Notes, StoreError};
+use crate::subject::{Operation, Order};
+use crate::subject_table::SubjectTable;
+use crate::timestamps::Timestamps;
+
+/// How the writer is started.
+#[derive(Debug)]
+pub(crate) struct WriterOptions {
+    pub(crate) max_subjects: usize,
+    /// Nothing is acknowledged once this is another folder.
+    pub(crate) folder: FolderWatch,
+    pub(crate) leases: Leases,
+    /// From when on filters may be fresh for no longer than this after the process has ended.
+    pub(crate) leases_from: (Instant, Duration),
+    pub(crate) forgetting: Forgetting,
+    /// The log is not compacted below this size, in bytes.
+    pub(crate) compact_above: u64,
+    pub(crate) history_path: PathBuf,
+    /// Entries of each principal's history that are kept.
+    pub(crate) history_kept: usize,
+}
+
+/// Stops the writer when told to, or when dropped.
+#[derive(Debug)]
+pub struct Writer {
+    log: RevocationLog,
+    /// The writer's own, then the one that keeps the histories.
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts the writer over an opened log, and the thread that keeps the histories.
+pub(crate) fn start(
+    store: Arc<dyn LogStore>,
+    mut view: LogView,
+    options: WriterOptions,
+    metrics: Arc<Metrics>,
+    alarm: &Alarm,
+) -> std::io::Result<(RevocationLog, Writer)> {
+    let began = Instant::now();
+    let mut forgetting = options.forgetting;
+    if let Some(due) = note_time(&*store, &mut forgetting, None) {
+        let forgotten = view.forget(0..SubjectTable::SHARDS, |revoked_at| due.covers(revoked_at));
+        metrics.log_forgotten.inc_by(forgotten as u64);
+    }
+    let announced = forgetting.announced(began);
+    if announced < forgetting.max_token_lifetime {
+        tracing::warn!(
+            configured_s = forgetting.max_token_lifetime,
+            announced_s = announced,
+            "--max-token-lifetime was raised; filters are told a shorter one until no token can carry a delegation that \
+             was forgotten before. Clients learn of it as they reconnect"
+        );
+    }
+    let (indexer, histories) = HistoryIndexer::new(
+        options.history_path,
+        options.history_kept,
+        Arc::clone(&store),
+        Arc::clone(&metrics),
+    );
+    let shared = Arc::new(Shared::new(
+        store.notes().log_id,
+        view,
+        options.leases,
+        forgetting,
+        histories.clone(),
+    ));
+    let (requests, queue) = sync_channel(QUEUE);
+    let log = RevocationLog::new(Arc::clone(&shared), requests);
+    let mut ending = Ending {
+        shared: Arc::clone(&shared),
+        histories: histories.clone(),
+        metrics: Arc::clone(&metrics),
+        guard: alarm.guard("the revocation log's writer"),
+    };
+    let mut writing = Writing {
+        compactor: Compactor::new(
+            Arc::clone(&store),
+            histories,
+            Arc::clone(&metrics),
+            options.compact_above,
+        ),
+        store,
+        shared,
+        metrics,
+        max_subjects: options.max_subjects,
+        folder: options.folder,
+        alarm: alarm.clone(),
+        timestamps: Timestamps::since_now(&forgetting.clock),
+        forgetting,
+        leases_from: Some(options.leases_from),
+        is_behind: false,
+        seal_at: Some(began),
+        round_at: began + ROUND.min(options.leases_from.0.saturating_duration_since(began)),
+        forget_next: 0,
+    };
+    writing.report();
+    writing.metrics.log_writable.set(1);
+    let spawn =
+        |name: &str, work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    let threads = vec![
+        spawn(
+            "revocation-log",
+            Box::new(move || {
+                if writing.run(&queue).is_ok() {
+                    ending.guard.planned();
+                }
+            }),
+        )?,
+        spawn("log-history", Box::new(move || indexer.run()))?,
+    ];
+    Ok((log.clone(), Writer { log, threads }))
+}
+
+/// Notes what the log's clock shows and what is due to be forgotten, and from now on `leases` if there are any. Returns
+/// what may be forgotten: nothing if it could not be noted, since a longer lifetime would be believed too early after a
+/// restart.
+fn note_time(store: &dyn LogStore, forgetting: &mut Forgetting, leases: Option<Duration>) -> Option<Forgotten> {
+    let due = forgetting.due(Instant::now());
+    let forgotten = match forgetting.forgotten {
+        Some(noted) if noted.before >= due.before => noted,
+        _ => due,
+    };
+    let notes = store.notes();
+    let written = store.write_notes(Notes {
+        clock: Some(due.clock),
+        forgotten: Some(forgotten),
+        leases: leases.unwrap_or(notes.leases),
+        log_id: notes.log_id,
+    });
+    match written {
+        Ok(()) => {
+            forgetting.forgotten = Some(forgotten);
+            Some(due)
+        }
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "the log's clock could not be noted; nothing is forgotten until it can, and after a restart ids are kept \
+                 longer"
+            );
+            None
+        }
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    /// From now on nothing is acknowledged. Returns when the last operation that still was is durable.
+    pub async fn stop(mut self) {
+        self.log.stop();
+        let threads = std::mem::take(&mut self.threads);
+        // The threads end by themselves; an error would be a panic, which has been reported.
+        let _ = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.log.stop();
+        for thread in std::mem::take(&mut self.threads) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says so, loudly, when the thread ends without having been told to.
+#[derive(Debug)]
+struct Ending {
+    shared: Arc<Shared>,
+    histories: Histories,
+    metrics: Arc<Metrics>,
+    guard: Guard,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.histories.end();
+        if let Some(failure) = self.guard.failure() {
+            self.shared.fault().get_or_insert_with(|| failure.to_string());
+            self.metrics.log_writable.set(0);
+        }
+    }
+}
+
+/// The writer cannot go on: its own plan was refused, its folder is lost, or its file lacks what was acknowledged.
+#[derive(Debug)]
+struct CannotGoOn;
+
+/// What the thread owns.
+#[derive(Debug)]
+struct Writing {
+    store: Arc<dyn LogStore>,
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    max_subjects: usize,
+    folder: FolderWatch,
+    alarm: Alarm,
+    timestamps: Timestamps,
+    forgetting: Forgetting,
+    /// What is still to be noted of the leases, and when.
+    leases_from: Option<(Instant, Duration)>,
+    /// The store may have a group that the view lacks.
+    is_behind: bool,
+    compactor: Compactor,
+    seal_at: Option<Instant>,
+    /// When the clock is noted next.
+    round_at: Instant,
+    /// The first of the table's shards that is looked through next for what may be forgotten.
+    forget_next: usize,
+}
+
+/// Operations that will become durable together. They touch different subjects, so that each can be planned against
+/// the durable state.
+#[derive(Debug, Default)]
+struct PlannedGroup(Vec<Waiting>);
+
+type Waiting = (Order, Answer);
+type Answer = oneshot::Sender<Result<Receipt, RevokeError>>;
+
+// === impl Writing ===
+
+impl Writing {
+    /// Returns when it is told to stop.
+    fn run(&mut self, queue: &Receiver<Request>) -> Result<(), CannotGoOn> {
+        let mut next = None;
+        loop {
+            let request = next.take().or_else(|| self.wait(queue));
+            if self.shared.stopping.load(Ordering::Acquire) {
+                turn_away(request, queue);
+                self.finish();
+                return Ok(());
+            }
+            match request {
+                Some(Request::Perform { order, answer }) => {
+                    let mut group = PlannedGroup(vec![(order, answer)]);
+                    while group.0.len() < MAX_GROUP {
+                        match queue.try_recv() {
+                            Ok(Request::Perform { order, answer }) if !group.touches(&order.operation) => {
+                                group.0.push((order, answer));
+                            }
+                            Ok(other) => {
+                                next = Some(other);
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                    self.perform(group)?;
+                    self.do_what_is_due(LONGEST_DELAY)?;
+                }
+                Some(Request::Stop) => {}
+                None => self.do_what_is_due(Duration::ZERO)?,
+            }
+        }
+    }
+
+    /// The next request, if one comes before something else is due.
+    fn wait(&self, queue: &Receiver<Request>) -> Option<Request> {
+        let due = [self.seal_at, self.compactor.next_step(), Some(self.round_at)];
+        let due = due.into_iter().flatten().min().unwrap_or(self.round_at);
+        match queue.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(request) => Some(request),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                self.shared.stopping.store(true, Ordering::Release);
+                None
+            }
+        }
+    }
+
+    /// Work that may wait for so long because requests are there.
+    fn do_what_is_due(&mut self, delay: Duration) -> Result<(), CannotGoOn> {
+        let now = Instant::now();
+        if self.seal_at.is_some_and(|seal_at| seal_at <= now) {
+            self.seal_at = None;
+            if self.is_behind {
+                // If it fails, it is tried again.
+                let _ = self.catch_up()?;
+            } else if let Err(error) = self.store.seal() {
+                tracing::warn!(%error, "the revocation log could not be sealed");
+            }
+        }
+        self.compactor.consider(&self.shared.read());
+        if self.compactor.next_step().is_some_and(|next| next + delay <= now) {
+            self.compactor.step();
+            self.report();
+        }
+        if self.round_at <= now {
+            self.round_at = now + ROUND;
+            let leases = self
+                .leases_from
+                .take_if(|(from, _)| *from <= now)
+                .map(|(_, leases)| leases);
+            if let Some(due) = note_time(&*self.store, &mut self.forgetting, leases) {
+                self.forget(due);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a planned stop still writes.
+    fn finish(&mut self) {
+        note_time(&*self.store, &mut self.forgetting, None);
+        if let Err(error) = self.store.seal() {
+            tracing::warn!(%error, "the revocation log could not be sealed");
+        }
+    }
+
+    fn perform(&mut self, group: PlannedGroup) -> Result<(), CannotGoOn> {
+        // What is in force already is acknowledged without being written.
+        if let Err(lost) = self.folder.check() {
+            return Err(self.lose_folder(&lost, group.0));
+        }
+        if self.is_behind
+            && let Err(error) = self.catch_up()?
+        {
+            self.refuse(group.0, error);
+            return Ok(());
+        }
+        let mut records = Vec::new();
+        let mut provenance = Vec::new();
+        let mut waiting = Vec::new();
+        let mut epochs = Vec::new();
+        for (order, answer) in group.0 {
+            match self.plan(&order, records.len()) {
+                Ok(Plan::Nothing { seq, epoch }) => {
+                    let receipt = Receipt {
+                        seq,
+                        epoch,
+                        changed: false,
+                    };
+                    self.answer(&order, answer, Ok(receipt));
+                }
+                Ok(Plan::Change { record, epoch }) => {
+                    records.push(EncodedRecord::from(record));
+                    provenance.push(Provenance::of(&order, unix_seconds()));
+                    waiting.push((order, answer));
+                    epochs.push(epoch);
+                }
+                Err(error) => self.answer(&order, answer, Err(error)),
+            }
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        let after = self.shared.read().digests().position();
+        let group = Group::following(after, records, provenance);
+        let begun = Instant::now();
+        let appended = self.store.append(after, &group);
+        self.metrics.log_sync_seconds.observe(begun.elapsed().as_secs_f64());
+        if let (Ok(()), Err(lost)) = (&appended, self.folder.check()) {
+            return Err(self.lose_folder(&lost, waiting));
+        }
+        self.seal_at = Some(Instant::now() + SEAL_AFTER);
+        match appended {
+            Ok(()) => {
+                self.publish(group.records)?;
+                for (((order, answer), epoch), seq) in waiting.into_iter().zip(epochs).zip(group.first_seq..) {
+                    let receipt = Receipt {
+                        seq,
+                        epoch,
+                        changed: true,
+                    };
+                    self.answer(&order, answer, Ok(receipt));
+                }
+            }
+            Err(AppendError::NotDone(error)) => self.refuse(waiting, error),
+            Err(AppendError::Unknown(error)) => {
+                self.is_behind = true;
+                self.refuse(waiting, error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what the store has beyond the view: groups of which the outcome was not known.
+    fn catch_up(&mut self) -> Result<Result<(), StoreError>, CannotGoOn> {
+        loop {
+            let after = self.shared.read().digests().position();
+            match self.store.follow(after, MAX_GROUP) {
+                Ok(groups) if groups.is_empty() => {
+                    self.is_behind = false;
+                    self.seal_at = Some(Instant::now() + SEAL_AFTER);
+                    return Ok(Ok(()));
+                }
+                Ok(groups) => {
+                    for group in groups {
+                        self.publish(group.records)?;
+                    }
+                }
+                Err(FollowError::Store(error)) => {
+                    self.seal_at = Some(Instant::now() + TRY_AGAIN_AFTER);
+                    return Ok(Err(error));
+                }
+                Err(FollowError::NotContinued) => {
+                    return Err(self.give_up("its file lacks what was acknowledged".to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Does not acknowledge what the store has not taken.
+    fn refuse(&self, waiting: Vec<Waiting>, error: StoreError) {
+        *self.shared.fault() = Some(error.to_string());
+        self.metrics.log_writable.set(0);
+        tracing::error!(%error, "a revocation was NOT acknowledged because the log can not be written");
+        let error = Arc::new(error);
+        for (order, answer) in waiting {
+            self.answer(&order, answer, Err(RevokeError::Storage(Arc::clone(&error))));
+        }
+    }
+
+    /// Acknowledges nothing, and has the process end: only the operator knows which folder is the right one.
+    fn lose_folder(&self, lost: &FolderLost, waiting: Vec<Waiting>) -> CannotGoOn {
+        *self.shared.fault() = Some(lost.to_string());
+        self.metrics.log_writable.set(0);
+        tracing::error!(%lost, "a revocation was NOT acknowledged");
+        self.alarm.raise(Failure::FolderLost(lost.clone()));
+        for (order, answer) in waiting {
+            self.answer(&order, answer, Err(RevokeError::FolderLost(lost.clone())));
+        }
+        CannotGoOn
+    }
+
+    fn give_up(&self, reason: String) -> CannotGoOn {
+        tracing::error!(
+            reason,
+            "the revocation log cannot go on; no revocation is accepted until a restart"
+        );
+        *self.shared.fault() = Some(format!("the revocation log cannot go on: {reason}"));
+        CannotGoOn
+    }
+
+    fn plan(&self, order: &Order, planned: usize) -> Result<Plan, RevokeError> {
+        let step = EpochStep::from_random(getrandom::u32().map_err(RevokeError::Random)?);
+        let room = Room {
+            max_subjects: self.max_subjects,
+            planned,
+        };
+        let wall = self.timestamps.now();
+        let now = Now {
+            wall,
+            stamp: self.forgetting.clock.stamp(wall, Instant::now()),
+        };
+        let view = self.shared.read();
+        Ok(view.state().plan(&order.operation, order.by.source, now, step, room)?)
+    }
+
+    /// Makes durable records readable and wakes the streams.
+    fn publish(&mut self, records: Vec<EncodedRecord>) -> Result<(), CannotGoOn> {
+        let mut view = self.shared.write();
+        let appended = records.into_iter().try_for_each(|record| view.append(record));
+        let head = view.head();
+        drop(view);
+        self.shared.announce(head);
+        // Our own plan was just stored. A state that refuses it is a bug; go no further on it.
+        appended.map_err(|reason| self.give_up(format!("it refused its own record: {reason}")))?;
+        *self.shared.fault() = None;
+        self.metrics.log_writable.set(1);
+        self.report();
+        Ok(())
+    }
+
+    fn answer(&self, order: &Order, answer: Answer, result: Result<Receipt, RevokeError>) {
+        let operation = order.operation.name();
+        let source = order.by.source.name();
+        let outcome = match &result {
+            Ok(receipt) if receipt.changed => "changed",
+            Ok(_) => "unchanged",
+            Err(_) => "refused",
+        };
+        self.metrics
+            .revocations
+            .get_or_create(&labels([
+                ("operation", operation),
+                ("source", source),
+                ("outcome", outcome),
+            ]))
+            .inc();
+        let said = result.as_ref().map(|receipt| receipt.seq).map_err(ToString::to_string);
+        // Before the log line, which must not come between a durable revocation and its acknowledgement. The caller may
+        // have gone; what is durable stays so.
+        let _ = answer.send(result);
+        match said {
+            Ok(seq) => tracing::info!(
+                operation,
+                source,
+                by = order.by.name,
+                outcome,
+                seq,
+                "revocation acknowledged"
+            ),
+            Err(error) => tracing::warn!(operation, source, by = order.by.name, error, "revocation refused"),
+        }
+    }
+
+    /// Looks through a part of the subjects for delegations of which every token has expired. All have their turn
+    /// within an hour.
+    fn forget(&mut self, due: Forgotten) {
+        let clock = self.forgetting.clock;
+        let shards = self.forget_next..self.forget_next + SHARDS_AT_A_TIME;
+        self.forget_next = if shards.end < SubjectTable::SHARDS {
+            shards.end
+        } else {
+            0
+        };
+        let forgotten = self.shared.write().forget(shards, |revoked_at| due.covers(revoked_at));
+        self.metrics.log_forgotten.inc_by(forgotten as u64);
+        let lag = unix_seconds().saturating_sub(clock.at(Instant::now()));
+        self.metrics.log_clock_lag_seconds.set(lag);
+        self.report();
+    }
+
+    fn report(&self) {
+        let view = self.shared.read();
+        self.metrics.log_seq.set(view.head() as i64);
+        self.metrics.log_subjects.set(view.state().subjects() as i64);
+        self.metrics.log_bytes.set(self.store.bytes() as i64);
+    }
+}
+
+// === impl PlannedGroup ===
+
+impl PlannedGroup {
+    fn touches(&self, operation: &Operation) -> bool {
+        self.0.iter().any(|(other, _)| other.operation.same_subject(operation))
+    }
+}
+
+/// Answers the requests that still wait: none of them was done.
+fn turn_away(first: Option<Request>, queue: &Receiver<Request>) {
+    for request in first.into_iter().chain(queue.try_iter()) {
+        if let Request::Perform { answer, .. } = request {
+            // The caller may have gone.
+            let _ = answer.send(Err(RevokeError::Stopping));
+        }
+    }
+}
+
+/// Requests that may wait for the disk; the next one is refused as busy.
+const QUEUE: usize = 4096;
+/// Operations that become durable with one sync.
+const MAX_GROUP: usize = 256;
+/// After the last group: within the second in which damage to the file's header can still take that group away.
+const SEAL_AFTER: Duration = Duration::from_millis(100);
+/// How often it is looked whether the store can be read again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long steps of a compaction wait while requests are there.
+const LONGEST_DELAY: Duration = Duration::from_millis(50);
+/// How often the clock is noted and some of what is over is forgotten.
+const ROUND: Duration = Duration::from_secs(60);
+/// Shards of the table that are looked through each minute: all of them within the hour.
+const SHARDS_AT_A_TIME: usize = SubjectTable::SHARDS / 60 + 1;
