@@ -42,6 +42,9 @@ pub(crate) struct EmbeddedStore {
     reserve: Reserve,
     file: RwLock<File>,
     known: Mutex<Known>,
+    /// How the next transaction fails.
+    #[cfg(test)]
+    failing: Mutex<Option<tests::Failing>>,
 }
 
 #[derive(Debug)]
@@ -107,12 +110,14 @@ impl EmbeddedStore {
         Ok(Self {
             path: path.to_owned(),
             folder,
-            reserve: Reserve::open(path.with_file_name(RESERVE)),
+            reserve: Reserve::new(path.with_file_name(RESERVE)),
             file: RwLock::new(File {
                 database: Some(database),
                 reopened: None,
             }),
             known: Mutex::new(known),
+            #[cfg(test)]
+            failing: Mutex::default(),
         })
     }
 
@@ -130,6 +135,8 @@ impl EmbeddedStore {
         let written = self.with_database(|database| {
             let transaction = database.begin_write()?;
             let result = work(&transaction)?;
+            #[cfg(test)]
+            let transaction = self.fail(transaction)?;
             transaction.commit()?;
             Ok(result)
         });
@@ -352,8 +359,7 @@ impl LogStore for EmbeddedStore {
     fn seal(&self) -> Result<(), StoreError> {
         self.write(|_| Ok(()))?;
         if self.folder.check().is_ok() {
-            // The disk may still be full.
-            let _ = self.reserve.keep();
+            self.reserve.keep();
         }
         Ok(())
     }

@@ -47,7 +47,8 @@ pub(crate) trait LogStore: Debug + Send + Sync {
     /// Durable on return.
     fn write_notes(&self, notes: Notes) -> Result<(), StoreError>;
 
-    /// Protects the last group as well as those before it against damage. Called when there is time.
+    /// Protects the last group as well as those before it against damage, and keeps room on the disk for those to come.
+    /// Called when there is time.
     fn seal(&self) -> Result<(), StoreError>;
 
     /// About how many bytes the log takes.

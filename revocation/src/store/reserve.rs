@@ -16,33 +16,43 @@ use rustix::fs::{FallocateFlags, fallocate};
 pub(super) struct Reserve {
     path: PathBuf,
     is_kept: AtomicBool,
+    /// That the file could not be made.
+    has_warned: AtomicBool,
 }
 
 // === impl Reserve ===
 
 impl Reserve {
-    /// Makes the file unless it is there.
-    pub(super) fn open(path: PathBuf) -> Self {
-        let reserve = Self {
+    /// A file that is yet to be made, or taken over from an earlier process.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
             path,
             is_kept: AtomicBool::new(false),
-        };
-        if let Err(error) = reserve.keep() {
-            tracing::warn!(
-                %error,
-                path = %reserve.path.display(),
-                bytes = RESERVE_BYTES,
-                "no room on the disk can be kept for revocations: where the disk is full, they are refused at once"
-            );
+            has_warned: AtomicBool::new(false),
         }
-        reserve
     }
 
     /// Makes the file if it is missing.
-    pub(super) fn keep(&self) -> io::Result<()> {
+    pub(super) fn keep(&self) {
         if self.is_kept.load(Ordering::Relaxed) {
-            return Ok(());
+            return;
         }
+        match self.make() {
+            Ok(()) => {
+                self.is_kept.store(true, Ordering::Relaxed);
+                self.has_warned.store(false, Ordering::Relaxed);
+            }
+            Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => tracing::warn!(
+                %error,
+                path = %self.path.display(),
+                bytes = RESERVE_BYTES,
+                "no room on the disk can be kept for revocations at the moment: where the disk is full, they are refused"
+            ),
+            Err(_) => {}
+        }
+    }
+
+    fn make(&self) -> io::Result<()> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -53,9 +63,7 @@ impl Reserve {
             .map_err(io::Error::from)
             .and_then(|()| file.sync_all())
             // What there was room for is not kept from others.
-            .inspect_err(|_| drop(std::fs::remove_file(&self.path)))?;
-        self.is_kept.store(true, Ordering::Relaxed);
-        Ok(())
+            .inspect_err(|_| drop(std::fs::remove_file(&self.path)))
     }
 
     /// Gives the room free. False if there is none to give.
@@ -88,11 +96,13 @@ mod tests {
     fn the_room_is_allocated_given_once_and_taken_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reserve");
-        let reserve = Reserve::open(path.clone());
+        let reserve = Reserve::new(path.clone());
+        assert!(!reserve.release());
+        reserve.keep();
         assert!(path.metadata().unwrap().blocks() * 512 >= RESERVE_BYTES);
         assert!(reserve.release());
         assert!(!path.exists() && !reserve.release());
-        reserve.keep().unwrap();
+        reserve.keep();
         assert!(path.exists() && reserve.release());
     }
 }
