@@ -39,11 +39,13 @@ pub(crate) struct Forgetting {
 }
 
 /// What may be forgotten, as it is noted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Forgotten {
     /// Every delegation that was stamped before this, seconds since the Unix epoch.
+    #[prost(int64, tag = "1")]
     pub(crate) before: i64,
     /// What the log's clock showed then.
+    #[prost(int64, tag = "2")]
     pub(crate) clock: i64,
 }
 

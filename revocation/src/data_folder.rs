@@ -127,7 +127,7 @@ impl DataFolder {
                 let store = EmbeddedStore::open(&log.join(STATE), lock.watch(&[LOG]).map_err(at(path))?)?;
                 return Err(DataFolderError::AlreadyInitialised {
                     path: path.to_owned(),
-                    log_id: store.notes().log_id,
+                    log_id: store.log_id(),
                 });
             }
             if let Some(found) = stranger(path).map_err(at(path))? {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     fn log_id(folder: &DataFolder) -> LogId {
-        folder.open_store().unwrap().notes().log_id
+        folder.open_store().unwrap().log_id()
     }
 
     #[test]

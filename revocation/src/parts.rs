@@ -23,7 +23,7 @@ use crate::position::PositionKey;
 use crate::restored::{self, RestoreError};
 use crate::service::{WatchOptions, WatchService};
 use crate::store::{LogStore, Notes, StoreError};
-use crate::writer::{self, Writer, WriterOptions};
+use crate::writer::{self, Writer, WriterOptions, milliseconds};
 
 /// How the log is opened and kept.
 #[derive(Debug, Clone)]
@@ -117,8 +117,8 @@ impl OpenedLog {
             restored::declare(&*store, named, unix_seconds())?;
         }
         let notes = store.notes();
-        let key = PositionKey::new(folder.source_key(), &notes.log_id);
-        let mut view = LogView::new(&notes.log_id, options.limits.updates).proving(key);
+        let key = PositionKey::new(folder.source_key(), &store.log_id());
+        let mut view = LogView::new(&store.log_id(), options.limits.updates).proving(key);
         store.replay(&mut view)?;
         let showed = LogClock::beginning(notes.clock, unix_seconds(), view.state().last_seen());
         let forgetting = Forgetting {
@@ -126,10 +126,10 @@ impl OpenedLog {
             max_token_lifetime: options.max_token_lifetime.as_secs(),
             forgotten: notes.forgotten,
         };
-        let inherited = notes.leases.min(with_allowance(MAX_STALENESS));
-        let leases = inherited.max(lasting(&options));
-        if leases != notes.leases {
-            store.write_notes(Notes { leases, ..notes })?;
+        let inherited = Duration::from_millis(notes.leases_ms).min(with_allowance(MAX_STALENESS));
+        let leases_ms = milliseconds(inherited.max(lasting(&options)));
+        if leases_ms != notes.leases_ms {
+            store.write_notes(Notes { leases_ms, ..notes })?;
         }
         if !inherited.is_zero() {
             tracing::info!(
@@ -151,7 +151,7 @@ impl OpenedLog {
 
     /// The log's name, which filters pin.
     pub fn log_id(&self) -> LogId {
-        self.store.notes().log_id
+        self.store.log_id()
     }
 
     pub fn folder(&self) -> &DataFolder {

@@ -48,16 +48,16 @@ pub enum RestoreError {
 
 /// Gives the log, which is called `named`, another name and a floor of `now` (seconds since the Unix epoch).
 pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(), RestoreError> {
-    let notes = store.notes();
-    if named != notes.log_id.as_str() {
+    let old = store.log_id();
+    if named != old.as_str() {
         return Err(RestoreError::OtherLog {
             named: named.to_owned(),
-            log_id: notes.log_id,
+            log_id: old,
         });
     }
-    let mut view = LogView::new(&notes.log_id, HistoryBounds { entries: 1, bytes: 1 });
+    let mut view = LogView::new(&old, HistoryBounds { entries: 1, bytes: 1 });
     store.replay(&mut view)?;
-    let seen = notes.clock.max(view.state().last_seen()).unwrap_or(now);
+    let seen = store.notes().clock.max(view.state().last_seen()).unwrap_or(now);
     let behind = seen.saturating_sub(now);
     if behind > MAX_BEHIND {
         return Err(RestoreError::ClockBehind { behind });
@@ -114,7 +114,7 @@ mod tests {
     }
 
     fn view(store: &EmbeddedStore) -> LogView {
-        let mut view = LogView::new(&store.notes().log_id, HistoryBounds { entries: 9, bytes: 999 });
+        let mut view = LogView::new(&store.log_id(), HistoryBounds { entries: 9, bytes: 999 });
         store.replay(&mut view).unwrap();
         view
     }
@@ -124,11 +124,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = log(folder.path());
         let before = view(&store).digests().position();
-        let old = store.notes().log_id;
+        let old = store.log_id();
         declare(&store, old.as_str(), NOW).unwrap();
         drop(store);
         let store = EmbeddedStore::open(&folder.path().join("state.redb"), FolderWatch::of_nothing()).unwrap();
-        assert_ne!(store.notes().log_id, old);
+        assert_ne!(store.log_id(), old);
         let view = view(&store);
         assert_eq!((view.state().subjects(), view.state().floor_of_all()), (1, Some(NOW)));
         assert_eq!((before.seq, view.head()), (1, 2));
@@ -152,12 +152,11 @@ mod tests {
     fn the_floor_is_no_earlier_than_what_the_log_has_seen_and_a_clock_that_is_far_behind_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let store = log(folder.path());
-        let notes = store.notes();
-        let log_id = notes.log_id.to_string();
+        let log_id = store.log_id().to_string();
         store
             .write_notes(Notes {
                 clock: Some(NOW),
-                ..notes
+                ..Notes::default()
             })
             .unwrap();
         let refused = declare(&store, &log_id, NOW - MAX_BEHIND - 1).unwrap_err();

@@ -90,7 +90,7 @@ pub(crate) fn start(
         Arc::clone(&metrics),
     );
     let shared = Arc::new(Shared::new(
-        store.notes().log_id,
+        store.log_id(),
         view,
         options.leases,
         forgetting,
@@ -152,12 +152,11 @@ fn note_time(store: &dyn LogStore, forgetting: &mut Forgetting, leases: Option<D
         Some(noted) if noted.before >= due.before => noted,
         _ => due,
     };
-    let notes = store.notes();
+    let leases_ms = leases.map_or_else(|| store.notes().leases_ms, milliseconds);
     let written = store.write_notes(Notes {
         clock: Some(due.clock),
         forgotten: Some(forgotten),
-        leases: leases.unwrap_or(notes.leases),
-        log_id: notes.log_id,
+        leases_ms,
     });
     match written {
         Ok(()) => {
@@ -173,6 +172,11 @@ fn note_time(store: &dyn LogStore, forgetting: &mut Forgetting, leases: Option<D
             None
         }
     }
+}
+
+/// As it is noted.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 // === impl Writer ===

@@ -3,7 +3,7 @@
 //! ```text
 //! groups     number of the first record -> the group
 //! beginning  position of the cut, number -> a chunk of the compacted beginning
-//! notes      layout, beginning (which cut counts), notes (see `Notes`)
+//! notes      layout, log_id, beginning (which chunks count), notes (see `Notes`)
 //! ```
 //!
 //! A group is one transaction with one sync. redb keeps two roots in its header, and a flipped bit there has it go back
@@ -30,7 +30,6 @@ use super::beginning::{Beginning, BeginningReader, Cut};
 use super::group::{Group, stored_head};
 use super::reserve::Reserve;
 use super::{AppendError, FollowError, LogStore, Notes, Replay, StoreError};
-use crate::clock::Forgotten;
 use crate::digest::{Digest, Head};
 use crate::digest_history::DigestHistory;
 use crate::log_id::LogId;
@@ -58,6 +57,7 @@ struct File {
 /// What of the file is at hand.
 #[derive(Debug, Clone)]
 struct Known {
+    log_id: LogId,
     notes: Notes,
     beginning: Head,
     head: Head,
@@ -72,12 +72,6 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<
         seq: 0,
         digest: Digest::start(log_id),
     };
-    let notes = Notes {
-        log_id: log_id.clone(),
-        clock: None,
-        forgotten: None,
-        leases: Duration::ZERO,
-    };
     let database = database::open(path, CACHE_BYTES, prepare).map_err(failed)?;
     let write = || {
         let transaction = database.begin_write()?;
@@ -85,7 +79,8 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<
             let mut rows = transaction.open_table(NOTES)?;
             rows.insert(LAYOUT_ROW, LAYOUT.to_be_bytes().as_slice())?;
             rows.insert(BEGINNING_ROW, Beginning::at(start).encode_to_vec().as_slice())?;
-            rows.insert(NOTES_ROW, StoredNotes::from(&notes).encode_to_vec().as_slice())?;
+            rows.insert(LOG_ID_ROW, log_id.as_str().as_bytes())?;
+            rows.insert(NOTES_ROW, Notes::default().encode_to_vec().as_slice())?;
             if let Some(issued_up_to) = floor {
                 let floor = v1::Record {
                     subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
@@ -200,20 +195,20 @@ impl EmbeddedStore {
 
     fn append_once(&self, group: &Group) -> Result<(), StoreError> {
         let encoded = group.encode();
-        let notes = group.renamed.clone().map(|log_id| Notes { log_id, ..self.notes() });
         self.write(|transaction| {
-            transaction
-                .open_table(GROUPS)?
-                .insert(group.first_seq, encoded.as_slice())?;
-            match &notes {
-                Some(notes) => insert_notes(transaction, notes),
+            let mut groups = transaction.open_table(GROUPS)?;
+            groups.insert(group.first_seq, encoded.as_slice())?;
+            match &group.renamed {
+                Some(log_id) => insert_row(transaction, LOG_ID_ROW, log_id.as_str().as_bytes()),
                 None => Ok(()),
             }
         })?;
         let mut known = self.known();
         known.bytes += encoded.len() as u64 + ROW_BYTES;
         known.head = group.head().unwrap_or(known.head);
-        known.notes = notes.unwrap_or_else(|| known.notes.clone());
+        if let Some(log_id) = &group.renamed {
+            known.log_id = log_id.clone();
+        }
         Ok(())
     }
 
@@ -334,11 +329,7 @@ impl LogStore for EmbeddedStore {
         if cut.is_moved {
             return self.clear();
         }
-        self.write(|transaction| {
-            let mut rows = transaction.open_table(NOTES)?;
-            rows.insert(BEGINNING_ROW, cut.beginning().encode_to_vec().as_slice())?;
-            Ok(())
-        })?;
+        self.write(|transaction| insert_row(transaction, BEGINNING_ROW, &cut.beginning().encode_to_vec()))?;
         cut.is_moved = true;
         let mut known = self.known();
         known.beginning = cut.head();
@@ -346,12 +337,16 @@ impl LogStore for EmbeddedStore {
         Ok(true)
     }
 
+    fn log_id(&self) -> LogId {
+        self.known().log_id.clone()
+    }
+
     fn notes(&self) -> Notes {
-        self.known().notes.clone()
+        self.known().notes
     }
 
     fn write_notes(&self, notes: Notes) -> Result<(), StoreError> {
-        self.write(|transaction| insert_notes(transaction, &notes))?;
+        self.write(|transaction| insert_row(transaction, NOTES_ROW, &notes.encode_to_vec()))?;
         self.known().notes = notes;
         Ok(())
     }
@@ -399,10 +394,8 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
 fn read_known(database: &Database) -> Result<Known, Error> {
     database::guarded(|| {
         let transaction = database.begin_read()?;
-        let notes = required_row(&transaction, NOTES_ROW)?;
-        let notes = StoredNotes::decode(notes.as_slice())
-            .ok()
-            .and_then(StoredNotes::into_notes);
+        let log_id = String::from_utf8(required_row(&transaction, LOG_ID_ROW)?).ok();
+        let notes = Notes::decode(required_row(&transaction, NOTES_ROW)?.as_slice());
         let beginning = read_beginning(&transaction)?.head().map_err(damaged)?;
         let head = match transaction.open_table(GROUPS)?.last()? {
             Some((first_seq, group)) if first_seq.value() > beginning.seq => {
@@ -411,7 +404,10 @@ fn read_known(database: &Database) -> Result<Known, Error> {
             _ => beginning,
         };
         Ok(Known {
-            notes: notes.ok_or_else(|| damaged("its notes are not what a control plane writes"))?,
+            log_id: log_id
+                .and_then(|log_id| LogId::parse(&log_id))
+                .ok_or_else(|| damaged("it does not say what the log is called"))?,
+            notes: notes.map_err(|_| damaged("its notes are not what a control plane writes"))?,
             beginning,
             head,
             bytes: 0,
@@ -461,9 +457,8 @@ fn replay_all(transaction: &ReadTransaction, replay: &mut dyn Replay) -> Result<
     Ok((head, bytes))
 }
 
-fn insert_notes(transaction: &WriteTransaction, notes: &Notes) -> Result<(), Error> {
-    let mut rows = transaction.open_table(NOTES)?;
-    rows.insert(NOTES_ROW, StoredNotes::from(notes).encode_to_vec().as_slice())?;
+fn insert_row(transaction: &WriteTransaction, name: &str, value: &[u8]) -> Result<(), Error> {
+    transaction.open_table(NOTES)?.insert(name, value)?;
     Ok(())
 }
 
@@ -479,62 +474,12 @@ fn failure(path: &Path, error: Error) -> StoreError {
     }
 }
 
-/// As [`Notes`].
-#[derive(Clone, PartialEq, prost::Message)]
-struct StoredNotes {
-    #[prost(string, tag = "1")]
-    log_id: String,
-    #[prost(int64, optional, tag = "2")]
-    clock: Option<i64>,
-    #[prost(message, optional, tag = "3")]
-    forgotten: Option<StoredForgotten>,
-    #[prost(uint64, tag = "4")]
-    leases_ms: u64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StoredForgotten {
-    #[prost(int64, tag = "1")]
-    before: i64,
-    #[prost(int64, tag = "2")]
-    clock: i64,
-}
-
-// === impl StoredNotes ===
-
-impl StoredNotes {
-    fn into_notes(self) -> Option<Notes> {
-        Some(Notes {
-            log_id: LogId::parse(&self.log_id)?,
-            clock: self.clock,
-            forgotten: self.forgotten.map(|forgotten| Forgotten {
-                before: forgotten.before,
-                clock: forgotten.clock,
-            }),
-            leases: Duration::from_millis(self.leases_ms),
-        })
-    }
-}
-
-impl From<&Notes> for StoredNotes {
-    fn from(notes: &Notes) -> Self {
-        Self {
-            log_id: notes.log_id.to_string(),
-            clock: notes.clock,
-            forgotten: notes.forgotten.map(|forgotten| StoredForgotten {
-                before: forgotten.before,
-                clock: forgotten.clock,
-            }),
-            leases_ms: u64::try_from(notes.leases.as_millis()).unwrap_or(u64::MAX),
-        }
-    }
-}
-
 const GROUPS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("groups");
 const BEGINNING: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("beginning");
 const NOTES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("notes");
 const LAYOUT_ROW: &str = "layout";
 const BEGINNING_ROW: &str = "beginning";
+const LOG_ID_ROW: &str = "log_id";
 const NOTES_ROW: &str = "notes";
 /// Changes with the meaning of any table or row. There is no conversion.
 const LAYOUT: u32 = 1;

@@ -2,6 +2,7 @@ use credence_wire::v1::RevokedKey;
 use tempfile::TempDir;
 
 use super::*;
+use crate::clock::Forgotten;
 use crate::digest_history::Standing;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::provenance::Provenance;
@@ -126,7 +127,7 @@ fn open(path: &Path) -> Result<EmbeddedStore, StoreError> {
 }
 
 fn read(store: &EmbeddedStore) -> Result<LogView, StoreError> {
-    let mut view = LogView::new(&store.notes().log_id, ALL);
+    let mut view = LogView::new(&store.log_id(), ALL);
     store.replay(&mut view)?;
     Ok(view)
 }
@@ -178,10 +179,9 @@ fn what_was_appended_and_noted_is_found_at_the_next_start() {
             before: 1_792_223_700,
             clock: 1_800_000_000,
         }),
-        leases: Duration::from_millis(5_050),
-        ..log.store.notes()
+        leases_ms: 5_050,
     };
-    log.store.write_notes(notes.clone()).unwrap();
+    log.store.write_notes(notes).unwrap();
     log.reopen();
     assert_eq!((log.found(), log.store.notes()), (log.contents(), notes));
     assert_eq!(log.contents().0.seq, 303);

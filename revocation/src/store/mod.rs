@@ -10,7 +10,6 @@ mod reserve;
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use credence_wire::v1;
 
@@ -41,6 +40,9 @@ pub(crate) trait LogStore: Debug + Send + Sync {
     /// do. After an error the log is what it was.
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError>;
 
+    /// The log's name.
+    fn log_id(&self) -> LogId;
+
     /// What is noted besides the groups.
     fn notes(&self) -> Notes;
 
@@ -68,15 +70,17 @@ pub(crate) trait Replay {
 }
 
 /// What is noted beside the groups, in the same store.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Notes {
-    pub(crate) log_id: LogId,
     /// The log's own clock, in seconds since the Unix epoch; see [`clock`](crate::clock).
+    #[prost(int64, optional, tag = "1")]
     pub(crate) clock: Option<i64>,
     /// Which delegations may have been forgotten.
+    #[prost(message, optional, tag = "2")]
     pub(crate) forgotten: Option<Forgotten>,
-    /// For how long filters may be fresh after this process has ended.
-    pub(crate) leases: Duration,
+    /// For how many milliseconds filters may be fresh after this process has ended.
+    #[prost(uint64, tag = "3")]
+    pub(crate) leases_ms: u64,
 }
 
 /// Why the store cannot be used.
