@@ -588,3 +588,7 @@ const LONGEST_DELAY: Duration = Duration::from_millis(50);
 const ROUND: Duration = Duration::from_secs(60);
 /// Shards of the table that are looked through each minute: all of them within the hour.
 const SHARDS_AT_A_TIME: usize = SubjectTable::SHARDS / 60 + 1;
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

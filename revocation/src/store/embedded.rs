@@ -135,10 +135,15 @@ impl EmbeddedStore {
             transaction.commit()?;
             Ok(result)
         });
-        if let Err(StoreError::Database { .. } | StoreError::Damaged { .. }) = &written {
+        self.close_after(&written);
+        written
+    }
+
+    /// After an error redb writes nothing more.
+    fn close_after<T>(&self, written: &Result<T, StoreError>) {
+        if let Err(StoreError::Database { .. } | StoreError::Damaged { .. }) = written {
             self.file.write().unwrap_or_else(PoisonError::into_inner).database = None;
         }
-        written
     }
 
     fn with_database<T>(&self, work: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
@@ -352,7 +357,9 @@ impl LogStore for EmbeddedStore {
     }
 
     fn seal(&self) -> Result<(), StoreError> {
-        self.write(|_| Ok(()))?;
+        let sealed = self.with_database(|database| Ok(database.begin_write()?.commit()?));
+        self.close_after(&sealed);
+        sealed?;
         if self.folder.check().is_ok() {
             self.reserve.keep();
         }
@@ -494,4 +501,4 @@ const CLEARED_ROW_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
 #[path = "embedded_tests.rs"]
-mod tests;
+pub(crate) mod tests;

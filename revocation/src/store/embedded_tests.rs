@@ -11,7 +11,7 @@ use crate::subject::{Operation, Order, Requester, Source, Thumbprint};
 
 /// How a transaction fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failing {
+pub(crate) enum Failing {
     /// There is no room for it.
     Full,
     /// It is not in the file afterwards.
@@ -21,6 +21,10 @@ pub(super) enum Failing {
 }
 
 impl EmbeddedStore {
+    pub(crate) fn fail_next(&self, failing: Failing) {
+        *self.failing.lock().unwrap() = Some(failing);
+    }
+
     pub(super) fn fail(&self, transaction: WriteTransaction) -> Result<WriteTransaction, Error> {
         let kind = match self.failing.lock().unwrap().take() {
             None => return Ok(transaction),
@@ -327,7 +331,7 @@ fn a_log_that_was_cut_short_is_refused() {
 fn a_group_whose_transaction_failed_is_acknowledged_only_if_it_is_in_the_file() {
     for (failing, is_done) in [(Failing::Absent, false), (Failing::Present, true)] {
         let mut log = Log::of(3);
-        *log.store.failing.lock().unwrap() = Some(failing);
+        log.store.fail_next(failing);
         let group = log.next(2);
         let appended = log.store.append(log.head(), &group);
         match is_done {
@@ -347,7 +351,7 @@ fn a_group_whose_transaction_failed_is_acknowledged_only_if_it_is_in_the_file() 
 fn the_file_is_opened_anew_once_a_second_and_until_then_an_outcome_may_be_unknown() {
     let mut log = Log::of(3);
     let fail = |log: &Log, failing| {
-        *log.store.failing.lock().unwrap() = Some(failing);
+        log.store.fail_next(failing);
         log.store.append(log.head(), &log.next(2))
     };
     assert!(matches!(fail(&log, Failing::Absent), Err(AppendError::NotDone(_))));
@@ -370,7 +374,7 @@ fn a_full_disk_costs_the_reserve_and_not_the_revocation() {
     let reserve = log.folder.path().join(RESERVE);
     log.store.seal().unwrap();
     assert!(reserve.exists());
-    *log.store.failing.lock().unwrap() = Some(Failing::Full);
+    log.store.fail_next(Failing::Full);
     log.raise(1);
     assert!(!reserve.exists());
     assert_eq!(log.found(), log.contents());
@@ -407,7 +411,7 @@ fn a_compaction_that_fails_in_any_step_leaves_the_log_as_it_was() {
         for _ in 0..steps {
             assert!(log.store.compact(&mut cut).unwrap());
         }
-        *log.store.failing.lock().unwrap() = Some(Failing::Absent);
+        log.store.fail_next(Failing::Absent);
         log.store.compact(&mut cut).unwrap_err();
         assert_eq!(log.found(), log.contents(), "{steps}");
         std::thread::sleep(REOPEN_INTERVAL);
