@@ -303,13 +303,6 @@ impl FrameFile {
         self.file.sync_data()
     }
 
-    /// Gives the file another name, in the same folder. The folder is yet to be synced.
-    pub fn rename(&mut self, path: &Path) -> io::Result<()> {
-        std::fs::rename(&self.path, path)?;
-        path.clone_into(&mut self.path);
-        Ok(())
-    }
-
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -429,12 +422,6 @@ impl FrameReader {
             }
             Some(frame)
         }))
-    }
-
-    /// The same file, which is about to have another name.
-    pub fn called(mut self, path: &Path) -> Self {
-        path.clone_into(&mut self.path);
-        self
     }
 
     /// What is said of a frame whose payload makes no sense.
