@@ -2,7 +2,7 @@
 
 use crate::subject::{Operation, Order, Source};
 
-/// Who asked for a change, when and why. Durable in the same frame as the change.
+/// Who asked for a change, when and why. Durable in the same group as the change.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Provenance {
     /// By the wall clock, seconds since the Unix epoch.

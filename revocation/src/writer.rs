@@ -329,6 +329,7 @@ impl Writing {
                 .take_if(|(from, _)| *from <= now)
                 .map(|(_, leases)| leases);
             if let Some(due) = note_time(&*self.store, &mut self.forgetting, leases) {
+                self.seal_at = Some(now + SEAL_AFTER);
                 self.forget(due);
             }
         }

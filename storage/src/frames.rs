@@ -1,4 +1,4 @@
-//! Append-only files of checksummed frames: what the revocation log and the ledger are stored in.
+//! Append-only files of checksummed frames: what the ledger is stored in.
 //!
 //! ```text
 //! file   = header frame*
