@@ -28,19 +28,16 @@ use credence_evidence::{
 use credence_ledger::{LedgerBounds, LedgerReader, Retention};
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
 use credence_revocation::{
-    CacheKeys, DataFolder, DataFolderError, Forgetting, HeadKeeper, HistoryBounds, Leases, LogClock, LogId, LogNotes,
-    PositionKey, RestoreError, Storage, View, WatchOptions, WatchService, Writer, WriterOptions, declare_restored,
-    read_clock, remove_leftover, start_log, take_lock, with_allowance,
+    DataFolder, DataFolderError, HistoryBounds, LogId, LogLimits, LogOptions, OpenLogError, OpenedLog, RestoreError,
+    StartedLog, Writer, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use credence_runtime::stream_server::StreamServer;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
 use credence_runtime::throttle::Throttle;
-use credence_runtime::time::unix_seconds;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderLock;
-use credence_storage::frames::TornTail;
 
 /// Starts control planes.
 #[derive(Debug)]
@@ -55,7 +52,6 @@ pub struct Running {
     log_id: LogId,
     lifecycle: Lifecycle,
     drain_promise: Duration,
-    head_keeper: Arc<HeadKeeper>,
     alarm: Alarm,
     announced: Arc<AtomicBool>,
     reloader: Reloader,
@@ -84,8 +80,8 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The revocation log can not be read.
-    #[error("the revocation log: {0}")]
-    RevocationLog(String),
+    #[error(transparent)]
+    RevocationLog(OpenLogError),
     /// The log can not be declared restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -116,6 +112,16 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
+}
+
+impl From<OpenLogError> for StartError {
+    fn from(error: OpenLogError) -> Self {
+        match error {
+            OpenLogError::DataFolder(error) => Self::DataFolder(error),
+            OpenLogError::Restore(error) => Self::Restore(error),
+            other => Self::RevocationLog(other),
+        }
+    }
 }
 
 // === impl ControlPlane ===
@@ -161,47 +167,27 @@ impl ControlPlane {
 
         let opening = tokio::task::spawn_blocking({
             let config = config.clone();
-            move || Opened::open(&config, lock)
+            move || open(&config, lock)
         });
-        let opened = opening
+        let (opened, evidence) = opening
             .await
             .map_err(|error| system("opening the data folder", io::Error::other(error)))??;
-        let Opened { folder, inherited, .. } = opened;
+        let log_id = opened.log_id();
 
         let lifecycle = Lifecycle::default();
         let alarm = Alarm::default();
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
-        let leases = Leases::new(
-            config.max_staleness,
-            inherited,
-            opened.view.head(),
-            limits.max_subscribers,
-            Arc::clone(&metrics.revocation),
-            opened.begun,
-        );
-        let options = WriterOptions {
-            log_id: folder.log_id().clone(),
-            max_subjects: limits.max_subjects,
-            folder: folder.watch(),
-            leases: leases.clone(),
-            forgetting: opened.forgetting,
-            notes: folder.notes(),
-            compact_above: limits.compact_above_bytes,
-            compacting_path: folder.compacting(),
-            history_path: folder.history(),
-            history_kept: limits.history_kept,
-        };
-        let (log, log_writer) = start_log(
-            opened.storage,
-            opened.view,
-            options,
-            Arc::clone(&metrics.revocation),
-            &alarm,
-        )
-        .map_err(|error| StartError::RevocationLog(error.to_string()))?;
+        let watch_places = places(SharedLimit::WatchStreams, limits.max_subscribers);
+        let (started, log_chores) = opened.start(watch_places, lifecycle.watch(), &alarm, &metrics.revocation)?;
+        let StartedLog {
+            log,
+            watch,
+            writer: log_writer,
+            folder,
+        } = started;
         let source_places = places(SharedLimit::AuditSources, limits.max_sources);
-        let (evidence, doors, evidence_chores) = opened.evidence.start(
+        let (evidence, doors, evidence_chores) = evidence.start(
             source_places,
             &lifecycle.watch(),
             &alarm,
@@ -219,15 +205,6 @@ impl ControlPlane {
             &metrics.provisioning,
         )
         .await?;
-        let cache_keys = CacheKeys::new(folder.cache_secret(), config.cache_key_rotation);
-        let watch = WatchService::new(
-            log.clone(),
-            cache_keys.clone(),
-            watch_options(limits, places(SharedLimit::WatchStreams, limits.max_subscribers)),
-            lifecycle.watch(),
-            Arc::clone(&metrics.revocation),
-        );
-        let head_keeper = Arc::new(HeadKeeper::new(log.clone(), folder.notes()));
         let calls = limits.max_calls;
         let api = Arc::new(Api {
             log,
@@ -286,19 +263,14 @@ impl ControlPlane {
         let serving = grpc::serve(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
-        chores.spawn(leases.keep());
-        chores.spawn(outlive(inherited, folder.notes(), lasting(&config)));
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
-        chores.spawn(Arc::clone(&head_keeper).keep());
-        chores.spawn(cache_keys.rotate());
         // Whoever asks from the first moment on finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
         chores.spawn(tls.clone().follow_files());
-        for chore in identity.chores.into_iter().chain(evidence_chores) {
+        for chore in log_chores.into_iter().chain(identity.chores).chain(evidence_chores) {
             chores.spawn(chore);
         }
 
-        let log_id = folder.log_id().clone();
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, probes = ?probe_address, "the control plane is serving");
         Ok(Running {
             http_address,
@@ -307,7 +279,6 @@ impl ControlPlane {
             log_id,
             lifecycle,
             drain_promise: config.drain_promise,
-            head_keeper,
             alarm,
             announced,
             reloader: Reloader {
@@ -391,7 +362,6 @@ impl Running {
         // They have the log: what it keeps open is closed once the last of them has ended.
         self.chores.shutdown().await;
         let promise = self.drain_promise;
-        Arc::clone(&self.head_keeper).note().await;
         self.lifecycle.enter(Phase::Draining { promise });
         let all_ended = async { while self.servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
@@ -413,21 +383,6 @@ impl Drop for Running {
     }
 }
 
-/// For how long filters may be fresh once this process has ended.
-fn lasting(config: &Config) -> Duration {
-    with_allowance(config.max_staleness.max(config.drain_promise))
-}
-
-/// Once nobody lives any more on what earlier processes said, only what this one says counts for the next.
-async fn outlive(inherited: Duration, notes: LogNotes, lasts: Duration) {
-    tokio::time::sleep(inherited).await;
-    if inherited > lasts
-        && let Err(error) = notes.write_leases(lasts)
-    {
-        tracing::warn!(%error, "for how long filters may be fresh could not be noted; the next start will wait for longer");
-    }
-}
-
 /// Runs a server that may end only when the process stops.
 async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
     serving.await;
@@ -436,88 +391,53 @@ async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Outpu
     }
 }
 
-/// What the data folder holds.
-struct Opened {
-    folder: DataFolder,
-    storage: Storage,
-    view: View,
-    forgetting: Forgetting,
-    evidence: OpenedEvidence,
-    /// How long filters of earlier processes may be fresh.
-    inherited: Duration,
-    /// Earlier processes had ended by then.
-    begun: Instant,
+/// Reads what the data folder holds.
+fn open(config: &Config, lock: FolderLock) -> Result<(OpenedLog, OpenedEvidence), StartError> {
+    // Before anything is begun.
+    let ledger = with_note_outside(lock.path(), config.settings.ledger.clone())?;
+    let log = OpenedLog::open(lock, log_options(config))?;
+    let evidence = OpenedEvidence::open(evidence_options(config, ledger, &log)?);
+    Ok((log, evidence))
 }
 
-// === impl Opened ===
-
-impl Opened {
-    fn open(config: &Config, lock: FolderLock) -> Result<Self, StartError> {
-        let begun = Instant::now();
-        let limits = &config.limits;
-        // Before anything is begun.
-        let ledger_settings = with_note_outside(lock.path(), config.settings.ledger.clone())?;
-        let mut folder = DataFolder::open(lock, config.init, unix_seconds())?;
-        if let Some(named) = &config.restored {
-            declare_restored(&mut folder, named, unix_seconds(), limits.history_kept)?;
-        }
-        let bounds = HistoryBounds {
-            entries: limits.history_entries,
-            bytes: limits.history_bytes,
-        };
-        remove_leftover(&folder.compacting())
-            .map_err(|error| system("removing what an interrupted compaction left", error))?;
-        let key = PositionKey::new(folder.source_key(), folder.log_id());
-        let mut view = View::new(folder.log_id(), bounds).proving(key);
-        let noted = folder.notes().head()?;
-        let (storage, torn) = Storage::open(&folder.revocations(), folder.log_id(), noted.as_ref(), &mut view)
-            .map_err(|error| StartError::RevocationLog(error.to_string()))?;
-        report_torn_tail("revocation log", torn);
-        let (showed, forgotten) = read_clock(&folder.notes(), unix_seconds(), view.state().last_seen())?;
-        let forgetting = Forgetting {
-            clock: LogClock::showing(showed, Instant::now()),
-            max_token_lifetime: config.max_token_lifetime.as_secs(),
-            forgotten,
-        };
-        let evidence = OpenedEvidence::open(evidence_options(config, ledger_settings, &folder)?);
-        let notes = folder.notes();
-        let inherited = notes
-            .leases()
-            .map_err(|error| system("reading for how long filters may be fresh", error))?;
-        notes
-            .write_leases(inherited.max(lasting(config)))
-            .map_err(|error| system("noting for how long filters may be fresh", error))?;
-        if !inherited.is_zero() {
-            tracing::info!(
-                at_most = ?inherited,
-                "revocations are taken at once, and confirmed once no filter can live any more on what an earlier control \
-                 plane said"
-            );
-        }
-        Ok(Self {
-            folder,
-            storage,
-            view,
-            forgetting,
-            evidence,
-            inherited,
-            begun,
-        })
+fn log_options(config: &Config) -> LogOptions {
+    let limits = &config.limits;
+    LogOptions {
+        init: config.init,
+        restored: config.restored.clone(),
+        max_staleness: config.max_staleness,
+        drain_promise: config.drain_promise,
+        max_token_lifetime: config.max_token_lifetime,
+        cache_key_rotation: config.cache_key_rotation,
+        limits: LogLimits {
+            max_subjects: limits.max_subjects,
+            updates: HistoryBounds {
+                entries: limits.history_entries,
+                bytes: limits.history_bytes,
+            },
+            history_kept: limits.history_kept,
+            compact_above_bytes: limits.compact_above_bytes,
+            max_subscribers: limits.max_subscribers,
+            hello_timeout: limits.hello_timeout,
+            silence_timeout: limits.silence_timeout,
+            send_timeout: limits.send_timeout,
+        },
     }
 }
 
 fn evidence_options(
     config: &Config,
     ledger: LedgerSettings,
-    folder: &DataFolder,
+    log: &OpenedLog,
 ) -> Result<EvidenceOptions, ConfigError> {
+    let folder = log.folder();
     let (settings, limits) = (&config.settings, &config.limits);
     let anchors = settings.anchors()?;
     Ok(EvidenceOptions {
         ledger_folder: folder.ledger(),
         otlp_folder: folder.otlp(),
         watch: folder.watch(),
-        log_id: folder.log_id().to_string(),
+        log_id: log.log_id().to_string(),
         source_key: folder.source_key(),
         settings: ledger,
         otlp: settings.audit.otlp.clone(),
@@ -640,27 +560,6 @@ fn address_of(listener: &BoundedListener) -> Result<SocketAddr, StartError> {
 
 fn system(what: &'static str, error: io::Error) -> StartError {
     StartError::System { what, error }
-}
-
-fn report_torn_tail(file: &'static str, torn: Option<TornTail>) {
-    if let Some(TornTail { offset, bytes }) = torn {
-        tracing::warn!(
-            file,
-            offset,
-            bytes,
-            "cut an incomplete end, as a crash leaves it that interrupts a write; of what is known to have been \
-             acknowledged nothing is missing"
-        );
-    }
-}
-
-fn watch_options(limits: &Limits, places: Places) -> WatchOptions {
-    WatchOptions {
-        places,
-        hello_timeout: limits.hello_timeout,
-        silence_timeout: limits.silence_timeout,
-        send_timeout: limits.send_timeout,
-    }
 }
 
 /// How long streams and requests may take to end after a planned stop began.
