@@ -40,7 +40,7 @@ pub struct DataFolder {
 /// Why a data folder can not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataFolderError {
-    /// No log, and nobody asked for one.
+    /// No log, and --init was not given.
     #[error(
         "{path} holds no log. If this is a new installation, start once with --init. If a log was here, restore it \
          from a backup: starting an empty one would forget every revocation", path = path.display()
@@ -49,7 +49,7 @@ pub enum DataFolderError {
         /// The data folder.
         path: PathBuf,
     },
-    /// A log, and somebody asked for a new one.
+    /// A log, and --init was given.
     #[error("{path} is already initialised (log {log_id}); start without --init", path = path.display())]
     AlreadyInitialised {
         /// The data folder.

@@ -13,7 +13,7 @@ use crate::subject::{Operation, Order, PrincipalName, Requester, Source};
 use credence_runtime::time::unix_seconds;
 
 /// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
-/// each. Returns what went wrong in the words of whoever would start a control plane there.
+/// each. Returns what went wrong, as a control plane's start would say it.
 pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
     fill(data_folder, issuer, principals, rounds, |_| false).map(drop)
 }
@@ -101,5 +101,5 @@ fn fill(
 
 /// What `limits.compact_above_bytes` is if nothing else is said.
 const COMPACT_ABOVE_BYTES: u64 = 64 << 20;
-/// Records in one frame.
+/// Records in one group.
 const GROUP: usize = 8_192;

@@ -257,7 +257,7 @@ impl Leases {
     }
 
     fn table(&self) -> MutexGuard<'_, LeaseTable> {
-        // Whoever panics here leaves no half-made change behind.
+        // A panic here leaves no half-made change behind.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

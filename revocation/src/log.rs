@@ -203,7 +203,7 @@ impl RevocationLog {
         Ok(snapshot)
     }
 
-    /// What is in force about a principal; nothing at all is as if he were at epoch 0.
+    /// What is in force about a principal; one that was never named is at epoch 0.
     pub fn principal(&self, name: &PrincipalName) -> PrincipalState {
         self.shared.read().state().principal(name).unwrap_or_default()
     }

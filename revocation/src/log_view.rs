@@ -30,7 +30,7 @@ pub(crate) struct LogView {
     key: Option<PositionKey>,
 }
 
-/// The view at one instant, for whoever needs all of it and time.
+/// The view at one instant, for readers that need all of it and time.
 #[derive(Debug, Clone)]
 pub(crate) struct FrozenLogView {
     pub(crate) state: FrozenState,

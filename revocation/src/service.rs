@@ -3,7 +3,7 @@
 //! Each stream has one task that does all its writing, so that the order on the wire is the order of these lines: a
 //! pong is written only after every update up to the head that it names.
 //!
-//! What a stream owes to whoever waits for a revocation is in [`Leases`](crate::leases).
+//! What a stream owes to callers that wait for a revocation is in [`Leases`](crate::leases).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

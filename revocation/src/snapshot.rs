@@ -21,7 +21,7 @@ pub struct Snapshot {
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// Takes time in proportion to the number of subjects, and holds nobody up.
+    /// Takes time in proportion to the number of subjects, and blocks no other work.
     pub(crate) fn of(view: &FrozenLogView) -> Self {
         let mut chunks = Vec::new();
         let mut chunk = v1::SnapshotChunk::default();

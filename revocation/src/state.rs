@@ -64,7 +64,7 @@ pub(crate) struct Room {
     pub(crate) planned: usize,
 }
 
-/// How much an epoch grows: random, so that nobody can mint for the next one.
+/// How much an epoch grows: random, so that no client can mint for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpochStep(u64);
 
@@ -90,7 +90,7 @@ pub struct PrincipalState {
 /// What time it is, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
-    /// By the wall clock, as far as nobody sets it back; see [`Timestamps`](crate::timestamps::Timestamps).
+    /// By the wall clock, which counts as never set back; see [`Timestamps`](crate::timestamps::Timestamps).
     pub(crate) wall: i64,
     /// What a revoked delegation is stamped with; see [`LogClock`](crate::clock::LogClock).
     pub(crate) stamp: i64,
@@ -237,7 +237,7 @@ impl State {
         Ok(())
     }
 
-    /// What is in force about a principal; nothing if he was never heard of.
+    /// What is in force about a principal; nothing if it was never named.
     pub(crate) fn principal(&self, name: &PrincipalName) -> Option<PrincipalState> {
         match self.table.get(Name::Principal(name))? {
             Entry {
@@ -286,7 +286,7 @@ impl State {
         self.table.stored_bytes()
     }
 
-    /// The first record about a subject stays, as whoever asks again is told.
+    /// The first record about a subject stays: a caller that asks again is told its number.
     fn put_once(&mut self, name: Name<'_>, entry: Entry) {
         if self.table.get(name).is_none() {
             self.table.put(name, entry);

@@ -7,7 +7,7 @@ use credence_wire::v1;
 pub struct Order {
     pub operation: Operation,
     pub by: Requester,
-    /// What whoever asked gives as the reason, for the history: at most 512 bytes.
+    /// The caller's reason, for the history: at most 512 bytes.
     pub reason: Option<String>,
 }
 
@@ -42,9 +42,9 @@ pub enum Operation {
         principal: PrincipalName,
         from: Option<u64>,
     },
-    /// Raises, and voids everything until whoever asks here asks for an enable.
+    /// Raises, and voids everything until the same source asks for an enable.
     Disable(PrincipalName),
-    /// Raises, and lifts the disables of whoever asks; an operator's lifts everybody's.
+    /// Raises, and lifts the disables of the same source; an operator's lifts all.
     Enable(PrincipalName),
     /// Voids every chain the key occurs in.
     RevokeKey(Thumbprint),
@@ -287,7 +287,7 @@ impl DelegationName {
     }
 }
 
-/// Any text, control characters too: whoever shows a name has to escape it.
+/// Any text, control characters too: code that shows a name has to escape it.
 fn fits(text: &str, limit: usize) -> bool {
     !text.is_empty() && text.len() <= limit
 }

@@ -1,7 +1,7 @@
 //! Every subject in little memory, so that it can be frozen while it goes on changing.
 //!
 //! The subjects are spread over shards that are shared until they change: to freeze them is to count references, and
-//! whoever reads the frozen ones holds nobody up. A subject that changes meanwhile costs one copy of its shard. An
+//! readers of the frozen ones block no writer. A subject that changes meanwhile costs one copy of its shard. An
 //! issuer's name is held once, however many subjects are named by it.
 
 use std::collections::{HashMap, HashSet};

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crate::clock::LogClock;
 use credence_runtime::time::unix_seconds;
 
-/// A wall clock that nobody sets back while the process runs.
+/// A wall clock that does not go back while the process runs.
 ///
-/// A token without `rev_epoch` is void if it was issued before its principal was last raised. Were that raise dated by a
+/// A token without `rev_epoch` is invalid if it was issued before its principal was last raised. Were that raise dated by a
 /// clock that has been set back, the token that it was to take away would seem younger than it.
 ///
 /// A process that is *started* with a slow clock would do the same. So time begins no earlier than the log's own clock
