@@ -12,7 +12,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use credence_storage::database;
-use credence_storage::durable::remove_if_present;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
@@ -271,7 +270,7 @@ impl HistoryIndexer {
             Err(redb::Error::Io(error)) if is_of_contents(&error) => self.warn_of_gap(&error.to_string()),
             Err(error) => return Err(error.into()),
         }
-        remove_if_present(&self.path)?;
+        std::fs::rename(&self.path, self.path.with_extension("set-aside"))?;
         Ok(self.open_file()?)
     }
 

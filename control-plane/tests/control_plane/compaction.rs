@@ -1,6 +1,5 @@
-//! The log's file: what a compaction leaves of it, and what an older version has left.
+//! What a compaction leaves of the log.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use credence_control_plane::fill_log;
@@ -21,7 +20,7 @@ async fn metric(server: &Server, name: &str) -> f64 {
         .unwrap()
 }
 
-async fn compactions(server: &Server) -> f64 {
+pub(crate) async fn compactions(server: &Server) -> f64 {
     metric(server, "credence_revocation_log_compactions_total").await
 }
 
@@ -36,20 +35,20 @@ fn epoch_of(records: &[v1::Record], subject: &str) -> u64 {
 }
 
 /// Raises until the file has been compacted once more. Returns how large it was before.
-async fn raise_until_compacted(server: &Server, place: &Place) -> u64 {
+async fn raise_until_compacted(server: &Server) -> f64 {
     let before = compactions(server).await;
     let begun = Instant::now();
-    let mut largest = 0;
+    let mut largest = 0.0;
     while compactions(server).await == before {
         assert!(begun.elapsed() < Duration::from_secs(60), "it was not compacted");
         server.revoke(raise("busy")).await;
-        largest = largest.max(size(place));
+        largest = f64::max(largest, size(server).await);
     }
     largest
 }
 
-fn size(place: &Place) -> u64 {
-    std::fs::metadata(place.path("log/revocations")).unwrap().len()
+async fn size(server: &Server) -> f64 {
+    metric(server, "credence_revocation_log_bytes").await
 }
 
 #[tokio::test]
@@ -60,9 +59,10 @@ async fn a_file_of_superseded_records_is_compacted_and_nothing_else_changes() {
     let (mut watcher, _, _) = server.watch_from_snapshot().await;
     let alice = server.revoke(raise("alice")).await["epoch"].as_u64().unwrap();
     let early = watcher.update().await.position.unwrap();
-    raise_until_compacted(&server, &place).await;
-    let before = raise_until_compacted(&server, &place).await;
-    assert!(size(&place) < before, "{} of {before}", size(&place));
+    raise_until_compacted(&server).await;
+    let before = raise_until_compacted(&server).await;
+    let after = size(&server).await;
+    assert!(after < before, "{after} of {before}");
     let last = server.revoke(raise("last")).await;
     drop(server);
 
@@ -87,7 +87,7 @@ async fn a_history_survives_a_compaction() {
         .start_with(|config| config.limits.compact_above_bytes = 4_096)
         .await;
     server.revoke(raise("alice")).await;
-    raise_until_compacted(&server, &place).await;
+    raise_until_compacted(&server).await;
     drop(server);
     let server = place.start().await;
     let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
@@ -120,7 +120,7 @@ async fn a_damaged_index_of_histories_is_made_anew_and_says_where_something_is_m
         assert_eq!(alice["history"].as_array().unwrap().len(), 1, "{alice}");
         assert_eq!(alice["history_complete_from"], serde_json::Value::Null, "{alice}");
 
-        raise_until_compacted(&server, &place).await;
+        raise_until_compacted(&server).await;
         server.running.shutdown().await;
         harm(&place, damage);
         for _ in 0..2 {
@@ -135,7 +135,7 @@ async fn a_damaged_index_of_histories_is_made_anew_and_says_where_something_is_m
 }
 
 fn harm(place: &Place, damage: fn(&mut Vec<u8>)) {
-    let index = place.path("log/history.redb");
+    let index = place.path("log/histories.redb");
     let mut bytes = std::fs::read(&index).unwrap();
     damage(&mut bytes);
     std::fs::write(index, bytes).unwrap();
@@ -145,12 +145,13 @@ fn harm(place: &Place, damage: fn(&mut Vec<u8>)) {
 async fn raises_go_on_while_the_file_is_compacted() {
     let place = Place::new();
     fill_log(&place.path(""), ISSUER, 20_000, 3).unwrap();
-    let before = size(&place);
     let server = place
         .start_with(|config| config.limits.compact_above_bytes = 4_096)
         .await;
-    raise_until_compacted(&server, &place).await;
-    assert!(size(&place) < before / 2, "{} of {before}", size(&place));
+    let before = size(&server).await;
+    raise_until_compacted(&server).await;
+    let after = size(&server).await;
+    assert!(after < before / 2.0, "{after} of {before}");
     let last = server.revoke(raise("user-0019999")).await;
     drop(server);
     let server = place.start().await;
@@ -225,48 +226,4 @@ async fn a_longer_lifetime_counts_once_no_token_can_carry_what_was_forgotten_und
     drop(server);
     place.set_clock(shows + 7_200);
     assert_eq!(told(&place.start_with(living(7_200)).await).await, 7_200);
-}
-
-/// tests/control_plane/fixtures/log-of-0.1 was written by a version that knew neither compaction nor histories, and
-/// was then killed: a floor, alice raised twice, bob disabled, an issuer who signs for himself, a key, another issuer's
-/// floor and a delegation of carol's.
-#[tokio::test]
-async fn a_log_of_an_older_version_is_read_and_goes_on() {
-    let place = Place::new();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control_plane/fixtures/log-of-0.1");
-    for folder in ["log", "ledger"] {
-        std::fs::create_dir_all(place.path(folder)).unwrap();
-        for file in std::fs::read_dir(fixture.join(folder)).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), place.path(folder).join(file.file_name())).unwrap();
-        }
-    }
-    let server = place.start().await;
-    assert_eq!(server.log_id(), "55a654a6fef5bd15b993dc07cc7e9628");
-    let (_, position, records) = server.watch_from_snapshot().await;
-    assert_eq!((position.seq, records.len()), (8, 7));
-    let old = epoch_of(&records, "alice");
-    let path = format!("/v1/principals?issuer={ISSUER}&subject=alice");
-    let alice = server.get(&path, &[&format!("Bearer {TOKEN}")]).await.json();
-    assert_eq!(
-        (&alice["epoch"], &alice["history"][0]["epoch"]),
-        (&old.into(), &old.into())
-    );
-    assert_eq!(alice["history"].as_array().unwrap().len(), 2);
-    assert_eq!(alice["history"][0]["by"], serde_json::Value::Null);
-    let raised = server.revoke(raise("alice")).await;
-    assert_eq!(raised["seq"], 9);
-    drop(server);
-
-    let server = place.start_with(|config| config.limits.compact_above_bytes = 256).await;
-    raise_until_compacted(&server, &place).await;
-    drop(server);
-    let server = place.start().await;
-    let (_, _, records) = server.watch_from_snapshot().await;
-    assert_eq!(Some(epoch_of(&records, "alice")), raised["epoch"].as_u64());
-    let floors = |record: &&v1::Record| matches!(record.subject, Some(Subject::LogFloor(_) | Subject::IssuerFloor(_)));
-    assert_eq!((records.len(), records.iter().filter(floors).count()), (8, 2));
-    // Resumes where it was before anything of this.
-    let welcome = server.watch(Some(position)).await.welcome().await;
-    assert!(welcome.head > 9);
 }

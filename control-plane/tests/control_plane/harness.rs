@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credence_control_plane::{Config, ControlPlane, InitOptions, MAX_CACHE_KEY_ROTATION, Running, StartError};
-use credence_storage::small_file;
 use credence_wire::v1;
 use credence_wire::v1::audit_service_client::AuditServiceClient;
 use credence_wire::v1::report_request::Message as ReportMessage;
@@ -13,6 +12,8 @@ use credence_wire::v1::report_response::Message as ReportAnswer;
 use credence_wire::v1::revocation_service_client::RevocationServiceClient;
 use credence_wire::v1::watch_request::Message as WatchMessage;
 use credence_wire::v1::watch_response::Message as WatchAnswer;
+use prost::Message as _;
+use redb::{Database, ReadableDatabase as _, TableDefinition};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -22,6 +23,24 @@ use tonic::{Code, Status, Streaming};
 
 pub(crate) const TOKEN: &str = "an-operator-token-of-enough-length";
 pub(crate) const ISSUER: &str = "https://id.example.com";
+
+/// The revocation log.
+pub(crate) const LOG_FILE: &str = "log/state.redb";
+
+/// What is noted in the log's file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Notes {
+    /// Seconds since the Unix epoch.
+    #[prost(int64, optional, tag = "1")]
+    pub(crate) clock: Option<i64>,
+    /// Encoded.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub(crate) forgotten: Option<Vec<u8>>,
+    #[prost(uint64, tag = "3")]
+    pub(crate) leases_ms: u64,
+}
+
+const NOTES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("notes");
 
 /// A data folder with a token file beside it.
 pub(crate) struct Place {
@@ -58,16 +77,39 @@ impl Place {
 
     /// What the log's clock shows.
     pub(crate) fn clock(&self) -> i64 {
-        let (text, _) = small_file::read(&self.path("log"), "clock", 64)
-            .unwrap()
-            .unwrap()
-            .into_parts();
-        String::from_utf8(text).unwrap().trim().parse().unwrap()
+        self.notes().clock.unwrap()
     }
 
     /// As if a control plane had left the log's clock there.
     pub(crate) fn set_clock(&self, seconds: i64) {
-        small_file::write(&self.path("log"), "clock", format!("{seconds}\n").as_bytes()).unwrap();
+        let notes = Notes {
+            clock: Some(seconds),
+            ..self.notes()
+        };
+        let database = Database::open(self.path(LOG_FILE)).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let mut rows = transaction.open_table(NOTES).unwrap();
+        rows.insert("notes", notes.encode_to_vec().as_slice()).unwrap();
+        drop(rows);
+        transaction.commit().unwrap();
+    }
+
+    /// What is noted beside the log. It is read from a copy, for only one process at a time opens the file.
+    pub(crate) fn notes(&self) -> Notes {
+        let copy = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(self.path(LOG_FILE), copy.path()).unwrap();
+        let database = Database::open(copy.path()).unwrap();
+        let rows = database.begin_read().unwrap().open_table(NOTES).unwrap();
+        Notes::decode(rows.get("notes").unwrap().unwrap().value()).unwrap()
+    }
+
+    /// Flips a bit of the last place in the log's file where this stands.
+    pub(crate) fn flip_in_log(&self, text: &str) {
+        let path = self.path(LOG_FILE);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.windows(text.len()).rposition(|window| window == text.as_bytes());
+        bytes[at.unwrap()] ^= 1;
+        std::fs::write(path, bytes).unwrap();
     }
 
     /// Starts what has not announced that it is ready.

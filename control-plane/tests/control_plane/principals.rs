@@ -77,7 +77,7 @@ async fn a_history_survives_a_restart_and_is_made_anew_if_its_index_is_lost() {
     let server = place.start().await;
     assert_eq!(principal(&server, &path).await, before);
     drop(server);
-    std::fs::remove_file(place.path("log/history.redb")).unwrap();
+    std::fs::remove_file(place.path("log/histories.redb")).unwrap();
     let server = place.start().await;
     assert_eq!(principal(&server, &path).await, before);
 }
@@ -97,7 +97,7 @@ async fn a_damaged_index_of_histories_is_set_aside_and_stops_nothing() {
         server.revoke(act("raise", "one")).await;
         principal(&server, &format!("/v1/principals/{ALICE}")).await;
         server.running.shutdown().await;
-        let path = place.path("log/history.redb");
+        let path = place.path("log/histories.redb");
         let mut file = std::fs::read(&path).unwrap();
         damage(&mut file);
         std::fs::write(&path, file).unwrap();
@@ -105,7 +105,7 @@ async fn a_damaged_index_of_histories_is_set_aside_and_stops_nothing() {
         server.revoke(act("raise", "two")).await;
         let alice = principal(&server, &format!("/v1/principals/{ALICE}")).await;
         assert_eq!(alice["history"].as_array().unwrap().len(), 2, "{what}");
-        assert!(place.path("log/history.set-aside").exists(), "{what}");
+        assert!(place.path("log/histories.set-aside").exists(), "{what}");
     }
 }
 
@@ -116,7 +116,7 @@ async fn the_history_of_another_copy_of_the_log_is_not_taken_for_this_ones() {
         let server = place.start().await;
         server.revoke(act("raise", reason)).await;
     }
-    std::fs::copy(other.path("log/history.redb"), place.path("log/history.redb")).unwrap();
+    std::fs::copy(other.path("log/histories.redb"), place.path("log/histories.redb")).unwrap();
     let server = place.start().await;
     let alice = principal(&server, &format!("/v1/principals/{ALICE}")).await;
     assert_eq!(alice["history"][0]["reason"], "ours");

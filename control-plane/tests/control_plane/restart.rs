@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use credence_control_plane::{Config, DataFolderError, InitOptions, StartError};
-use credence_storage::small_file;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use tonic::Code;
 
-use super::harness::{ISSUER, Place, Server, TOKEN, delegation, event, raise};
+use super::harness::{ISSUER, LOG_FILE, Place, Server, TOKEN, delegation, event, raise};
 
 #[tokio::test]
 async fn an_acknowledged_revocation_survives_a_crash() {
@@ -33,52 +32,34 @@ async fn an_acknowledged_revocation_survives_a_crash() {
 }
 
 #[tokio::test]
-async fn a_write_that_a_crash_interrupted_is_cut_and_the_log_goes_on() {
-    let place = Place::new();
-    let server = place.start().await;
-    server.revoke(raise("alice")).await;
-    server.revoke(raise("bob")).await;
-    drop(server);
-    // As far as had been noted when the crash came.
-    let _ = std::fs::remove_file(place.path("log/head"));
-    edit(&place, |bytes| bytes.truncate(bytes.len() - 1));
-    let server = place.start().await;
-    assert_eq!(head(&server).await, 1);
-    assert_eq!(server.revoke(raise("bob")).await["seq"], 2);
+async fn a_flipped_bit_in_any_acknowledged_revocation_is_refused_naming_the_file() {
+    for subject in ["alice", "bob"] {
+        let place = Place::new();
+        let server = place.start().await;
+        server.revoke(raise("alice")).await;
+        server.revoke(raise("bob")).await;
+        server.running.shutdown().await;
+        place.flip_in_log(subject);
+        let refused = refusal_of(&place).await;
+        assert!(refused.contains("log/state.redb is damaged"), "{refused}");
+        assert!(refused.contains("Restore the data folder"), "no cure: {refused}");
+    }
 }
 
 #[tokio::test]
-async fn damage_to_acknowledged_data_is_refused_naming_file_and_offset() {
-    let place = Place::new();
-    let server = place.start().await;
-    server.revoke(raise("alice")).await;
-    server.revoke(raise("bob")).await;
-    drop(server);
-    edit(&place, |bytes| bytes[60] ^= 1);
-    let Err(error) = place.try_start(|_| {}).await else {
-        panic!("a damaged log was served")
-    };
-    let text = error.to_string();
-    assert!(text.contains("log/revocations is damaged at byte 36"), "{text}");
-}
-
-#[tokio::test]
-async fn a_flipped_bit_in_the_last_acknowledged_revocation_is_not_taken_for_an_interrupted_write() {
-    let place = Place::new();
-    let server = place.start().await;
-    server.revoke(raise("alice")).await;
-    server.running.shutdown().await;
-    let note = std::fs::read_to_string(place.path("log/head")).unwrap();
-    assert!(note.lines().nth(1).unwrap().starts_with("1 "), "{note}");
-    edit(&place, |bytes| *bytes.last_mut().unwrap() ^= 1);
-    let Err(error) = place.try_start(|_| {}).await else {
-        panic!("a damaged log was served")
-    };
-    let text = error.to_string();
-    assert!(
-        text.contains("it ends before the last entry that was acknowledged"),
-        "{text}"
-    );
+async fn the_folder_of_a_version_with_other_files_is_refused_and_left_as_it_is() {
+    for init in [None, Some(InitOptions::default())] {
+        let place = Place::new();
+        std::fs::create_dir_all(place.path("log")).unwrap();
+        std::fs::write(place.path("log/revocations"), "as another version wrote it").unwrap();
+        let Err(error) = place.try_start(|config| config.init = init).await else {
+            panic!("the folder was served")
+        };
+        let text = error.to_string();
+        assert!(text.contains("log/revocations, which this version does not read"), "{text}");
+        let names: Vec<_> = std::fs::read_dir(place.path("log")).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
 }
 
 #[tokio::test]
@@ -86,15 +67,13 @@ async fn a_log_restored_from_an_old_copy_is_not_believed_by_those_who_saw_more()
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;
-    drop(server);
-    let old = std::fs::read(place.path("log/revocations")).unwrap();
+    server.running.shutdown().await;
+    let old = std::fs::read(place.path(LOG_FILE)).unwrap();
     let server = place.start().await;
     server.revoke(raise("bob")).await;
     let (_, seen, _) = server.watch_from_snapshot().await;
-    drop(server);
-    std::fs::write(place.path("log/revocations"), old).unwrap();
-    // A copy of the folder has the note of its own time, not of ours.
-    let _ = std::fs::remove_file(place.path("log/head"));
+    server.running.shutdown().await;
+    std::fs::write(place.path(LOG_FILE), old).unwrap();
 
     let server = place.start().await;
     let refused = server.watch(Some(seen.clone())).await.refusal().await;
@@ -312,30 +291,6 @@ async fn a_promise_outlives_successors_that_commit_at_once_and_stop_or_crash_whi
     }
 }
 
-#[tokio::test]
-async fn what_an_older_version_may_have_promised_is_waited_for_for_longest_even_after_a_crash() {
-    for file in ["promise", "promise.new"] {
-        let place = Place::new();
-        place.start().await.running.shutdown().await;
-        std::fs::write(place.path("log").join(file), "1500").unwrap();
-        for _ in 0..2 {
-            let server = place.start().await;
-            let left = left(&server).await;
-            assert!((50_000..=60_600).contains(&left), "{file}: {left} ms");
-        }
-        assert!(!place.path("log").join(file).exists());
-    }
-}
-
-#[tokio::test]
-async fn a_damaged_note_of_the_leases_makes_none_shorter() {
-    let place = Place::new();
-    place.start().await.running.shutdown().await;
-    change_a_digit(&place, "log/leases");
-    let left = left(&place.start().await).await;
-    assert!((50_000..=60_600).contains(&left), "{left} ms");
-}
-
 const MIN_STALENESS: Duration = Duration::from_secs(2);
 
 /// The longest promise.
@@ -352,25 +307,17 @@ async fn left(server: &Server) -> u64 {
 async fn wait_until_leases_are(place: &Place, milliseconds: u64) {
     let begun = Instant::now();
     loop {
-        let leases = small_file::read(&place.path("log"), "leases", 64).unwrap().unwrap();
-        let text = String::from_utf8(leases.into_parts().0).unwrap();
-        if text == milliseconds.to_string() {
+        let noted = place.notes().leases_ms;
+        if noted == milliseconds {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "still {text}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "still {noted}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 async fn head(server: &Server) -> u64 {
     server.get("/v1/log", &[]).await.json()["seq"].as_u64().unwrap()
-}
-
-fn edit(place: &Place, change: impl FnOnce(&mut Vec<u8>)) {
-    let path = place.path("log/revocations");
-    let mut bytes = std::fs::read(&path).unwrap();
-    change(&mut bytes);
-    std::fs::write(path, bytes).unwrap();
 }
 
 #[tokio::test]
@@ -402,54 +349,6 @@ async fn refusal_of(place: &Place) -> String {
         Ok(_) => panic!("the folder was served"),
         Err(error) => error.to_string(),
     }
-}
-
-/// Flips the lowest bits of the last line's first byte, so that a number stays a number.
-fn change_a_digit(place: &Place, file: &str) {
-    let path = place.path(file);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let before_last_line = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n');
-    bytes[before_last_line.map_or(0, |at| at + 1)] ^= 0b1000;
-    std::fs::write(path, bytes).unwrap();
-}
-
-#[tokio::test]
-async fn a_flipped_bit_in_the_logs_clock_is_refused_and_forgets_nothing() {
-    let place = folder_with_a_revoked_delegation().await;
-    let whole = std::fs::read(place.path("log/clock")).unwrap();
-    // A digit becomes another one: 1 becomes 9.
-    change_a_digit(&place, "log/clock");
-    let refused = refusal_of(&place).await;
-    assert!(refused.contains("log/clock is damaged"), "{refused}");
-    assert!(refused.contains("remove"), "no cure: {refused}");
-
-    std::fs::write(place.path("log/clock"), whole).unwrap();
-    let server = place.start().await;
-    assert_eq!(server.watch_from_snapshot().await.2.len(), 1);
-}
-
-#[tokio::test]
-async fn a_flipped_bit_in_what_is_noted_as_forgotten_is_refused() {
-    let place = folder_with_a_revoked_delegation().await;
-    change_a_digit(&place, "log/forgotten");
-    let refused = refusal_of(&place).await;
-    assert!(refused.contains("log/forgotten is damaged"), "{refused}");
-}
-
-#[tokio::test]
-async fn the_plain_clock_of_an_older_version_is_believed_only_if_it_is_plausible() {
-    let place = folder_with_a_revoked_delegation().await;
-    let wall = unix_seconds();
-    for implausible in [wall + 9 * 365 * 86_400, wall + 3_700] {
-        std::fs::write(place.path("log/clock"), format!("{implausible}\n")).unwrap();
-        let refused = refusal_of(&place).await;
-        assert!(refused.contains("log/clock is damaged"), "{refused}");
-    }
-    std::fs::write(place.path("log/clock"), format!("{wall}\n")).unwrap();
-    let server = place.start().await;
-    assert_eq!(server.watch_from_snapshot().await.2.len(), 1);
-    let clock = std::fs::read_to_string(place.path("log/clock")).unwrap();
-    assert!(clock.starts_with("credence-file 1 clock "), "{clock}");
 }
 
 #[tokio::test]
@@ -504,9 +403,11 @@ async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends
 
 #[tokio::test]
 async fn a_missing_file_is_named_with_what_to_do() {
-    for file in ["log/id", "log/audit-source-key", "log/revocations"] {
+    for file in ["log/state.redb", "log/audit-source-key", "ledger", "identity"] {
         let place = folder_with_a_revoked_delegation().await;
-        std::fs::remove_file(place.path(file)).unwrap();
+        let path = place.path(file);
+        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        removed.unwrap();
         let refused = refusal_of(&place).await;
         assert!(refused.contains(&format!("{file} is missing")), "{refused}");
         assert!(refused.contains("estore"), "no cure: {refused}");
@@ -517,9 +418,6 @@ async fn a_missing_file_is_named_with_what_to_do() {
 async fn every_file_of_the_folder_is_its_owners_only() {
     use std::os::unix::fs::PermissionsExt;
     let place = folder_with_a_revoked_delegation().await;
-    // As an older version left it.
-    let history = place.path("log/history.redb");
-    std::fs::set_permissions(&history, std::fs::Permissions::from_mode(0o644)).unwrap();
     let server = place.start().await;
     server.history_of("alice").await;
     let mut folders = vec![place.path("")];
@@ -533,9 +431,4 @@ async fn every_file_of_the_folder_is_its_owners_only() {
             }
         }
     }
-}
-
-fn unix_seconds() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap().as_secs() as i64
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::harness::{ISSUER, Place, Server, TOKEN, delegation, raise};
+use super::harness::{LOG_FILE, ISSUER, Place, Server, TOKEN, delegation, raise};
 
 const REVOCATIONS: &str = "/v1/revocations/stream";
 const OTHER_ISSUER: &str = "https://other.example.com";
@@ -143,17 +143,15 @@ async fn after_an_undeclared_restore_a_follower_is_told_to_begin_anew() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;
-    drop(server);
-    let old = std::fs::read(place.path("log/revocations")).unwrap();
+    server.running.shutdown().await;
+    let old = std::fs::read(place.path(LOG_FILE)).unwrap();
     let server = place.start().await;
     let mut stream = Stream::open(&server, "?from=now", None).await;
     let before = stream.next().await.id.unwrap();
     server.revoke(raise("bob")).await;
     let seen = stream.record().await.id.unwrap();
-    drop(server);
-    std::fs::write(place.path("log/revocations"), old).unwrap();
-    // A copy of the folder has the note of its own time, not of ours.
-    let _ = std::fs::remove_file(place.path("log/head"));
+    server.running.shutdown().await;
+    std::fs::write(place.path(LOG_FILE), old).unwrap();
 
     let server = place.start().await;
     server.revoke(raise("carol")).await;

@@ -45,9 +45,8 @@ fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
     let mut random = seeded();
     let recorded = Recording::make();
     let marks = recorded.after_marks();
-    let mut cuts = recorded.behind_renames();
     // The last ones first: most was acknowledged by then.
-    cuts.extend(marks.iter().rev().step_by(7));
+    let mut cuts: Vec<_> = marks.iter().rev().step_by(7).copied().collect();
     cuts.extend(marks.iter().rev());
     for (name, is_it) in SYNCS {
         let disk = recorded.disk.without_syncs(is_it);
@@ -72,9 +71,8 @@ fn serves_where_it_is_told_to() {
 }
 
 /// Files and folders whose syncs are left out, one after the other.
-const SYNCS: [(&str, IsIt); 9] = [
-    ("the revocation log", |path| path == "log/revocations"),
-    ("a compacted log", |path| path == "log/revocations.compacting"),
+const SYNCS: [(&str, IsIt); 8] = [
+    ("the revocation log", |path| path.ends_with("/state.redb")),
     ("the folder of the log", |path| path == "log"),
     ("the ledger's segments", |path| path.starts_with("ledger/segments/")),
     ("the folder of the segments", |path| path == "ledger/segments"),
@@ -228,14 +226,6 @@ impl Recording {
         marks.map(|(number, _)| number + 1).collect()
     }
 
-    /// Just behind a compacted log's taking the present one's place.
-    fn behind_renames(&self) -> Vec<usize> {
-        let operations = self.disk.operations.iter().enumerate().skip(self.begins);
-        let is_rename = |operation: &Operation| matches!(operation, Operation::Names { gone: Some(_), made: Some((name, _)), .. } if name == "revocations");
-        let renames = operations.filter(|(_, operation)| is_rename(operation));
-        renames.flat_map(|(number, _)| number + 1..number + 4).collect()
-    }
-
     /// Just behind a write to a segment or to the log, before it is synced.
     fn within_writes(&self, random: &mut Random) -> usize {
         let operations = self.disk.operations.iter().enumerate().skip(self.begins);
@@ -243,7 +233,7 @@ impl Recording {
             .filter_map(|(number, operation)| match operation {
                 Operation::Write { node, .. } => {
                     let path = self.disk.path(*node);
-                    (path.starts_with("ledger/segments/") || path.starts_with("log/revocations")).then_some(number + 1)
+                    (path.starts_with("ledger/segments/") || path.ends_with("/state.redb")).then_some(number + 1)
                 }
                 _ => None,
             })

@@ -124,6 +124,15 @@ impl Reader<'_> {
                     self.disk.push(Operation::Resize { node, length });
                 }
             }
+            "fallocate" if number(1) == Some(0) && handle.is_some() => {
+                if let Some(handle) = handle
+                    && let Target::Node(node) = self.handles[handle].target
+                {
+                    let end = number(2).expect("an offset") + number(3).expect("a length");
+                    let length = self.disk.length(node).max(end);
+                    self.disk.push(Operation::Resize { node, length });
+                }
+            }
             "fsync" | "fdatasync" => {
                 if let Some(handle) = handle
                     && let Target::Node(node) = self.handles[handle].target

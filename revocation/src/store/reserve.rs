@@ -25,9 +25,10 @@ pub(super) struct Reserve {
 impl Reserve {
     /// A file that is yet to be made, or taken over from an earlier process.
     pub(super) fn new(path: PathBuf) -> Self {
+        let is_kept = path.metadata().is_ok_and(|file| file.len() >= RESERVE_BYTES);
         Self {
             path,
-            is_kept: AtomicBool::new(false),
+            is_kept: AtomicBool::new(is_kept),
             has_warned: AtomicBool::new(false),
         }
     }
@@ -103,6 +104,8 @@ mod tests {
         assert!(reserve.release());
         assert!(!path.exists() && !reserve.release());
         reserve.keep();
-        assert!(path.exists() && reserve.release());
+        assert!(path.exists());
+        // By the next process, though the disk is full when it starts.
+        assert!(Reserve::new(path.clone()).release() && !path.exists());
     }
 }
