@@ -425,11 +425,7 @@ fn log_options(config: &Config) -> LogOptions {
     }
 }
 
-fn evidence_options(
-    config: &Config,
-    ledger: LedgerSettings,
-    log: &OpenedLog,
-) -> Result<EvidenceOptions, ConfigError> {
+fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) -> Result<EvidenceOptions, ConfigError> {
     let folder = log.folder();
     let (settings, limits) = (&config.settings, &config.limits);
     let anchors = settings.anchors()?;

@@ -56,7 +56,10 @@ async fn the_folder_of_a_version_with_other_files_is_refused_and_left_as_it_is()
             panic!("the folder was served")
         };
         let text = error.to_string();
-        assert!(text.contains("log/revocations, which this version does not read"), "{text}");
+        assert!(
+            text.contains("log/revocations, which this version does not read"),
+            "{text}"
+        );
         let names: Vec<_> = std::fs::read_dir(place.path("log")).unwrap().collect();
         assert_eq!(names.len(), 1, "{names:?}");
     }
@@ -406,7 +409,11 @@ async fn a_missing_file_is_named_with_what_to_do() {
     for file in ["log/state.redb", "log/audit-source-key", "ledger", "identity"] {
         let place = folder_with_a_revoked_delegation().await;
         let path = place.path(file);
-        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        let removed = if path.is_dir() {
+            std::fs::remove_dir_all(path)
+        } else {
+            std::fs::remove_file(path)
+        };
         removed.unwrap();
         let refused = refusal_of(&place).await;
         assert!(refused.contains(&format!("{file} is missing")), "{refused}");

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::harness::{LOG_FILE, ISSUER, Place, Server, TOKEN, delegation, raise};
+use super::harness::{ISSUER, LOG_FILE, Place, Server, TOKEN, delegation, raise};
 
 const REVOCATIONS: &str = "/v1/revocations/stream";
 const OTHER_ISSUER: &str = "https://other.example.com";

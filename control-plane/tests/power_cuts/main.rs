@@ -71,9 +71,12 @@ fn serves_where_it_is_told_to() {
 }
 
 /// Files and folders whose syncs are left out, one after the other.
-const SYNCS: [(&str, IsIt); 8] = [
+const SYNCS: [(&str, IsIt); 9] = [
     ("the revocation log", |path| path.ends_with("/state.redb")),
-    ("the folder of the log", |path| path == "log"),
+    ("the folder of the log", |path| {
+        matches!(path, "log" | "log.initialising")
+    }),
+    ("the folder that it is put into", str::is_empty),
     ("the ledger's segments", |path| path.starts_with("ledger/segments/")),
     ("the folder of the segments", |path| path == "ledger/segments"),
     ("the ledger's keys", |path| path == "ledger/keys"),

@@ -20,7 +20,10 @@ fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
     let outcomes: Vec<_> = rounds.iter().map(Round::outcome).collect();
     let killed_at = |call| outcomes.iter().filter(move |(step, ..)| step.call == call);
     // Before it is written nothing has happened; from then on the system keeps it, synced or not.
-    assert!(killed_at("write").any(|(.., is_in_force)| !is_in_force), "{outcomes:?}");
+    assert!(
+        killed_at("pwrite64").any(|(.., is_in_force)| !is_in_force),
+        "{outcomes:?}"
+    );
     assert!(
         killed_at("fdatasync").any(|(_, is_acknowledged, _)| !is_acknowledged),
         "{outcomes:?}"

@@ -6,6 +6,7 @@
 mod clock;
 mod crash;
 mod damaged_log;
+mod failing_disk;
 mod joining;
 mod meddling;
 mod partition;

@@ -211,32 +211,3 @@ fn that_has_the_filters_back_and_loses_them_again_is_believed_no_longer_than_its
 
 /// Longer than a lease, by enough to tell them apart.
 const PROMISE: Duration = Duration::from_secs(6);
-
-/// The data folder that release 0.1.0 left behind when it was stopped: bob raised, carol
-/// disabled, and one of alice's delegations revoked.
-#[test]
-fn that_is_newer_serves_the_data_folder_of_the_release_before() {
-    let written = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/data-folder-0.1.0");
-    let log_id = fs::read_to_string(written.join("log/id")).unwrap().trim().to_owned();
-    let options = StackOptions {
-        log_id: Some(log_id),
-        unsynced: true,
-        ..StackOptions::quick()
-    };
-    let mut stack = Stack::start(&options).unwrap();
-    stack.control_plane.kill().unwrap();
-    let data = stack.control_plane.data_folder();
-    fs::remove_dir_all(&data).unwrap();
-    copy_folder(&written, &data);
-    stack.control_plane.restart().unwrap();
-    stack.wait_until_synced().unwrap();
-    for (subject, reason) in [("bob", "revoked_principal"), ("carol", "disabled_principal")] {
-        let of_before = stack.mint(subject, &["--tool", READ, "--epoch", "0"]).unwrap();
-        let request = Request::get("/v1/catalog/book").delegation(&of_before);
-        assert_denied(&stack.send(&request).unwrap(), 401, reason);
-    }
-    let load = load_of(&stack, &["alice"]);
-    // It does not know what that release promised to filters, and confirms nothing for a minute.
-    Operator::of(&stack.control_plane).unwrap().commit("alice").unwrap();
-    load.until_denied("alice", "revoked_principal").unwrap();
-}

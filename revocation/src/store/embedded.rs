@@ -50,6 +50,8 @@ pub(crate) struct EmbeddedStore {
 struct File {
     /// Nothing after an error.
     database: Option<Database>,
+    /// That error.
+    why_closed: String,
     /// When the file was last opened after an error.
     reopened: Option<Instant>,
 }
@@ -108,6 +110,7 @@ impl EmbeddedStore {
             reserve: Reserve::new(path.with_file_name(RESERVE)),
             file: RwLock::new(File {
                 database: Some(database),
+                why_closed: String::new(),
                 reopened: None,
             }),
             known: Mutex::new(known),
@@ -141,15 +144,17 @@ impl EmbeddedStore {
 
     /// After an error redb writes nothing more.
     fn close_after<T>(&self, written: &Result<T, StoreError>) {
-        if let Err(StoreError::Database { .. } | StoreError::Damaged { .. }) = written {
-            self.file.write().unwrap_or_else(PoisonError::into_inner).database = None;
+        if let Err(error @ (StoreError::Database { .. } | StoreError::Damaged { .. })) = written {
+            let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+            file.database = None;
+            file.why_closed = error.to_string();
         }
     }
 
     fn with_database<T>(&self, work: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
         self.reopen()?;
         let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
-        let database = file.database.as_ref().ok_or_else(|| self.closed())?;
+        let database = file.database.as_ref().ok_or_else(|| file.closed())?;
         database::guarded(|| work(database)).map_err(|error| failure(&self.path, error))
     }
 
@@ -172,7 +177,7 @@ impl EmbeddedStore {
             .reopened
             .is_some_and(|reopened| reopened.elapsed() < REOPEN_INTERVAL)
         {
-            return Err(self.closed());
+            return Err(file.closed());
         }
         file.reopened = Some(Instant::now());
         let failed = |error: Error| failure(&self.path, error);
@@ -190,12 +195,6 @@ impl EmbeddedStore {
         };
         file.database = Some(database);
         Ok(())
-    }
-
-    fn closed(&self) -> StoreError {
-        StoreError::Closed {
-            path: self.path.clone(),
-        }
     }
 
     fn append_once(&self, group: &Group) -> Result<(), StoreError> {
@@ -266,7 +265,9 @@ impl LogStore for EmbeddedStore {
         self.reopen().map_err(AppendError::NotDone)?;
         let head = self.known().head;
         if head != after {
-            return Err(AppendError::Unknown(self.closed()));
+            return Err(AppendError::Unknown(
+                self.file.read().unwrap_or_else(PoisonError::into_inner).closed(),
+            ));
         }
         let Err(failed) = self.append_once(group) else {
             return Ok(());
@@ -368,6 +369,16 @@ impl LogStore for EmbeddedStore {
 
     fn bytes(&self) -> u64 {
         self.known().bytes
+    }
+}
+
+// === impl File ===
+
+impl File {
+    fn closed(&self) -> StoreError {
+        StoreError::Closed {
+            why: self.why_closed.clone(),
+        }
     }
 }
 

@@ -111,7 +111,10 @@ pub enum StoreError {
         expected: u32,
     },
     /// The system or the database refused.
-    #[error("{path}: {error}", path = path.display())]
+    #[error(
+        "{path} cannot be read or written: {error}. Free disk space, raise a limit on file sizes (ulimit -f), or repair the \
+         volume; it is tried again by itself", path = path.display()
+    )]
     Database {
         /// The file.
         path: PathBuf,
@@ -119,10 +122,10 @@ pub enum StoreError {
         error: redb::Error,
     },
     /// The file was closed after an error, and was opened less than a second ago.
-    #[error("{path} could not be written; it is opened again in a second", path = path.display())]
+    #[error("{why} (the file is opened again in a second)")]
     Closed {
-        /// The file.
-        path: PathBuf,
+        /// What the error was.
+        why: String,
     },
 }
 

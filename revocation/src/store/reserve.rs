@@ -42,6 +42,7 @@ impl Reserve {
             Ok(()) => {
                 self.is_kept.store(true, Ordering::Relaxed);
                 self.has_warned.store(false, Ordering::Relaxed);
+                tracing::info!(bytes = RESERVE_BYTES, "room on the disk is kept for revocations");
             }
             Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => tracing::warn!(
                 %error,
