@@ -48,6 +48,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "LOG_ID", conflicts_with = "init")]
     restored: Option<String>,
 
+    /// Begin the log's own clock anew at the wall clock: for a log that was begun while that was far ahead.
+    #[arg(long, conflicts_with = "init")]
+    reset_clock: bool,
+
     /// Where the HTTP API listens; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     http: SocketAddr,
@@ -198,6 +202,7 @@ impl Serve {
         }
         config.init = self.init.then_some(InitOptions { floor: !self.fresh });
         config.restored.clone_from(&self.restored);
+        config.reset_clock = self.reset_clock;
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.probe_address = self.probes;

@@ -27,6 +27,8 @@ pub struct Config {
     /// The `log_id` of a log that was restored from a backup: it gets another, and a floor of now. Refused where the
     /// folder holds another log, so that it happens once.
     pub restored: Option<String>,
+    /// Whether the log's own clock begins anew at the wall clock.
+    pub reset_clock: bool,
     /// Where the HTTP API listens. Port 0 takes a free one.
     pub http_address: SocketAddr,
     /// Where the filters' gRPC streams arrive. Port 0 takes a free one. The peers are not authenticated: let only
@@ -186,6 +188,7 @@ impl Config {
             standby: false,
             init: None,
             restored: None,
+            reset_clock: false,
             http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),
             probe_address: None,

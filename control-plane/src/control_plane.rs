@@ -405,6 +405,7 @@ fn log_options(config: &Config) -> LogOptions {
     LogOptions {
         init: config.init,
         restored: config.restored.clone(),
+        reset_clock: config.reset_clock,
         max_staleness: config.max_staleness,
         drain_promise: config.drain_promise,
         max_token_lifetime: config.max_token_lifetime,

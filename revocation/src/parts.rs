@@ -32,6 +32,8 @@ pub struct LogOptions {
     pub init: Option<InitOptions>,
     /// The log of this name was restored from a backup.
     pub restored: Option<String>,
+    /// Begins the log's clock anew at the wall clock.
+    pub reset_clock: bool,
     /// The longest that a filter may stay fresh without an echo.
     pub max_staleness: Duration,
     /// For how long filters stay fresh after a planned stop.
@@ -116,7 +118,11 @@ impl OpenedLog {
         if let Some(named) = &options.restored {
             restored::declare(&*store, named, unix_seconds())?;
         }
-        let notes = store.notes();
+        let mut notes = store.notes();
+        if options.reset_clock {
+            (notes.clock, notes.forgotten) = (None, None);
+            store.write_notes(notes)?;
+        }
         let key = PositionKey::new(folder.source_key(), &store.log_id());
         let mut view = LogView::new(&store.log_id(), options.limits.updates).proving(key);
         store.replay(&mut view)?;

@@ -33,7 +33,7 @@ impl Timestamps {
             tracing::warn!(
                 behind_s = shown.saturating_sub(wall),
                 "the wall clock is behind the log's own, by which revocations are dated until it has caught up. Set the \
-                 wall clock right; if it is, the log was begun with a clock that was ahead (docs/revocation.md)"
+                 wall clock right; if it is, the log was begun with a clock that was ahead: start once with --reset-clock"
             );
         }
         Self {

@@ -313,8 +313,8 @@ impl Writing {
             if self.is_behind {
                 // If it fails, it is tried again.
                 let _ = self.catch_up()?;
-            } else if let Err(error) = self.store.seal() {
-                tracing::warn!(%error, "the revocation log could not be sealed");
+            } else {
+                self.seal();
             }
         }
         self.compactor.consider(&self.shared.read());
@@ -329,7 +329,8 @@ impl Writing {
                 .take_if(|(from, _)| *from <= now)
                 .map(|(_, leases)| leases);
             if let Some(due) = note_time(&*self.store, &mut self.forgetting, leases) {
-                self.seal_at = Some(now + SEAL_AFTER);
+                // However many requests there are.
+                self.seal();
                 self.forget(due);
             }
         }
@@ -339,6 +340,10 @@ impl Writing {
     /// What a planned stop still writes.
     fn finish(&mut self) {
         note_time(&*self.store, &mut self.forgetting, None);
+        self.seal();
+    }
+
+    fn seal(&self) {
         if let Err(error) = self.store.seal() {
             tracing::warn!(%error, "the revocation log could not be sealed");
         }

@@ -366,7 +366,7 @@ async fn removing_the_lock_of_a_running_folder_lets_no_second_control_plane_in()
         matches!(error, StartError::DataFolder(DataFolderError::Lock(_))),
         "{error}"
     );
-    // Without its lock, an older version could come in: the first one ends.
+    // Without its lock, one that looks at the file alone could come in: the first one ends.
     let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
     assert!(failure.unwrap().to_string().contains("lock"), "it does not say why");
     assert_ne!(first.try_revoke(raise("alice")).await.status, 200);
