@@ -62,6 +62,8 @@ lint: lint-shell lint-performance lint-kubernetes lint-cluster-commands lint-doc
 	@cargo fmt --check --manifest-path loadtest/calls/Cargo.toml
 	@cargo fmt --check --manifest-path e2e/neighbour/Cargo.toml
 	@cargo fmt --check --manifest-path fuzz/Cargo.toml
+	@echo "==> Import circles"
+	@scripts/count-code.sh --check
 	@echo "==> Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@echo "==> Clippy for the code that is built for Wasm only"

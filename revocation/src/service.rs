@@ -278,8 +278,7 @@ impl WatchStream {
                         credential,
                         ?address,
                         found = %foreign,
-                        "clients claim positions that this log does not know, without a proof that it gave them out: a \
-                         client of an older version after a restore of the data folder, or a client that makes them up"
+                        "clients claim positions that this log does not know, without a proof that it gave them out"
                     );
                 }
             }
