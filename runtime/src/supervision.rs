@@ -104,17 +104,23 @@ pub async fn watch_folder(watch: FolderWatch, alarm: Alarm) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let folder = watch.clone();
-        // A file system that hangs must not hold up the runtime. Over a network, the lock may be given to another process
-        // meanwhile, and filters must not live on our echoes then.
-        let checked = tokio::task::spawn_blocking(move || folder.check());
-        let lost = match tokio::time::timeout(LONGEST_FOLDER_CHECK, checked).await {
-            Ok(Ok(Err(lost))) => lost,
-            Ok(_) => continue,
-            Err(_) => FolderLost::unanswered(&watch, LONGEST_FOLDER_CHECK),
-        };
-        alarm.raise(Failure::FolderLost(lost));
-        return;
+        if let Err(lost) = look(&watch, FolderWatch::check).await {
+            return alarm.raise(Failure::FolderLost(lost));
+        }
+    }
+}
+
+/// A file system that hangs must not hold up the runtime. Over a network, the lock may be given to another process
+/// meanwhile, and filters must not live on our echoes then.
+async fn look(
+    watch: &FolderWatch,
+    check: impl FnOnce(&FolderWatch) -> Result<(), FolderLost> + Send + 'static,
+) -> Result<(), FolderLost> {
+    let folder = watch.clone();
+    let checked = tokio::task::spawn_blocking(move || check(&folder));
+    match tokio::time::timeout(LONGEST_FOLDER_CHECK, checked).await {
+        Ok(checked) => checked.unwrap_or(Ok(())),
+        Err(_) => Err(FolderLost::unanswered(watch, LONGEST_FOLDER_CHECK)),
     }
 }
 
@@ -136,6 +142,26 @@ mod tests {
         });
         assert!(ended.join().is_err());
         assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_whose_file_system_does_not_answer_is_lost() {
+        let (hang, hung) = std::sync::mpsc::channel::<()>();
+        let folder = FolderWatch::of_nothing();
+        let looking = tokio::spawn(async move {
+            look(&folder, move |_| {
+                let _ = hung.recv();
+                Ok(())
+            })
+            .await
+        });
+        tokio::task::yield_now().await;
+        tokio::time::advance(LONGEST_FOLDER_CHECK - Duration::from_millis(1)).await;
+        assert!(!looking.is_finished());
+        tokio::time::advance(Duration::from_millis(2)).await;
+        let lost = looking.await.unwrap().unwrap_err();
+        assert!(lost.to_string().contains("no answer within 10 s"), "{lost}");
+        drop(hang);
     }
 
     #[tokio::test]
