@@ -6,8 +6,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::error::ScimError;
-use super::name::{Name, Unknown};
-use super::schema::{Attribute, ENTERPRISE, Kind, Mutability};
+use super::name::Name;
+use super::schema::{Attribute, Kind, Mutability, USER};
 use super::value::{Members, Value};
 
 /// What a user, or one value of an attribute, has to meet.
@@ -56,12 +56,12 @@ pub(crate) enum Indexed<'a> {
 impl Filter {
     /// A filter over users.
     pub fn parse(text: &str) -> Result<Self, ScimError> {
-        Parser::new(text, None).whole()
+        Parser::new(text, &USER).whole()
     }
 
     /// A filter over the values of an attribute, which names its parts.
     pub(crate) fn parse_within(attribute: &'static Attribute, text: &str) -> Result<Self, ScimError> {
-        Parser::new(text, Some(attribute)).whole()
+        Parser::new(text, attribute).whole()
     }
 
     pub(crate) fn matches(&self, resource: &Members) -> bool {
@@ -69,12 +69,11 @@ impl Filter {
             Self::All(one, two) => one.matches(resource) && two.matches(resource),
             Self::Any(one, two) => one.matches(resource) || two.matches(resource),
             Self::Not(inner) => !inner.matches(resource),
-            Self::Present(name) => !values(resource, name).is_empty(),
+            Self::Present(name) => !values(resource, &name.path).is_empty(),
             Self::Compare(name, comparison, literal) => {
-                let decisive = name.part.unwrap_or(name.attribute);
-                comparison.holds(&values(resource, name), decisive.case_exact, literal)
+                comparison.holds(&values(resource, &name.path), name.last.case_exact, literal)
             }
-            Self::Value(name, inner) => values(resource, name)
+            Self::Value(name, inner) => values(resource, &name.path)
                 .into_iter()
                 .filter_map(Value::as_complex)
                 .any(|value| inner.matches(value)),
@@ -84,8 +83,8 @@ impl Filter {
     /// Whoever meets the filter is found by this.
     pub(crate) fn indexed(&self) -> Option<Indexed<'_>> {
         match self {
-            Self::Compare(name, Comparison::Equal, Literal::Text(text)) if !name.enterprise => {
-                match name.attribute.name {
+            Self::Compare(name, Comparison::Equal, Literal::Text(text)) if name.path.len() == 1 => {
+                match name.last.name.as_str() {
                     "id" => Some(Indexed::Id(text)),
                     "userName" => Some(Indexed::UserName(text)),
                     "externalId" => Some(Indexed::ExternalId(text)),
@@ -102,10 +101,10 @@ impl Filter {
     pub(crate) fn exemplar(&self) -> Option<Members> {
         match self {
             Self::Compare(name, Comparison::Equal, Literal::Text(text)) => {
-                Some([(name.attribute.name, Value::text(text))].into())
+                Some([(name.last.name.as_str(), Value::text(text))].into())
             }
             Self::Compare(name, Comparison::Equal, Literal::Bool(value)) => {
-                Some([(name.attribute.name, Value::Bool(*value))].into())
+                Some([(name.last.name.as_str(), Value::Bool(*value))].into())
             }
             Self::All(one, two) => {
                 let mut members = one.exemplar()?;
@@ -117,22 +116,19 @@ impl Filter {
     }
 }
 
-/// What the name leads to: for an attribute with several values each of them.
-fn values<'a>(resource: &'a Members, name: &Name) -> Vec<&'a Value> {
-    let holder = match name.enterprise {
-        true => resource.get(ENTERPRISE.id).and_then(Value::as_complex),
-        false => Some(resource),
+/// What the path leads to: for an attribute with several values each of them.
+fn values<'a>(resource: &'a Members, path: &[&Attribute]) -> Vec<&'a Value> {
+    let Some((attribute, rest)) = path.split_first() else {
+        return Vec::new();
     };
-    let held = holder.and_then(|holder| holder.get(name.attribute.name));
-    let each = held.map(Value::each).unwrap_or_default();
-    match name.part {
-        None => each.iter().collect(),
-        Some(part) => each
-            .iter()
-            .filter_map(Value::as_complex)
-            .filter_map(|members| members.get(part.name))
-            .collect(),
+    let each = resource.get(&attribute.name).map(Value::each).unwrap_or_default();
+    if rest.is_empty() {
+        return each.iter().collect();
     }
+    each.iter()
+        .filter_map(Value::as_complex)
+        .flat_map(|members| values(members, rest))
+        .collect()
 }
 
 // === impl Comparison ===
@@ -218,8 +214,8 @@ impl Comparison {
 struct Parser<'a> {
     text: &'a str,
     rest: &'a str,
-    /// Whose values are filtered; none for users themselves.
-    within: Option<&'static Attribute>,
+    /// What is filtered: users, or the values of this attribute of theirs.
+    within: &'static Attribute,
     depth: usize,
     terms: usize,
 }
@@ -227,7 +223,7 @@ struct Parser<'a> {
 // === impl Parser ===
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str, within: Option<&'static Attribute>) -> Self {
+    fn new(text: &'a str, within: &'static Attribute) -> Self {
         Self {
             text,
             rest: text,
@@ -291,12 +287,12 @@ impl<'a> Parser<'a> {
         let name = self.name(word)?;
         self.advance(word.len());
         if self.takes('[') {
-            if self.within.is_some() || name.part.is_some() || !name.attribute.is_complex() {
+            if !name.last.is_complex() {
                 return Err(self.wrong(&format!("{word} has no values with parts to filter by")));
             }
-            self.within = Some(name.attribute);
+            let outer = std::mem::replace(&mut self.within, name.last);
             let inner = self.inner(']');
-            self.within = None;
+            self.within = outer;
             return Ok(Filter::Value(name, Box::new(inner?)));
         }
         self.skip_space();
@@ -327,22 +323,15 @@ impl<'a> Parser<'a> {
     }
 
     fn name(&self, word: &str) -> Result<Name, ScimError> {
-        let name = match self.within {
-            None => Name::parse(word),
-            Some(attribute) => attribute
-                .sub_attribute(word)
-                .map(|part| Name {
-                    enterprise: false,
-                    attribute: part,
-                    part: None,
-                })
-                .ok_or(Unknown::Attribute),
+        let name = match std::ptr::eq(self.within, &*USER) {
+            true => Name::parse(word).ok(),
+            false => Name::within(self.within, std::iter::once(word)),
         };
-        let name = name.map_err(|_| match word {
+        let name = name.ok_or_else(|| match word {
             "" => self.wrong("expected the name of an attribute"),
             _ => self.wrong(&format!("{word} is no attribute that users have; see /scim/v2/Schemas")),
         })?;
-        if name.attribute.mutability == Mutability::WriteOnly {
+        if name.last.mutability == Mutability::WriteOnly {
             return Err(self.wrong(&format!("{word} is never told")));
         }
         Ok(name)
@@ -350,14 +339,8 @@ impl<'a> Parser<'a> {
 
     fn compare(&mut self, name: Name, comparison: Comparison) -> Result<Filter, ScimError> {
         // A value with parts is compared by the part that is called so.
-        let name = match (name.part, name.attribute.sub_attribute("value")) {
-            (None, Some(value)) => Name {
-                part: Some(value),
-                ..name
-            },
-            _ => name,
-        };
-        let compared = name.part.unwrap_or(name.attribute);
+        let name = name.clone().part("value").unwrap_or(name);
+        let compared = name.last;
         self.skip_space();
         let literal = match (compared.kind, self.literal()?) {
             (_, Literal::Null) => Literal::Null,
@@ -373,11 +356,11 @@ impl<'a> Parser<'a> {
                         compared.name
                     ))
                 })?,
-            (Kind::Text | Kind::Reference(_) | Kind::Binary | Kind::DateTime, Literal::Text(text)) => {
+            (Kind::String | Kind::Reference | Kind::Binary | Kind::DateTime, Literal::Text(text)) => {
                 Literal::Text(text)
             }
             (Kind::Boolean, _) => return Err(self.wrong(&format!("{} is compared with true or false", compared.name))),
-            (Kind::Complex(_), _) => return Err(self.wrong(&format!("name the part of {} to compare", compared.name))),
+            (Kind::Complex, _) => return Err(self.wrong(&format!("name the part of {} to compare", compared.name))),
             _ => return Err(self.wrong(&format!("{} is compared with a string in double quotes", compared.name))),
         };
         let ordered_badly = matches!(literal, Literal::Bool(_) | Literal::Null) && comparison.needs_order();

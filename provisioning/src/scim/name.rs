@@ -1,14 +1,13 @@
 //! The name of an attribute, or of a part of one (RFC 7644 section 3.10).
 
-use super::schema::{Attribute, COMMON, ENTERPRISE, Schema, USER};
+use super::schema::{Attribute, ENTERPRISE_URN, Mutability, USER, USER_URN};
 
-/// An attribute, or a sub-attribute of it.
-#[derive(Debug, Clone, Copy)]
+/// The way to an attribute: the attributes that it is a part of, the outermost first, and then itself.
+#[derive(Debug, Clone)]
 pub struct Name {
-    /// Whether the attribute is one of the enterprise extension's.
-    pub(crate) enterprise: bool,
-    pub(crate) attribute: &'static Attribute,
-    pub(crate) part: Option<&'static Attribute>,
+    pub(crate) path: Vec<&'static Attribute>,
+    /// Where the path ends.
+    pub(crate) last: &'static Attribute,
 }
 
 /// Why a text is not the name of an attribute.
@@ -22,50 +21,49 @@ pub(crate) enum Unknown {
 // === impl Name ===
 
 impl Name {
-    /// Reads `[urn:]attribute[.part]`. A URN has colons and dots of its own.
+    /// Reads `[urn:]attribute[.part]`, or the URN of the extension alone. A URN has colons and dots of its own.
     pub(crate) fn parse(text: &str) -> Result<Self, Unknown> {
-        if let Some(rest) = below(text, &ENTERPRISE) {
-            return Self::within(rest, true, |name| ENTERPRISE.attribute(name));
-        }
-        let rest = match below(text, &USER) {
-            Some(rest) => rest,
-            None if starts_with(text, "urn:") => return Err(Unknown::Schema),
-            None => text,
+        let (extension, rest) = match (below(text, ENTERPRISE_URN), below(text, USER_URN)) {
+            _ if text.eq_ignore_ascii_case(ENTERPRISE_URN) => (Some(text), None),
+            (Some(rest), _) => (Some(ENTERPRISE_URN), Some(rest)),
+            (None, Some(rest)) => (None, Some(rest)),
+            (None, None) if starts_with(text, "urn:") => return Err(Unknown::Schema),
+            (None, None) => (None, Some(text)),
         };
-        Self::within(rest, false, |name| {
-            USER.attribute(name).or_else(|| {
-                COMMON
-                    .iter()
-                    .find(|attribute| attribute.name.eq_ignore_ascii_case(name))
-            })
-        })
+        let parts = rest.into_iter().flat_map(|rest| rest.split('.'));
+        Self::within(&USER, extension.into_iter().chain(parts)).ok_or(Unknown::Attribute)
     }
 
-    fn within(
-        text: &str,
-        enterprise: bool,
-        find: impl FnOnce(&str) -> Option<&'static Attribute>,
-    ) -> Result<Self, Unknown> {
-        let (name, part) = match text.split_once('.') {
-            Some((name, part)) => (name, Some(part)),
-            None => (text, None),
+    /// The way from an attribute to a part of its parts.
+    pub(crate) fn within<'a>(attribute: &'static Attribute, parts: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut name = Self {
+            path: Vec::new(),
+            last: attribute,
         };
-        let attribute = find(name).ok_or(Unknown::Attribute)?;
-        let part = part
-            .map(|part| attribute.sub_attribute(part).ok_or(Unknown::Attribute))
-            .transpose()?;
-        Ok(Self {
-            enterprise,
-            attribute,
-            part,
-        })
+        for part in parts {
+            name = name.part(part)?;
+        }
+        Some(name)
+    }
+
+    /// Whether clients may not write it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        let mut path = self.path.iter();
+        path.any(|attribute| attribute.mutability == Mutability::ReadOnly)
+    }
+
+    /// The part of the attribute that is called so.
+    pub(crate) fn part(mut self, part: &str) -> Option<Self> {
+        self.last = self.last.sub_attribute(part)?;
+        self.path.push(self.last);
+        Some(self)
     }
 }
 
 /// What stands behind the schema's URN and a colon.
-fn below<'a>(text: &'a str, schema: &Schema) -> Option<&'a str> {
-    starts_with(text, schema.id)
-        .then(|| text.get(schema.id.len()..))
+fn below<'a>(text: &'a str, urn: &str) -> Option<&'a str> {
+    starts_with(text, urn)
+        .then(|| text.get(urn.len()..))
         .flatten()?
         .strip_prefix(':')
 }

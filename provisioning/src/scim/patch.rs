@@ -12,8 +12,10 @@
 use credence_delegation::json::{Json, Object};
 
 use super::error::ScimError;
+use super::filter::Filter;
+use super::name::Name;
 use super::path::{Path, Target};
-use super::schema::{Attribute, ENTERPRISE, Mutability, is_primary};
+use super::schema::{Attribute, Mutability, is_primary};
 use super::value::{Members, Value};
 
 /// Applies a request to the attributes of a user; on an error they are half changed and no use.
@@ -67,6 +69,18 @@ enum Verb {
     Remove,
 }
 
+// === impl Verb ===
+
+impl Verb {
+    /// What it comes to with this value: null takes away.
+    fn with(self, value: &Json<'_>) -> Self {
+        match value {
+            Json::Null => Self::Remove,
+            _ => self,
+        }
+    }
+}
+
 struct Operation<'a, 'b> {
     verb: Verb,
     path: Option<&'a str>,
@@ -109,7 +123,6 @@ impl<'a, 'b> Operation<'a, 'b> {
         match self.path {
             Some(path) => match Target::parse(path)? {
                 Target::Foreign => Ok(()),
-                Target::Enterprise => self.apply_to_enterprise(attributes),
                 Target::Attribute(path) => change(attributes, &path, self.verb, self.value),
             },
             None => self.apply_each(attributes),
@@ -127,15 +140,8 @@ impl<'a, 'b> Operation<'a, 'b> {
             .ok_or_else(|| ScimError::invalid_value("without a path, value must be an object of attributes"))?;
         for (name, value) in changes.iter() {
             match Target::parse(name) {
-                Ok(Target::Enterprise) => {
-                    let inner = Self {
-                        value: Some(value),
-                        ..*self
-                    };
-                    inner.apply_to_enterprise(attributes)?;
-                }
                 // What is ours comes along unchanged from clients that send back what they have read.
-                Ok(Target::Attribute(path)) if path.name.attribute.mutability == Mutability::ReadOnly => {}
+                Ok(Target::Attribute(path)) if path.name.is_read_only() => {}
                 Ok(Target::Attribute(path)) => change(attributes, &path, self.verb, Some(value))?,
                 Ok(Target::Foreign) => {}
                 Err(error) if name.contains('[') => return Err(error),
@@ -144,170 +150,205 @@ impl<'a, 'b> Operation<'a, 'b> {
         }
         Ok(())
     }
-
-    fn apply_to_enterprise(&self, attributes: &mut Members) -> Result<(), ScimError> {
-        if self.verb == Verb::Remove || matches!(self.value, Some(Json::Null)) {
-            attributes.take(ENTERPRISE.id);
-            return Ok(());
-        }
-        let changes = self
-            .value
-            .and_then(Json::as_object)
-            .ok_or_else(|| ScimError::invalid_value(format!("the value of {} must be an object", ENTERPRISE.id)))?;
-        for (name, value) in changes.iter() {
-            if let Ok(Target::Attribute(path)) = Target::parse(&format!("{}:{name}", ENTERPRISE.id)) {
-                change(attributes, &path, self.verb, Some(value))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Changes what the path leads to.
 fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
-    let name = path.name;
-    let decisive = name.part.unwrap_or(name.attribute);
-    if name.attribute.mutability == Mutability::ReadOnly || decisive.mutability == Mutability::ReadOnly {
-        return Err(ScimError::mutability(format!("{} can not be changed", decisive.name)));
+    let last = path.name.last;
+    if path.name.is_read_only() {
+        return Err(ScimError::mutability(format!("{} can not be changed", last.name)));
     }
-    if decisive.mutability == Mutability::WriteOnly {
+    if last.mutability == Mutability::WriteOnly {
         return Ok(());
     }
-    let verb = match value {
-        Some(Json::Null) => Verb::Remove,
-        _ => verb,
-    };
-    if verb == Verb::Remove && name.attribute.required {
+    let verb = value.map_or(verb, |value| verb.with(value));
+    if verb == Verb::Remove && last.required {
         return Err(ScimError::mutability(format!(
             "{} is required, and can not be removed",
-            name.attribute.name
+            last.name
         )));
     }
     if verb != Verb::Remove && value.is_none() {
         return Err(ScimError::invalid_value(format!(
             "the operation on {} lacks a value",
-            decisive.name
+            last.name
         )));
     }
-    if !name.enterprise {
-        return change_in(attributes, path, verb, value);
-    }
-    let mut extension = match attributes.take(ENTERPRISE.id) {
-        Some(Value::Complex(members)) => members,
-        _ => Members::default(),
+    let change = Change {
+        verb,
+        value,
+        chosen: path.values.as_ref(),
     };
-    let changed = change_in(&mut extension, path, verb, value);
-    if !extension.is_empty() {
-        attributes.set(ENTERPRISE.id, Value::Complex(extension));
-    }
-    changed
+    change.at(attributes, &path.name.path)
 }
 
-fn change_in(holder: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
-    let attribute = path.name.attribute;
-    if attribute.multi_valued {
-        let mut values = match holder.take(attribute.name) {
-            Some(Value::List(values)) => values,
+/// What is to be done at the end of a path.
+struct Change<'a, 'b> {
+    verb: Verb,
+    value: Option<&'a Json<'b>>,
+    /// Which values of an attribute that has several; all of them if absent.
+    chosen: Option<&'a Filter>,
+}
+
+// === impl Change ===
+
+impl Change<'_, '_> {
+    fn at(&self, holder: &mut Members, path: &[&'static Attribute]) -> Result<(), ScimError> {
+        let Some((attribute, parts)) = path.split_first() else {
+            return Ok(());
+        };
+        let held = holder.take(&attribute.name);
+        let held = if attribute.multi_valued {
+            let mut values = match held {
+                Some(Value::List(values)) => values,
+                _ => Vec::new(),
+            };
+            self.values(&mut values, attribute, parts)?;
+            Some(Value::List(values))
+        } else if parts.is_empty() {
+            self.value(held, attribute)?
+        } else {
+            let mut members = complex(held);
+            self.at(&mut members, parts)?;
+            Some(Value::Complex(members))
+        };
+        if let Some(held) = held.filter(|held| !held.is_empty()) {
+            holder.set(&attribute.name, held);
+        }
+        Ok(())
+    }
+
+    /// What becomes of the value of an attribute that has only one.
+    fn value(&self, held: Option<Value>, attribute: &'static Attribute) -> Result<Option<Value>, ScimError> {
+        let written = self.read(attribute)?;
+        if self.verb == Verb::Remove || !attribute.is_complex() {
+            return Ok(written.filter(|_| self.verb != Verb::Remove));
+        }
+        let mut members = complex(held);
+        match self.value {
+            // Parts that are left out stay as they are.
+            Some(Json::Object(parts)) => {
+                for (name, value) in parts.iter() {
+                    let name = Name::within(attribute, name.split('.')).filter(|name| !name.is_read_only());
+                    let part = Change {
+                        verb: self.verb.with(value),
+                        value: Some(value),
+                        chosen: None,
+                    };
+                    name.map_or(Ok(()), |name| part.at(&mut members, &name.path))?;
+                }
+            }
+            _ => members.merge(complex(written)),
+        }
+        Ok(Some(Value::Complex(members)))
+    }
+
+    /// Changes an attribute that has several values, or some of these.
+    fn values(
+        &self,
+        values: &mut Vec<Value>,
+        attribute: &Attribute,
+        parts: &[&'static Attribute],
+    ) -> Result<(), ScimError> {
+        let Some(chosen) = self.chosen else {
+            if parts.is_empty() {
+                return self.all(values, attribute);
+            }
+            if values.is_empty() && self.verb != Verb::Remove {
+                values.push(Value::Complex(Members::default()));
+            }
+            let all = 0..values.len();
+            return self.some(values, all.collect(), attribute, parts);
+        };
+        let mut places: Vec<_> = values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| value.as_complex().is_some_and(|members| chosen.matches(members)))
+            .map(|(place, _)| place)
+            .collect();
+        if !places.is_empty() {
+            return self.some(values, places, attribute, parts);
+        }
+        let Some(members) = chosen.exemplar().filter(|_| self.verb != Verb::Remove) else {
+            return Err(ScimError::no_target(format!(
+                "no value of {} meets the filter of the path",
+                attribute.name
+            )));
+        };
+        places.push(values.len());
+        values.push(Value::Complex(members));
+        // Replacing it would lose what it was made to meet.
+        let adding = Change {
+            verb: Verb::Add,
+            ..*self
+        };
+        adding.some(values, places, attribute, parts)
+    }
+
+    fn all(&self, values: &mut Vec<Value>, attribute: &Attribute) -> Result<(), ScimError> {
+        let read = match self.read(attribute)? {
+            Some(Value::List(read)) => read,
             _ => Vec::new(),
         };
-        let changed = change_values(&mut values, path, verb, value);
-        if !values.is_empty() {
-            holder.set(attribute.name, Value::List(values));
-        }
-        return changed;
-    }
-    let Some(part) = path.name.part else {
-        return match (verb, read(attribute, value)?) {
-            (Verb::Remove, _) | (_, None) => {
-                holder.take(attribute.name);
-                Ok(())
-            }
-            (_, Some(Value::Complex(members))) => {
-                let mut held = complex(holder.take(attribute.name));
-                held.merge(members);
-                holder.set(attribute.name, Value::Complex(held));
-                Ok(())
-            }
-            (_, Some(value)) => {
-                holder.set(attribute.name, value);
-                Ok(())
-            }
-        };
-    };
-    let mut held = complex(holder.take(attribute.name));
-    let changed = set_part(&mut held, part, verb, value);
-    if !held.is_empty() {
-        holder.set(attribute.name, Value::Complex(held));
-    }
-    changed
-}
-
-/// Changes an attribute that has several values, or some of these.
-fn change_values(values: &mut Vec<Value>, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
-    let attribute = path.name.attribute;
-    let Some(chosen) = &path.values else {
-        return match path.name.part {
-            None => change_all(values, attribute, verb, value),
-            Some(part) => {
-                if values.is_empty() && verb != Verb::Remove {
-                    values.push(Value::Complex(Members::default()));
+        match self.verb {
+            // Removing just these values is no RFC's, but Entra ID's way.
+            Verb::Remove if !read.is_empty() => values.retain(|held| !read.iter().any(|named| covers(named, held))),
+            Verb::Remove => values.clear(),
+            Verb::Replace => *values = read,
+            Verb::Add => {
+                let first = values.len();
+                for value in read {
+                    if !values.contains(&value) {
+                        values.push(value);
+                    }
                 }
-                let all = 0..values.len();
-                change_some(values, all.collect(), Some(part), attribute, verb, value)
-            }
-        };
-    };
-    let mut places: Vec<_> = values
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| value.as_complex().is_some_and(|members| chosen.matches(members)))
-        .map(|(place, _)| place)
-        .collect();
-    if places.is_empty() {
-        match chosen.exemplar().filter(|_| verb != Verb::Remove) {
-            Some(members) => {
-                places.push(values.len());
-                values.push(Value::Complex(members));
-                // Replacing it would lose what it was made to meet.
-                return change_some(values, places, path.name.part, attribute, Verb::Add, value);
-            }
-            None => {
-                return Err(ScimError::no_target(format!(
-                    "no value of {} meets the filter of the path",
-                    attribute.name
-                )));
+                keep_one_primary(values, first);
             }
         }
+        Ok(())
     }
-    change_some(values, places, path.name.part, attribute, verb, value)
-}
 
-fn change_all(
-    values: &mut Vec<Value>,
-    attribute: &'static Attribute,
-    verb: Verb,
-    value: Option<&Json<'_>>,
-) -> Result<(), ScimError> {
-    let read = match read(attribute, value)? {
-        Some(Value::List(read)) => read,
-        _ => Vec::new(),
-    };
-    match verb {
-        // Removing just these values is no RFC's, but Entra ID's way.
-        Verb::Remove if !read.is_empty() => values.retain(|held| !read.iter().any(|named| covers(named, held))),
-        Verb::Remove => values.clear(),
-        Verb::Replace => *values = read,
-        Verb::Add => {
-            let first = values.len();
-            for value in read {
-                if !values.contains(&value) {
-                    values.push(value);
+    fn some(
+        &self,
+        values: &mut Vec<Value>,
+        places: Vec<usize>,
+        attribute: &Attribute,
+        parts: &[&'static Attribute],
+    ) -> Result<(), ScimError> {
+        let written = match parts.is_empty() {
+            false => None,
+            true => match self.read(attribute)? {
+                Some(Value::List(mut read)) if read.len() == 1 => read.pop(),
+                None => None,
+                Some(_) => {
+                    return Err(ScimError::invalid_value(format!(
+                        "a value of {} is one object",
+                        attribute.name
+                    )));
                 }
+            },
+        };
+        let first = places.first().copied().unwrap_or_default();
+        for &place in &places {
+            let Some(held) = values.get_mut(place) else { continue };
+            let mut members = complex(Some(std::mem::replace(held, Value::Bool(false))));
+            match (self.verb, &written) {
+                _ if !parts.is_empty() => self.at(&mut members, parts)?,
+                (Verb::Remove, _) => members = Members::default(),
+                (Verb::Replace, Some(Value::Complex(written))) => members = written.clone(),
+                (_, Some(Value::Complex(written))) => members.merge(written.clone()),
+                _ => {}
             }
-            keep_one_primary(values, first);
+            *held = Value::Complex(members);
         }
+        keep_one_primary(values, first);
+        values.retain(|value| !value.is_empty());
+        Ok(())
     }
-    Ok(())
+
+    fn read(&self, attribute: &Attribute) -> Result<Option<Value>, ScimError> {
+        self.value.map_or(Ok(None), |value| attribute.read(value))
+    }
 }
 
 /// Whether the value held has all that the other names.
@@ -318,45 +359,6 @@ fn covers(named: &Value, held: &Value) -> bool {
         }
         (named, held) => named == held,
     }
-}
-
-fn change_some(
-    values: &mut Vec<Value>,
-    places: Vec<usize>,
-    part: Option<&'static Attribute>,
-    attribute: &'static Attribute,
-    verb: Verb,
-    value: Option<&Json<'_>>,
-) -> Result<(), ScimError> {
-    let written = match part {
-        Some(_) => None,
-        None => match read(attribute, value)? {
-            Some(Value::List(mut read)) if read.len() == 1 => read.pop(),
-            None => None,
-            Some(_) => {
-                return Err(ScimError::invalid_value(format!(
-                    "a value of {} is one object",
-                    attribute.name
-                )));
-            }
-        },
-    };
-    let first = places.first().copied().unwrap_or_default();
-    for &place in &places {
-        let Some(held) = values.get_mut(place) else { continue };
-        let mut members = complex(Some(std::mem::replace(held, Value::Bool(false))));
-        match (part, verb, &written) {
-            (Some(part), ..) => set_part(&mut members, part, verb, value)?,
-            (None, Verb::Remove, _) => members = Members::default(),
-            (None, Verb::Replace, Some(Value::Complex(written))) => members = written.clone(),
-            (None, _, Some(Value::Complex(written))) => members.merge(written.clone()),
-            (None, ..) => {}
-        }
-        *held = Value::Complex(members);
-    }
-    keep_one_primary(values, first);
-    values.retain(|value| value.as_complex().is_some_and(|members| !members.is_empty()));
-    Ok(())
 }
 
 /// A value that becomes the preferred one takes that from the others (RFC 7644 section 3.5.2). `changed` is where the
@@ -374,25 +376,6 @@ fn keep_one_primary(values: &mut [Value], changed: usize) {
             members.set("primary", Value::Bool(false));
         }
     }
-}
-
-fn set_part(
-    members: &mut Members,
-    part: &'static Attribute,
-    verb: Verb,
-    value: Option<&Json<'_>>,
-) -> Result<(), ScimError> {
-    match read(part, value)?.filter(|_| verb != Verb::Remove) {
-        Some(value) => members.set(part.name, value),
-        None => {
-            members.take(part.name);
-        }
-    }
-    Ok(())
-}
-
-fn read(attribute: &Attribute, value: Option<&Json<'_>>) -> Result<Option<Value>, ScimError> {
-    value.map_or(Ok(None), |value| attribute.read(value))
 }
 
 fn complex(value: Option<Value>) -> Members {
@@ -555,6 +538,30 @@ mod tests {
                 r#"{"op": "replace", "value": {"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": "Sales"}}}"#,
                 department.as_str(),
                 r#""Sales""#,
+            ),
+            (
+                "any",
+                r#"{"op": "replace", "value": {"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": null}}}"#,
+                department.as_str(),
+                "absent",
+            ),
+            (
+                "any",
+                r#"{"op": "replace", "path": "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User", "value": {"colour": "red"}}"#,
+                department.as_str(),
+                r#""Tools""#,
+            ),
+            (
+                "any",
+                r#"{"op": "remove", "path": "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"}"#,
+                enterprise,
+                "absent",
+            ),
+            (
+                "RFC",
+                r#"{"op": "replace", "path": "name", "value": {"givenName": null, "colour": "red"}}"#,
+                "/name",
+                r#"{"familyName":"Adams"}"#,
             ),
             (
                 "any",

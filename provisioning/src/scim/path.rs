@@ -3,13 +3,10 @@
 use super::error::ScimError;
 use super::filter::Filter;
 use super::name::{Name, Unknown};
-use super::schema::ENTERPRISE;
 
 /// What a path of a PATCH operation, or a member's name, leads to.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// All of the enterprise extension.
-    Enterprise,
     Attribute(Path),
     /// Something of a schema that is not served here. It is not kept, and harms nobody.
     Foreign,
@@ -30,9 +27,6 @@ impl Target {
         if text.len() > MAX_BYTES {
             return Err(ScimError::invalid_path(format!("a path has at most {MAX_BYTES} bytes")));
         }
-        if text.eq_ignore_ascii_case(ENTERPRISE.id) {
-            return Ok(Self::Enterprise);
-        }
         let Some((before, rest)) = text.split_once('[') else {
             return match Name::parse(text) {
                 Ok(name) => Ok(Self::Attribute(Path { name, values: None })),
@@ -46,25 +40,24 @@ impl Target {
         let (filter, after) = rest
             .rsplit_once(']')
             .ok_or_else(|| ScimError::invalid_path(format!("the path {text:?} lacks the ] that ends its filter")))?;
-        if name.part.is_some() || !name.attribute.is_complex() || !name.attribute.multi_valued {
+        if !name.last.is_complex() || !name.last.multi_valued {
             return Err(ScimError::invalid_path(format!(
                 "{before} has no several values to choose from, as the path {text:?} would"
             )));
         }
-        let values = Filter::parse_within(name.attribute, filter)
+        let values = Filter::parse_within(name.last, filter)
             .map_err(|error| ScimError::invalid_filter(format!("in the path {text:?}: {}", error.detail)))?;
-        let part = match after.strip_prefix('.') {
-            Some(part) => match name.attribute.sub_attribute(part) {
-                Some(part) => Some(part),
-                None => return unknown_target(&Unknown::Attribute, text),
-            },
-            None if after.is_empty() => None,
-            None => return unknown_target(&Unknown::Attribute, text),
+        let name = match after.strip_prefix('.') {
+            Some(part) => name.part(part),
+            None => Some(name).filter(|_| after.is_empty()),
         };
-        Ok(Self::Attribute(Path {
-            name: Name { part, ..name },
-            values: Some(values),
-        }))
+        match name {
+            Some(name) => Ok(Self::Attribute(Path {
+                name,
+                values: Some(values),
+            })),
+            None => unknown_target(&Unknown::Attribute, text),
+        }
     }
 }
 

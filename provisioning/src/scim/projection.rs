@@ -1,8 +1,8 @@
 //! `attributes` and `excludedAttributes` (RFC 7644 section 3.9): which parts of a resource are shown.
 
 use super::error::ScimError;
-use super::name::{Name, Unknown};
-use super::schema::ENTERPRISE;
+use super::name::Name;
+use super::schema::Attribute;
 use super::value::{Members, Value};
 
 /// What to show.
@@ -10,15 +10,8 @@ use super::value::{Members, Value};
 pub enum Projection {
     #[default]
     Everything,
-    Only(Vec<Part>),
-    Without(Vec<Part>),
-}
-
-/// An attribute, a part of one, or the whole extension.
-#[derive(Debug)]
-pub enum Part {
-    Enterprise,
-    Name(Name),
+    Only(Vec<Name>),
+    Without(Vec<Name>),
 }
 
 // === impl Projection ===
@@ -45,12 +38,15 @@ impl Projection {
     pub fn apply(&self, mut resource: Members) -> Members {
         match self {
             Self::Everything => {}
-            Self::Only(parts) => {
-                resource.retain(|name, value| ALWAYS.contains(&name) || keep_only(name, value, parts, false));
+            Self::Only(names) => {
+                let mut paths: Vec<_> = names.iter().map(|name| name.path.as_slice()).collect();
+                let always: Vec<_> = ALWAYS.into_iter().filter_map(|name| Name::parse(name).ok()).collect();
+                paths.extend(always.iter().map(|name| name.path.as_slice()));
+                keep_only(&mut resource, &paths);
             }
-            Self::Without(parts) => {
-                for part in parts {
-                    leave_out(&mut resource, part);
+            Self::Without(names) => {
+                for name in names.iter().filter(|name| !ALWAYS.contains(&name.last.name.as_str())) {
+                    leave_out(&mut resource, &name.path);
                 }
             }
         }
@@ -59,8 +55,8 @@ impl Projection {
 }
 
 /// Names that no user has are passed over: what they name is not there, and so it is not shown.
-fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Part>>, ScimError> {
-    let mut parts = Vec::new();
+fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Name>>, ScimError> {
+    let mut found = Vec::new();
     let mut any = false;
     for (index, name) in names
         .into_iter()
@@ -78,78 +74,38 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Part
             continue;
         }
         any = true;
-        if name.eq_ignore_ascii_case(ENTERPRISE.id) {
-            parts.push(Part::Enterprise);
-            continue;
-        }
-        match Name::parse(name) {
-            Ok(name) => parts.push(Part::Name(name)),
-            Err(Unknown::Schema | Unknown::Attribute) => {}
-        }
+        found.extend(Name::parse(name));
     }
-    Ok(any.then_some(parts))
+    Ok(any.then_some(found))
 }
 
-/// Whether any part of what is called so is wanted; takes away what is not.
-fn keep_only(name: &str, value: &mut Value, parts: &[Part], enterprise: bool) -> bool {
-    if !enterprise && name == ENTERPRISE.id {
-        if parts.iter().any(|part| matches!(part, Part::Enterprise)) {
-            return true;
+/// Takes away what no path leads to.
+fn keep_only(members: &mut Members, paths: &[&[&Attribute]]) {
+    members.retain(|name, value| {
+        let below: Vec<_> = paths
+            .iter()
+            .filter_map(|path| path.split_first())
+            .filter_map(|(first, rest)| (first.name == name).then_some(rest))
+            .collect();
+        if !below.is_empty() && below.iter().all(|rest| !rest.is_empty()) {
+            each_complex(value, |members| keep_only(members, &below));
         }
-        return match value {
-            Value::Complex(members) => {
-                members.retain(|name, value| keep_only(name, value, parts, true));
-                !members.is_empty()
-            }
-            _ => false,
-        };
-    }
-    let wanted: Vec<_> = parts
-        .iter()
-        .filter_map(|part| match part {
-            Part::Name(wanted) if wanted.enterprise == enterprise && wanted.attribute.name == name => Some(wanted.part),
-            _ => None,
-        })
-        .collect();
-    if wanted.is_empty() || wanted.iter().any(Option::is_none) {
-        return !wanted.is_empty();
-    }
-    let wanted: Vec<_> = wanted.into_iter().flatten().map(|part| part.name).collect();
-    each_complex(value, |members| members.retain(|name, _| wanted.contains(&name)));
-    has_anything(value)
-}
-
-fn leave_out(resource: &mut Members, part: &Part) {
-    let Part::Name(name) = part else {
-        resource.take(ENTERPRISE.id);
-        return;
-    };
-    if name.enterprise {
-        if let Some(Value::Complex(mut extension)) = resource.take(ENTERPRISE.id) {
-            leave_out_of(&mut extension, name);
-            if !extension.is_empty() {
-                resource.set(ENTERPRISE.id, Value::Complex(extension));
-            }
-        }
-    } else if !ALWAYS.contains(&name.attribute.name) {
-        leave_out_of(resource, name);
-    }
-}
-
-fn leave_out_of(holder: &mut Members, name: &Name) {
-    let Some(part) = name.part else {
-        holder.take(name.attribute.name);
-        return;
-    };
-    holder.retain(|known, value| {
-        if known != name.attribute.name {
-            return true;
-        }
-        each_complex(value, |members| {
-            members.take(part.name);
-        });
-        has_anything(value)
+        !below.is_empty() && !value.is_empty()
     });
+}
+
+/// Takes away what the path leads to.
+fn leave_out(members: &mut Members, path: &[&Attribute]) {
+    match path {
+        [] => {}
+        [attribute] => drop(members.take(&attribute.name)),
+        [attribute, rest @ ..] => members.retain(|name, value| {
+            if name == attribute.name {
+                each_complex(value, |members| leave_out(members, rest));
+            }
+            !value.is_empty()
+        }),
+    }
 }
 
 fn each_complex(value: &mut Value, mut change: impl FnMut(&mut Members)) {
@@ -161,17 +117,9 @@ fn each_complex(value: &mut Value, mut change: impl FnMut(&mut Members)) {
                     change(members);
                 }
             }
-            values.retain(has_anything);
+            values.retain(|value| !value.is_empty());
         }
         _ => {}
-    }
-}
-
-fn has_anything(value: &Value) -> bool {
-    match value {
-        Value::Complex(members) => !members.is_empty(),
-        Value::List(values) => !values.is_empty(),
-        Value::Bool(_) | Value::Text(_) => true,
     }
 }
 

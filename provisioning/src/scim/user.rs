@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::error::ScimError;
 use super::path::Target;
-use super::schema::{self, ENTERPRISE, Mutability, USER};
+use super::schema::{ENTERPRISE_URN, USER_URN, read_members};
 use super::value::{Members, Value};
 
 /// A user of a realm.
@@ -68,14 +68,14 @@ impl User {
 
     /// As clients see it.
     pub fn resource(&self) -> Members {
-        let mut schemas = vec![Value::text(USER.id)];
-        if self.attributes.contains(ENTERPRISE.id) {
-            schemas.push(Value::text(ENTERPRISE.id));
+        let mut schemas = vec![Value::text(USER_URN)];
+        if self.attributes.contains(ENTERPRISE_URN) {
+            schemas.push(Value::text(ENTERPRISE_URN));
         }
         let mut resource = Members::from([("schemas", Value::List(schemas)), ("id", Value::text(&self.id))]);
         resource.merge(self.attributes.clone());
         let meta = [
-            ("resourceType", Value::text(USER.name)),
+            ("resourceType", Value::text("User")),
             ("created", Value::text(&self.created)),
             ("lastModified", Value::text(&self.modified)),
             ("location", Value::text(self.location())),
@@ -112,33 +112,10 @@ pub(crate) fn is_active(attributes: &Members) -> bool {
 /// Reads the attributes of the body of a POST or PUT. What is ours to set is passed over (RFC 7644 section 3.5.1), and
 /// so is what no schema here has.
 pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
-    let mut attributes = Members::default();
-    for (name, json) in body.iter() {
-        match Target::parse(name) {
-            Ok(Target::Enterprise) => {
-                let extension = read_extension(json)?;
-                if !extension.is_empty() && attributes.contains(ENTERPRISE.id) {
-                    return Err(schema::twice(name));
-                }
-                if !extension.is_empty() {
-                    attributes.set(ENTERPRISE.id, Value::Complex(extension));
-                }
-            }
-            Ok(Target::Attribute(path)) if path.values.is_none() && path.name.part.is_none() => {
-                let attribute = path.name.attribute;
-                if attribute.mutability == Mutability::ReadOnly || path.name.enterprise {
-                    continue;
-                }
-                if let Some(value) = attribute.read(json)? {
-                    if attributes.contains(attribute.name) {
-                        return Err(schema::twice(name));
-                    }
-                    attributes.set(attribute.name, value);
-                }
-            }
-            Ok(Target::Attribute(_) | Target::Foreign) | Err(_) => {}
-        }
-    }
+    let attributes = read_members(body, |name| match Target::parse(name).ok()? {
+        Target::Attribute(path) if path.values.is_none() && path.name.path.len() == 1 => Some(path.name.last),
+        Target::Attribute(_) | Target::Foreign => None,
+    })?;
     if let Some(schemas) = body.member("schemas") {
         let named = |id: &str| {
             schemas
@@ -148,32 +125,11 @@ pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
                 .filter_map(Json::as_str)
                 .any(|named| named.eq_ignore_ascii_case(id))
         };
-        if !named(USER.id) {
-            return Err(ScimError::invalid_value(format!("schemas must name {}", USER.id)));
+        if !named(USER_URN) {
+            return Err(ScimError::invalid_value(format!("schemas must name {USER_URN}")));
         }
     }
     Ok(attributes)
-}
-
-fn read_extension(json: &Json<'_>) -> Result<Members, ScimError> {
-    let mut members = Members::default();
-    let object = match json {
-        Json::Null => return Ok(members),
-        Json::Object(object) => object,
-        _ => return Err(ScimError::invalid_value(format!("{} must be an object", ENTERPRISE.id))),
-    };
-    for (name, json) in object.iter() {
-        let Some(attribute) = ENTERPRISE.attribute(name) else {
-            continue;
-        };
-        if let Some(value) = attribute.read(json)? {
-            if members.contains(attribute.name) {
-                return Err(schema::twice(name));
-            }
-            members.set(attribute.name, value);
-        }
-    }
-    Ok(members)
 }
 
 fn now() -> String {

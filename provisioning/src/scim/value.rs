@@ -45,6 +45,15 @@ impl Value {
         }
     }
 
+    /// Whether it is a list or an object with nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Complex(members) => members.is_empty(),
+            Self::List(values) => values.is_empty(),
+            Self::Bool(_) | Self::Text(_) => false,
+        }
+    }
+
     /// The values of a list, or the only one.
     pub(crate) fn each(&self) -> &[Value] {
         match self {
