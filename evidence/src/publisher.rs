@@ -55,11 +55,7 @@ struct Cosigned {
 
 // === impl Publisher ===
 
-impl<T> Publisher<T>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+impl<T: LogTree> Publisher<T> {
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
     /// signed any more and nobody is shown anything.
     pub fn open(identity: LedgerIdentity, tree: T, metrics: Arc<Metrics>) -> Self {
@@ -313,11 +309,7 @@ where
 
 /// The latest checkpoint that was published, of which the tree is a continuation: as the folder has it, and as it is
 /// remembered outside of the folder, whichever is later.
-fn last_published<T>(identity: &LedgerIdentity, tree: &T) -> Result<Option<SignedCheckpoint>, String>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn last_published<T: LogTree>(identity: &LedgerIdentity, tree: &T) -> Result<Option<SignedCheckpoint>, String> {
     let text = |error: IdentityError| error.to_string();
     let mut published = identity.published().map_err(text)?;
     let mut remembered = identity.remembered().map_err(text)?;

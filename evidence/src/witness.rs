@@ -102,11 +102,7 @@ impl Witness {
     }
 
     /// Has it cosign checkpoints for as long as it is polled.
-    pub(crate) async fn follow<T>(mut self, publisher: Arc<Publisher<T>>)
-    where
-        T: LogTree + Send + Sync + 'static,
-        T::Error: fmt::Display,
-    {
+    pub(crate) async fn follow<T: LogTree + Send + Sync + 'static>(mut self, publisher: Arc<Publisher<T>>) {
         let Some(confirmed) = self.confirm(&publisher).await else {
             return;
         };
@@ -155,11 +151,7 @@ impl Witness {
 
     /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. None if it has
     /// cosigned what this ledger does not have: then nothing is signed any more.
-    async fn confirm<T>(mut self, publisher: &Arc<Publisher<T>>) -> Option<Self>
-    where
-        T: LogTree + Send + Sync + 'static,
-        T::Error: fmt::Display,
-    {
+    async fn confirm<T: LogTree + Send + Sync + 'static>(mut self, publisher: &Arc<Publisher<T>>) -> Option<Self> {
         let mut wait = MIN_WAIT;
         while publisher.is_to_be_confirmed() {
             let Some(checkpoint) = publisher.last_signed() else {
@@ -223,11 +215,7 @@ impl Witness {
     }
 
     /// Asks, at most twice more if it has seen another checkpoint than we thought.
-    fn ask<T>(&mut self, checkpoint: &SignedCheckpoint, publisher: &Publisher<T>) -> Result<(), WitnessError>
-    where
-        T: LogTree,
-        T::Error: fmt::Display,
-    {
+    fn ask<T: LogTree>(&mut self, checkpoint: &SignedCheckpoint, publisher: &Publisher<T>) -> Result<(), WitnessError> {
         let size = checkpoint.checkpoint().size;
         for _ in 0..3 {
             if self.seen > size {
@@ -320,11 +308,7 @@ enum Answer {
 }
 
 /// The body of the request (C2SP tlog-witness, `add-checkpoint`).
-fn request<T>(seen: u64, checkpoint: &SignedCheckpoint, tree: &T) -> Result<String, WitnessError>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn request<T: LogTree>(seen: u64, checkpoint: &SignedCheckpoint, tree: &T) -> Result<String, WitnessError> {
     let proof =
         consistency(seen, checkpoint.checkpoint().size, tree).map_err(|error| WitnessError::Tree(error.to_string()))?;
     let proof: String = proof.iter().map(|hash| STANDARD.encode(hash.0) + "\n").collect();

@@ -14,7 +14,7 @@ pub struct Hash(pub [u8; 32]);
 /// The hashes of complete subtrees of 256^level leaves.
 pub trait Hashes {
     /// Why a hash can not be read.
-    type Error;
+    type Error: std::fmt::Display;
 
     /// Exactly `count` hashes of this level: those of the subtrees `first`, `first + 1`, …, where subtree `n` of a
     /// level begins at leaf `n * 256^level`. One that is not complete is an error, as is one that is not there.

@@ -107,11 +107,7 @@ async fn proof(
 }
 
 /// What the tile has, if all of it is published and held.
-fn read<T>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Problem>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn read<T: LogTree>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Problem> {
     let latest = latest(publisher)?;
     let Checkpoint { size, root, .. } = latest.checkpoint();
     if !tile.is_in(*size) {
@@ -133,11 +129,7 @@ where
     }
 }
 
-fn prove<T>(publisher: &Publisher<T>, index: u64) -> Result<TlogProof, Problem>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn prove<T: LogTree>(publisher: &Publisher<T>, index: u64) -> Result<TlogProof, Problem> {
     // One that witnesses have cosigned says more, if it is late enough.
     let checkpoint = publisher
         .witnessed()
@@ -166,11 +158,7 @@ where
     })
 }
 
-fn bundle<T>(tree: &T, first: u64, count: usize) -> Result<Vec<u8>, Problem>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn bundle<T: LogTree>(tree: &T, first: u64, count: usize) -> Result<Vec<u8>, Problem> {
     let held = tree.first();
     if first < held {
         return Err(Problem::new(
@@ -188,19 +176,11 @@ where
     }
 }
 
-fn latest<T>(publisher: &Publisher<T>) -> Result<Arc<SignedCheckpoint>, Problem>
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn latest<T: LogTree>(publisher: &Publisher<T>) -> Result<Arc<SignedCheckpoint>, Problem> {
     publisher.latest().ok_or_else(|| nothing_to_show(publisher))
 }
 
-fn nothing_to_show<T>(publisher: &Publisher<T>) -> Problem
-where
-    T: LogTree,
-    T::Error: fmt::Display,
-{
+fn nothing_to_show<T: LogTree>(publisher: &Publisher<T>) -> Problem {
     let why = publisher
         .fault()
         .unwrap_or_else(|| "none could be written yet".to_owned());
