@@ -92,7 +92,7 @@ impl BoundedBatch {
         let batch = BatchView::of(&encoded);
         let first_sequence = batch.first_sequence().map_err(|_| Malformed)?;
         let mut entries = 0;
-        let mut sightings = Sightings::of(encoded.clone());
+        let mut sightings = Sightings::default();
         for entry in batch.entries() {
             entries += 1;
             if entries > bounds.entries {
@@ -101,7 +101,7 @@ impl BoundedBatch {
             match EntryView::parse(entry.map_err(|_| Malformed)?) {
                 Ok(entry) => {
                     check_scope(&entry, entries, reporter)?;
-                    sightings.add(&entry, seen);
+                    sightings.add(&encoded, &entry, seen);
                 }
                 Err(EntryError::Malformed) => return Err(Malformed.into()),
                 Err(EntryError::Refused(reason)) => return Err(IngestError::Entry { index: entries, reason }),

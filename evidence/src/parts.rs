@@ -417,9 +417,7 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
             if let RecordBody::Entry { entry, .. } = record.body {
                 let encoded = Bytes::from(entry.encode_to_vec());
                 if let Ok(entry) = EntryView::parse(&encoded) {
-                    let mut of_entry = Sightings::of(encoded.clone());
-                    of_entry.add(&entry, &mut of_late);
-                    sightings.append(of_entry);
+                    sightings.add(&encoded, &entry, &mut of_late);
                 }
             }
         }

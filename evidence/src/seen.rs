@@ -40,37 +40,24 @@ pub struct SeenDelegation {
 
 /// What a group of reports has to say, to be noted once it is durable.
 #[derive(Debug, Default)]
-pub struct Sightings(Vec<InBatch>);
+pub struct Sightings(Vec<Sighting>);
 
 /// What one client's events said of late, so that only the first of a second is noted: what a delegation is known by and
 /// used for, and when.
 #[derive(Debug)]
 pub struct SeenOfLate(Vec<(u64, i64)>);
 
+/// That an event is worth noting, and parts of the batch that it came in: all of it is read again only if the delegation
+/// is new.
 #[derive(Debug)]
-struct InBatch {
-    batch: Bytes,
-    sightings: Vec<Sighting>,
-}
-
-/// That an event is worth noting, and where its parts are in its batch: all of it is read again only if the delegation is
-/// new.
-#[derive(Debug, Clone, Copy)]
 struct Sighting {
     /// [`Said::delegation`].
     delegation: u64,
     last_seen: i64,
     expires_at: i64,
-    entry: Part,
-    agent: Part,
-    tool: Part,
-}
-
-/// Bytes of a batch.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    at: u32,
-    length: u32,
+    entry: Bytes,
+    agent: Bytes,
+    tool: Bytes,
 }
 
 /// What an event says, as hashes.
@@ -124,12 +111,10 @@ impl Seen {
             return;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for InBatch { batch, sightings } in sightings.0 {
-            for sighting in sightings {
-                known.note(&batch, sighting);
-                while known.principals.len() > self.max_principals || known.delegations.len() > self.max_delegations {
-                    known.forget_the_oldest();
-                }
+        for sighting in sightings.0 {
+            known.note(&sighting);
+            while known.principals.len() > self.max_principals || known.delegations.len() > self.max_delegations {
+                known.forget_the_oldest();
             }
         }
     }
@@ -159,15 +144,9 @@ impl Seen {
 // === impl Sightings ===
 
 impl Sightings {
-    /// Of a batch, or of whatever else has entries in it: none yet.
-    pub fn of(batch: Bytes) -> Self {
-        let sightings = Vec::new();
-        Self(vec![InBatch { batch, sightings }])
-    }
-
     /// Takes in what an entry of the batch has to say: an allowed request under a delegation of which is known when it ends
     /// (filters of an older version do not say).
-    pub fn add(&mut self, entry: &EntryView<'_>, of_late: &mut SeenOfLate) {
+    pub fn add(&mut self, batch: &Bytes, entry: &EntryView<'_>, of_late: &mut SeenOfLate) {
         let EntryKind::Event(event) = &entry.kind else { return };
         if event.decision() != v1::Decision::Allow || event.delegation_ids().is_empty() || event.expires_at == 0 {
             return;
@@ -177,16 +156,13 @@ impl Sightings {
         if of_late.knows(said, last_seen) {
             return;
         }
-        let Some(InBatch { batch, sightings }) = self.0.last_mut() else {
-            return;
-        };
-        sightings.push(Sighting {
+        self.0.push(Sighting {
             delegation: said.delegation,
             last_seen,
             expires_at: event.expires_at,
-            entry: Part::of(batch, entry.encoded),
-            agent: Part::of(batch, event.agent.as_bytes()),
-            tool: Part::of(batch, event.tool.as_bytes()),
+            entry: batch.slice_ref(entry.encoded),
+            agent: batch.slice_ref(event.agent.as_bytes()),
+            tool: batch.slice_ref(event.tool.as_bytes()),
         });
     }
 
@@ -196,8 +172,7 @@ impl Sightings {
 
     /// Bytes of memory beside the batch's.
     pub(crate) fn cost(&self) -> usize {
-        let sightings = self.0.iter().map(|in_batch| in_batch.sightings.capacity());
-        sightings.sum::<usize>() * size_of::<Sighting>() + self.0.len() * size_of::<InBatch>()
+        self.0.capacity() * size_of::<Sighting>()
     }
 }
 
@@ -240,15 +215,15 @@ impl Said {
 // === impl Known ===
 
 impl Known {
-    fn note(&mut self, batch: &[u8], sighting: Sighting) {
+    fn note(&mut self, sighting: &Sighting) {
         self.noted += 1;
         if let Some(known) = self.delegations.get_mut(&sighting.delegation) {
             known.noted = self.noted;
             known.seen.last_seen = known.seen.last_seen.max(sighting.last_seen);
             known.seen.expires_at = sighting.expires_at;
-            sighting.agent.replace(&mut known.seen.agent, batch);
-            sighting.tool.replace(&mut known.seen.tool, batch);
-        } else if let Some((principal, seen)) = sighting.read(batch) {
+            replace(&mut known.seen.agent, &sighting.agent);
+            replace(&mut known.seen.tool, &sighting.tool);
+        } else if let Some((principal, seen)) = sighting.read() {
             self.take_in(principal, sighting.delegation, seen);
         }
     }
@@ -321,8 +296,8 @@ impl Known {
 
 impl Sighting {
     /// What the event says.
-    fn read(&self, batch: &[u8]) -> Option<(PrincipalName, SeenDelegation)> {
-        let EntryKind::Event(event) = EntryView::parse(self.entry.bytes(batch)).ok()?.kind else {
+    fn read(&self) -> Option<(PrincipalName, SeenDelegation)> {
+        let EntryKind::Event(event) = EntryView::parse(&self.entry).ok()?.kind else {
             return None;
         };
         let principal = PrincipalName::try_from(event.principal?.to_wire()).ok()?;
@@ -337,31 +312,11 @@ impl Sighting {
     }
 }
 
-// === impl Part ===
-
-impl Part {
-    /// Where these bytes are, which lie in the batch.
-    fn of(batch: &[u8], bytes: &[u8]) -> Self {
-        // What is empty may lie anywhere.
-        let at = (bytes.as_ptr() as usize).wrapping_sub(batch.as_ptr() as usize);
-        Self {
-            at: if bytes.is_empty() { 0 } else { at as u32 },
-            length: bytes.len() as u32,
-        }
-    }
-
-    fn bytes(self, batch: &[u8]) -> &[u8] {
-        let rest = batch.get(self.at as usize..).unwrap_or_default();
-        rest.get(..self.length as usize).unwrap_or_default()
-    }
-
-    /// Makes the text what these bytes are.
-    fn replace(self, text: &mut String, batch: &[u8]) {
-        let bytes = self.bytes(batch);
-        if text.as_bytes() != bytes {
-            text.clear();
-            text.push_str(std::str::from_utf8(bytes).unwrap_or_default());
-        }
+/// Makes the text what these bytes are.
+fn replace(text: &mut String, bytes: &[u8]) {
+    if text.as_bytes() != bytes {
+        text.clear();
+        text.push_str(std::str::from_utf8(bytes).unwrap_or_default());
     }
 }
 
@@ -405,11 +360,9 @@ mod tests {
                 entry: Some(v1::entry::Entry::Event(event)),
             };
             let encoded = Bytes::from(entry.encode_to_vec());
-            let mut of_entry = Sightings::of(encoded.clone());
-            of_entry.add(&EntryView::parse(&encoded).unwrap(), of_late);
-            sightings.append(of_entry);
+            sightings.add(&encoded, &EntryView::parse(&encoded).unwrap(), of_late);
         }
-        let count = sightings.0.iter().map(|in_batch| in_batch.sightings.len()).sum();
+        let count = sightings.0.len();
         seen.note(sightings);
         count
     }

@@ -4,7 +4,6 @@
 //! Nothing waits for a witness. It is asked about the latest checkpoint, as soon as it has answered about the one before;
 //! one that can not be reached is asked again, at growing intervals.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

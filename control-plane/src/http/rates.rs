@@ -20,24 +20,7 @@ pub(crate) struct Rates {
     credentials: Table<String>,
     strangers: Table<Network>,
     statements_of: Table<Network>,
-    statements: Mutex<Bucket>,
-    statements_rate: Rate,
-}
-
-/// It is empty for so long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Empty(Duration);
-
-#[derive(Debug, Clone, Copy)]
-struct Rate {
-    per_second: f64,
-    burst: f64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    tokens: f64,
-    at: Instant,
+    statements: Table<()>,
 }
 
 /// Buckets by name, so many and no more.
@@ -48,12 +31,20 @@ struct Table<K> {
     buckets: Mutex<Buckets<K>>,
 }
 
+/// Each bucket is the time at which it will be full again (the generic cell rate algorithm).
 #[derive(Debug)]
 struct Buckets<K> {
-    by_name: HashMap<K, Bucket>,
+    by_name: HashMap<K, Instant>,
     /// Of all who find no room.
-    shared: Bucket,
+    shared: Instant,
     swept: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    /// How long a bucket takes to get one token back.
+    token: Duration,
+    burst: u32,
 }
 
 // === impl Rates ===
@@ -61,80 +52,34 @@ struct Buckets<K> {
 impl Rates {
     pub(crate) fn new(settings: &RateSettings, now: Instant) -> Self {
         let room = settings.counted_apart;
-        let of_address = Rate::even(settings.statements_per_second_per_address);
-        let statements_rate = Rate::even(settings.statements_per_second);
+        let strangers = Rate::new(
+            settings.unauthenticated_requests_per_second,
+            settings.unauthenticated_burst,
+        );
+        let (all, each) = (
+            settings.statements_per_second,
+            settings.statements_per_second_per_address,
+        );
         Self {
             credentials: Table::new(Rate::new(settings.requests_per_second, settings.burst), room, now),
-            strangers: Table::new(
-                Rate::new(
-                    settings.unauthenticated_requests_per_second,
-                    settings.unauthenticated_burst,
-                ),
-                room,
-                now,
-            ),
-            statements_of: Table::new(of_address, room, now),
-            statements: Mutex::new(Bucket::full(statements_rate, now)),
-            statements_rate,
+            strangers: Table::new(strangers, room, now),
+            statements_of: Table::new(Rate::new(each, each), room, now),
+            statements: Table::new(Rate::new(all, all), 1, now),
         }
     }
 
     pub(super) fn credential(&self, name: &str, now: Instant) -> Result<(), Duration> {
-        self.credentials.take(name, now).map_err(|empty| empty.0)
+        self.credentials.take(name, now)
     }
 
     pub(super) fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        self.strangers.take(&network(address), now).map_err(|empty| empty.0)
+        self.strangers.take(&network(address), now)
     }
 
     /// First the address's own, so that one client does not use up what belongs to all.
     pub(super) fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        let taken = self.statements_of.take(&network(address), now).and_then(|()| {
-            let mut bucket = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-            bucket.take(self.statements_rate, now)
-        });
-        taken.map_err(|empty| empty.0)
-    }
-}
-
-// === impl Rate ===
-
-impl Rate {
-    fn new(per_second: u32, burst: u32) -> Self {
-        Self {
-            per_second: f64::from(per_second),
-            burst: f64::from(burst),
-        }
-    }
-
-    fn even(per_second: u32) -> Self {
-        Self::new(per_second, per_second)
-    }
-}
-
-// === impl Bucket ===
-
-impl Bucket {
-    fn full(rate: Rate, now: Instant) -> Self {
-        Self {
-            tokens: rate.burst,
-            at: now,
-        }
-    }
-
-    fn fill(&mut self, rate: Rate, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.tokens = rate.burst.min(self.tokens + elapsed * rate.per_second);
-        self.at = self.at.max(now);
-    }
-
-    fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Empty> {
-        self.fill(rate, now);
-        if self.tokens < 1.0 {
-            return Err(Empty(Duration::from_secs_f64((1.0 - self.tokens) / rate.per_second)));
-        }
-        self.tokens -= 1.0;
-        Ok(())
+        self.statements_of.take(&network(address), now)?;
+        self.statements.take(&(), now)
     }
 }
 
@@ -144,7 +89,7 @@ impl<K: Eq + Hash> Table<K> {
     fn new(rate: Rate, room: usize, now: Instant) -> Self {
         let buckets = Buckets {
             by_name: HashMap::new(),
-            shared: Bucket::full(rate, now),
+            shared: now,
             swept: now,
         };
         Self {
@@ -154,25 +99,24 @@ impl<K: Eq + Hash> Table<K> {
         }
     }
 
-    fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Empty>
+    /// Takes a token; the error is how long there is none.
+    fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Duration>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bucket) = buckets.by_name.get_mut(name) {
-            return bucket.take(self.rate, now);
+        if let Some(full_at) = buckets.by_name.get_mut(name) {
+            return self.rate.take(full_at, now);
         }
         if buckets.by_name.len() >= self.room {
-            buckets.sweep(self.rate, now);
+            buckets.sweep(now);
         }
         if buckets.by_name.len() >= self.room {
-            return buckets.shared.take(self.rate, now);
+            return self.rate.take(&mut buckets.shared, now);
         }
-        let mut bucket = Bucket::full(self.rate, now);
-        let taken = bucket.take(self.rate, now);
-        buckets.by_name.insert(name.to_owned(), bucket);
-        taken
+        self.rate
+            .take(buckets.by_name.entry(name.to_owned()).or_insert(now), now)
     }
 }
 
@@ -180,15 +124,30 @@ impl<K: Eq + Hash> Table<K> {
 
 impl<K: Eq + Hash> Buckets<K> {
     /// Forgets the full ones, which are like new; looks at all of them once a second at most.
-    fn sweep(&mut self, rate: Rate, now: Instant) {
-        if now.saturating_duration_since(self.swept) < SWEEP_INTERVAL {
-            return;
+    fn sweep(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.swept) >= SWEEP_INTERVAL {
+            self.swept = now;
+            self.by_name.retain(|_, full_at| *full_at > now);
         }
-        self.swept = now;
-        self.by_name.retain(|_, bucket| {
-            bucket.fill(rate, now);
-            bucket.tokens < rate.burst
-        });
+    }
+}
+
+// === impl Rate ===
+
+impl Rate {
+    fn new(per_second: u32, burst: u32) -> Self {
+        let token = Duration::from_secs(1) / per_second.max(1);
+        Self { token, burst }
+    }
+
+    fn take(self, full_at: &mut Instant, now: Instant) -> Result<(), Duration> {
+        let without_this = (*full_at).max(now) + self.token;
+        let empty_for = without_this.saturating_duration_since(now + self.token * self.burst);
+        if empty_for.is_zero() {
+            *full_at = without_this;
+            return Ok(());
+        }
+        Err(empty_for)
     }
 }
 
@@ -213,7 +172,7 @@ mod tests {
         for _ in 0..3 {
             table.take("a", start).unwrap();
         }
-        let Err(Empty(wait)) = table.take("a", start) else {
+        let Err(wait) = table.take("a", start) else {
             panic!("a fourth of three");
         };
         assert_eq!(wait, Duration::from_millis(100));
