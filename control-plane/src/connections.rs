@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use credence_runtime::client_limits::{Client, Full, Network, NoPlace, Place, Places};
 
@@ -23,8 +23,8 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Unaccepted {
     last: u64,
-    /// By age. Dropping the sender has the connection closed.
-    by_network: HashMap<Network, BTreeMap<u64, oneshot::Sender<()>>>,
+    /// By age, with what tells the connection to end.
+    by_network: HashMap<Network, BTreeMap<u64, CancellationToken>>,
 }
 
 /// A connection's place, until it is dropped.
@@ -40,23 +40,9 @@ struct Held {
     connections: Connections,
     number: u64,
     network: Network,
+    evicted: CancellationToken,
     accepted: Mutex<bool>,
     place: Mutex<Place>,
-}
-
-/// Never sent: the connection has to end once the sender is gone.
-pub(crate) type Evicted = oneshot::Receiver<()>;
-
-/// Resolves once the connection has to end in favour of another one: never, if it is accepted before.
-pub(crate) async fn eviction(evicted: &mut Option<Evicted>) {
-    if let Some(pending) = evicted {
-        let outcome = pending.await;
-        *evicted = None;
-        if outcome.is_err() {
-            return;
-        }
-    }
-    std::future::pending().await
 }
 
 // === impl Connections ===
@@ -71,7 +57,7 @@ impl Connections {
 
     /// A place for a new connection; nothing if its address has its share already, all of it accepted. Waits for the
     /// connection that is closed in its favour, and, where all places are held by accepted connections, for one of them.
-    pub(crate) async fn admit(&self, network: Network) -> Option<(Connection, Evicted)> {
+    pub(crate) async fn admit(&self, network: Network) -> Option<Connection> {
         let client = Client {
             credential: None,
             network: Some(network),
@@ -105,20 +91,25 @@ impl Connections {
         }
     }
 
-    fn enter(&self, network: Network, place: Place) -> (Connection, Evicted) {
-        let (evict, evicted) = oneshot::channel();
+    fn enter(&self, network: Network, place: Place) -> Connection {
+        let evicted = CancellationToken::new();
         let mut unaccepted = self.lock();
         unaccepted.last += 1;
         let number = unaccepted.last;
-        unaccepted.by_network.entry(network).or_default().insert(number, evict);
+        unaccepted
+            .by_network
+            .entry(network)
+            .or_default()
+            .insert(number, evicted.clone());
         let held = Held {
             connections: self.clone(),
             number,
             network,
+            evicted,
             accepted: Mutex::default(),
             place: Mutex::new(place),
         };
-        (Connection(Arc::new(held)), evicted)
+        Connection(Arc::new(held))
     }
 
     fn lock(&self) -> MutexGuard<'_, Unaccepted> {
@@ -138,22 +129,28 @@ impl Unaccepted {
         };
         let connections = self.by_network.get(&network);
         let oldest = connections.and_then(|connections| connections.keys().next().copied());
-        oldest.is_some_and(|oldest| self.remove(network, oldest).is_some())
+        let evicted = oldest.and_then(|oldest| self.remove(network, oldest));
+        evicted.map(|evicted| evicted.cancel()).is_some()
     }
 
-    fn remove(&mut self, network: Network, number: u64) -> Option<oneshot::Sender<()>> {
+    fn remove(&mut self, network: Network, number: u64) -> Option<CancellationToken> {
         let connections = self.by_network.get_mut(&network)?;
-        let evict = connections.remove(&number);
+        let evicted = connections.remove(&number);
         if connections.is_empty() {
             self.by_network.remove(&network);
         }
-        evict
+        evicted
     }
 }
 
 // === impl Connection ===
 
 impl Connection {
+    /// Cancelled once the connection has to end in favour of another one: never, if it is accepted before.
+    pub(crate) fn evicted(&self) -> CancellationToken {
+        self.0.evicted.clone()
+    }
+
     pub(crate) fn acceptance(&self) -> Acceptance {
         Acceptance(Arc::downgrade(&self.0))
     }
@@ -183,10 +180,7 @@ impl Held {
             let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
             place.show(credential)?;
         }
-        if let Some(evict) = self.connections.lock().remove(self.network, self.number) {
-            // It would be told to end if the sender were dropped: the receiver has to hear that it stays.
-            let _ = evict.send(());
-        }
+        self.connections.lock().remove(self.network, self.number);
         *accepted = true;
         Ok(())
     }
@@ -194,7 +188,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        drop(self.connections.lock().remove(self.network, self.number));
+        self.connections.lock().remove(self.network, self.number);
     }
 }
 
@@ -225,23 +219,22 @@ mod tests {
         Network::of([192, 0, 2, last].into())
     }
 
-    async fn open(connections: &Connections, last: u8) -> (Connection, Evicted) {
+    async fn open(connections: &Connections, last: u8) -> Connection {
         connections.admit(network(last)).await.unwrap()
     }
 
-    fn is_evicted(evicted: &mut Evicted) -> bool {
-        evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    fn is_evicted(connection: &Connection) -> bool {
+        connection.evicted().is_cancelled()
     }
 
     /// Others wait behind it to be accepted.
     #[tokio::test]
     async fn a_newcomer_waits_no_longer_than_a_moment_for_its_own_address_to_make_room() {
         let connections = connections();
-        let mut held = [open(&connections, 1).await, open(&connections, 1).await];
+        let held = [open(&connections, 1).await, open(&connections, 1).await];
         let refused = tokio::time::timeout(Duration::from_secs(5), connections.admit(network(1)));
         assert!(refused.await.unwrap().is_none());
-        let told_to_end = held.iter_mut().map(|(_, evicted)| is_evicted(evicted));
-        assert_eq!(told_to_end.collect::<Vec<_>>(), [true, false]);
+        assert_eq!(held.each_ref().map(is_evicted), [true, false]);
     }
 
     #[tokio::test]
@@ -251,16 +244,16 @@ mod tests {
         for last in [1, 1, 2, 2, 3, 3, 4, 5] {
             held.push(open(&connections, last).await);
         }
-        held[0].0.0.accept(Some("a")).unwrap();
-        held[1].0.0.accept(None).unwrap();
-        held[4].0.0.accept(None).unwrap();
+        held[0].0.accept(Some("a")).unwrap();
+        held[1].0.accept(None).unwrap();
+        held[4].0.accept(None).unwrap();
         // Of the address 2 there are two that are unaccepted, of others one.
         let newcomer = tokio::spawn({
             let connections = connections.clone();
             async move { open(&connections, 6).await }
         });
         tokio::task::yield_now().await;
-        let evicted: Vec<_> = (0..8).filter(|index| is_evicted(&mut held[*index].1)).collect();
+        let evicted: Vec<_> = (0..8).filter(|index| is_evicted(&held[*index])).collect();
         assert_eq!(evicted, [2]);
         assert!(!newcomer.is_finished(), "the place is not free yet");
         held.remove(2);
@@ -271,18 +264,18 @@ mod tests {
     async fn an_address_closes_its_own_before_others() {
         let connections = connections();
         let _other = open(&connections, 2).await;
-        let mut first = open(&connections, 1).await;
+        let first = open(&connections, 1).await;
         let second = open(&connections, 1).await;
         let waiting = tokio::spawn({
             let connections = connections.clone();
             async move { open(&connections, 1).await }
         });
         tokio::task::yield_now().await;
-        assert!(is_evicted(&mut first.1));
+        assert!(is_evicted(&first));
         drop(first);
         let third = waiting.await.unwrap();
-        second.0.0.accept(None).unwrap();
-        third.0.0.accept(None).unwrap();
+        second.0.accept(None).unwrap();
+        third.0.accept(None).unwrap();
         assert!(connections.admit(network(1)).await.is_none(), "its share is in use");
     }
 
@@ -291,7 +284,7 @@ mod tests {
         let connections = connections();
         let mut held = Vec::new();
         for last in 1..=5 {
-            held.push(open(&connections, last).await.0);
+            held.push(open(&connections, last).await);
         }
         for connection in &held[..4] {
             connection.0.accept(Some("a")).unwrap();
@@ -299,7 +292,7 @@ mod tests {
         assert_eq!(held[4].0.accept(Some("a")).unwrap_err().full, Full::Credential);
         held[4].0.accept(Some("b")).unwrap();
         held.remove(0);
-        open(&connections, 6).await.0.0.accept(Some("a")).unwrap();
+        open(&connections, 6).await.0.accept(Some("a")).unwrap();
     }
 
     #[tokio::test]
@@ -307,7 +300,7 @@ mod tests {
         let connections = connections();
         let mut held = Vec::new();
         for last in 1..=8 {
-            let (connection, _) = open(&connections, last).await;
+            let connection = open(&connections, last).await;
             connection.0.accept(None).unwrap();
             held.push(connection);
         }
@@ -320,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn what_has_ended_takes_no_memory() {
         let connections = connections();
-        let (connection, _evicted) = open(&connections, 1).await;
+        let connection = open(&connections, 1).await;
         connection.0.accept(Some("a")).unwrap();
         drop(connection);
         assert!(connections.lock().by_network.is_empty());

@@ -12,10 +12,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::connections::{Connection, Connections, Evicted};
-use crate::tls::{Cut, Peer};
+use crate::connections::{Connection, Connections};
+use crate::tls::Peer;
 use credence_runtime::client_limits::Network;
 
 /// A listener with a bound on its connections.
@@ -27,27 +29,19 @@ pub(crate) struct BoundedListener {
     unacknowledged: Duration,
 }
 
+/// Resolves once a token is cancelled.
+type Signal = Pin<Box<WaitForCancellationFutureOwned>>;
+
 /// A connection that holds its place until it is dropped.
 #[derive(Debug)]
 pub(crate) struct BoundedStream {
-    transport: Transport,
+    transport: Either<TcpStream, Box<TlsStream<TcpStream>>>,
     peer: Peer,
     greeting: Option<Greeting>,
-    cut: Option<Cut>,
-    /// Absent once the connection is accepted.
-    evicted: Option<Evicted>,
+    cut: Option<Signal>,
+    evicted: Signal,
     connection: Connection,
 }
-
-#[derive(Debug)]
-enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-trait Io: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
 
 /// The first bytes of a connection, for which its place is held only so long.
 #[derive(Debug)]
@@ -82,7 +76,7 @@ impl BoundedListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let Some((connection, evicted)) = self.connections.admit(Network::of(address.ip())).await else {
+                    let Some(connection) = self.connections.admit(Network::of(address.ip())).await else {
                         continue;
                     };
                     // Only a delay is at stake.
@@ -94,10 +88,10 @@ impl BoundedListener {
                     }
                     return BoundedStream {
                         peer: Peer::unknown(stream.peer_addr().ok()).over(connection.acceptance()),
-                        transport: Transport::Plain(stream),
+                        transport: Either::Left(stream),
                         greeting: None,
                         cut: None,
-                        evicted: Some(evicted),
+                        evicted: Box::pin(connection.evicted().cancelled_owned()),
                         connection,
                     };
                 }
@@ -123,9 +117,9 @@ impl BoundedStream {
     pub(crate) async fn secured(
         self,
         acceptor: TlsAcceptor,
-        known: impl FnOnce(Option<SocketAddr>, Option<Vec<CertificateDer<'static>>>) -> (Peer, Option<Cut>),
+        known: impl FnOnce(Option<SocketAddr>, Option<Vec<CertificateDer<'static>>>) -> (Peer, Option<CancellationToken>),
     ) -> io::Result<Self> {
-        let Transport::Plain(stream) = self.transport else {
+        let Either::Left(stream) = self.transport else {
             return Ok(self);
         };
         let stream = acceptor.accept(stream).await?;
@@ -134,20 +128,16 @@ impl BoundedStream {
         let (peer, cut) = known(self.peer.address, chain);
         let peer = peer.over(self.connection.acceptance());
         Ok(Self {
-            transport: Transport::Tls(Box::new(stream)),
+            transport: Either::Right(Box::new(stream)),
             peer,
-            cut,
+            cut: cut.map(|cut| Box::pin(cut.cancelled_owned())),
             ..self
         })
     }
 
-    /// Says when the connection has to make room for another one, until it is [`put_back`](Self::put_back).
-    pub(crate) fn take_eviction(&mut self) -> Option<Evicted> {
-        self.evicted.take()
-    }
-
-    pub(crate) fn put_back(&mut self, evicted: Option<Evicted>) {
-        self.evicted = evicted;
+    /// Cancelled once the connection has to make room for another one.
+    pub(crate) fn evicted(&self) -> CancellationToken {
+        self.connection.evicted()
     }
 
     /// Ends the connection with an error unless its first `bytes` arrive within `limit`.
@@ -165,18 +155,11 @@ impl BoundedStream {
     /// An error where nothing can be done and the connection has to end in favour of another one: when it writes too, since
     /// HTTP/2 does not read while it cannot write.
     fn unless_evicted<T>(&mut self, done: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if done.is_pending()
-            && let Some(evicted) = &mut self.evicted
-            && let Poll::Ready(outcome) = Pin::new(evicted).poll(context)
-        {
-            self.evicted = None;
-            if outcome.is_err() {
-                let error = io::Error::new(
-                    io::ErrorKind::ConnectionAborted,
-                    "the connection made room for another one",
-                );
-                return Poll::Ready(Err(error));
-            }
+        if done.is_pending() && self.evicted.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the connection made room for another one",
+            )));
         }
         done
     }
@@ -197,10 +180,10 @@ impl AsyncRead for BoundedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = self.transport.io().poll_read(context, buffer);
+        let read = Pin::new(&mut self.transport).poll_read(context, buffer);
         if let Some(cut) = &mut self.cut
             && read.is_pending()
-            && Pin::new(cut).poll(context).is_ready()
+            && cut.as_mut().poll(context).is_ready()
         {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
@@ -225,17 +208,17 @@ impl AsyncRead for BoundedStream {
 
 impl AsyncWrite for BoundedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = self.transport.io().poll_write(context, bytes);
+        let written = Pin::new(&mut self.transport).poll_write(context, bytes);
         self.unless_evicted(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = self.transport.io().poll_flush(context);
+        let flushed = Pin::new(&mut self.transport).poll_flush(context);
         self.unless_evicted(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.transport.io().poll_shutdown(context)
+        Pin::new(&mut self.transport).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -243,25 +226,11 @@ impl AsyncWrite for BoundedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = self.transport.io().poll_write_vectored(context, slices);
+        let written = Pin::new(&mut self.transport).poll_write_vectored(context, slices);
         self.unless_evicted(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.transport {
-            Transport::Plain(stream) => stream.is_write_vectored(),
-            Transport::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-}
-
-// === impl Transport ===
-
-impl Transport {
-    fn io(&mut self) -> Pin<&mut dyn Io> {
-        match self {
-            Self::Plain(stream) => Pin::new(stream),
-            Self::Tls(stream) => Pin::new(stream),
-        }
+        self.transport.is_write_vectored()
     }
 }

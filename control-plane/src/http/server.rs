@@ -18,7 +18,6 @@ use tokio_io_timeout::TimeoutStream;
 use super::rates::ClientAddress;
 use super::unread::{self, Returned};
 use crate::config::Limits;
-use crate::connections::eviction;
 use crate::net::BoundedStream;
 use credence_runtime::lifecycle::PhaseWatch;
 
@@ -42,7 +41,7 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             stream = incoming.recv() => {
-                let Some(mut stream) = stream else {
+                let Some(stream) = stream else {
                     tracing::error!("the HTTP port takes no more connections");
                     break;
                 };
@@ -70,7 +69,7 @@ pub(crate) async fn serve(
                     }
                 });
                 // While a request is being answered the connection is not read, so eviction is polled separately.
-                let mut evicted = stream.take_eviction();
+                let evicted = stream.evicted();
                 // hyper waits without end for a client that does not read.
                 let mut stream = TimeoutStream::new(stream);
                 stream.set_write_timeout(Some(limits.send_timeout));
@@ -88,7 +87,7 @@ pub(crate) async fn serve(
                 connections.spawn(async move {
                     tokio::select! {
                         _ = async { tokio::join!(connection, dropping) } => {}
-                        () = eviction(&mut evicted) => tracing::debug!("an HTTP connection made room for another one"),
+                        () = evicted.cancelled() => tracing::debug!("an HTTP connection made room for another one"),
                         () = overdue => tracing::debug!("an HTTP connection sent no request in time"),
                     }
                 });

@@ -14,7 +14,6 @@ use super::metrics::TlsMetrics;
 use super::peer::Peer;
 use super::port::TlsPort;
 use super::which_port::Port;
-use crate::connections::eviction;
 use crate::net::{BoundedListener, BoundedStream};
 use credence_runtime::metrics::labels;
 use credence_runtime::throttle::Throttle;
@@ -69,23 +68,20 @@ async fn accept_tls(
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
-            mut stream = listener.accept() => {
+            stream = listener.accept() => {
                 let (tls, failures, sender) = (tls.clone(), Arc::clone(&failures), sender.clone());
                 running.spawn(async move {
                     // Until the end of the handshake nothing reads from the stream, which would notice it.
-                    let mut evicted = stream.take_eviction();
+                    let evicted = stream.evicted();
                     let begun = tokio::select! {
                         begun = tokio::time::timeout(limit, begin(stream, &tls, &failures.metrics)) => {
                             begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                         }
-                        () = eviction(&mut evicted) => Err(io::ErrorKind::QuotaExceeded.into()),
+                        () = evicted.cancelled() => Err(io::ErrorKind::QuotaExceeded.into()),
                     };
                     match begun {
                         // An error means that the server has ended.
-                        Ok(mut stream) => {
-                            stream.put_back(evicted);
-                            drop(sender.send(stream).await);
-                        }
+                        Ok(stream) => drop(sender.send(stream).await),
                         Err(error) => failures.report(&error),
                     }
                 });

@@ -19,6 +19,6 @@ mod which_port;
 pub(crate) use self::handshake::{HandshakeFailures, connections};
 pub use self::material::TlsError;
 pub(crate) use self::metrics::TlsMetrics;
-pub(crate) use self::peer::{Cut, Peer};
+pub(crate) use self::peer::Peer;
 pub(crate) use self::port::TlsPorts;
 pub(crate) use self::which_port::Port;

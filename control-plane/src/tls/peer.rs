@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::metrics::TlsMetrics;
 use super::port::TlsPort;
@@ -32,9 +33,6 @@ struct Presented {
     /// False from when it ends, or no authority that counts has signed it.
     stands: watch::Receiver<bool>,
 }
-
-/// Never sent: the connection has to end once the sender is gone.
-pub(crate) type Cut = oneshot::Receiver<()>;
 
 // === impl Peer ===
 
@@ -74,7 +72,7 @@ impl Peer {
         chain: Vec<CertificateDer<'static>>,
         port: &TlsPort,
         metrics: &TlsMetrics,
-    ) -> (Self, Option<Cut>) {
+    ) -> (Self, Option<CancellationToken>) {
         let Some((certificate, expires)) = chain.first().and_then(|certificate| {
             let names = PeerCertificate::read(certificate)?;
             Some((Arc::new(names), not_after(certificate)?))
@@ -82,12 +80,13 @@ impl Peer {
             return (Self::unknown(address), None);
         };
         let (standing, stands) = watch::channel(true);
-        let (cutting, cut) = oneshot::channel();
+        // Cancelled once the connection has to end.
+        let cut = CancellationToken::new();
+        let cutting = cut.clone();
         let mut changes = port.changes();
         let withdrawn = metrics.withdrawn.clone();
         let label = labels([("port", port.port.name())]);
         tokio::spawn(async move {
-            let _cutting: oneshot::Sender<()> = cutting;
             tokio::select! {
                 () = withdrawal(&mut changes, &chain, expires) => {}
                 // The connection has ended.
@@ -97,6 +96,7 @@ impl Peer {
             standing.send_replace(false);
             // Streams end first, and say why.
             tokio::time::sleep(CUT_DELAY).await;
+            cutting.cancel();
         });
         let presented = Presented { certificate, stands };
         let peer = Self {
