@@ -432,7 +432,6 @@ fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) ->
     let anchors = settings.anchors()?;
     Ok(EvidenceOptions {
         ledger_folder: folder.ledger(),
-        otlp_folder: folder.otlp(),
         watch: folder.watch(),
         log_id: log.log_id().to_string(),
         source_key: folder.source_key(),

@@ -11,6 +11,8 @@
 //! | [`seen`] | what principals' agents were seen to use |
 //! | [`publisher`], [`witness`] | signed checkpoints, and those who cosign them |
 //! | [`reverification`], [`handover`] | whether what filters allowed is what the delegations say |
+//! | [`backoff`] | how long to wait before a collector or a witness is asked again |
+//! | [`cursors`] | how far those who follow the ledger have come |
 //! | [`otlp`] | every record, for an OpenTelemetry collector |
 
 #![allow(
@@ -18,7 +20,9 @@
     reason = "internal to the control plane: names that say all have no comment"
 )]
 
+mod backoff;
 mod budget;
+mod cursors;
 mod handover;
 mod ingest;
 mod intake;

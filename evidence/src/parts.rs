@@ -20,11 +20,12 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::budget::Budget;
+use crate::cursors::{self, Cursors};
 use crate::handover::Handover;
 use crate::ingest::BatchBounds;
 use crate::intake::Intake;
 use crate::metrics::Metrics;
-use crate::otlp::{CursorFile, FollowedLedger, Follower, OtlpError, OtlpMetrics, Sender};
+use crate::otlp::{Follower, OtlpError, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
 use crate::reverification::{Reverification, Reverifier};
 use crate::seen::{Seen, SeenOfLate, Sightings};
@@ -39,8 +40,7 @@ use crate::writer::{self, LedgerHandle, LedgerWriter};
 #[derive(Debug)]
 pub struct EvidenceOptions {
     pub ledger_folder: PathBuf,
-    pub otlp_folder: PathBuf,
-    /// Of the data folder that both lie in.
+    /// Of the data folder that it lies in.
     pub watch: FolderWatch,
     pub log_id: String,
     pub source_key: [u8; 32],
@@ -86,6 +86,18 @@ pub enum EvidenceError {
     /// The OpenTelemetry collector can not be spoken to.
     #[error(transparent)]
     Otlp(#[from] OtlpError),
+    /// How far evidence was sent and verified can not be read.
+    #[error(
+        "{path}: {problem}. Restore it from a backup, or remove it: then the OpenTelemetry collector is sent every record of \
+         the ledger again, and what was allowed since the last segment began is verified again",
+        path = path.display()
+    )]
+    Followers {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// A thread can not be started.
     #[error("starting the thread of {part}: {error}")]
     Thread {
@@ -102,6 +114,8 @@ pub struct OpenedEvidence {
     options: EvidenceOptions,
     /// Or what is wrong with it: revocations go on without it.
     ledger: Result<(Ledger, LedgerIdentity), String>,
+    /// Present if somebody follows the ledger.
+    cursors: Option<Result<Arc<Cursors>, redb::Error>>,
     seen: Arc<Seen>,
 }
 
@@ -153,7 +167,14 @@ impl OpenedEvidence {
                 "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
             ),
         }
-        Self { options, ledger, seen }
+        let is_followed = options.otlp.is_some() || options.anchors.is_some();
+        let cursors = is_followed.then(|| Cursors::open(&options.ledger_folder, options.watch.clone()).map(Arc::new));
+        Self {
+            options,
+            ledger,
+            cursors,
+            seen,
+        }
     }
 
     /// Starts to write, to publish, to verify again and to send on. `source_places` are the audit sources that there may be.
@@ -165,7 +186,25 @@ impl OpenedEvidence {
         metrics: &Arc<Metrics>,
         otlp_metrics: &Arc<OtlpMetrics>,
     ) -> Result<(Evidence, Doors, Vec<Chore>), EvidenceError> {
-        let Self { options, ledger, seen } = self;
+        let Self {
+            options,
+            ledger,
+            cursors,
+            seen,
+        } = self;
+        let unreadable = |error: redb::Error| EvidenceError::Followers {
+            path: options.ledger_folder.join(cursors::FILE),
+            problem: error.to_string(),
+        };
+        let cursors = match cursors.transpose().map_err(unreadable) {
+            Ok(cursors) => cursors,
+            // It would be sent twice; verified twice it may be.
+            Err(error) if options.otlp.is_some() => return Err(error),
+            Err(error) => {
+                tracing::error!(%error, "how far evidence was verified again is not known");
+                None
+            }
+        };
         let watch = options.watch.clone();
         let (reader, awaited) = match &ledger {
             Ok((ledger, _)) => (ledger.reader(), ledger.awaited()),
@@ -188,7 +227,7 @@ impl OpenedEvidence {
         }
         metrics.unchecked_records.set(-1);
         let (ledger, threads) = match ledger {
-            Ok(ledger) => start_threads(ledger, &options, &reader, &seen, alarm, metrics)?,
+            Ok(ledger) => start_threads(ledger, &options, cursors.clone(), &reader, &seen, alarm, metrics)?,
             Err(damage) => {
                 let threads = EvidenceThreads {
                     reverifier: None,
@@ -198,16 +237,22 @@ impl OpenedEvidence {
             }
         };
         let growth = growth_of(&reader);
-        let exporting = options.otlp.as_ref().map(|otlp| {
-            Follower::open(
-                FollowedLedger::new(reader.clone(), growth.clone()),
-                Sender::new(otlp)?,
-                CursorFile::open(&options.otlp_folder, watch)?,
-                options.log_id.clone(),
-                Arc::clone(otlp_metrics),
-            )
-        });
-        let exporting = exporting.transpose()?;
+        let exporting = match (&options.otlp, cursors) {
+            (Some(otlp), Some(cursors)) => {
+                let sender = Sender::new(otlp)?;
+                let metrics = Arc::clone(otlp_metrics);
+                let follower = Follower::open(
+                    reader.clone(),
+                    growth.clone(),
+                    sender,
+                    cursors,
+                    options.log_id.clone(),
+                    metrics,
+                );
+                Some(follower.map_err(unreadable)?)
+            }
+            _ => None,
+        };
 
         let limits = options.limits;
         let awaited = awaited.iter().map(SourceName::to_string);
@@ -265,6 +310,7 @@ impl EvidenceThreads {
 fn start_threads(
     ledger: Ledger,
     options: &EvidenceOptions,
+    cursors: Option<Arc<Cursors>>,
     reader: &LedgerReader,
     seen: &Arc<Seen>,
     alarm: &Alarm,
@@ -287,8 +333,7 @@ fn start_threads(
             reader: reader.clone(),
             ledger: handle.clone(),
             handover,
-            folder: options.ledger_folder.clone(),
-            watch: options.watch.clone(),
+            cursors,
             metrics: Arc::clone(metrics),
         };
         reverification.start()

@@ -17,6 +17,7 @@ use credence_ledger::note::NoteError;
 use credence_ledger::proof::consistency;
 
 use super::publisher::Publisher;
+use crate::backoff::Backoff;
 use crate::metrics::Metrics;
 use crate::settings::WitnessSettings;
 use credence_runtime::metrics::labels;
@@ -108,7 +109,7 @@ impl Witness {
         self = confirmed;
         let mut latest = publisher.follow();
         let mut cosigned = None;
-        let mut wait = MIN_WAIT;
+        let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
         loop {
             let checkpoint = latest.borrow_and_update().clone();
             let new = checkpoint.filter(|checkpoint| cosigned.as_ref() != Some(checkpoint.checkpoint()));
@@ -119,30 +120,20 @@ impl Witness {
                 continue;
             };
             let asked = Arc::clone(&publisher);
-            let asking = tokio::task::spawn_blocking(move || {
-                let outcome = self.ask(&checkpoint, &asked);
-                (self, checkpoint, outcome)
-            });
-            // Its panic has been reported.
-            let Ok((this, checkpoint, outcome)) = asking.await else {
+            let shown = Arc::clone(&checkpoint);
+            let Some((this, outcome)) = self.on_a_thread(move |this| this.ask(&shown, &asked)).await else {
                 return;
             };
             self = this;
             self.count(&outcome);
             match outcome {
                 Ok(()) => {
-                    wait = MIN_WAIT;
+                    wait.reset();
                     cosigned = Some(checkpoint.checkpoint().clone());
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        witness = %self.key.name(),
-                        %error,
-                        retry_s = wait.as_secs(),
-                        "a witness did not cosign the ledger's checkpoint"
-                    );
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(MAX_WAIT);
+                    let what = "a witness did not cosign the ledger's checkpoint";
+                    self.wait(wait.next(), &error, what).await;
                 }
             }
         }
@@ -151,40 +142,49 @@ impl Witness {
     /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. None if it has
     /// cosigned what this ledger does not have: then nothing is signed any more.
     async fn confirm<T: LogTree + Send + Sync + 'static>(mut self, publisher: &Arc<Publisher<T>>) -> Option<Self> {
-        let mut wait = MIN_WAIT;
+        let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
         while publisher.is_to_be_confirmed() {
             let Some(checkpoint) = publisher.last_signed() else {
                 break;
             };
-            let asking = tokio::task::spawn_blocking(move || {
-                let outcome = self.ask_what_it_has_seen(&checkpoint);
-                (self, outcome)
-            });
-            // Its panic has been reported.
-            let (this, outcome) = asking.await.ok()?;
+            let asking = self.on_a_thread(move |this| this.ask_what_it_has_seen(&checkpoint));
+            let (this, outcome) = asking.await?;
             self = this;
+            if outcome.is_err() {
+                self.count(&outcome);
+            }
             match outcome {
                 Ok(()) => break,
                 Err(error @ (WitnessError::Ahead { .. } | WitnessError::OtherTree { .. })) => {
                     publisher.give_up(format!("the witness {}: {error}", self.key.name()));
-                    self.count(&Err(error));
                     return None;
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        witness = %self.key.name(),
-                        %error,
-                        retry_s = wait.as_secs(),
-                        "a witness did not say what it has cosigned; until one does, no checkpoint is signed"
-                    );
-                    self.count(&Err(error));
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(MAX_WAIT);
+                    let what = "a witness did not say what it has cosigned; until one does, no checkpoint is signed";
+                    self.wait(wait.next(), &error, what).await;
                 }
             }
         }
         publisher.confirm();
         Some(self)
+    }
+
+    /// Asks where it may take as long as it takes. None after a panic, which has been reported.
+    async fn on_a_thread<R: Send + 'static>(
+        mut self,
+        ask: impl FnOnce(&mut Self) -> R + Send + 'static,
+    ) -> Option<(Self, R)> {
+        let asking = tokio::task::spawn_blocking(move || {
+            let answer = ask(&mut self);
+            (self, answer)
+        });
+        asking.await.ok()
+    }
+
+    async fn wait(&self, wait: Duration, error: &WitnessError, what: &str) {
+        let (witness, retry_s) = (self.key.name(), wait.as_secs_f64());
+        tracing::warn!(%witness, %error, retry_s, "{what}");
+        tokio::time::sleep(wait).await;
     }
 
     /// Shows it the last checkpoint that was signed as if it had cosigned just that: it says so, or what else it has seen.

@@ -9,7 +9,6 @@
 //! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
 //! ledger/                  segments of evidence (frames)
 //! identity/                users, and security events that have been seen (redb)
-//! otlp/cursor              the index of the next record for the OpenTelemetry collector
 //! ```
 //!
 //! `log/` is built aside and renamed into place, so that it is either whole or not there. Small files begin with a line
@@ -186,10 +185,6 @@ impl DataFolder {
         self.path.join(IDENTITY)
     }
 
-    pub fn otlp(&self) -> PathBuf {
-        self.path.join(OTLP)
-    }
-
     pub(crate) fn histories(&self) -> PathBuf {
         self.path.join(LOG).join(HISTORIES)
     }
@@ -239,7 +234,7 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let expected = match name.as_str() {
             LOCK | LOG_ASIDE | "lost+found" => true,
-            LEDGER | IDENTITY | OTLP => std::fs::read_dir(entry.path())?.next().is_none(),
+            LEDGER | IDENTITY => std::fs::read_dir(entry.path())?.next().is_none(),
             _ => false,
         };
         if !expected {
@@ -341,7 +336,6 @@ const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
 const IDENTITY: &str = "identity";
-const OTLP: &str = "otlp";
 /// What versions before the database have in the log's folder.
 const OTHER_LAYOUTS: [&str; 2] = ["revocations", "id"];
 

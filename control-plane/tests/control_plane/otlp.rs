@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
-use credence_control_plane::{AuditSettings, OtlpHeaders, OtlpProtocol, OtlpSettings};
+use credence_control_plane::{AuditSettings, OtlpHeaders, OtlpProtocol, OtlpSettings, StartError};
 use credence_wire::v1;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
 use opentelemetry_proto::tonic::collector::logs::v1::{
@@ -18,6 +18,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use prost::Message as _;
+use redb::{Database, ReadableDatabase as _, TableDefinition};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -132,8 +133,12 @@ async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Byte
 }
 
 async fn start(place: &Place, endpoint: &str, protocol: OtlpProtocol) -> Server {
+    try_start(place, endpoint, protocol).await.unwrap()
+}
+
+async fn try_start(place: &Place, endpoint: &str, protocol: OtlpProtocol) -> Result<Server, StartError> {
     place
-        .start_with(|config| {
+        .try_start(|config| {
             config.settings.audit = AuditSettings {
                 otlp: Some(OtlpSettings {
                     endpoint: endpoint.to_owned(),
@@ -320,10 +325,8 @@ async fn after_a_restart_it_goes_on_where_it_was() {
     let (reporter, _) = server.report(None).await.unwrap();
     reporter.batch(1, events(&["a"])).await;
     until(&mut requests, 1).await;
-    let cursor = place.path("otlp/cursor");
     let begun = std::time::Instant::now();
-    let is_at_two = |text: String| text.lines().last() == Some("2");
-    while !std::fs::read_to_string(&cursor).is_ok_and(is_at_two) {
+    while cursor(&place.path(FOLLOWERS)) != Some(2) {
         assert!(begun.elapsed() < Duration::from_secs(10));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -334,3 +337,44 @@ async fn after_a_restart_it_goes_on_where_it_was() {
     let records = until(&mut requests, 3).await;
     assert_eq!(indexes(&records), [2, 3]);
 }
+
+/// How far evidence was sent, as a copy of the file says: the file itself is locked.
+fn cursor(file: &std::path::Path) -> Option<u64> {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    std::fs::copy(file, &copy).unwrap();
+    let database = Database::open(&copy).ok()?;
+    let transaction = database.begin_read().ok()?;
+    let table = TableDefinition::<&str, u64>::new("next");
+    let next = transaction.open_table(table).ok()?.get("otlp").ok()??;
+    Some(next.value())
+}
+
+#[tokio::test]
+async fn a_cursor_that_can_not_be_read_is_refused_with_the_cure() {
+    let (collector, mut requests) = Collector::new(&[]);
+    let endpoint = collector.grpc("127.0.0.1:0").await;
+    let place = Place::new();
+    let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
+    let (reporter, _) = server.report(None).await.unwrap();
+    reporter.batch(1, events(&["a"])).await;
+    until(&mut requests, 1).await;
+    drop(server);
+    std::fs::write(place.path(FOLLOWERS), "two records").unwrap();
+    let refused = try_start(&place, &endpoint, OtlpProtocol::Grpc)
+        .await
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        refused.contains(FOLLOWERS) && refused.contains("or remove it"),
+        "{refused}"
+    );
+    std::fs::remove_file(place.path(FOLLOWERS)).unwrap();
+    let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
+    let records = until(&mut requests, 1).await;
+    assert_eq!(indexes(&records), [0, 1]);
+    drop(server);
+}
+
+const FOLLOWERS: &str = "ledger/followers.redb";

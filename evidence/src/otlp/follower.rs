@@ -1,26 +1,27 @@
 //! Goes through the ledger in order and remembers, durably, how far it came.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use credence_storage::folder_lock::FolderWatch;
-use credence_storage::small_file::{Contents, SmallFileError};
-use credence_storage::{durable, small_file};
+use credence_ledger::LedgerReader;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message as _;
+use tokio::sync::watch;
 
 use super::mapping::{Origin, log_record};
 use super::metrics::Metrics;
-use super::records::FollowedLedger;
-use super::sender::{OtlpError, Outcome, Sender};
+use super::sender::{Outcome, Sender};
+use crate::backoff::Backoff;
+use crate::cursors::Cursors;
 
 /// Sends every record of a ledger to a collector, in order, each at least once.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    ledger: FollowedLedger,
+    reader: LedgerReader,
+    /// The ledger's size whenever it has grown.
+    growth: watch::Receiver<u64>,
     sender: Sender,
     cursor: Cursor,
     origin: Origin,
@@ -31,17 +32,10 @@ pub(crate) struct Follower {
     pending: Vec<LogRecord>,
 }
 
-/// Where the next record's index is kept.
-#[derive(Debug, Clone)]
-pub(crate) struct CursorFile {
-    folder: PathBuf,
-    watch: FolderWatch,
-}
-
 /// The index of the next record to send.
 #[derive(Debug)]
 struct Cursor {
-    file: CursorFile,
+    cursors: Arc<Cursors>,
     next: u64,
     written: u64,
     written_at: Instant,
@@ -51,18 +45,20 @@ struct Cursor {
 
 impl Follower {
     pub(crate) fn open(
-        ledger: FollowedLedger,
+        reader: LedgerReader,
+        growth: watch::Receiver<u64>,
         sender: Sender,
-        file: CursorFile,
+        cursors: Arc<Cursors>,
         instance: String,
         metrics: Arc<Metrics>,
-    ) -> Result<Self, OtlpError> {
-        let next = file.read()?;
+    ) -> Result<Self, redb::Error> {
+        let next = cursors.otlp()?;
         Ok(Self {
-            ledger,
+            reader,
+            growth,
             sender,
             cursor: Cursor {
-                file,
+                cursors,
                 next,
                 written: next,
                 written_at: Instant::now(),
@@ -77,17 +73,20 @@ impl Follower {
     /// Sends for as long as it is polled. It can be dropped at any time: what was taken since the cursor was written is
     /// sent again then.
     pub(crate) async fn follow(mut self) {
-        let mut wait = Backoff::default();
+        let mut wait = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match self.step().await {
-                Ok(Step::Sent) => wait = Backoff::default(),
+                Ok(Step::Sent) => wait.reset(),
                 Ok(Step::NothingNew(size)) => {
                     self.cursor.write().await;
-                    self.ledger.grown(size).await;
+                    if self.growth.wait_for(|now| *now > size).await.is_err() {
+                        // The ledger grows no more.
+                        std::future::pending().await
+                    }
                 }
                 Err(Delay { after, message }) => {
                     self.metrics.failures.inc();
-                    let pause = wait.next(after);
+                    let pause = wait.next().max(after.unwrap_or_default().min(LONGEST_PAUSE_ASKED_FOR));
                     tracing::warn!(
                         message,
                         next = self.cursor.next,
@@ -152,19 +151,17 @@ impl Follower {
 
     /// Reads what comes next; the ledger's size, if there is nothing.
     async fn read(&mut self) -> Result<Option<u64>, Delay> {
-        let (ledger, next) = (self.ledger.clone(), self.cursor.next);
+        let (reader, next) = (self.reader.clone(), self.cursor.next);
         let reading = tokio::task::spawn_blocking(move || {
-            let held = ledger.held()?;
+            let held = held(&reader)?;
             // Records that are gone can not be sent; and a ledger that was restored may be shorter than it was.
             let from = next.clamp(held.start, held.end);
-            let mapped = match from < held.end {
-                true => ledger
-                    .read(from..held.end, MAX_RECORDS)?
-                    .iter()
-                    .map(log_record)
-                    .collect(),
-                false => Vec::new(),
-            };
+            let records = reader.records(from..held.end.min(from.saturating_add(MAX_RECORDS as u64)));
+            let mapped = records
+                .map_err(|error| error.to_string())?
+                .iter()
+                .map(log_record)
+                .collect();
             Ok((held, from, mapped))
         });
         let failed = |message| Delay { after: None, message };
@@ -199,7 +196,7 @@ impl Follower {
 
     /// While nothing is taken, what waits grows.
     fn note_waiting(&self) {
-        if let Ok(held) = self.ledger.held() {
+        if let Ok(held) = held(&self.reader) {
             let waiting = held.end.saturating_sub(self.cursor.next);
             self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         }
@@ -216,6 +213,13 @@ impl Follower {
     }
 }
 
+/// The indexes that can be read. A ledger that could not be opened is not empty: what it holds is not known.
+fn held(reader: &LedgerReader) -> Result<Range<u64>, String> {
+    reader.records(0..0).map_err(|error| error.to_string())?;
+    let first = reader.first();
+    Ok(first..reader.size().max(first))
+}
+
 enum Step {
     Sent,
     /// The ledger has so many records, and all of them were sent.
@@ -226,32 +230,6 @@ enum Step {
 struct Delay {
     after: Option<Duration>,
     message: String,
-}
-
-/// Longer and longer, and never the same for two control planes.
-#[derive(Debug, Default)]
-struct Backoff {
-    failures: u32,
-}
-
-// === impl Backoff ===
-
-impl Backoff {
-    /// `after` is what the collector asked for.
-    fn next(&mut self, after: Option<Duration>) -> Duration {
-        let longest = FIRST_PAUSE
-            .saturating_mul(1 << self.failures.min(16))
-            .min(LONGEST_PAUSE);
-        self.failures = self.failures.saturating_add(1);
-        let mut random = [0; 4];
-        // Without randomness it is the longest.
-        let share = match getrandom::fill(&mut random) {
-            Ok(()) => f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX),
-            Err(_) => 1.0,
-        };
-        let pause = longest.mul_f64(0.5 + share / 2.0);
-        pause.max(after.unwrap_or_default().min(LONGEST_PAUSE_ASKED_FOR))
-    }
 }
 
 // === impl Cursor ===
@@ -269,65 +247,20 @@ impl Cursor {
             return;
         }
         self.written_at = Instant::now();
-        let (file, next) = (self.file.clone(), self.next);
-        let writing = tokio::task::spawn_blocking(move || file.write(next));
-        match writing.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        let (cursors, next) = (Arc::clone(&self.cursors), self.next);
+        let writing = tokio::task::spawn_blocking(move || cursors.set_otlp(next).map_err(|error| error.to_string()));
+        match writing.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(()) => self.written = next,
             Err(error) => {
-                tracing::warn!(%error, "how far evidence was sent could not be written; more of it is sent again after a restart");
+                tracing::warn!(
+                    error,
+                    "how far evidence was sent could not be written; more of it is sent again after a restart"
+                );
             }
         }
     }
 }
 
-// === impl CursorFile ===
-
-impl CursorFile {
-    /// In this folder, which is made if it is not there.
-    pub(crate) fn open(folder: &Path, watch: FolderWatch) -> Result<Self, OtlpError> {
-        let failed = |error| OtlpError::Cursor {
-            path: folder.to_owned(),
-            error,
-        };
-        match durable::create_folder(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => {}
-        }
-        Ok(Self {
-            folder: folder.to_owned(),
-            watch,
-        })
-    }
-
-    fn read(&self) -> Result<u64, OtlpError> {
-        let path = self.folder.join(CURSOR);
-        let failed = |error| OtlpError::Cursor {
-            path: path.clone(),
-            error,
-        };
-        let unreadable = || {
-            failed(io::Error::other(
-                "it is not the index of a record; write the index to go on with, or remove it to send everything",
-            ))
-        };
-        match small_file::read(&self.folder, CURSOR, 64) {
-            Ok(Some(Contents::Checked(text) | Contents::Plain(text))) => std::str::from_utf8(&text)
-                .ok()
-                .and_then(|text| text.trim().parse().ok())
-                .ok_or_else(unreadable),
-            Ok(None) => Ok(0),
-            Err(SmallFileError::Damaged) => Err(unreadable()),
-            Err(SmallFileError::Io(error)) => Err(failed(error)),
-        }
-    }
-
-    fn write(&self, next: u64) -> io::Result<()> {
-        self.watch.check_before_writing()?;
-        small_file::write(&self.folder, CURSOR, format!("{next}\n").as_bytes())
-    }
-}
-
-const CURSOR: &str = "cursor";
 /// Records of one request.
 const MAX_RECORDS: usize = 1_000;
 /// Bytes of one request: collectors take 4 MiB unless told otherwise.
@@ -338,33 +271,3 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE_ASKED_FOR: Duration = Duration::from_secs(300);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_limit_and_are_never_shorter_than_asked() {
-        let mut backoff = Backoff::default();
-        let first = backoff.next(None);
-        assert!(first >= FIRST_PAUSE / 2 && first <= FIRST_PAUSE);
-        for _ in 0..100 {
-            assert!(backoff.next(None) <= LONGEST_PAUSE);
-        }
-        assert!(backoff.next(None) >= LONGEST_PAUSE / 2);
-        assert_eq!(backoff.next(Some(Duration::from_secs(60))), Duration::from_secs(60));
-        assert_eq!(backoff.next(Some(Duration::MAX)), LONGEST_PAUSE_ASKED_FOR);
-    }
-
-    #[test]
-    fn a_cursor_that_can_not_be_read_is_refused_with_the_cure() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || CursorFile::open(&folder.path().join("otlp"), FolderWatch::of_nothing()).unwrap();
-        let file = open();
-        assert_eq!(file.read().unwrap(), 0);
-        file.write(7).unwrap();
-        assert_eq!(open().read().unwrap(), 7);
-        std::fs::write(folder.path().join("otlp/cursor"), "seven").unwrap();
-        assert!(file.read().unwrap_err().to_string().contains("write the index"));
-    }
-}

@@ -3,7 +3,6 @@
 //! | file | its one job |
 //! |---|---|
 //! | `follower` | goes through the ledger in order and remembers, durably, how far it came |
-//! | `records` | what it follows |
 //! | `mapping` | what a record says in OpenTelemetry's words |
 //! | `sender` | one request, and what the answer means (OTLP 1.x, "Failures") |
 //!
@@ -13,11 +12,9 @@
 mod follower;
 mod mapping;
 mod metrics;
-mod records;
 mod sender;
 
-pub(crate) use self::follower::{CursorFile, Follower};
+pub(crate) use self::follower::Follower;
 pub use self::metrics::Metrics as OtlpMetrics;
-pub(crate) use self::records::FollowedLedger;
 pub use self::sender::OtlpError;
 pub(crate) use self::sender::Sender;

@@ -1,7 +1,5 @@
 //! One request to a collector, and what its answer means: OTLP/gRPC and OTLP/HTTP, sections "Failures".
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,14 +54,6 @@ pub enum OtlpError {
     /// The endpoint is none.
     #[error("audit.otlp.endpoint: {0}")]
     Endpoint(String),
-    /// How far it was sent can not be read.
-    #[error("{path}: {error}", path = path.display())]
-    Cursor {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: io::Error,
-    },
 }
 
 // === impl Sender ===

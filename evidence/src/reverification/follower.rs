@@ -7,7 +7,7 @@ use credence_delegation::TrustAnchors;
 use credence_ledger::record::Mismatch;
 
 use super::checker::{Chains, Checker, Findings, Seen};
-use super::progress::Progress;
+use crate::cursors::Progress;
 
 /// The durable part of the ledger.
 pub(crate) trait Evidence: Chains {

@@ -7,40 +7,27 @@ use credence_ledger::record::Mismatch;
 use super::checker::Findings;
 use super::follower::Findable;
 use crate::metrics::Metrics;
+use crate::writer::ReportError;
 use credence_runtime::metrics::labels;
 use credence_runtime::text::hex;
 
-/// Where mismatches are recorded.
-pub(crate) trait Record {
-    type Error;
-
-    /// Appends them to the ledger as notes; they are durable on return.
-    fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), Self::Error>;
-}
+/// Appends mismatches to the ledger as notes; they are durable on return.
+pub(crate) type Record<'a> = &'a mut dyn FnMut(Vec<Mismatch>) -> Result<(), ReportError>;
 
 /// Tells everybody.
-#[derive(Debug)]
-pub(crate) struct Reporter<R> {
+pub(crate) struct Reporter<'a> {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) record: R,
+    pub(crate) record: Record<'a>,
     /// Whether mismatches were recorded: whoever begins before them once more would record them once more.
     pub(crate) has_recorded: bool,
 }
 
-impl<R: Record> Record for &mut R {
-    type Error = R::Error;
-
-    fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), R::Error> {
-        R::append(self, mismatches)
-    }
-}
-
 // === impl Reporter ===
 
-impl<R: Record> Findable for Reporter<R> {
-    type Error = R::Error;
+impl Findable for Reporter<'_> {
+    type Error = ReportError;
 
-    fn record(&mut self, mismatches: Vec<Mismatch>) -> Result<(), R::Error> {
+    fn record(&mut self, mismatches: Vec<Mismatch>) -> Result<(), ReportError> {
         for mismatch in mismatches.iter().filter(|mismatch| !mismatch.other_anchors) {
             tracing::error!(
                 source = mismatch.source,
@@ -50,7 +37,7 @@ impl<R: Record> Findable for Reporter<R> {
                 "a filter allowed what its delegation does not say: find out whether it still runs what you deployed"
             );
         }
-        self.record.append(mismatches)?;
+        (self.record)(mismatches)?;
         self.has_recorded = true;
         Ok(())
     }

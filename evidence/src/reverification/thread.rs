@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,13 +12,12 @@ use credence_ledger::record::Mismatch;
 use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
 
 use super::follower::{Evidence as _, Follower, StepError};
-use super::progress::{Progress, ProgressFile};
 use super::recorded::Recorded;
 use super::reporter::{Record, Reporter};
+use crate::cursors::{Cursors, Progress};
 use crate::handover::Handover;
 use crate::metrics::Metrics;
 use crate::writer::{LedgerHandle, ReportError};
-use credence_storage::folder_lock::FolderWatch;
 
 /// What is verified again, and whither it is told.
 #[derive(Debug)]
@@ -28,9 +26,8 @@ pub(crate) struct Reverification {
     pub reader: LedgerReader,
     pub ledger: LedgerHandle,
     pub handover: Arc<Handover>,
-    /// The ledger's folder.
-    pub folder: PathBuf,
-    pub watch: FolderWatch,
+    /// Absent if they can not be read: then it begins with what is at hand.
+    pub cursors: Option<Arc<Cursors>>,
     pub metrics: Arc<Metrics>,
 }
 
@@ -40,10 +37,6 @@ pub(crate) struct Reverifier {
     handover: Arc<Handover>,
     thread: Option<JoinHandle<()>>,
 }
-
-/// Appends notes through the ledger's writer.
-#[derive(Debug)]
-struct Notes(LedgerHandle);
 
 // === impl Reverification ===
 
@@ -64,19 +57,23 @@ impl Reverification {
     }
 
     fn run(&self) {
-        let mut notes = Notes(self.ledger.clone());
         let mut returned = HashMap::new();
-        keep_trying(&self.handover, RETRY, || self.follow(&mut notes, &mut returned));
+        let mut record = |mismatches: Vec<Mismatch>| {
+            let note = |mismatch| StoredNote {
+                note: Some(Note::Mismatch(mismatch)),
+            };
+            self.ledger.note(mismatches.into_iter().map(note).collect())
+        };
+        keep_trying(&self.handover, RETRY, || self.follow(&mut record, &mut returned));
     }
 
     /// Follows the ledger until it is time to stop. `returned` is what sources have said that they trust when they came
     /// back, as far as that is not on disk: they say it once.
-    fn follow(&self, record: &mut impl Record<Error = ReportError>, returned: &mut HashMap<SourceName, Vec<u8>>) {
-        let file = ProgressFile {
-            folder: self.folder.clone(),
-            watch: self.watch.clone(),
-        };
-        let mut saved = file.read().unwrap_or_default();
+    fn follow(&self, record: Record<'_>, returned: &mut HashMap<SourceName, Vec<u8>>) {
+        let progress = self.cursors.as_ref().map(|cursors| cursors.progress()).transpose();
+        let progress =
+            progress.inspect_err(|error| tracing::warn!(%error, "how far evidence was verified again can not be read"));
+        let mut saved = progress.ok().flatten().unwrap_or_default();
         let newest = self.reader.segments().first().map_or(0, |segment| segment.first());
         // Without a place to go on, or with one that a restored backup does not reach: what is at hand.
         if saved.next > self.reader.size() || saved == Progress::default() {
@@ -123,7 +120,11 @@ impl Reverification {
                 last_saved = Instant::now();
                 reporter.has_recorded = false;
                 saved = follower.progress();
-                match file.write(&saved) {
+                match self
+                    .cursors
+                    .as_ref()
+                    .map_or(Ok(()), |cursors| cursors.set_progress(&saved))
+                {
                     Ok(()) => returned.clear(),
                     Err(error) => {
                         tracing::warn!(%error, "how far evidence was verified again could not be written; after a restart some of it is verified once more");
@@ -154,17 +155,6 @@ fn say(error: &StepError<credence_ledger::ReadError, ReportError>) {
             %error,
             "a filter allowed what its delegation does not say, and it could not be recorded; it is tried again"
         ),
-    }
-}
-
-impl Record for Notes {
-    type Error = ReportError;
-
-    fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), ReportError> {
-        let note = |mismatch| StoredNote {
-            note: Some(Note::Mismatch(mismatch)),
-        };
-        self.0.note(mismatches.into_iter().map(note).collect())
     }
 }
 
@@ -205,6 +195,7 @@ mod tests {
     use credence_delegation::mint::{self, Grant, RootGrant};
     use credence_delegation::{Algorithms, Limits, SigningKey, TrustAnchor, UnixTime, Value, chain_digest};
     use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceChange, StoredSourceChange};
+    use credence_storage::folder_lock::FolderWatch;
     use credence_wire::v1;
     use prost::Message as _;
 
@@ -283,24 +274,6 @@ mod tests {
         ]
     }
 
-    /// Panics once, and tells what it is given from then on.
-    struct Clumsy {
-        has_panicked: bool,
-        told: mpsc::Sender<Mismatch>,
-    }
-
-    impl Record for Clumsy {
-        type Error = ReportError;
-
-        fn append(&mut self, mismatches: Vec<Mismatch>) -> Result<(), ReportError> {
-            assert!(std::mem::replace(&mut self.has_panicked, true), "on purpose");
-            for mismatch in mismatches {
-                self.told.send(mismatch).unwrap();
-            }
-            Ok(())
-        }
-    }
-
     #[test]
     fn after_a_panic_it_goes_on_where_it_was_and_knows_what_it_was_told() {
         let folder = tempfile::tempdir().unwrap();
@@ -317,15 +290,12 @@ mod tests {
         let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
         ledger.append(&items()).unwrap();
         // The source's start was read by an earlier run, and what it trusts is known from its coming back alone.
-        let file = ProgressFile {
-            folder: folder.path().to_owned(),
-            watch: FolderWatch::of_nothing(),
-        };
+        let cursors = Arc::new(Cursors::open(folder.path(), FolderWatch::of_nothing()).unwrap());
         let read = Progress {
             next: 1,
             ..Progress::default()
         };
-        file.write(&read).unwrap();
+        cursors.set_progress(&read).unwrap();
         let handover = Arc::new(Handover::default());
         handover.has_returned(SOURCE, anchors().digest().to_vec());
         let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
@@ -334,15 +304,16 @@ mod tests {
             reader: ledger.reader(),
             ledger: crate::writer::damaged("nobody writes here", &metrics),
             handover: Arc::clone(&handover),
-            folder: folder.path().to_owned(),
-            watch: FolderWatch::of_nothing(),
+            cursors: Some(Arc::clone(&cursors)),
             metrics,
         };
         let (told, telling) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let mut record = Clumsy {
-                has_panicked: false,
-                told,
+            let mut has_panicked = false;
+            let mut record = |mismatches: Vec<Mismatch>| {
+                assert!(std::mem::replace(&mut has_panicked, true), "on purpose");
+                mismatches.into_iter().for_each(|mismatch| told.send(mismatch).unwrap());
+                Ok(())
             };
             let mut returned = HashMap::new();
             keep_trying(&reverification.handover, Duration::ZERO, || {
@@ -354,7 +325,7 @@ mod tests {
         handover.stop();
         thread.join().unwrap();
         assert_eq!(telling.try_iter().count(), 0, "once");
-        let stopped = file.read().unwrap();
+        let stopped = cursors.progress().unwrap();
         assert_eq!(stopped.next, 3);
         assert_eq!(stopped.anchors_of[&SOURCE.to_string()], Some(anchors().digest()));
     }

@@ -1,0 +1,154 @@
+//! How far the followers of the ledger have come: one redb file in the ledger's folder.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use credence_storage::database;
+use credence_storage::folder_lock::FolderWatch;
+use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Cursors {
+    database: Database,
+    folder: FolderWatch,
+}
+
+/// Where reverification goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Progress {
+    pub(crate) next: u64,
+    /// What the sources trust; `None` if one did not say.
+    pub(crate) anchors_of: HashMap<String, Option<[u8; 32]>>,
+}
+
+// === impl Cursors ===
+
+impl Cursors {
+    /// Opens the file in the ledger's folder, or makes it. It may be locked by a control plane of this process that has
+    /// just ended: that is waited for.
+    pub(crate) fn open(ledger_folder: &Path, folder: FolderWatch) -> Result<Self, Error> {
+        let path = ledger_folder.join(FILE);
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match database::open(&path, CACHE_BYTES, prepare) {
+                Err(Error::DatabaseAlreadyOpen) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                opened => {
+                    let database = opened?;
+                    return Ok(Self { database, folder });
+                }
+            }
+        }
+    }
+
+    /// The index of the next record for the OpenTelemetry collector.
+    pub(crate) fn otlp(&self) -> Result<u64, Error> {
+        Ok(self.next(OTLP)?.unwrap_or(0))
+    }
+
+    /// Durable on return.
+    pub(crate) fn set_otlp(&self, next: u64) -> Result<(), Error> {
+        self.write(|transaction| {
+            transaction.open_table(NEXT)?.insert(OTLP, next)?;
+            Ok(())
+        })
+    }
+
+    pub(crate) fn progress(&self) -> Result<Progress, Error> {
+        let sources = self.database.begin_read()?.open_table(SOURCES)?;
+        let mut progress = Progress {
+            next: self.next(REVERIFICATION)?.unwrap_or(0),
+            anchors_of: HashMap::new(),
+        };
+        for source in sources.iter()? {
+            let (source, anchors) = source?;
+            let anchors = anchors.value().try_into().ok();
+            progress.anchors_of.insert(source.value().to_owned(), anchors);
+        }
+        Ok(progress)
+    }
+
+    /// Durable on return.
+    pub(crate) fn set_progress(&self, progress: &Progress) -> Result<(), Error> {
+        self.write(|transaction| {
+            transaction.open_table(NEXT)?.insert(REVERIFICATION, progress.next)?;
+            let mut sources = transaction.open_table(SOURCES)?;
+            sources.retain(|source, _| progress.anchors_of.contains_key(source))?;
+            for (source, anchors) in &progress.anchors_of {
+                let anchors = anchors.as_ref().map_or(&[][..], |digest| &digest[..]);
+                let known = sources.get(source.as_str())?.map(|known| known.value() == anchors);
+                if known != Some(true) {
+                    sources.insert(source.as_str(), anchors)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn next(&self, follower: &str) -> Result<Option<u64>, Error> {
+        let next = self.database.begin_read()?.open_table(NEXT)?;
+        Ok(next.get(follower)?.map(|next| next.value()))
+    }
+
+    fn write(&self, change: impl FnOnce(&WriteTransaction) -> Result<(), Error>) -> Result<(), Error> {
+        self.folder.check_before_writing()?;
+        let transaction = self.database.begin_write()?;
+        change(&transaction)?;
+        database::commit(&self.database, transaction)
+    }
+}
+
+fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
+    transaction.open_table(NEXT)?;
+    transaction.open_table(SOURCES)?;
+    Ok(())
+}
+
+/// In the ledger's folder.
+pub(crate) const FILE: &str = "followers.redb";
+/// By follower, the index of the next record.
+const NEXT: TableDefinition<'_, &str, u64> = TableDefinition::new("next");
+/// By source, the digest of the anchors that it trusts; empty if it did not say.
+const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
+const OTLP: &str = "otlp";
+const REVERIFICATION: &str = "reverification";
+const CACHE_BYTES: usize = 8 << 20;
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn followers_go_on_where_they_were_and_know_which_sources_are_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Cursors::open(folder.path(), FolderWatch::of_nothing()).unwrap();
+        let read = || {
+            let cursors = open();
+            (cursors.otlp().unwrap(), cursors.progress().unwrap())
+        };
+        assert_eq!(read(), (0, Progress::default()));
+        let mut progress = Progress {
+            next: 17,
+            anchors_of: HashMap::from([("a".to_owned(), Some([0xcd; 32])), ("b".to_owned(), None)]),
+        };
+        open().set_progress(&progress).unwrap();
+        open().set_otlp(3).unwrap();
+        assert_eq!(read(), (3, progress.clone()));
+        progress.anchors_of = HashMap::from([("b".to_owned(), Some([1; 32]))]);
+        open().set_progress(&progress).unwrap();
+        assert_eq!(read(), (3, progress));
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Cursors::open(folder.path(), FolderWatch::of_nothing());
+        open().unwrap().set_otlp(3).unwrap();
+        std::fs::write(folder.path().join(FILE), "12 records").unwrap();
+        open().unwrap_err();
+    }
+}
