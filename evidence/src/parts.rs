@@ -212,7 +212,7 @@ impl OpenedEvidence {
         };
         let (ledger, publisher) = match ledger {
             Ok((ledger, identity)) => {
-                let publisher = Publisher::open(identity, reader.clone(), Arc::clone(metrics));
+                let publisher = Publisher::open(identity, reader.clone(), watch.clone(), Arc::clone(metrics));
                 (publisher.fault().map_or(Ok(ledger), Err), publisher)
             }
             Err(damage) => {
@@ -220,7 +220,7 @@ impl OpenedEvidence {
                 (Err(damage), publisher)
             }
         };
-        let publisher = Arc::new(publisher.only_while(watch.clone()));
+        let publisher = Arc::new(publisher);
         let witnesses = witnesses(&options.settings, metrics)?;
         if !witnesses.is_empty() {
             publisher.await_witness();

@@ -26,25 +26,19 @@ pub struct Publisher<T> {
     /// None if the ledger could not be opened.
     identity: Option<LedgerIdentity>,
     /// Nothing is written once this is another folder.
-    folder: Option<FolderWatch>,
+    folder: FolderWatch,
     tree: T,
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
     writing: Mutex<()>,
-    /// Changed by whoever is writing. Never held while the disk is: requests look at it.
-    recent: Mutex<Recent>,
+    /// The checkpoints that witnesses may still be busy with, the latest last. Changed by the one who is writing. Never
+    /// held while the disk is: requests look at it.
+    recent: Mutex<VecDeque<Cosigned>>,
     /// Why nothing more is signed, if so.
     fault: Mutex<Option<String>>,
     /// Set while nothing is signed because no witness has said yet what it has cosigned.
     awaits_witness: AtomicBool,
     metrics: Arc<Metrics>,
-}
-
-/// The checkpoints that witnesses may still be busy with.
-#[derive(Debug, Default)]
-struct Recent {
-    /// The latest last.
-    checkpoints: VecDeque<Cosigned>,
 }
 
 #[derive(Debug, Clone)]
@@ -58,12 +52,12 @@ struct Cosigned {
 impl<T: LogTree> Publisher<T> {
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
     /// signed any more and nobody is shown anything.
-    pub fn open(identity: LedgerIdentity, tree: T, metrics: Arc<Metrics>) -> Self {
+    pub fn open(identity: LedgerIdentity, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
         let (published, fault) = match last_published(&identity, &tree) {
             Ok(published) => (published, None),
             Err(fault) => (None, Some(fault)),
         };
-        let this = Self::new(Some(identity), tree, metrics);
+        let this = Self::new(Some(identity), tree, folder, metrics);
         if let Some(published) = published {
             this.show(published);
         }
@@ -75,15 +69,15 @@ impl<T: LogTree> Publisher<T> {
 
     /// Shows nothing, for the ledger can not be opened.
     pub fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
-        let this = Self::new(None, tree, metrics);
+        let this = Self::new(None, tree, FolderWatch::of_nothing(), metrics);
         this.give_up(why.to_owned());
         this
     }
 
-    fn new(identity: Option<LedgerIdentity>, tree: T, metrics: Arc<Metrics>) -> Self {
+    fn new(identity: Option<LedgerIdentity>, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
         Self {
             identity,
-            folder: None,
+            folder,
             tree,
             latest: watch::Sender::new(None),
             writing: Mutex::default(),
@@ -116,18 +110,6 @@ impl<T: LogTree> Publisher<T> {
             .or_else(|| Some(Arc::new(self.identity.as_ref()?.last_signed().ok()??)))
     }
 
-    /// Writes only for as long as this is the folder that the path leads to.
-    pub fn only_while(self, folder: FolderWatch) -> Self {
-        Self {
-            folder: Some(folder),
-            ..self
-        }
-    }
-
-    fn has_lost_folder(&self) -> bool {
-        self.folder.as_ref().is_some_and(|folder| folder.check().is_err())
-    }
-
     /// Publishes every second, for as long as it is polled.
     pub async fn keep(self: Arc<Self>)
     where
@@ -158,7 +140,7 @@ impl<T: LogTree> Publisher<T> {
             return;
         }
         let _writing = self.writing();
-        if self.has_lost_folder() {
+        if self.folder.check().is_err() {
             return;
         }
         let size = self.tree.size();
@@ -218,10 +200,17 @@ impl<T: LogTree> Publisher<T> {
         answer: &[u8],
     ) -> Result<(), NoteError> {
         let _writing = self.writing();
-        if self.has_lost_folder() {
+        if self.folder.check().is_err() {
             return Ok(());
         }
-        let Some((at, is_latest, mut checkpoint)) = self.recent().find(of) else {
+        let find = |recent: &VecDeque<Cosigned>| {
+            let at = recent
+                .iter()
+                .rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)?;
+            let note = SignedCheckpoint::clone(&recent.get(at)?.checkpoint);
+            Some((at, at + 1 == recent.len(), note))
+        };
+        let Some((at, is_latest, mut checkpoint)) = find(&self.recent()) else {
             return Ok(());
         };
         witness.add_to(&mut checkpoint, answer)?;
@@ -231,7 +220,7 @@ impl<T: LogTree> Publisher<T> {
             return Ok(());
         }
         let mut recent = self.recent();
-        let Some(cosigned) = recent.checkpoints.get_mut(at) else {
+        let Some(cosigned) = recent.get_mut(at) else {
             return Ok(());
         };
         cosigned.checkpoint = Arc::new(checkpoint);
@@ -249,8 +238,10 @@ impl<T: LogTree> Publisher<T> {
 
     /// Of the checkpoints of the last minute or so, the one with the most cosignatures, and the latest of those.
     pub fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
+        // Of equals the last, which is the latest.
         let recent = self.recent();
-        recent.best().map(|best| Arc::clone(&best.checkpoint))
+        let best = recent.iter().max_by_key(|cosigned| cosigned.cosignatures);
+        best.map(|best| Arc::clone(&best.checkpoint))
     }
 
     /// Learns of every later checkpoint, and of cosignatures.
@@ -278,10 +269,15 @@ impl<T: LogTree> Publisher<T> {
             .ledger_published
             .set(i64::try_from(signed.checkpoint().size).unwrap_or(i64::MAX));
         let checkpoint = Arc::new(signed);
-        self.recent().push(Cosigned {
+        let mut recent = self.recent();
+        if recent.len() >= MAX_RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(Cosigned {
             checkpoint: Arc::clone(&checkpoint),
             cosignatures: 0,
         });
+        drop(recent);
         self.latest.send_replace(Some(checkpoint));
     }
 
@@ -293,7 +289,7 @@ impl<T: LogTree> Publisher<T> {
         );
         self.metrics.ledger_publish_failures.inc();
         // Neither as one that a witness has cosigned, nor because a witness answers only now.
-        self.recent().checkpoints.clear();
+        self.recent().clear();
         self.latest.send_replace(None);
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
     }
@@ -302,7 +298,7 @@ impl<T: LogTree> Publisher<T> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn recent(&self) -> MutexGuard<'_, Recent> {
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Cosigned>> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -339,31 +335,6 @@ impl<T> fmt::Debug for Publisher<T> {
     }
 }
 
-// === impl Recent ===
-
-impl Recent {
-    fn push(&mut self, cosigned: Cosigned) {
-        if self.checkpoints.len() >= MAX_RECENT {
-            self.checkpoints.pop_front();
-        }
-        self.checkpoints.push_back(cosigned);
-    }
-
-    /// Where the checkpoint is, whether it is the latest, and the note as it is now.
-    fn find(&self, of: &Checkpoint) -> Option<(usize, bool, SignedCheckpoint)> {
-        let mut checkpoints = self.checkpoints.iter();
-        let at = checkpoints.rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)?;
-        let cosigned = self.checkpoints.get(at)?;
-        let note = SignedCheckpoint::clone(&cosigned.checkpoint);
-        Some((at, at + 1 == self.checkpoints.len(), note))
-    }
-
-    fn best(&self) -> Option<&Cosigned> {
-        // Of equals the last, which is the latest.
-        self.checkpoints.iter().max_by_key(|cosigned| cosigned.cosignatures)
-    }
-}
-
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// About a minute of a busy log's.
 const MAX_RECENT: usize = 64;
@@ -389,6 +360,7 @@ mod tests {
         Publisher::open(
             identity(folder),
             tree,
+            FolderWatch::of_nothing(),
             Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
         )
     }
@@ -441,6 +413,7 @@ mod tests {
             Publisher::open(
                 identity,
                 tree,
+                FolderWatch::of_nothing(),
                 Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
             )
         };
@@ -493,6 +466,7 @@ mod tests {
         let next = Publisher::open(
             identity,
             MemoryTree::of(0..4),
+            FolderWatch::of_nothing(),
             Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
         );
         assert_eq!((next.fault(), size(&next)), (None, Some(3)));
@@ -532,6 +506,7 @@ mod tests {
         let next = Publisher::open(
             identity,
             MemoryTree::of(0..650),
+            FolderWatch::of_nothing(),
             Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default())),
         );
         next.publish_blocking();

@@ -339,6 +339,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::super::memory_tree::MemoryTree;
+    use credence_storage::folder_lock::FolderWatch;
+
     use super::*;
 
     /// A witness as the specification has it: it verifies signature and proof, and remembers the last checkpoint.
@@ -441,7 +443,12 @@ mod tests {
             };
             let identity = LedgerIdentity::open(folder.path(), &naming).unwrap();
             let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
-            let publisher = Publisher::open(identity, MemoryTree::of(0..300), Arc::clone(&metrics));
+            let publisher = Publisher::open(
+                identity,
+                MemoryTree::of(0..300),
+                FolderWatch::of_nothing(),
+                Arc::clone(&metrics),
+            );
             Self {
                 _folder: folder,
                 publisher: Arc::new(publisher),
@@ -456,7 +463,7 @@ mod tests {
                 log_id: "ab12",
             };
             let identity = LedgerIdentity::open(self._folder.path(), &naming).unwrap();
-            let publisher = Publisher::open(identity, tree, Arc::clone(&self.metrics));
+            let publisher = Publisher::open(identity, tree, FolderWatch::of_nothing(), Arc::clone(&self.metrics));
             publisher.await_witness();
             Self {
                 publisher: Arc::new(publisher),
