@@ -8,6 +8,7 @@ use time::format_description::well_known::Rfc3339;
 use super::error::ScimError;
 use super::name::Name;
 use super::schema::{Attribute, Kind, Mutability, USER};
+use super::store::Key;
 use super::value::{Members, Value};
 
 /// What a user, or one value of an attribute, has to meet.
@@ -43,14 +44,6 @@ pub enum Literal {
     Instant(OffsetDateTime),
 }
 
-/// An attribute by which users can be found without looking at all of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Indexed<'a> {
-    Id(&'a str),
-    UserName(&'a str),
-    ExternalId(&'a str),
-}
-
 // === impl Filter ===
 
 impl Filter {
@@ -81,13 +74,13 @@ impl Filter {
     }
 
     /// Whoever meets the filter is found by this.
-    pub(crate) fn indexed(&self) -> Option<Indexed<'_>> {
+    pub(crate) fn indexed(&self) -> Option<Key<'_>> {
         match self {
             Self::Compare(name, Comparison::Equal, Literal::Text(text)) if name.path.len() == 1 => {
                 match name.last.name.as_str() {
-                    "id" => Some(Indexed::Id(text)),
-                    "userName" => Some(Indexed::UserName(text)),
-                    "externalId" => Some(Indexed::ExternalId(text)),
+                    "id" => Some(Key::Id(text)),
+                    "userName" => Some(Key::UserName(text)),
+                    "externalId" => Some(Key::ExternalId(text)),
                     _ => None,
                 }
             }
@@ -556,12 +549,9 @@ mod tests {
     #[test]
     fn the_indices_are_used_where_every_match_is_in_them() {
         for (filter, expected) in [
-            (r#"userName eq "A""#, Some(Indexed::UserName("A"))),
-            (
-                r#"active eq true and externalId eq "x""#,
-                Some(Indexed::ExternalId("x")),
-            ),
-            (r#"id eq "7""#, Some(Indexed::Id("7"))),
+            (r#"userName eq "A""#, Some(Key::UserName("A"))),
+            (r#"active eq true and externalId eq "x""#, Some(Key::ExternalId("x"))),
+            (r#"id eq "7""#, Some(Key::Id("7"))),
             (r#"userName eq "a" or title pr"#, None),
             (r#"not (userName eq "a")"#, None),
             (r#"userName sw "a""#, None),

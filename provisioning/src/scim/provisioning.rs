@@ -11,7 +11,6 @@
 //! we crash in between, the provider has had no answer; when it repeats its request the revocation is made again, which
 //! changes nothing, and the record follows.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,8 +19,8 @@ use http::StatusCode;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::error::ScimError;
-use super::filter::{Filter, Indexed};
-use super::store::{Key, Store, StoreError};
+use super::filter::Filter;
+use super::store::{Store, StoreError};
 use super::user::{User, is_active, read_attributes};
 use super::value::{Members, Value};
 use super::{patch, schema};
@@ -272,10 +271,7 @@ impl Provisioning {
             },
             reason: None,
         };
-        match self.log.perform(order).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Refused::Revocation(error)),
-        }
+        self.log.perform(order).await.map(drop).map_err(Refused::Revocation)
     }
 
     /// On a thread that may wait for the disk.
@@ -323,29 +319,20 @@ fn search(store: &Store, realm: &str, query: &Query, until: Instant) -> Result<O
             }
         }
     };
-    let ids = match filter.indexed() {
-        Some(Indexed::Id(id)) => Some(vec![id.to_owned()]),
-        Some(Indexed::UserName(name)) => Some(store.find(realm, Key::UserName(name))?),
-        Some(Indexed::ExternalId(external_id)) => Some(store.find(realm, Key::ExternalId(external_id))?),
-        None => None,
-    };
-    match ids {
-        Some(ids) => {
-            for id in ids {
+    match filter.indexed() {
+        Some(key) => {
+            for id in store.find(realm, key)? {
                 if let Some(user) = store.user(realm, &id)? {
                     consider(user);
                 }
             }
         }
         None => {
-            let late = store.each(realm, |user| {
+            let were_all = store.each(realm, |user| {
                 consider(user);
-                match Instant::now() < until {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                }
+                Instant::now() < until
             })?;
-            if late.is_some() {
+            if !were_all {
                 return Ok(None);
             }
         }

@@ -3,7 +3,6 @@
 //! What is lost here takes no revocation back: those are in the revocation log, and stay in force until the identity
 //! provider says, of a user whom it creates or activates, that he is to have his authority again.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
@@ -39,9 +38,10 @@ pub(crate) enum StoreError {
     FolderLost(#[from] FolderLost),
 }
 
-/// How a user can be found, besides his id.
-#[derive(Debug, Clone, Copy)]
+/// How users can be found without looking at all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key<'a> {
+    Id(&'a str),
     /// In any case.
     UserName(&'a str),
     ExternalId(&'a str),
@@ -74,7 +74,7 @@ impl Store {
         found.map(|bytes| read(realm, id, bytes.value())).transpose()
     }
 
-    /// The ids of those whom the key is of; only an external id may be several users'.
+    /// The ids of those whom the key is of, if there are such users; only an external id may be several users'.
     pub(crate) fn find(&self, realm: &str, key: Key<'_>) -> Result<Vec<String>, StoreError> {
         let transaction = self.database.begin_read().map_err(failed)?;
         let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| -> Result<Vec<String>, StoreError> {
@@ -83,6 +83,7 @@ impl Store {
             Ok(found.map(|id| id.value().to_owned()).into_iter().collect())
         };
         match key {
+            Key::Id(id) => Ok(vec![id.to_owned()]),
             Key::UserName(name) => unique(USER_NAMES, &name.to_lowercase()),
             Key::Subject(subject) => unique(SUBJECTS, subject),
             Key::ExternalId(external_id) => {
@@ -97,21 +98,18 @@ impl Store {
         }
     }
 
-    /// Shows every user of the realm, in the order that they were created in, until told to stop.
-    pub(crate) fn each<B>(
-        &self,
-        realm: &str,
-        mut visit: impl FnMut(User) -> ControlFlow<B>,
-    ) -> Result<Option<B>, StoreError> {
+    /// Shows every user of the realm, in the order that they were created in, for as long as `visit` wants more.
+    /// Whether it has seen all of them.
+    pub(crate) fn each(&self, realm: &str, mut visit: impl FnMut(User) -> bool) -> Result<bool, StoreError> {
         let transaction = self.database.begin_read().map_err(failed)?;
         let users = transaction.open_table(USERS).map_err(failed)?;
         for entry in users.range((realm, "")..=(realm, LAST_ID)).map_err(failed)? {
             let (key, bytes) = entry.map_err(failed)?;
-            if let ControlFlow::Break(end) = visit(read(realm, key.value().1, bytes.value())?) {
-                return Ok(Some(end));
+            if !visit(read(realm, key.value().1, bytes.value())?) {
+                return Ok(false);
             }
         }
-        Ok(None)
+        Ok(true)
     }
 
     /// `count` users of the realm, from the one on that `skip` others come before.

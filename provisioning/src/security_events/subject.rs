@@ -70,16 +70,15 @@ fn simple(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSetting
             .member("identifiers")
             .and_then(Json::as_array)
             .unwrap_or_default();
-        let suitable = identifiers
-            .iter()
-            .filter_map(Json::as_object)
-            .find(|identifier| self::format(identifier).is_some_and(|format| is(format, transmitter.subject)));
+        let suitable = identifiers.iter().filter_map(Json::as_object).find(|identifier| {
+            self::format(identifier).is_some_and(|format| formats(transmitter.subject).contains(&format))
+        });
         return match suitable {
             Some(identifier) => simple(identifier, place, transmitter),
             None => Err(unsuitable(place, format, transmitter.subject)),
         };
     }
-    if !is(format, transmitter.subject) {
+    if !formats(transmitter.subject).contains(&format) {
         return Err(unsuitable(place, format, transmitter.subject));
     }
     let text = |name: &str| {
@@ -117,22 +116,18 @@ fn format<'a>(identifier: &'a Object<'_>) -> Option<&'a str> {
     format.and_then(Json::as_str)
 }
 
-fn is(format: &str, wanted: EventSubject) -> bool {
-    match wanted {
-        EventSubject::IssSub => matches!(format, "iss_sub" | "iss-sub"),
-        EventSubject::Email => format == "email",
-        EventSubject::Opaque => format == "opaque",
-        EventSubject::Account => format == "account",
+/// What the formats that name principals are called; the first is RFC 9493's name.
+fn formats(subject: EventSubject) -> &'static [&'static str] {
+    match subject {
+        EventSubject::IssSub => &["iss_sub", "iss-sub"],
+        EventSubject::Email => &["email"],
+        EventSubject::Opaque => &["opaque"],
+        EventSubject::Account => &["account"],
     }
 }
 
-fn wanted(subject: EventSubject) -> &'static str {
-    match subject {
-        EventSubject::IssSub => "of the format iss_sub",
-        EventSubject::Email => "of the format email",
-        EventSubject::Opaque => "of the format opaque",
-        EventSubject::Account => "of the format account",
-    }
+fn wanted(subject: EventSubject) -> String {
+    format!("of the format {}", formats(subject).first().unwrap_or(&""))
 }
 
 fn unsuitable(place: &str, found: &str, subject: EventSubject) -> Refusal {
