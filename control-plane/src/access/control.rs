@@ -25,7 +25,7 @@ pub(crate) struct Credentials {
 }
 
 #[derive(Debug)]
-struct InForce {
+pub(super) struct InForce {
     access: Access,
     grpc: GrpcAccess,
 }
@@ -90,27 +90,11 @@ impl AccessControl {
     }
 
     /// Hears of every replacement: whoever serves somebody for long has to ask again then.
-    pub(crate) fn changes(&self) -> Changes {
-        Changes(self.0.subscribe())
+    pub(super) fn changes(&self) -> watch::Receiver<Arc<InForce>> {
+        self.0.subscribe()
     }
 
     fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.0.borrow())
-    }
-}
-
-/// Hears that other credentials count.
-#[derive(Debug)]
-pub(crate) struct Changes(watch::Receiver<Arc<InForce>>);
-
-// === impl Changes ===
-
-impl Changes {
-    /// Resolves at the next replacement.
-    pub(crate) async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
-            // Nobody can replace anything any more.
-            std::future::pending::<()>().await;
-        }
     }
 }

@@ -50,7 +50,8 @@ impl Session {
                 return SessionEnd::Refused(refusal);
             }
             tokio::select! {
-                () = changes.next() => {}
+                // Never an error: `access` sends them.
+                _ = changes.changed() => {}
                 () = self.peer.withdrawn() => return SessionEnd::CertificateWithdrawn,
                 () = tokio::time::sleep(EXPIRY_CHECK_INTERVAL) => {}
             }

@@ -3,7 +3,7 @@
 use credence_provisioning::{ScimSettings, TransmitterSettings};
 use credence_runtime::settings::SettingsError;
 
-use super::access::{AccessSettings, Credential, Role};
+use super::access::{AccessSettings, Credential, Role, check_name};
 
 /// Checks both lists against the credentials.
 pub(super) fn check(
@@ -34,12 +34,7 @@ fn check_holders(
     let mut held = Vec::new();
     for (index, (name, credentials)) in holders.iter().enumerate() {
         let place = format!("{list}[{index}]");
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-            return Err(SettingsError::at(
-                format!("{place}.name"),
-                "write 1 to 64 bytes without control characters",
-            ));
-        }
+        check_name(&place, name)?;
         if names.contains(name) {
             return Err(SettingsError::at(
                 format!("{place}.name"),
@@ -77,8 +72,6 @@ fn check_holders(
     }
     Ok(())
 }
-
-const MAX_NAME_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -16,23 +16,18 @@ use credence_runtime::metrics::{Labels, labels};
 pub(crate) struct TlsPort {
     pub(crate) port: Port,
     current: watch::Sender<Arc<Material>>,
+    files: Arc<Mutex<Files>>,
 }
 
 /// Both ports, with the files they are kept from.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsPorts {
-    http: Option<Kept>,
-    grpc: Option<Kept>,
+    http: Option<TlsPort>,
+    grpc: Option<TlsPort>,
     metrics: TlsMetrics,
 }
 
-/// A port and the files that say what is in force there.
-#[derive(Debug, Clone)]
-struct Kept {
-    port: TlsPort,
-    files: Arc<Mutex<Files>>,
-}
-
+/// The files that say what is in force on a port.
 #[derive(Debug)]
 struct Files {
     settings: PortTls,
@@ -66,7 +61,7 @@ impl TlsPorts {
     /// Reads the files of the ports that speak TLS.
     pub(crate) fn open(settings: &TlsSettings, metrics: TlsMetrics) -> Result<Self, TlsError> {
         let open = |port: Port, settings: &Option<PortTls>| {
-            let open = |settings: &PortTls| Kept::open(port, settings, &metrics);
+            let open = |settings: &PortTls| TlsPort::open(port, settings, &metrics);
             settings.as_ref().map(open).transpose()
         };
         Ok(Self {
@@ -78,7 +73,7 @@ impl TlsPorts {
 
     /// What is in force on a port; nothing if it speaks plain text.
     pub(crate) fn of(&self, port: Port) -> Option<TlsPort> {
-        self.kept(port).as_ref().map(|kept| kept.port.clone())
+        self.port(port).clone()
     }
 
     /// Looks after the files for as long as it is polled: what they hold is in force within [`INTERVAL`]. Their contents
@@ -100,12 +95,12 @@ impl TlsPorts {
             self.read(Port::Http, settings.http.as_ref())?,
             self.read(Port::Grpc, settings.grpc.as_ref())?,
         ];
-        for (kept, settings, material) in replacements.into_iter().flatten() {
-            let mut files = kept.files.lock().unwrap_or_else(PoisonError::into_inner);
+        for (port, settings, material) in replacements.into_iter().flatten() {
+            let mut files = port.files.lock().unwrap_or_else(PoisonError::into_inner);
             files.settings = settings.clone();
             files.unusable = None;
-            if *kept.port.current() != material {
-                kept.put_in_force(material, &self.metrics);
+            if *port.current() != material {
+                port.put_in_force(material, &self.metrics);
             }
         }
         Ok(())
@@ -116,19 +111,19 @@ impl TlsPorts {
         &'a self,
         port: Port,
         settings: Option<&'a PortTls>,
-    ) -> Result<Option<(&'a Kept, &'a PortTls, Material)>, TlsError> {
-        match (self.kept(port), settings) {
-            (Some(kept), Some(settings)) => {
+    ) -> Result<Option<(&'a TlsPort, &'a PortTls, Material)>, TlsError> {
+        match (self.port(port), settings) {
+            (Some(open), Some(settings)) => {
                 let contents = Contents::read(port, settings)?;
                 let material = Material::parse(port, settings, &contents)?;
-                Ok(Some((kept, settings, material)))
+                Ok(Some((open, settings, material)))
             }
             (None, None) => Ok(None),
             _ => Err(TlsError::Switched { port: port.name() }),
         }
     }
 
-    fn kept(&self, port: Port) -> &Option<Kept> {
+    fn port(&self, port: Port) -> &Option<TlsPort> {
         match port {
             Port::Http => &self.http,
             Port::Grpc => &self.grpc,
@@ -136,41 +131,36 @@ impl TlsPorts {
     }
 
     fn look(&self) {
-        for kept in [&self.http, &self.grpc].into_iter().flatten() {
-            kept.look(&self.metrics);
+        for port in [&self.http, &self.grpc].into_iter().flatten() {
+            port.look(&self.metrics);
         }
     }
 }
 
-// === impl Kept ===
+// === impl TlsPort: its files ===
 
-impl Kept {
+impl TlsPort {
     fn open(port: Port, settings: &PortTls, metrics: &TlsMetrics) -> Result<Self, TlsError> {
         let contents = Contents::read(port, settings)?;
         let material = Arc::new(Material::parse(port, settings, &contents)?);
-        let kept = Self {
-            port: TlsPort {
-                port,
-                current: watch::Sender::new(Arc::clone(&material)),
-            },
+        let open = Self {
+            port,
+            current: watch::Sender::new(Arc::clone(&material)),
             files: Arc::new(Mutex::new(Files {
                 settings: settings.clone(),
                 unusable: None,
             })),
         };
-        kept.note(&material, metrics);
-        Ok(kept)
+        open.note(&material, metrics);
+        Ok(open)
     }
 
     /// Puts in force what the files hold, if it is something else, and can be used.
     fn look(&self, metrics: &TlsMetrics) {
-        let port = self.port.port;
+        let port = self.port;
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = Contents::read(port, &files.settings);
-        if contents
-            .as_ref()
-            .is_ok_and(|contents| self.port.current().is_of(contents))
-        {
+        if contents.as_ref().is_ok_and(|contents| self.current().is_of(contents)) {
             if files.unusable.take().is_some() {
                 tracing::info!(port = port.name(), "the TLS files hold again what is in force");
             }
@@ -207,7 +197,7 @@ impl Kept {
     }
 
     fn put_in_force(&self, material: Material, metrics: &TlsMetrics) {
-        let port = self.port.port;
+        let port = self.port;
         let material = Arc::new(material);
         self.note(&material, metrics);
         metrics.reloads.get_or_create(&reload(port, "success")).inc();
@@ -216,11 +206,11 @@ impl Kept {
             expires = material.expires,
             "new TLS files are in force for new connections"
         );
-        self.port.current.send_replace(material);
+        self.current.send_replace(material);
     }
 
     fn note(&self, material: &Material, metrics: &TlsMetrics) {
-        let label = label(self.port.port);
+        let label = label(self.port);
         metrics.certificate_expires.get_or_create(&label).set(material.expires);
         metrics.files_current.get_or_create(&label).set(1);
     }
