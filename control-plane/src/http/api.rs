@@ -99,14 +99,14 @@ pub(crate) const MAX_QUERIES: u32 = 4;
 /// What bodies are counted in.
 pub(crate) const BODY_UNIT_BYTES: usize = 1 << 10;
 
-/// Notes that a request has been read whole and is being carried out.
+/// Whether a request has arrived whole.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Begun(Arc<AtomicBool>);
+pub(crate) struct Arrived(Arc<AtomicBool>);
 
-// === impl Begun ===
+// === impl Arrived ===
 
-impl Begun {
-    pub(crate) fn note(&self) {
+impl Arrived {
+    pub(super) fn note(&self) {
         self.0.store(true, Ordering::Release);
     }
 

@@ -43,7 +43,7 @@ pub(crate) async fn show(
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
     let seq: u64 = seq.parse().map_err(|_| {
         let detail = "the path ends with an entry's number: a decimal number";
-        Problem::new(StatusCode::BAD_REQUEST, detail)
+        Problem::bad_request(detail)
     })?;
     let waits = waits(query.as_deref())?;
     let head = api.log.head();
@@ -104,8 +104,8 @@ pub(crate) fn waits(query: Option<&str>) -> Result<bool, Problem> {
         let waits = match (name.as_str(), value.as_str()) {
             ("wait", "applied") => true,
             ("wait", "committed") => false,
-            ("wait", _) => return Err(Problem::from("at wait: write applied or committed".to_owned())),
-            _ => return Err(Problem::from("the query may have wait and nothing else".to_owned())),
+            ("wait", _) => return Err(Problem::bad_request("at wait: write applied or committed")),
+            _ => return Err(Problem::bad_request("the query may have wait and nothing else")),
         };
         query::once(&mut wait, "wait", waits)?;
     }

@@ -148,7 +148,7 @@ fn explain(path: &str, error: &serde_json::Error) -> String {
 
 impl From<String> for Problem {
     fn from(detail: String) -> Self {
-        Self::new(axum::http::StatusCode::BAD_REQUEST, detail)
+        Self::bad_request(detail)
     }
 }
 

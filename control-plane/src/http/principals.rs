@@ -32,7 +32,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::revocation::{DelegationPath, RevocationView as _};
 use serde::{Deserialize, Serialize};
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::problem::{Problem, RETRY_SOON};
 use credence_evidence::SeenDelegation;
 use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, PrincipalState, Source};
@@ -42,40 +42,32 @@ use credence_runtime::time::unix_seconds;
 /// Handles the request that names the principal by his id.
 pub(crate) async fn by_id(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<PrincipalBody>, Problem> {
     let name = id
         .ok()
         .and_then(|Path(id)| parse_id(&id))
-        .ok_or_else(|| bad_request(EXPECTED_ID))?;
-    look_up(&api, &begun, &caller, name).await
+        .ok_or_else(|| Problem::bad_request(EXPECTED_ID))?;
+    look_up(&api, &caller, name).await
 }
 
 /// Handles the request that names him by issuer and subject.
 pub(crate) async fn by_name(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     parameters: Result<Query<Parameters>, QueryRejection>,
 ) -> Result<Json<PrincipalBody>, Problem> {
-    let Query(Parameters { issuer, subject }) = parameters.map_err(|_| bad_request(EXPECTED_PARAMETERS))?;
+    let Query(Parameters { issuer, subject }) = parameters.map_err(|_| Problem::bad_request(EXPECTED_PARAMETERS))?;
     let name = PrincipalName::parse(issuer, subject)?;
-    look_up(&api, &begun, &caller, name).await
+    look_up(&api, &caller, name).await
 }
 
-async fn look_up(
-    api: &Api,
-    begun: &Begun,
-    caller: &Caller,
-    name: PrincipalName,
-) -> Result<Json<PrincipalBody>, Problem> {
+async fn look_up(api: &Api, caller: &Caller, name: PrincipalName) -> Result<Json<PrincipalBody>, Problem> {
     if !caller.covers(name.issuer().as_str()) {
         let what = ", and may not look at this one's principals";
         return Err(Problem::out_of_scope(caller, what));
     }
-    begun.note();
     let history = api.log.history(&name, usize::MAX).await?;
     let state = api.log.principal(&name);
     let live = live(api, &name, state);
@@ -179,10 +171,6 @@ fn parse_id(id: &str) -> Option<PrincipalName> {
     let mut parts = serde_json::from_slice::<Vec<String>>(&text).ok()?.into_iter();
     let name = PrincipalName::parse(parts.next()?, parts.next()).ok()?;
     (parts.next().is_none() && id_of(&name) == id).then_some(name)
-}
-
-fn bad_request(detail: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
 const EXPECTED_ID: &str = "a principal's id is base64url without padding of the JSON array [\"issuer\",\"subject\"], or \

@@ -10,6 +10,10 @@ use credence_runtime::caller::Caller;
 /// How long to wait with a request that may succeed in a moment.
 pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
+/// JSON of our own making.
+#[allow(clippy::disallowed_types, reason = "written here, never read from anybody")]
+type Output = serde_json::Value;
+
 /// An error answer.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -17,8 +21,7 @@ pub(crate) struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     challenge: Option<&'static str>,
-    claim: Option<&'static str>,
-    expected: Option<u64>,
+    member: Option<(&'static str, Output)>,
     closing: bool,
 }
 
@@ -59,10 +62,14 @@ impl Problem {
             detail: detail.into(),
             retry_after: None,
             challenge: None,
-            claim: None,
-            expected: None,
+            member: None,
             closing: false,
         }
+    }
+
+    /// 400.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
     /// Has the connection closed behind the answer.
@@ -97,18 +104,10 @@ impl Problem {
         }
     }
 
-    /// Names the claim of a signed statement that is wrong, as a member of its own.
-    pub(crate) fn claim(self, claim: &'static str) -> Self {
+    /// Says one thing more in a member of its own.
+    pub(crate) fn with(self, name: &'static str, value: impl Into<Output>) -> Self {
         Self {
-            claim: Some(claim),
-            ..self
-        }
-    }
-
-    /// Says which sequence number was expected, as a member of its own.
-    pub(crate) fn expected(self, expected: u64) -> Self {
-        Self {
-            expected: Some(expected),
+            member: Some((name, value.into())),
             ..self
         }
     }
@@ -138,11 +137,8 @@ impl IntoResponse for Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        if let (Some(claim), Some(members)) = (self.claim, body.as_object_mut()) {
-            members.insert("claim".to_owned(), claim.into());
-        }
-        if let (Some(expected), Some(members)) = (self.expected, body.as_object_mut()) {
-            members.insert("expected".to_owned(), expected.into());
+        if let Some((name, value)) = self.member {
+            body[name] = value;
         }
         let mut response = (self.status, body.to_string()).into_response();
         let headers = response.headers_mut();

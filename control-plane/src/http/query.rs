@@ -14,7 +14,7 @@ pub(crate) fn members(query: Option<&str>) -> Result<Vec<(String, String)>, Prob
             let (name, value) = member.split_once('=').unwrap_or((member, ""));
             match (decoded(name), decoded(value)) {
                 (Some(name), Some(value)) => Ok((name, value)),
-                _ => Err(Problem::from(format!(
+                _ => Err(Problem::bad_request(format!(
                     "in the query, at {:?}: not UTF-8 in percent-encoding (RFC 3986 section 2.1)",
                     name.chars().take(SHOWN_CHARACTERS).collect::<String>()
                 ))),
@@ -27,10 +27,20 @@ pub(crate) fn members(query: Option<&str>) -> Result<Vec<(String, String)>, Prob
 pub(crate) fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Problem> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Problem::from(format!(
+        Some(_) => Err(Problem::bad_request(format!(
             "{name} stands in the query twice; write it once"
         ))),
     }
+}
+
+/// A number in plain digits.
+pub(crate) fn whole<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
+    let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    value
+        .parse()
+        .ok()
+        .filter(|_| plain)
+        .ok_or_else(|| Problem::bad_request(format!("{name} is a whole number of at most 20 digits")))
 }
 
 fn decoded(text: &str) -> Option<String> {

@@ -6,7 +6,6 @@
 //! view is whole carry an `id`, so that a snapshot that broke off begins anew.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -23,14 +22,13 @@ use super::api::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
-use super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
+use super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events, Subscriber};
 use crate::access::{Credentials, Permission};
 use crate::tls::Peer;
 use ::credence_revocation as revocation;
 use credence_revocation::{FellBehind, ForeignPosition, RevocationLog};
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
-use credence_runtime::metrics::{Counted, labels};
 
 /// Handles the request.
 pub(crate) async fn follow(
@@ -44,31 +42,28 @@ pub(crate) async fn follow(
 ) -> Result<Response, Problem> {
     let from = From::read(&headers, query.as_deref())?;
     let start = from.check(&api)?;
-    let place = api
-        .stream_places
-        .take(&client)
-        .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let session = api.session(Permission::Watch, Arc::clone(&caller), peer, shown);
-    let (events, answer) = sse::open(&api);
-    let mut following = Following {
-        head: api.log.watch_head(),
-        log: api.log.clone(),
-        caller,
-        events,
+    let subscriber = Subscriber {
+        caller: Arc::clone(&caller),
+        client,
+        peer,
+        shown,
     };
-    let metrics = Arc::clone(&api.metrics);
-    tokio::spawn(async move {
-        let _place = place;
-        let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = sse::while_open(session, following.follow(start)).await;
-        let name = &following.caller.name;
-        tracing::info!(caller = name, outcome = ended.name(), "an event stream ended");
-        metrics
-            .http_streams_ended
-            .get_or_create(&labels([("outcome", ended.name())]))
-            .inc();
-    });
-    Ok(answer)
+    let (head, log) = (api.log.watch_head(), api.log.clone());
+    sse::answer(
+        &api,
+        &api.stream_places,
+        Permission::Watch,
+        subscriber,
+        |events| async move {
+            let mut following = Following {
+                log,
+                head,
+                caller,
+                events,
+            };
+            following.follow(start).await
+        },
+    )
 }
 
 /// From where on the client wants to be told.
@@ -117,14 +112,7 @@ struct SnapshotView<'a> {
 struct AliveView<'a> {
     log_id: &'a str,
     seq: u64,
-    /// When it was written, so that a client can tell a delayed line from a live one.
     unix_ms: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct DrainView {
-    /// How long nothing will be revoked that this client has not been told of.
-    promise_ms: u64,
 }
 
 // === impl From ===
@@ -136,13 +124,13 @@ impl From {
             match name.as_str() {
                 "last_event_id" => query::once(&mut asked, &name, value)?,
                 "from" => query::once(&mut from, &name, value)?,
-                _ => return Err(Problem::from(EXPECTED_PARAMETERS.to_owned())),
+                _ => return Err(Problem::bad_request(EXPECTED_PARAMETERS)),
             }
         }
         let from = match from.as_deref() {
             None => Self::TheBeginning,
             Some("now") if asked.is_none() => Self::Now,
-            Some(_) => return Err(Problem::from(EXPECTED_PARAMETERS.to_owned())),
+            Some(_) => return Err(Problem::bad_request(EXPECTED_PARAMETERS)),
         };
         let id = sse::last_event_id(headers, asked).map_err(|_| unreadable_id())?;
         match id {
@@ -325,11 +313,10 @@ impl Following {
     }
 
     fn alive(&mut self, seq: u64) {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let view = AliveView {
             log_id: self.log.log_id().as_str(),
             seq,
-            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            unix_ms: sse::unix_ms(),
         };
         self.events.event("alive", None, &view);
     }
@@ -349,10 +336,9 @@ impl Following {
 }
 
 fn unreadable_id() -> Problem {
-    Problem::from(
+    Problem::bad_request(
         "Last-Event-ID is, once, what stood behind \"id:\" of the last event, such as LOG_ID:42:PROOF; without it the stream \
-         begins with the whole state"
-            .to_owned(),
+         begins with the whole state",
     )
 }
 

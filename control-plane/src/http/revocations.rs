@@ -26,7 +26,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::Deserialize;
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::confirmation::{Answer, client, waits};
 use super::json::{self, Seconds};
 use super::problem::{Problem, RETRY_SOON};
@@ -41,7 +41,6 @@ use credence_runtime::caller::Caller;
 pub(crate) async fn revoke(
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     address: Option<Extension<ClientAddress>>,
     RawQuery(query): RawQuery,
@@ -58,7 +57,6 @@ pub(crate) async fn revoke(
         source: Source::Operator,
         name: caller.name.clone(),
     };
-    begun.note();
     let receipt = api.log.perform(Order { operation, by, reason }).await?;
     Ok(api
         .answer(receipt.seq, Some(receipt), waits, &client(&caller, address))
@@ -126,7 +124,7 @@ impl Body {
     /// For the history.
     fn reason(&self) -> Result<Option<String>, Problem> {
         match &self.reason {
-            Some(reason) if reason.is_empty() || reason.len() > MAX_REASON_BYTES => Err(bad_request(format!(
+            Some(reason) if reason.is_empty() || reason.len() > MAX_REASON_BYTES => Err(Problem::bad_request(format!(
                 "at reason: write 1 to {MAX_REASON_BYTES} bytes, or leave it out"
             ))),
             reason => Ok(reason.clone()),
@@ -151,10 +149,12 @@ impl Body {
                     }),
                     Some("disable") => Ok(Operation::Disable(name)),
                     Some("enable") => Ok(Operation::Enable(name)),
-                    Some(_) => Err(bad_request("at action: write \"raise\", \"disable\" or \"enable\"")),
+                    Some(_) => Err(Problem::bad_request(
+                        "at action: write \"raise\", \"disable\" or \"enable\"",
+                    )),
                 }
             }
-            Self { action: Some(_), .. } => Err(bad_request("action goes with a principal and nothing else")),
+            Self { action: Some(_), .. } => Err(Problem::bad_request("action goes with a principal and nothing else")),
             Self {
                 key: Some(key),
                 principal: None,
@@ -189,14 +189,16 @@ impl Body {
                     delegation.id,
                 )?))
             }
-            _ => Err(bad_request("name exactly one of principal, key, issuer and delegation")),
+            _ => Err(Problem::bad_request(
+                "name exactly one of principal, key, issuer and delegation",
+            )),
         }
     }
 }
 
 impl From<SubjectError> for Problem {
     fn from(error: SubjectError) -> Self {
-        bad_request(error.to_string())
+        Problem::bad_request(error.to_string())
     }
 }
 
@@ -209,7 +211,7 @@ impl From<RevokeError> for Problem {
                 unavailable(detail).retry_after(RETRY_SOON)
             }
             RevokeError::Storage(_) | RevokeError::FolderLost(_) | RevokeError::Random(_) => unavailable(detail),
-            RevokeError::Plan(PlanError::FloorInFuture { .. }) => bad_request(detail),
+            RevokeError::Plan(PlanError::FloorInFuture { .. }) => Problem::bad_request(detail),
             RevokeError::Plan(
                 PlanError::NothingToEnable | PlanError::EpochExhausted | PlanError::OtherEpoch { .. },
             ) => Self::new(StatusCode::CONFLICT, detail),
@@ -231,10 +233,6 @@ fn check_scope(operation: &Operation, caller: &Caller) -> Result<(), Problem> {
         true => Ok(()),
         false => Err(Problem::out_of_scope(caller, ", and may not revoke this")),
     }
-}
-
-fn bad_request(detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
 const MAX_REASON_BYTES: usize = 512;

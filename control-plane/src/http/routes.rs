@@ -11,7 +11,7 @@ use axum::{Json, Router};
 use credence_evidence::TileAccess;
 use credence_runtime::metrics::labels;
 
-use super::api::{Api, Begun};
+use super::api::{Api, Arrived};
 use super::authorization::requiring;
 use super::problem::Problem;
 use super::{
@@ -116,14 +116,13 @@ async fn wrong_method() -> Problem {
 }
 
 /// Ends requests that take too long, and counts all of them.
-async fn bound_and_count(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    let begun = Begun::default();
-    request.extensions_mut().insert(begun.clone());
+async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let arrived = request.extensions().get::<Arrived>().cloned().unwrap_or_default();
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let mut response = match tokio::time::timeout(api.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => begun.timed_out().into_response(),
+        Err(_) => arrived.timed_out().into_response(),
     };
     response
         .headers_mut()

@@ -14,7 +14,7 @@ use axum::{Extension, Router};
 use credence_delegation::json::{Json, Object};
 use serde::Deserialize;
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::json;
 use super::problem::{Answer, Detail, Problem};
 use credence_provisioning::scim::{
@@ -166,7 +166,6 @@ async fn search(session: Session, headers: HeaderMap, body: Result<Bytes, BytesR
 
 async fn create(
     session: Session,
-    Extension(begun): Extension<Begun>,
     query: ListParameters,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -174,7 +173,6 @@ async fn create(
     let projection = parameters(query)?.projection()?;
     let body = received(&headers, body)?;
     let json = parse(&body)?;
-    begun.note();
     let user = session.provisioning.create(&session.realm, object(&json)?).await?;
     Ok(one(StatusCode::CREATED, &user, &projection))
 }
@@ -194,7 +192,6 @@ async fn read(session: Session, id: Identifier, query: ListParameters, headers: 
 async fn change(
     method: Method,
     session: Session,
-    Extension(begun): Extension<Begun>,
     id: Identifier,
     query: ListParameters,
     headers: HeaderMap,
@@ -205,7 +202,6 @@ async fn change(
     let body = received(&headers, body)?;
     let json = parse(&body)?;
     let if_match = IfMatch(tags(&headers, header::IF_MATCH));
-    begun.note();
     let (realm, changes) = (&session.realm, object(&json)?);
     let user = match method {
         Method::PATCH => session.provisioning.patch(realm, &id, &if_match, changes).await?,
@@ -214,15 +210,9 @@ async fn change(
     Ok(one(StatusCode::OK, &user, &projection))
 }
 
-async fn delete(
-    session: Session,
-    Extension(begun): Extension<Begun>,
-    id: Identifier,
-    headers: HeaderMap,
-) -> Result<StatusCode, Answer> {
+async fn delete(session: Session, id: Identifier, headers: HeaderMap) -> Result<StatusCode, Answer> {
     let id = identifier(id)?;
     let if_match = IfMatch(tags(&headers, header::IF_MATCH));
-    begun.note();
     session.provisioning.delete(&session.realm, &id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::routing::post;
 use axum::{Extension, Router};
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::json;
 use super::problem::{Answer, Problem};
 use credence_provisioning::security_events::{NotTaken, Refusal};
@@ -29,7 +29,6 @@ pub(super) fn routes() -> Router<Arc<Api>> {
 async fn receive(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
-    Extension(begun): Extension<Begun>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<StatusCode, Answer> {
@@ -48,7 +47,6 @@ async fn receive(
         return Err(Refusal::invalid_request("Content-Type must be application/secevent+jwt").into());
     }
     let text = std::str::from_utf8(&body).map_err(|_| Refusal::invalid_request("the token is not text"))?;
-    begun.note();
     receiver.receive(transmitter, text.trim_ascii()).await?;
     Ok(StatusCode::ACCEPTED)
 }

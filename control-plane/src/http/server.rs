@@ -60,6 +60,7 @@ pub(crate) async fn serve(
                         parts.extensions.insert(address);
                     }
                     let (body, unread) = Returned::new(body, &parts.headers);
+                    parts.extensions.insert(body.arrived.clone());
                     let answering = routes.call(hyper::Request::from_parts(parts, body));
                     let leftovers = leftovers.clone();
                     async move {

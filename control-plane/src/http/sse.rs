@@ -2,7 +2,8 @@
 //! why a stream ends.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, header};
@@ -13,8 +14,13 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::api::Api;
-use crate::access::{Refusal, Session, SessionEnd};
+use super::problem::Problem;
+use crate::access::{Credentials, Permission, Refusal, Session, SessionEnd};
+use crate::tls::Peer;
+use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::metrics::{Counted, labels};
 
 /// Why a stream ends.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +39,21 @@ pub(crate) enum Ended {
     Failed,
 }
 
+/// Who opens a stream.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) client: Client,
+    pub(crate) peer: Peer,
+    pub(crate) shown: Credentials,
+}
+
+/// How long nothing will happen that a client which is told so has not been told of.
+#[derive(Debug, Serialize)]
+pub(crate) struct DrainView {
+    pub(crate) promise_ms: u64,
+}
+
 /// The end of a stream that events are written to.
 pub(crate) struct Events {
     outbox: mpsc::Sender<Bytes>,
@@ -42,29 +63,56 @@ pub(crate) struct Events {
     text: String,
 }
 
-/// A stream, and the answer that it is the body of.
-pub(crate) fn open(api: &Api) -> (Events, Response) {
+/// Answers with a stream of what `follow` writes, for as long as the client could still open it.
+pub(crate) fn answer<F>(
+    api: &Arc<Api>,
+    places: &Places,
+    permission: Permission,
+    subscriber: Subscriber,
+    follow: impl FnOnce(Events) -> F,
+) -> Result<Response, Problem>
+where
+    F: Future<Output = Result<std::convert::Infallible, Ended>> + Send + 'static,
+{
+    let Subscriber {
+        caller,
+        client,
+        peer,
+        shown,
+    } = subscriber;
+    let place = places
+        .take(&client)
+        .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
+    let session = api.session(permission, Arc::clone(&caller), peer, shown);
     let (outbox, events) = mpsc::channel(CHUNKS_IN_FLIGHT);
-    let body = ReceiverStream::new(events).map(Ok::<Bytes, std::convert::Infallible>);
+    let following = follow(Events {
+        outbox,
+        phase: api.phase.clone(),
+        send_timeout: api.limits.send_timeout,
+        text: format!("retry: {}\n\n", RETRY.as_millis()),
+    });
+    let metrics = Arc::clone(&api.metrics);
+    tokio::spawn(async move {
+        let _place = place;
+        let _counted = Counted::new(&metrics.http_subscribers);
+        let ended = while_open(session, following).await;
+        tracing::info!(caller = caller.name, permission = ?permission, outcome = ended.name(), "an event stream ended");
+        metrics
+            .http_streams_ended
+            .get_or_create(&labels([("outcome", ended.name())]))
+            .inc();
+    });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         // Reverse proxies that buffer answers would hold events back.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    let events = Events {
-        outbox,
-        phase: api.phase.clone(),
-        send_timeout: api.limits.send_timeout,
-        text: format!("retry: {}\n\n", RETRY.as_millis()),
-    };
-    (events, (headers, Body::from_stream(body)).into_response())
+    let body = ReceiverStream::new(events).map(Ok::<Bytes, std::convert::Infallible>);
+    Ok((headers, Body::from_stream(body)).into_response())
 }
 
 /// Follows as long as the client could still open the stream.
-pub(crate) async fn while_open(
-    session: Session,
-    follow: impl Future<Output = Result<std::convert::Infallible, Ended>>,
-) -> Ended {
+async fn while_open(session: Session, follow: impl Future<Output = Result<std::convert::Infallible, Ended>>) -> Ended {
     tokio::select! {
         // First, so that a stream with much to say, or whose client does not read, ends too.
         biased;
@@ -135,6 +183,12 @@ impl Events {
             () = tokio::time::sleep(self.send_timeout) => Err(Ended::Slow),
         }
     }
+}
+
+/// Now, in milliseconds since the Unix epoch: so that a client can tell a delayed line from a live one.
+pub(crate) fn unix_ms() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 // === impl Ended ===

@@ -17,7 +17,7 @@ use credence_delegation::{
     Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
 };
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::confirmation::{Answer, waits};
 use super::json;
 use super::problem::Problem;
@@ -32,7 +32,6 @@ use credence_runtime::time::unix_seconds;
 /// Handles the request.
 pub(crate) async fn state(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     address: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
@@ -49,12 +48,11 @@ pub(crate) async fn state(
             "this control plane takes no statements: its configuration names no trust_anchors or no audience",
         ));
     }
-    let statement = std::str::from_utf8(&body)
-        .map_err(|_| Problem::from("a statement is a compact JWS, which is ASCII".to_owned()))?;
+    let statement =
+        std::str::from_utf8(&body).map_err(|_| Problem::bad_request("a statement is a compact JWS, which is ASCII"))?;
     let verified = verify(&api, statement.trim_ascii_end().to_owned()).await?;
     check_signer(&api, &verified)?;
     let order = order(&verified)?;
-    begun.note();
     let client = Client::anonymous(address.map(|address| address.0));
     let _call = api
         .calls
@@ -153,7 +151,7 @@ impl From<StatementError> for Problem {
         };
         let problem = Self::new(status, detail);
         match claim {
-            Some(claim) => problem.claim(claim),
+            Some(claim) => problem.with("claim", claim),
             None => problem,
         }
     }

@@ -16,7 +16,7 @@ use credence_delegation::revocation::{EPOCH_LIMIT, Facts, NamedToken, Void, void
 use credence_delegation::{Limits as DelegationLimits, PresentedChain, Thumbprint, TrustAnchors, UnixTime};
 use serde::{Deserialize, Serialize};
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::problem::Problem;
 use super::{json, query};
 use credence_revocation::{DelegationName, Issuer, Knowledge, PrincipalName};
@@ -56,7 +56,6 @@ pub(crate) async fn one(
 /// `POST`: up to a thousand, in the body.
 pub(crate) async fn several(
     AxumState(api): AxumState<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -65,9 +64,10 @@ pub(crate) async fn several(
     let body = json::received(body, api.limits.max_status_body, cure, "the request")?;
     json::check_media_type(&headers, "application/json")?;
     let Batch { delegations } = json::parse(&body)?;
-    begun.note();
     if delegations.is_empty() || delegations.len() > MAX_BATCH {
-        return Err(Problem::from(format!("at delegations: ask about 1 to {MAX_BATCH}")));
+        return Err(Problem::bad_request(format!(
+            "at delegations: ask about 1 to {MAX_BATCH}"
+        )));
     }
     let mut questions = Vec::with_capacity(delegations.len());
     for (index, json::Object(item)) in delegations.into_iter().enumerate() {
@@ -185,16 +185,15 @@ impl Asked {
             match name.as_str() {
                 "issuer" => query::once(&mut asked.issuer, &name, value)?,
                 "subject" => query::once(&mut asked.subject, &name, value)?,
-                "epoch" => query::once(&mut asked.epoch, &name, whole(&name, &value)?)?,
-                "issued_at" => query::once(&mut asked.issued_at, &name, whole(&name, &value)?)?,
+                "epoch" => query::once(&mut asked.epoch, &name, query::whole(&name, &value)?)?,
+                "issued_at" => query::once(&mut asked.issued_at, &name, query::whole(&name, &value)?)?,
                 "asserts_subjects" => query::once(&mut asked.asserts_subjects, &name, truth(&name, &value)?)?,
                 "key" => asked.keys.push(value),
                 "id" => asked.ids.push(value),
                 _ => {
-                    return Err(Problem::from(
+                    return Err(Problem::bad_request(
                         "the query has issuer, key and id (both as often as needed), and where they are known subject, \
-                         epoch, issued_at and asserts_subjects"
-                            .to_owned(),
+                         epoch, issued_at and asserts_subjects",
                     ));
                 }
             }
@@ -208,9 +207,9 @@ impl Asked {
             Some(chain) if self == Self::default() => {
                 PresentedChain::read(&chain, anchors, &DelegationLimits::default())
                     .map(Question::Chain)
-                    .map_err(|denial| Problem::from(format!("at chain: {denial}")))
+                    .map_err(|denial| Problem::bad_request(format!("at chain: {denial}")))
             }
-            Some(_) => Err(Problem::from("chain stands alone, or the facts without it".to_owned())),
+            Some(_) => Err(Problem::bad_request("chain stands alone, or the facts without it")),
         }
     }
 }
@@ -219,7 +218,7 @@ impl Asked {
 
 impl Question {
     fn of_facts(asked: Asked, anchors: &TrustAnchors) -> Result<Self, Problem> {
-        let missing = |name: &str, why: &str| Problem::from(format!("{name} is missing: {why}"));
+        let missing = |name: &str, why: &str| Problem::bad_request(format!("{name} is missing: {why}"));
         let issuer = asked.issuer.ok_or_else(|| missing("issuer", "the root token's iss"))?;
         if asked.keys.is_empty() {
             return Err(missing(
@@ -235,7 +234,7 @@ impl Question {
             ));
         }
         if asked.keys.len() > MAX_NAMES || asked.ids.len() > MAX_NAMES {
-            return Err(Problem::from(format!(
+            return Err(Problem::bad_request(format!(
                 "at most {MAX_NAMES} keys and as many ids of one chain"
             )));
         }
@@ -248,19 +247,19 @@ impl Question {
             DelegationName::parse(principal.clone(), Vec::new(), id.clone())?;
         }
         if asked.epoch.is_some_and(|epoch| epoch >= EPOCH_LIMIT) {
-            return Err(Problem::from("epoch is below 2^53".to_owned()));
+            return Err(Problem::bad_request("epoch is below 2^53"));
         }
         if asked
             .issued_at
             .is_some_and(|issued_at| !(0..=LATEST).contains(&issued_at))
         {
-            return Err(Problem::from(format!(
+            return Err(Problem::bad_request(format!(
                 "issued_at is seconds since the Unix epoch, 0 to {LATEST}"
             )));
         }
         let keys = asked.keys.iter().map(|key| {
             Thumbprint::parse(key).ok_or_else(|| {
-                Problem::from("a key is its RFC 7638 SHA-256 thumbprint in base64url: 43 characters".to_owned())
+                Problem::bad_request("a key is its RFC 7638 SHA-256 thumbprint in base64url: 43 characters")
             })
         });
         Ok(Self::Facts {
@@ -324,16 +323,10 @@ fn is_among(headers: &HeaderMap, tag: &str) -> bool {
         .any(|known| known.trim() == "*" || opaque(known) == opaque(tag))
 }
 
-fn whole<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
-    let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    let number = value.parse().ok().filter(|_| plain);
-    number.ok_or_else(|| Problem::from(format!("{name} is a whole number")))
-}
-
 fn truth(name: &str, value: &str) -> Result<bool, Problem> {
     value
         .parse()
-        .map_err(|_| Problem::from(format!("{name} is true or false")))
+        .map_err(|_| Problem::bad_request(format!("{name} is true or false")))
 }
 
 /// Delegations of one `POST`.

@@ -27,7 +27,7 @@ use credence_ledger::tiles::{Tile, TileContent};
 use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::tree::leaf_hash;
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use credence_evidence::Publisher;
@@ -64,15 +64,11 @@ async fn key(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
 
 async fn tile(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     client: Option<Extension<Client>>,
     address: Option<Extension<ClientAddress>>,
     Path(path): Path<String>,
 ) -> Result<Response, Problem> {
-    let tile: Tile = path
-        .parse()
-        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("{error}")))?;
-    begun.note();
+    let tile: Tile = path.parse().map_err(|error| Problem::bad_request(format!("{error}")))?;
     let _turn = turn(&api, client, address).await;
     let publisher = Arc::clone(&api.publisher);
     let contents = blocking(move || read(&publisher, &tile)).await?;
@@ -88,7 +84,6 @@ async fn tile(
 
 async fn proof(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     client: Option<Extension<Client>>,
     address: Option<Extension<ClientAddress>>,
     Path(index): Path<String>,
@@ -99,7 +94,6 @@ async fn proof(
             "the path ends with a record's index: a decimal number",
         )
     })?;
-    begun.note();
     let _turn = turn(&api, client, address).await;
     let publisher = Arc::clone(&api.publisher);
     let proof = blocking(move || prove(&publisher, index)).await?;
@@ -231,6 +225,8 @@ const PARTIAL_AGE_S: u32 = 3_600;
 mod tests {
     use credence_ledger::log_identity::{LedgerIdentity, Naming};
 
+    use credence_storage::folder_lock::FolderWatch;
+
     use super::*;
     use crate::memory_tree::MemoryTree;
     use crate::metrics::Metrics;
@@ -242,7 +238,12 @@ mod tests {
             log_id: "ab12",
         };
         let identity = LedgerIdentity::open(folder, &naming).unwrap();
-        let publisher = Publisher::open(identity, MemoryTree::of(0..size), Metrics::new().evidence);
+        let publisher = Publisher::open(
+            identity,
+            MemoryTree::of(0..size),
+            FolderWatch::of_nothing(),
+            Metrics::new().evidence,
+        );
         let publisher = Arc::new(publisher);
         Arc::clone(&publisher).publish().await;
         publisher.tree().grow(size..size + 1000);
@@ -331,7 +332,12 @@ mod tests {
             log_id: "ab12",
         };
         let identity = LedgerIdentity::open(folder.path(), &naming).unwrap();
-        let publisher = Publisher::open(identity, MemoryTree::of(0..600), Metrics::new().evidence);
+        let publisher = Publisher::open(
+            identity,
+            MemoryTree::of(0..600),
+            FolderWatch::of_nothing(),
+            Metrics::new().evidence,
+        );
         assert_eq!(tile(&publisher, "0/000"), Err(StatusCode::SERVICE_UNAVAILABLE));
     }
 }

@@ -16,12 +16,16 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::{mpsc, oneshot};
 
+use super::api::Arrived;
+
 /// A request's body that is handed back if it is dropped before its end.
 #[derive(Debug)]
 pub(crate) struct Returned {
     /// None once it has ended.
     body: Option<Incoming>,
     owner: Option<oneshot::Sender<Incoming>>,
+    /// Noted at its end.
+    pub(super) arrived: Arrived,
 }
 
 /// Where a [`Returned`] body comes back to.
@@ -56,8 +60,16 @@ impl Returned {
         let body = Self {
             body: Some(body),
             owner: Some(owner),
+            arrived: Arrived::default(),
         };
+        body.note_end();
         (body, unread)
+    }
+
+    fn note_end(&self) {
+        if self.is_end_stream() {
+            self.arrived.note();
+        }
     }
 }
 
@@ -72,6 +84,9 @@ impl Body for Returned {
         let frame = Pin::new(body).poll_frame(context);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
             self.body = None;
+        }
+        if matches!(frame, Poll::Ready(None | Some(Ok(_)))) {
+            self.note_end();
         }
         frame
     }

@@ -160,12 +160,7 @@ impl AccessSettings {
                 roles,
                 issuers,
             } = credential;
-            if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-                return Err(SettingsError::at(
-                    format!("{place}.name"),
-                    "write 1 to 64 bytes without control characters",
-                ));
-            }
+            check_name(&place, name)?;
             if names.contains(&name) {
                 return Err(SettingsError::at(
                     format!("{place}.name"),
@@ -206,6 +201,17 @@ impl AccessSettings {
         }
         Ok(())
     }
+}
+
+/// Names stand in logs and in histories.
+pub(super) fn check_name(place: &str, name: &str) -> Result<(), SettingsError> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(SettingsError::at(
+            format!("{place}.name"),
+            "write 1 to 64 bytes without control characters",
+        ));
+    }
+    Ok(())
 }
 
 // === impl CertificateSubject ===
@@ -272,15 +278,12 @@ impl std::str::FromStr for Role {
 fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {
     let text = String::deserialize(deserializer)?;
     let mut digest = [0; 32];
-    let well_formed = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    for (at, byte) in digest.iter_mut().enumerate() {
-        *byte = text
-            .get(2 * at..2 * at + 2)
-            .filter(|_| well_formed)
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok())
-            .ok_or_else(|| D::Error::custom("a sha256 is 64 hexadecimal digits; `credence token` prints it"))?;
+    match base16ct::mixed::decode(&text, &mut digest) {
+        Ok(bytes) if bytes.len() == 32 => Ok(digest),
+        _ => Err(D::Error::custom(
+            "a sha256 is 64 hexadecimal digits; `credence token` prints it",
+        )),
     }
-    Ok(digest)
 }
 
 fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {

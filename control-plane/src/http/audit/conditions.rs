@@ -1,6 +1,5 @@
 //! What is asked for, as query strings say it.
 
-use axum::http::StatusCode;
 use credence_ledger::{Filter, RecordKind};
 use credence_wire::v1;
 use time::OffsetDateTime;
@@ -64,20 +63,6 @@ impl Asked {
     }
 }
 
-/// A number of records or of one.
-pub(super) fn whole<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
-    let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    value
-        .parse()
-        .ok()
-        .filter(|_| plain)
-        .ok_or_else(|| bad_request(format!("{name} is a whole number of at most 20 digits")))
-}
-
-pub(super) fn bad_request(detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail)
-}
-
 /// The name of a kind, in questions and in answers.
 pub(super) fn kind_name(kind: RecordKind) -> &'static str {
     match kind {
@@ -97,36 +82,31 @@ fn kind(value: &str) -> Result<RecordKind, Problem> {
     KINDS
         .into_iter()
         .find(|kind| kind_name(*kind) == value)
-        .ok_or_else(|| bad_request(format!("kind is one of {}", KINDS.map(kind_name).join(", "))))
+        .ok_or_else(|| Problem::bad_request(format!("kind is one of {}", KINDS.map(kind_name).join(", "))))
 }
 
 fn decision(value: &str) -> Result<v1::Decision, Problem> {
     match value {
         "allow" => Ok(v1::Decision::Allow),
         "deny" => Ok(v1::Decision::Deny),
-        _ => Err(bad_request("decision is allow or deny")),
+        _ => Err(Problem::bad_request("decision is allow or deny")),
     }
 }
 
 fn digest(value: &str) -> Result<[u8; 32], Problem> {
-    let nibble = |byte: u8| char::from(byte).to_digit(16);
-    let bytes: Option<Vec<u8>> = value
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| match *pair {
-            [high, low] => u8::try_from(nibble(high)? << 4 | nibble(low)?).ok(),
-            _ => None,
-        })
-        .collect();
-    bytes
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| bad_request("chain_digest is 64 hexadecimal digits, as decisions name it"))
+    let mut digest = [0; 32];
+    match base16ct::mixed::decode(value, &mut digest) {
+        Ok(bytes) if bytes.len() == 32 => Ok(digest),
+        _ => Err(Problem::bad_request(
+            "chain_digest is 64 hexadecimal digits, as decisions name it",
+        )),
+    }
 }
 
 /// Nanoseconds since the Unix epoch; instants that have none are before or after everything that is recorded.
 fn instant(name: &str, value: &str) -> Result<u64, Problem> {
     let instant = OffsetDateTime::parse(value, &Rfc3339).map_err(|_| {
-        bad_request(format!(
+        Problem::bad_request(format!(
             "{name} is an instant in RFC 3339, such as 2027-01-15T08:00:00Z (a + has to be written as %2B)"
         ))
     })?;

@@ -18,11 +18,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
-use super::super::api::{Api, Begun};
+use super::super::api::Api;
 use super::super::json;
 use super::super::problem::{Problem, RETRY_SOON};
 use super::super::revocations::PrincipalBody;
-use super::conditions::bad_request;
 use credence_evidence::{Erase, ReportError};
 use credence_revocation::PrincipalName;
 use credence_runtime::caller::Caller;
@@ -31,7 +30,6 @@ use credence_runtime::caller::Caller;
 pub(crate) async fn erase(
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ErasedBody>, Problem> {
@@ -43,18 +41,17 @@ pub(crate) async fn erase(
         .reason
         .filter(|reason| !reason.is_empty() && reason.len() <= MAX_REASON_BYTES)
         .ok_or_else(|| {
-            bad_request(format!(
+            Problem::bad_request(format!(
                 "at reason: write 1 to {MAX_REASON_BYTES} bytes, and nothing that says whom it is about: it stays in the ledger"
             ))
         })?;
     let principal = body
         .principal
-        .ok_or_else(|| bad_request("at principal: name whose evidence is to be erased"))?;
+        .ok_or_else(|| Problem::bad_request("at principal: name whose evidence is to be erased"))?;
     let principal = PrincipalName::parse(principal.issuer, principal.subject)?;
     if !caller.covers(principal.issuer().as_str()) {
         return Err(Problem::out_of_scope(&caller, ", and may not erase this principal"));
     }
-    begun.note();
     let by = caller.name.clone();
     let erased = api.ledger.erase(Erase { principal, by, reason }).await?;
     Ok(Json(ErasedBody {

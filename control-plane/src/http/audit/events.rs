@@ -12,10 +12,10 @@ use credence_ledger::query;
 use credence_ledger::{Filter, LedgerReader, Query, ReadError, RecordKind};
 use serde::Serialize;
 
-use super::super::api::{Api, Begun};
+use super::super::api::Api;
 use super::super::problem::Problem;
-use super::super::query::once;
-use super::conditions::{Asked, bad_request, whole};
+use super::super::query::{once, whole};
+use super::conditions::Asked;
 use super::view::RecordView;
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
@@ -23,7 +23,6 @@ use credence_runtime::client_limits::Client;
 /// Answers a question.
 pub(crate) async fn events(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(client): Extension<Client>,
     RawQuery(text): RawQuery,
@@ -31,7 +30,6 @@ pub(crate) async fn events(
     let asked = Asked::read(text.as_deref())?;
     asked.check_scope(&caller)?;
     let query = question(asked, &caller)?;
-    begun.note();
     let page = reading(&api, &client, move |reader| {
         // Counted from here: to have waited for others' questions is no reason for an empty page.
         let deadline = Some(Instant::now() + LONGEST_LOOK);
@@ -47,7 +45,6 @@ pub(crate) async fn events(
 /// Shows one record.
 pub(crate) async fn event(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(client): Extension<Client>,
     Path(index): Path<String>,
@@ -55,11 +52,10 @@ pub(crate) async fn event(
 ) -> Result<Json<RecordView>, Problem> {
     let index: u64 = whole("the index", &index)?;
     if !Asked::read(text.as_deref())?.is_empty() {
-        return Err(bad_request(
+        return Err(Problem::bad_request(
             "one record is asked for by its index alone: leave out the query",
         ));
     }
-    begun.note();
     let issuers = caller.issuers().map(<[String]>::to_vec);
     let record = reading(&api, &client, move |reader| {
         let mut records = reader.held_records(index..index.saturating_add(1))?;
@@ -138,12 +134,14 @@ fn question(asked: Asked, caller: &Caller) -> Result<Query, Problem> {
         match name.as_str() {
             "limit" => once(&mut limit, &name, whole(&name, &value)?)?,
             "before" => once(&mut before, &name, whole(&name, &value)?)?,
-            _ => return Err(bad_request(EXPECTED_PARAMETERS)),
+            _ => return Err(Problem::bad_request(EXPECTED_PARAMETERS)),
         }
     }
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
     if limit == 0 || limit > MAX_LIMIT {
-        return Err(bad_request(format!("limit is {limit}; it must be 1 to {MAX_LIMIT}")));
+        return Err(Problem::bad_request(format!(
+            "limit is {limit}; it must be 1 to {MAX_LIMIT}"
+        )));
     }
     Ok(Query {
         before,

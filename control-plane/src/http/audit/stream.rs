@@ -5,7 +5,6 @@
 //! not have the same records looked at again. Without `Last-Event-ID` the stream begins with what is recorded next.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -19,16 +18,15 @@ use tokio::time::MissedTickBehavior;
 
 use super::super::api::Api;
 use super::super::problem::Problem;
-use super::super::query::once;
-use super::super::sse::{self, ALIVE_INTERVAL, Ended, Events, RETRY_WHEN_FULL};
-use super::conditions::{Asked, bad_request, whole};
+use super::super::query::{once, whole};
+use super::super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events, Subscriber};
+use super::conditions::Asked;
 use super::events::{check_readable, reading};
 use super::view::RecordView;
 use crate::access::{Credentials, Permission};
 use crate::tls::Peer;
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
-use credence_runtime::metrics::{Counted, labels};
 
 /// Handles the request.
 pub(crate) async fn follow(
@@ -46,36 +44,35 @@ pub(crate) async fn follow(
     // Asked first: what is recorded in between is shown.
     let growth = api.ledger_growth.clone();
     let next = first_of(&headers, asked.rest, api.reader.size())?;
-    let place = api
-        .audit_stream_places
-        .take(&client)
-        .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let session = api.session(Permission::ReadAudit, Arc::clone(&caller), peer, shown);
-    let (events, answer) = sse::open(&api);
-    let mut following = Following {
-        query: Arc::new(Query {
-            filter: asked.filter,
-            issuers: caller.issuers().map(<[String]>::to_vec),
-            ..Query::default()
-        }),
-        api: Arc::clone(&api),
-        client,
-        growth,
-        next,
-        events,
-    };
-    tokio::spawn(async move {
-        let _place = place;
-        let metrics = &api.metrics;
-        let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = sse::while_open(session, following.follow()).await;
-        tracing::info!(caller = caller.name, outcome = ended.name(), "an audit stream ended");
-        metrics
-            .http_streams_ended
-            .get_or_create(&labels([("outcome", ended.name())]))
-            .inc();
+    let query = Arc::new(Query {
+        filter: asked.filter,
+        issuers: caller.issuers().map(<[String]>::to_vec),
+        ..Query::default()
     });
-    Ok(answer)
+    let subscriber = Subscriber {
+        caller,
+        client: client.clone(),
+        peer,
+        shown,
+    };
+    let this = Arc::clone(&api);
+    sse::answer(
+        &api,
+        &api.audit_stream_places,
+        Permission::ReadAudit,
+        subscriber,
+        |events| async move {
+            let mut following = Following {
+                api: this,
+                client,
+                query,
+                growth,
+                next,
+                events,
+            };
+            following.follow().await
+        },
+    )
 }
 
 /// The index of the record to begin with.
@@ -84,11 +81,12 @@ fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Resu
     for (name, value) in rest {
         match name.as_str() {
             "last_event_id" => once(&mut asked, &name, value)?,
-            _ => return Err(bad_request(EXPECTED_PARAMETERS)),
+            _ => return Err(Problem::bad_request(EXPECTED_PARAMETERS)),
         }
     }
-    let unreadable =
-        || bad_request("Last-Event-ID is, once, what stood behind \"id:\" of the last event: a record's index");
+    let unreadable = || {
+        Problem::bad_request("Last-Event-ID is, once, what stood behind \"id:\" of the last event: a record's index")
+    };
     let Some(id) = sse::last_event_id(headers, asked).map_err(|_| unreadable())? else {
         return Ok(held);
     };
@@ -119,13 +117,7 @@ struct Following {
 struct AliveView {
     /// The first record that was not looked at.
     next: u64,
-    /// When it was written, so that a client can tell a delayed line from a live one.
     unix_ms: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct DrainView {
-    promise_ms: u64,
 }
 
 // === impl Following ===
@@ -183,10 +175,9 @@ impl Following {
     }
 
     fn alive(&mut self) {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let view = AliveView {
             next: self.next,
-            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            unix_ms: sse::unix_ms(),
         };
         let id = self.next.checked_sub(1).map(|last| last.to_string());
         self.events.event("alive", id.as_deref(), &view);

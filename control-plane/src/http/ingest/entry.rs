@@ -359,29 +359,13 @@ impl<'de> Deserialize<'de> for Status {
 impl<'de, const BYTES: usize> Deserialize<'de> for Hex<BYTES> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let bytes = match text.len() {
-            0 => Some(Vec::new()),
-            length if length == 2 * BYTES => text.as_bytes().chunks_exact(2).map(byte).collect(),
-            _ => None,
-        };
-        bytes.map(Self).ok_or_else(|| {
-            let digits = 2 * BYTES;
-            D::Error::custom(format_args!(
-                "write {digits} lower-case hexadecimal digits, or leave it out"
-            ))
-        })
-    }
-}
-
-fn byte(digits: &[u8]) -> Option<u8> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    match digits {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
+        match base16ct::lower::decode_vec(&text) {
+            Ok(bytes) if bytes.is_empty() || bytes.len() == BYTES => Ok(Self(bytes)),
+            _ => Err(D::Error::custom(format_args!(
+                "write {} lower-case hexadecimal digits, or leave it out",
+                2 * BYTES
+            ))),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api::{Api, Begun};
+use super::api::Api;
 use super::json;
 use super::problem::Problem;
 use credence_evidence::{IngestError, NotTaken, ReportError, Reporter, TicketText};
@@ -42,7 +42,6 @@ pub(super) fn routes(max_evidence_body: usize) -> Router<Arc<Api>> {
 
 async fn open(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(reporter): Extension<Reporter>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -50,7 +49,6 @@ async fn open(
     let body = json::received(body, api.limits.max_request_body, FEWER, "it")?;
     json::check_media_type(&headers, "application/json")?;
     let Opening { node, plugin } = json::parse(&body)?;
-    begun.note();
     let opened = api
         .intake
         .open(node.unwrap_or_default(), plugin.unwrap_or_default(), &reporter);
@@ -79,7 +77,6 @@ async fn position(
 
 async fn store(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(reporter): Extension<Reporter>,
     ticket: Result<Path<TicketText>, PathRejection>,
     headers: HeaderMap,
@@ -97,7 +94,6 @@ async fn store(
         )
     })??;
     let ticket = named(ticket)?;
-    begun.note();
     let acknowledged = if batch.entries.is_empty() {
         let known = api.intake.position(&ticket, &reporter).await?.last_sequence;
         if batch.first_sequence > known.saturating_add(1) {
@@ -117,11 +113,9 @@ async fn store(
 
 async fn close(
     State(api): State<Arc<Api>>,
-    Extension(begun): Extension<Begun>,
     Extension(reporter): Extension<Reporter>,
     ticket: Result<Path<TicketText>, PathRejection>,
 ) -> Result<StatusCode, Problem> {
-    begun.note();
     api.intake.close(&named(ticket)?, &reporter).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -222,7 +216,9 @@ impl From<NotTaken> for Problem {
             NotTaken::Batch(IngestError::TooLarge { .. }) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             NotTaken::Batch(_) => Self::new(StatusCode::BAD_REQUEST, detail),
             NotTaken::Report(error) => match error {
-                ReportError::SequenceGap { expected, .. } => Self::new(StatusCode::CONFLICT, detail).expected(expected),
+                ReportError::SequenceGap { expected, .. } => {
+                    Self::new(StatusCode::CONFLICT, detail).with("expected", expected)
+                }
                 ReportError::Malformed => Self::new(StatusCode::BAD_REQUEST, detail),
                 ReportError::UnknownSource => Self::new(StatusCode::NOT_FOUND, detail),
                 ReportError::Superseded => Self::unavailable(
