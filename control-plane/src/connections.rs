@@ -6,7 +6,7 @@
 //! another, and counts against the share of its credential.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -27,16 +27,9 @@ struct Unaccepted {
     by_network: HashMap<Network, BTreeMap<u64, CancellationToken>>,
 }
 
-/// A connection's place, until it is dropped.
+/// A connection, which has its place until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Connection(Arc<Held>);
-
-/// Has a connection accepted once a request over it is. Does not hold its place.
-#[derive(Debug, Clone)]
-pub(crate) struct Acceptance(Weak<Held>);
-
-#[derive(Debug)]
-struct Held {
+pub(crate) struct Connection {
     connections: Connections,
     number: u64,
     network: Network,
@@ -57,7 +50,7 @@ impl Connections {
 
     /// A place for a new connection; nothing if its address has its share already, all of it accepted. Waits for the
     /// connection that is closed in its favour, and, where all places are held by accepted connections, for one of them.
-    pub(crate) async fn admit(&self, network: Network) -> Option<Connection> {
+    pub(crate) async fn admit(&self, network: Network) -> Option<Arc<Connection>> {
         let client = Client {
             credential: None,
             network: Some(network),
@@ -91,7 +84,7 @@ impl Connections {
         }
     }
 
-    fn enter(&self, network: Network, place: Place) -> Connection {
+    fn enter(&self, network: Network, place: Place) -> Arc<Connection> {
         let evicted = CancellationToken::new();
         let mut unaccepted = self.lock();
         unaccepted.last += 1;
@@ -101,15 +94,14 @@ impl Connections {
             .entry(network)
             .or_default()
             .insert(number, evicted.clone());
-        let held = Held {
+        Arc::new(Connection {
             connections: self.clone(),
             number,
             network,
             evicted,
             accepted: Mutex::default(),
             place: Mutex::new(place),
-        };
-        Connection(Arc::new(held))
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Unaccepted> {
@@ -148,30 +140,14 @@ impl Unaccepted {
 impl Connection {
     /// Cancelled once the connection has to end in favour of another one: never, if it is accepted before.
     pub(crate) fn evicted(&self) -> CancellationToken {
-        self.0.evicted.clone()
+        self.evicted.clone()
     }
 
-    pub(crate) fn acceptance(&self) -> Acceptance {
-        Acceptance(Arc::downgrade(&self.0))
-    }
-}
-
-// === impl Acceptance ===
-
-impl Acceptance {
     /// A request over the connection was accepted, with this credential if one was shown. The first one counts.
     ///
     /// # Errors
     /// The credential has its share of the connections.
     pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
-        self.0.upgrade().map_or(Ok(()), |held| held.accept(credential))
-    }
-}
-
-// === impl Held ===
-
-impl Held {
-    fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         if *accepted {
             return Ok(());
@@ -186,7 +162,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.connections.lock().remove(self.network, self.number);
     }
@@ -219,7 +195,7 @@ mod tests {
         Network::of([192, 0, 2, last].into())
     }
 
-    async fn open(connections: &Connections, last: u8) -> Connection {
+    async fn open(connections: &Connections, last: u8) -> Arc<Connection> {
         connections.admit(network(last)).await.unwrap()
     }
 
@@ -234,7 +210,7 @@ mod tests {
         let held = [open(&connections, 1).await, open(&connections, 1).await];
         let refused = tokio::time::timeout(Duration::from_secs(5), connections.admit(network(1)));
         assert!(refused.await.unwrap().is_none());
-        assert_eq!(held.each_ref().map(is_evicted), [true, false]);
+        assert_eq!(held.each_ref().map(|connection| is_evicted(connection)), [true, false]);
     }
 
     #[tokio::test]
@@ -244,9 +220,9 @@ mod tests {
         for last in [1, 1, 2, 2, 3, 3, 4, 5] {
             held.push(open(&connections, last).await);
         }
-        held[0].0.accept(Some("a")).unwrap();
-        held[1].0.accept(None).unwrap();
-        held[4].0.accept(None).unwrap();
+        held[0].accept(Some("a")).unwrap();
+        held[1].accept(None).unwrap();
+        held[4].accept(None).unwrap();
         // Of the address 2 there are two that are unaccepted, of others one.
         let newcomer = tokio::spawn({
             let connections = connections.clone();
@@ -274,8 +250,8 @@ mod tests {
         assert!(is_evicted(&first));
         drop(first);
         let third = waiting.await.unwrap();
-        second.0.accept(None).unwrap();
-        third.0.accept(None).unwrap();
+        second.accept(None).unwrap();
+        third.accept(None).unwrap();
         assert!(connections.admit(network(1)).await.is_none(), "its share is in use");
     }
 
@@ -287,12 +263,12 @@ mod tests {
             held.push(open(&connections, last).await);
         }
         for connection in &held[..4] {
-            connection.0.accept(Some("a")).unwrap();
+            connection.accept(Some("a")).unwrap();
         }
-        assert_eq!(held[4].0.accept(Some("a")).unwrap_err().full, Full::Credential);
-        held[4].0.accept(Some("b")).unwrap();
+        assert_eq!(held[4].accept(Some("a")).unwrap_err().full, Full::Credential);
+        held[4].accept(Some("b")).unwrap();
         held.remove(0);
-        open(&connections, 6).await.0.accept(Some("a")).unwrap();
+        open(&connections, 6).await.accept(Some("a")).unwrap();
     }
 
     #[tokio::test]
@@ -301,7 +277,7 @@ mod tests {
         let mut held = Vec::new();
         for last in 1..=8 {
             let connection = open(&connections, last).await;
-            connection.0.accept(None).unwrap();
+            connection.accept(None).unwrap();
             held.push(connection);
         }
         let waited = tokio::time::timeout(Duration::from_millis(20), connections.admit(network(9))).await;
@@ -314,7 +290,7 @@ mod tests {
     async fn what_has_ended_takes_no_memory() {
         let connections = connections();
         let connection = open(&connections, 1).await;
-        connection.0.accept(Some("a")).unwrap();
+        connection.accept(Some("a")).unwrap();
         drop(connection);
         assert!(connections.lock().by_network.is_empty());
     }

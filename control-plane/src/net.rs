@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ pub(crate) struct BoundedStream {
     greeting: Option<Greeting>,
     cut: Option<Signal>,
     evicted: Signal,
-    connection: Connection,
+    connection: Arc<Connection>,
 }
 
 /// The first bytes of a connection, for which its place is held only so long.
@@ -87,7 +88,7 @@ impl BoundedListener {
                         tracing::debug!(%error, "a connection has no TCP_USER_TIMEOUT");
                     }
                     return BoundedStream {
-                        peer: Peer::unknown(stream.peer_addr().ok()).over(connection.acceptance()),
+                        peer: Peer::unknown(stream.peer_addr().ok()).over(&connection),
                         transport: Either::Left(stream),
                         greeting: None,
                         cut: None,
@@ -126,7 +127,7 @@ impl BoundedStream {
         let chain = stream.get_ref().1.peer_certificates();
         let chain = chain.map(|chain| chain.iter().cloned().map(CertificateDer::into_owned).collect());
         let (peer, cut) = known(self.peer.address, chain);
-        let peer = peer.over(self.connection.acceptance());
+        let peer = peer.over(&self.connection);
         Ok(Self {
             transport: Either::Right(Box::new(stream)),
             peer,

@@ -44,7 +44,7 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
                 return problem.into_response();
             }
             let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
-            match Entered::of(&api, certificate, &caller, &mut request) {
+            match enter(&api, certificate, &caller, &mut request) {
                 Ok(_until_answered) => {
                     request.extensions_mut().insert(caller);
                     request.extensions_mut().insert(shown);
@@ -70,47 +70,37 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
     }
 }
 
-/// What a request holds of what clients share, until it is answered.
-struct Entered {
-    _call: Place,
-    _body: Place,
-}
-
-impl Entered {
-    /// Takes it, in the client's name, and leaves that among the request's extensions.
-    fn of(
-        api: &Api,
-        certificate: Option<&PeerCertificate>,
-        caller: &Arc<Caller>,
-        request: &mut Request,
-    ) -> Result<Self, Problem> {
-        let peer = peer_name(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
-        let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
-        let connection = request.extensions().get::<Peer>().cloned();
-        if let Some(Err(refused)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
-            return Err(Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL).closing());
-        }
-        let client = Client::new(Some(&peer.0), address);
-        let refuse = |refused: NoPlace| Problem::unavailable(refused.to_string(), Duration::from_secs(1));
-        let call = api.calls.take(&client).map_err(refuse)?;
-        let body = api
-            .bodies
-            .take_many(&client, body_units(api, request))
-            .map_err(refuse)?;
-        let reporter = Reporter {
-            peer: peer.clone(),
-            caller: Some(Arc::clone(caller)),
-            address,
-        };
-        let extensions = request.extensions_mut();
-        extensions.insert(client);
-        extensions.insert(peer);
-        extensions.insert(reporter);
-        Ok(Self {
-            _call: call,
-            _body: body,
-        })
+/// Takes what a request holds of what clients share until it is answered, in the client's name, and leaves that among the
+/// request's extensions.
+fn enter(
+    api: &Api,
+    certificate: Option<&PeerCertificate>,
+    caller: &Arc<Caller>,
+    request: &mut Request,
+) -> Result<[Place; 2], Problem> {
+    let peer = peer_name(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
+    let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
+    let connection = request.extensions().get::<Peer>().cloned();
+    if let Some(Err(refused)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
+        return Err(Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL).closing());
     }
+    let client = Client::new(Some(&peer.0), address);
+    let refuse = |refused: NoPlace| Problem::unavailable(refused.to_string(), Duration::from_secs(1));
+    let call = api.calls.take(&client).map_err(refuse)?;
+    let body = api
+        .bodies
+        .take_many(&client, body_units(api, request))
+        .map_err(refuse)?;
+    let reporter = Reporter {
+        peer: peer.clone(),
+        caller: Some(Arc::clone(caller)),
+        address,
+    };
+    let extensions = request.extensions_mut();
+    extensions.insert(client);
+    extensions.insert(peer);
+    extensions.insert(reporter);
+    Ok([call, body])
 }
 
 /// What the request's body may take in memory. Longer ones are refused by the routes.

@@ -22,6 +22,7 @@ mod api;
 mod audit;
 mod authorization;
 mod confirmation;
+mod etags;
 mod health;
 mod ingest;
 mod json;

@@ -15,8 +15,8 @@ use credence_delegation::json::{Json, Object};
 use serde::Deserialize;
 
 use super::api::Api;
-use super::json;
 use super::problem::{Answer, Detail, Problem};
+use super::{etags, json};
 use credence_provisioning::scim::{
     Filter, Found, IfMatch, Members, Projection, Provisioning, Query as UserQuery, Realm, Refused, ScimError, User,
     discovery,
@@ -181,8 +181,7 @@ async fn read(session: Session, id: Identifier, query: ListParameters, headers: 
     let id = identifier(id)?;
     let projection = parameters(query)?.projection()?;
     let user = session.provisioning.user(&session.realm, &id).await?;
-    let known = tags(&headers, header::IF_NONE_MATCH).unwrap_or_default();
-    if known.iter().any(|tag| tag == "*" || *tag == user.etag()) {
+    if etags::names(&headers, header::IF_NONE_MATCH, &user.etag()) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, user.etag())]).into_response());
     }
     Ok(one(StatusCode::OK, &user, &projection))
@@ -201,7 +200,7 @@ async fn change(
     let projection = parameters(query)?.projection()?;
     let body = received(&headers, body)?;
     let json = parse(&body)?;
-    let if_match = IfMatch(tags(&headers, header::IF_MATCH));
+    let if_match = IfMatch(etags::tags(&headers, header::IF_MATCH));
     let (realm, changes) = (&session.realm, object(&json)?);
     let user = match method {
         Method::PATCH => session.provisioning.patch(realm, &id, &if_match, changes).await?,
@@ -212,7 +211,7 @@ async fn change(
 
 async fn delete(session: Session, id: Identifier, headers: HeaderMap) -> Result<StatusCode, Answer> {
     let id = identifier(id)?;
-    let if_match = IfMatch(tags(&headers, header::IF_MATCH));
+    let if_match = IfMatch(etags::tags(&headers, header::IF_MATCH));
     session.provisioning.delete(&session.realm, &id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -276,19 +275,13 @@ fn one_of(resources: Vec<discovery::Output>, id: &str) -> Result<Response, Answe
 
 fn one(status: StatusCode, user: &User, projection: &Projection) -> Response {
     let shown = projection.apply(user.resource());
-    let mut response = scim(status, serde_json::to_string(&shown).unwrap_or_default());
-    let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&user.etag()) {
-        headers.insert(header::ETAG, tag);
-    }
-    if let Ok(location) = HeaderValue::from_str(&user.location()) {
-        let name = match status {
-            StatusCode::CREATED => header::LOCATION,
-            _ => header::CONTENT_LOCATION,
-        };
-        headers.insert(name, location);
-    }
-    response
+    let location = match status {
+        StatusCode::CREATED => header::LOCATION,
+        _ => header::CONTENT_LOCATION,
+    };
+    let headers = [(header::ETAG, user.etag()), (location, user.location())];
+    let body = serde_json::to_string(&shown).unwrap_or_default();
+    (headers, scim(status, body)).into_response()
 }
 
 /// RFC 7644 section 3.4.2.
@@ -354,18 +347,6 @@ fn names<'a>(request: &'a Object<'_>, name: &str) -> Result<Vec<&'a str>, ScimEr
 
 fn integer(name: &str, number: Option<i64>) -> Result<i64, ScimError> {
     number.ok_or_else(|| ScimError::invalid_value(format!("{name} must be a whole number")))
-}
-
-/// The entity tags of a header. A strong one that names the same version will do.
-fn tags(headers: &HeaderMap, name: header::HeaderName) -> Option<Vec<String>> {
-    let mut values = headers.get_all(name).iter().peekable();
-    values.peek()?;
-    let texts = values.filter_map(|value| value.to_str().ok());
-    let tags = texts.flat_map(|text| text.split(',')).map(|tag| match tag.trim() {
-        strong if strong.starts_with('"') => format!("W/{strong}"),
-        other => other.to_owned(),
-    });
-    Some(tags.collect())
 }
 
 fn received(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Bytes, Answer> {

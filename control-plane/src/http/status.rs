@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{RawQuery, State as AxumState};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use credence_delegation::revocation::{EPOCH_LIMIT, Facts, NamedToken, Void, void_of};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Api;
 use super::problem::Problem;
-use super::{json, query};
+use super::{etags, json, query};
 use credence_revocation::{DelegationName, Issuer, Knowledge, PrincipalName};
 use credence_runtime::caller::Caller;
 
@@ -36,21 +36,15 @@ pub(crate) async fn one(
     let (status, seq) = api.log.read(|log, seq| (question.answer(log, skew), seq));
     let log_id = api.log.log_id().as_str();
     let tag = status.entity_tag(log_id);
-    let unchanged = is_among(&headers, &tag);
-    let mut response = if unchanged {
+    let unchanged = etags::names(&headers, header::IF_NONE_MATCH, &tag);
+    let response = if unchanged {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         Json(StatusBody { log_id, seq, status }).into_response()
     };
-    let headers = response.headers_mut();
     let fresh = format!("private, max-age={}", api.status.max_age);
-    for (name, value) in [(header::ETAG, tag), (header::CACHE_CONTROL, fresh)] {
-        // Both are made of visible ASCII.
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(name, value);
-        }
-    }
-    Ok(response)
+    let headers = [(header::ETAG, tag), (header::CACHE_CONTROL, fresh)];
+    Ok((headers, response).into_response())
 }
 
 /// `POST`: up to a thousand, in the body.
@@ -312,17 +306,6 @@ impl Question {
     }
 }
 
-/// RFC 9110 section 13.1.2: compared weakly.
-fn is_among(headers: &HeaderMap, tag: &str) -> bool {
-    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
-    headers
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|known| known.trim() == "*" || opaque(known) == opaque(tag))
-}
-
 fn truth(name: &str, value: &str) -> Result<bool, Problem> {
     value
         .parse()
@@ -351,7 +334,7 @@ mod tests {
         let known = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, value.parse().unwrap());
-            is_among(&headers, &active.entity_tag("log"))
+            etags::names(&headers, header::IF_NONE_MATCH, &active.entity_tag("log"))
         };
         for value in ["*", "W/\"log.active\"", "\"log.active\"", "\"other\", W/\"log.active\""] {
             assert!(known(value), "{value}");

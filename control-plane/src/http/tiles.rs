@@ -17,7 +17,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
@@ -208,13 +208,7 @@ fn text(contents: String, cache: &str) -> Response {
 }
 
 fn answer(contents: Vec<u8>, kind: &'static str, cache: &str) -> Response {
-    let mut response = contents.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    if let Ok(cache) = HeaderValue::from_str(cache) {
-        headers.insert(header::CACHE_CONTROL, cache);
-    }
-    response
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, cache)], contents).into_response()
 }
 
 /// A year: what HTTP caches take for ever.

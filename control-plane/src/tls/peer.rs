@@ -1,7 +1,7 @@
 //! Who is at the other end of a connection, and for how long that counts.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -12,7 +12,7 @@ use super::metrics::TlsMetrics;
 use super::port::TlsPort;
 use super::validity::not_after;
 use crate::access::PeerCertificate;
-use crate::connections::Acceptance;
+use crate::connections::Connection;
 use credence_runtime::client_limits::NoPlace;
 use credence_runtime::metrics::labels;
 use credence_runtime::time::unix_seconds;
@@ -23,7 +23,8 @@ pub(crate) struct Peer {
     /// Absent if it was gone before it could be asked for.
     pub(crate) address: Option<SocketAddr>,
     presented: Option<Presented>,
-    acceptance: Option<Acceptance>,
+    /// Does not keep its place.
+    connection: Weak<Connection>,
 }
 
 /// A certificate that was verified when the connection began.
@@ -42,14 +43,14 @@ impl Peer {
         Self {
             address,
             presented: None,
-            acceptance: None,
+            connection: Weak::new(),
         }
     }
 
     /// The same, at the other end of this connection.
-    pub(crate) fn over(self, acceptance: Acceptance) -> Self {
+    pub(crate) fn over(self, connection: &Arc<Connection>) -> Self {
         Self {
-            acceptance: Some(acceptance),
+            connection: Arc::downgrade(connection),
             ..self
         }
     }
@@ -60,9 +61,8 @@ impl Peer {
     /// # Errors
     /// The credential has its share of the connections.
     pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
-        self.acceptance
-            .as_ref()
-            .map_or(Ok(()), |acceptance| acceptance.accept(credential))
+        let connection = self.connection.upgrade();
+        connection.map_or(Ok(()), |connection| connection.accept(credential))
     }
 
     /// Somebody whose certificate, with the intermediate ones behind it, was verified. From now on it is watched
@@ -102,7 +102,7 @@ impl Peer {
         let peer = Self {
             address,
             presented: Some(presented),
-            acceptance: None,
+            connection: Weak::new(),
         };
         (peer, Some(cut))
     }
