@@ -25,18 +25,6 @@ pub(crate) trait Evidence: Chains {
     fn read(&self, from: u64, look: &mut dyn FnMut(&[Seen<'_>])) -> Result<u64, Self::Error>;
 }
 
-/// Who is told what came of it.
-pub(crate) trait Findable {
-    /// Why it could not be recorded.
-    type Error;
-
-    /// Records mismatches in the ledger. Until that succeeds the block counts as unchecked.
-    fn record(&mut self, mismatches: Vec<Mismatch>) -> Result<(), Self::Error>;
-
-    /// Everything before `through` of `size` records has been checked.
-    fn checked(&mut self, findings: &Findings, through: u64, size: u64);
-}
-
 /// Why a block was not checked; the next attempt begins with it.
 #[derive(Debug)]
 pub(crate) enum StepError<R, W> {
@@ -80,17 +68,17 @@ impl<'c> Follower<'c> {
         self.checker.trusts(source, anchors_digest);
     }
 
-    /// Checks one block. False if there is none: everything has been checked.
-    pub(crate) fn step<E: Evidence, F: Findable>(
+    /// Checks one block; nothing if there is none, for everything has been checked. `record` has mismatches recorded in the
+    /// ledger: until that succeeds the block counts as unchecked.
+    pub(crate) fn step<E: Evidence, F>(
         &mut self,
         evidence: &E,
-        findable: &mut F,
-    ) -> Result<bool, StepError<E::Error, F::Error>> {
+        record: impl FnOnce(Vec<Mismatch>) -> Result<(), F>,
+    ) -> Result<Option<Findings>, StepError<E::Error, F>> {
         // What was pruned can not be checked any more.
         let from = self.next.max(evidence.first());
-        let size = evidence.size();
-        if from >= size {
-            return Ok(false);
+        if from >= evidence.size() {
+            return Ok(None);
         }
         let mut findings = Findings::default();
         let checker = &mut self.checker;
@@ -98,15 +86,13 @@ impl<'c> Follower<'c> {
             .read(from, &mut |records| findings = checker.check(records, evidence))
             .map_err(StepError::Read)?;
         if !findings.mismatches.is_empty() {
-            let recorded = findable.record(findings.mismatches.clone());
-            recorded.map_err(|error| {
+            record(findings.mismatches.clone()).map_err(|error| {
                 self.checker.forget_told(&findings.mismatches);
                 StepError::Record(error)
             })?;
         }
         self.next = through;
-        findable.checked(&findings, through, size);
-        Ok(true)
+        Ok(Some(findings))
     }
 }
 
@@ -301,26 +287,23 @@ mod tests {
         failures: u32,
     }
 
-    impl Findable for Told {
-        type Error = ();
-
-        fn record(&mut self, mismatches: Vec<Mismatch>) -> Result<(), ()> {
-            if self.failures > 0 {
-                self.failures -= 1;
+    /// Checks one block and takes down what came of it. False if there is none.
+    fn step(follower: &mut Follower<'_>, memory: &Memory, told: &mut Told) -> Result<bool, StepError<Infallible, ()>> {
+        let found = follower.step(memory, |mismatches| {
+            if told.failures > 0 {
+                told.failures -= 1;
                 return Err(());
             }
-            self.mismatches.extend(mismatches);
+            told.mismatches.extend(mismatches);
             Ok(())
-        }
-
-        fn checked(&mut self, findings: &Findings, through: u64, _: u64) {
-            self.matched += findings.matched;
-            self.unchecked += findings.unchecked;
-            self.other_anchors += findings.other_anchors;
-            self.differences
-                .extend(findings.differences.iter().map(|(kind, count)| (*kind, *count)));
-            self.through = through;
-        }
+        })?;
+        let Some(findings) = found else { return Ok(false) };
+        told.matched += findings.matched;
+        told.unchecked += findings.unchecked;
+        told.other_anchors += findings.other_anchors;
+        told.differences.extend(findings.differences);
+        told.through = follower.next();
+        Ok(true)
     }
 
     /// A place to begin at, where of the source is known that it did not say what it trusts.
@@ -336,7 +319,7 @@ mod tests {
         let anchors = anchors(1);
         let mut told = Told::default();
         let mut follower = Follower::new(&anchors, from(0), 1 << 20);
-        while follower.step(memory, &mut told).unwrap() {}
+        while step(&mut follower, memory, &mut told).unwrap() {}
         told
     }
 
@@ -457,11 +440,11 @@ mod tests {
         let anchors = anchors(1);
         let mut follower = Follower::new(&anchors, Progress::default(), 1 << 20);
         let mut told = Told::default();
-        assert!(follower.step(&memory, &mut told).unwrap());
+        assert!(step(&mut follower, &memory, &mut told).unwrap());
         assert_eq!((told.unchecked, told.mismatches.len()), (2, 0));
         follower.trusts("source", &anchors.digest());
         memory.report(event(&forged));
-        assert!(follower.step(&memory, &mut told).unwrap());
+        assert!(step(&mut follower, &memory, &mut told).unwrap());
         assert_eq!((told.unchecked, told.mismatches.len()), (2, 1));
         assert!(!told.mismatches[0].other_anchors);
         assert_eq!(follower.progress().anchors_of["source"], Some(anchors.digest()));
@@ -497,18 +480,18 @@ mod tests {
         let mut told = Told::default();
         // Room for the verdicts of two chains, about.
         let mut follower = Follower::new(&anchors, from(0), 1);
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         assert_eq!((told.unchecked, told.matched), (1, 0));
         memory.present(&honest);
         memory.earlier.push(honest.clone());
         for other in 5..12 {
             memory.present(&chain(other));
         }
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         let mut lie = event(&honest);
         lie.tool = "delete".to_owned();
         memory.report(lie);
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
     }
 
@@ -524,11 +507,11 @@ mod tests {
         let anchors = anchors(1);
         let mut told = Told::default();
         let mut follower = Follower::new(&anchors, from(0), 1 << 20);
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         assert_eq!((told.unchecked, told.mismatches.len()), (1, 0));
         memory.is_unreadable = false;
         memory.report(lie);
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
     }
 
@@ -583,11 +566,14 @@ mod tests {
             ..Told::default()
         };
         for _ in 0..2 {
-            assert!(matches!(follower.step(&memory, &mut told), Err(StepError::Record(()))));
+            assert!(matches!(
+                step(&mut follower, &memory, &mut told),
+                Err(StepError::Record(()))
+            ));
             assert_eq!(told.through, 0);
         }
-        assert!(follower.step(&memory, &mut told).unwrap());
-        assert!(!follower.step(&memory, &mut told).unwrap());
+        assert!(step(&mut follower, &memory, &mut told).unwrap());
+        assert!(!step(&mut follower, &memory, &mut told).unwrap());
         assert_eq!((told.mismatches.len(), told.through), (1, 2));
     }
 
@@ -602,12 +588,12 @@ mod tests {
         let anchors = anchors(1);
         let mut told = Told::default();
         let mut follower = Follower::new(&anchors, from(4), 1 << 20);
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         assert_eq!((told.matched, told.through), (3, 7));
         memory.first = 6;
         let mut told = Told::default();
         let mut follower = Follower::new(&anchors, from(4), 1 << 20);
-        while follower.step(&memory, &mut told).unwrap() {}
+        while step(&mut follower, &memory, &mut told).unwrap() {}
         assert_eq!((told.matched, told.through), (1, 7));
     }
 }

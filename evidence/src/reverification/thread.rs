@@ -13,7 +13,7 @@ use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
 
 use super::follower::{Evidence as _, Follower, StepError};
 use super::recorded::Recorded;
-use super::reporter::{Record, Reporter};
+use super::reporter;
 use crate::cursors::{Cursors, Progress};
 use crate::handover::Handover;
 use crate::metrics::Metrics;
@@ -81,11 +81,6 @@ impl Reverification {
         }
         let evidence = Recorded::new(self.reader.clone(), Arc::clone(&self.handover));
         let mut follower = Follower::new(&self.anchors, saved.clone(), VERDICT_BYTES);
-        let mut reporter = Reporter {
-            metrics: Arc::clone(&self.metrics),
-            record,
-            has_recorded: false,
-        };
         for (source, anchors) in &*returned {
             follower.trusts(&source.to_string(), anchors);
         }
@@ -97,16 +92,22 @@ impl Reverification {
                 follower.trusts(&source.to_string(), &anchors);
                 returned.insert(source, anchors);
             }
-            let lag = evidence.size().saturating_sub(follower.next());
-            self.metrics
-                .unchecked_records
-                .set(i64::try_from(lag).unwrap_or(i64::MAX));
-            let step = follower.step(&evidence, &mut reporter);
+            self.note_lag(&evidence, &follower);
+            let step = follower.step(&evidence, |mismatches| {
+                reporter::log(&mismatches);
+                record(mismatches)
+            });
             let failed = step.is_err();
+            let mut has_recorded = false;
             goes_on = match step {
-                // What is read from the disk is caught up with in half of the time, so that a backlog slows nobody.
-                Ok(true) => self.handover.pause(evidence.take_reading()),
-                Ok(false) => self.handover.wait(),
+                Ok(Some(findings)) => {
+                    has_recorded = !findings.mismatches.is_empty();
+                    reporter::count(&findings, &self.metrics);
+                    self.note_lag(&evidence, &follower);
+                    // What is read from the disk is caught up with in half of the time, so that a backlog slows nobody.
+                    self.handover.pause(evidence.take_reading())
+                }
+                Ok(None) => self.handover.wait(),
                 Err(error) => {
                     if !is_failing {
                         say(&error);
@@ -115,10 +116,10 @@ impl Reverification {
                 }
             };
             is_failing = failed;
-            let is_due = reporter.has_recorded || last_saved.elapsed() >= SAVE_EVERY;
+            // Begun before them again, what was recorded would be recorded once more.
+            let is_due = has_recorded || last_saved.elapsed() >= SAVE_EVERY;
             if (is_due || !goes_on) && follower.next() != saved.next {
                 last_saved = Instant::now();
-                reporter.has_recorded = false;
                 saved = follower.progress();
                 match self
                     .cursors
@@ -133,7 +134,17 @@ impl Reverification {
             }
         }
     }
+
+    fn note_lag(&self, evidence: &Recorded, follower: &Follower<'_>) {
+        let lag = evidence.size().saturating_sub(follower.next());
+        self.metrics
+            .unchecked_records
+            .set(i64::try_from(lag).unwrap_or(i64::MAX));
+    }
 }
+
+/// Appends mismatches to the ledger as notes; they are durable on return.
+type Record<'a> = &'a mut dyn FnMut(Vec<Mismatch>) -> Result<(), ReportError>;
 
 /// What a report can bring about must not end the process: whatever it is, revocations go on without it, and the
 /// metric says that nothing is verified.
