@@ -3,7 +3,7 @@
 use credence_delegation::TrustAnchors;
 use credence_delegation::trust::{self, Entry, Remark, Trust};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -19,11 +19,11 @@ pub struct TrustAnchorSettings {
     pub issuer: String,
     /// One public key of the issuer; left out for a did:key.
     #[serde(default, deserialize_with = "present")]
-    #[schemars(with = "Option<Jwk>")]
+    #[schemars(schema_with = "jwk")]
     pub jwk: Option<JsonText>,
     /// Several, among which `kid` selects.
     #[serde(default, deserialize_with = "present")]
-    #[schemars(with = "Option<JwkSet>")]
+    #[schemars(schema_with = "jwk_set")]
     pub jwks: Option<JsonText>,
     /// What signatures may name in `alg`; Ed25519 alone if absent.
     #[serde(default, deserialize_with = "present")]
@@ -35,7 +35,7 @@ pub struct TrustAnchorSettings {
 }
 
 /// JSON that is read later, by the protocol's own parser.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct JsonText(Box<RawValue>);
 
 /// The anchors that the entries come to.
@@ -71,50 +71,28 @@ impl PartialEq for JsonText {
 
 impl Eq for JsonText {}
 
-impl<'de> Deserialize<'de> for JsonText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::deserialize(deserializer).map(Self)
-    }
-}
-
 /// A public JWK (RFC 7517) of an algorithm that the protocol knows.
-struct Jwk;
+fn jwk(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["kty", "crv", "x"],
+        "properties": {
+            "kty": {"enum": ["OKP", "EC"]},
+            "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
+            "x": {"type": "string"},
+            "y": {"type": "string"},
+            "d": false,
+        },
+    })
+}
 
 /// A JWK set.
-struct JwkSet;
-
-impl JsonSchema for Jwk {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Jwk".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "required": ["kty", "crv", "x"],
-            "properties": {
-                "kty": {"enum": ["OKP", "EC"]},
-                "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
-                "x": {"type": "string"},
-                "y": {"type": "string"},
-                "d": false,
-            },
-        })
-    }
-}
-
-impl JsonSchema for JwkSet {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "JwkSet".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "required": ["keys"],
-            "properties": {"keys": {"type": "array", "items": {"type": "object", "required": ["kty"]}}},
-        })
-    }
+fn jwk_set(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["keys"],
+        "properties": {"keys": {"type": "array", "items": {"type": "object", "required": ["kty"]}}},
+    })
 }
 
 /// An anchor has its keys in one place, or in its name.

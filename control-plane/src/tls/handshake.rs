@@ -26,13 +26,6 @@ pub(crate) struct HandshakeFailures {
     metrics: TlsMetrics,
 }
 
-/// Why a connection could not begin, and what whoever looks after the peer can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reason {
-    name: &'static str,
-    cure: &'static str,
-}
-
 /// The connections of a listener, without end, each ready to be spoken on. The listener is closed once the receiver is
 /// dropped. Without `tls` the port speaks plain text.
 pub(crate) fn connections(
@@ -114,10 +107,10 @@ impl HandshakeFailures {
     }
 
     fn report(&self, error: &io::Error) {
-        let reason = Reason::of(error);
-        let failure = labels([("port", self.port.name()), ("reason", reason.name)]);
+        let (reason, cure) = reason(error);
+        let failure = labels([("port", self.port.name()), ("reason", reason)]);
         self.metrics.handshake_failures.get_or_create(&failure).inc();
-        if reason.name == CLOSED {
+        if reason == CLOSED {
             tracing::debug!(port = self.port.name(), %error, "a peer went away before TLS had begun");
             return;
         }
@@ -126,71 +119,67 @@ impl HandshakeFailures {
             tracing::warn!(
                 port = self.port.name(),
                 failed,
-                reason = reason.name,
+                reason,
                 last = %error,
                 "TLS handshakes failed since the last such line; the last one: {}",
-                reason.cure
+                cure
             );
         }
     }
 }
 
-// === impl Reason ===
-
-impl Reason {
-    fn of(error: &io::Error) -> Self {
-        let reason = |name, cure| Self { name, cure };
-        let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) else {
-            return match error.kind() {
-                io::ErrorKind::TimedOut => reason("timeout", "the peer did not finish in time"),
-                io::ErrorKind::QuotaExceeded => reason(
-                    "too_many",
-                    "the port, or the share of the peer's address, is full, and the handshake made room for another connection; find \
-                     out what the address is doing",
-                ),
-                _ => reason(CLOSED, "the peer went away"),
-            };
+/// Why a connection could not begin, as metrics name it, and what can be done about it.
+fn reason(error: &io::Error) -> (&'static str, &'static str) {
+    let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) else {
+        return match error.kind() {
+            io::ErrorKind::TimedOut => ("timeout", "the peer did not finish in time"),
+            io::ErrorKind::QuotaExceeded => (
+                "too_many",
+                "the port, or the share of the peer's address, is full, and the handshake made room for another connection; find \
+                 out what the address is doing",
+            ),
+            _ => (CLOSED, "the peer went away"),
         };
-        match error {
-            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => reason(
-                "not_tls",
-                "the peer speaks no TLS; give its Envoy cluster a transport_socket, or use an https:// URL",
+    };
+    match error {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => (
+            "not_tls",
+            "the peer speaks no TLS; give its Envoy cluster a transport_socket, or use an https:// URL",
+        ),
+        rustls::Error::NoCertificatesPresented => (
+            "no_certificate",
+            "the peer showed no certificate, which this port asks for; give it one signed by an authority in \
+             client_ca",
+        ),
+        rustls::Error::InvalidCertificate(error) => match error {
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => (
+                "expired_certificate",
+                "the peer's certificate has ended or has not begun; renew it, or set the clocks",
             ),
-            rustls::Error::NoCertificatesPresented => reason(
-                "no_certificate",
-                "the peer showed no certificate, which this port asks for; give it one signed by an authority in \
-                 client_ca",
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => (
+                "unknown_authority",
+                "no authority in client_ca has signed the peer's certificate; add its authority there, or have the \
+                 peer's intermediate certificates sent along",
             ),
-            rustls::Error::InvalidCertificate(error) => match error {
-                CertificateError::Expired
-                | CertificateError::ExpiredContext { .. }
-                | CertificateError::NotValidYet
-                | CertificateError::NotValidYetContext { .. } => reason(
-                    "expired_certificate",
-                    "the peer's certificate has ended or has not begun; renew it, or set the clocks",
-                ),
-                CertificateError::UnknownIssuer | CertificateError::BadSignature => reason(
-                    "unknown_authority",
-                    "no authority in client_ca has signed the peer's certificate; add its authority there, or have the \
-                     peer's intermediate certificates sent along",
-                ),
-                _ => reason(
-                    "bad_certificate",
-                    "the peer's certificate can not be used; it has to be one of X.509 version 3 for client \
-                     authentication",
-                ),
-            },
-            rustls::Error::AlertReceived(_) => reason(
-                "refused_by_peer",
-                "the peer does not take this port's certificate or protocol; look at its trusted authorities and at the \
-                 name it expects",
+            _ => (
+                "bad_certificate",
+                "the peer's certificate can not be used; it has to be one of X.509 version 3 for client \
+                 authentication",
             ),
-            _ => reason(
-                "protocol",
-                "the peer speaks TLS that this port does not: it takes versions 1.2 and 1.3, with ALPN h2 for gRPC and \
-                 http/1.1 for HTTP",
-            ),
-        }
+        },
+        rustls::Error::AlertReceived(_) => (
+            "refused_by_peer",
+            "the peer does not take this port's certificate or protocol; look at its trusted authorities and at the \
+             name it expects",
+        ),
+        _ => (
+            "protocol",
+            "the peer speaks TLS that this port does not: it takes versions 1.2 and 1.3, with ALPN h2 for gRPC and \
+             http/1.1 for HTTP",
+        ),
     }
 }
 
