@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::Metrics;
 use crate::scim::provisioning::Provisioning;
-use crate::scim::store::{Store, StoreError};
+use crate::scim::store::Store;
 use crate::security_events::keys::{KeySource, KeysError};
 use crate::security_events::receiver::Receiver;
 use crate::security_events::seen::Seen;
@@ -126,15 +126,13 @@ impl Identity {
 /// process a moment ago, and is waited for.
 async fn opened<T: Send + 'static>(
     path: PathBuf,
-    open: impl Fn(&Path) -> Result<T, StoreError> + Send + 'static,
+    open: impl Fn(&Path) -> Result<T, redb::Error> + Send + 'static,
 ) -> Result<T, IdentityError> {
     let opening = tokio::task::spawn_blocking(move || {
         let until = Instant::now() + LOCK_PATIENCE;
         loop {
             match open(&path) {
-                Err(StoreError::Database(error))
-                    if matches!(*error, redb::Error::DatabaseAlreadyOpen) && Instant::now() < until =>
-                {
+                Err(redb::Error::DatabaseAlreadyOpen) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 result => {

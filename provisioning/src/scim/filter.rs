@@ -8,7 +8,6 @@ use time::format_description::well_known::Rfc3339;
 use super::error::ScimError;
 use super::name::Name;
 use super::schema::{Attribute, Kind, Mutability, USER};
-use super::store::Key;
 use super::value::{Members, Value};
 
 /// What a user, or one value of an attribute, has to meet.
@@ -42,6 +41,17 @@ pub enum Literal {
     Bool(bool),
     Text(String),
     Instant(OffsetDateTime),
+}
+
+/// How users can be found without looking at all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key<'a> {
+    Id(&'a str),
+    /// In any case.
+    UserName(&'a str),
+    ExternalId(&'a str),
+    /// The principal's subject.
+    Subject(&'a str),
 }
 
 // === impl Filter ===

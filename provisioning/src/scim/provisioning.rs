@@ -275,15 +275,15 @@ impl Provisioning {
     }
 
     /// On a thread that may wait for the disk.
-    async fn reading<T: Send + 'static>(
+    async fn reading<T: Send + 'static, E: Into<StoreError> + Send + 'static>(
         &self,
-        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Store) -> Result<T, E> + Send + 'static,
     ) -> Result<T, ScimError> {
         let store = Arc::clone(&self.store);
         tokio::task::spawn_blocking(move || work(&store))
             .await
             .map_err(|_| unavailable("the request broke down; send it again"))?
-            .map_err(ScimError::from)
+            .map_err(|error| ScimError::from(error.into()))
     }
 
     fn report(&self, realm: &str) {
@@ -297,7 +297,7 @@ impl Provisioning {
 }
 
 /// Nothing if the time is up.
-fn search(store: &Store, realm: &str, query: &Query, until: Instant) -> Result<Option<Found>, StoreError> {
+fn search(store: &Store, realm: &str, query: &Query, until: Instant) -> Result<Option<Found>, redb::Error> {
     let skip = query.start.saturating_sub(1);
     let Some(filter) = &query.filter else {
         let users = store.page(realm, skip, query.count)?;
@@ -472,7 +472,7 @@ impl From<StoreError> for ScimError {
             StoreError::Taken { .. } => Self::uniqueness(detail),
             StoreError::TooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             StoreError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
-            StoreError::Database(_) | StoreError::Damaged { .. } | StoreError::FolderLost(_) => {
+            StoreError::Database(_) | StoreError::FolderLost(_) => {
                 tracing::error!(%error, "a SCIM request failed");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

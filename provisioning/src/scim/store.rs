@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
 
+use super::filter::Key;
 use super::user::User;
 use credence_storage::database;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
@@ -24,9 +25,7 @@ pub(crate) struct Store {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("the file of users: {0}")]
-    Database(#[from] Box<redb::Error>),
-    #[error("the file of users holds a user that can not be read, {id:?} of the realm {realm:?}")]
-    Damaged { realm: String, id: String },
+    Database(#[from] Error),
     #[error("there are {limit} users already, and no more may be created (limits: --scim-users)")]
     Full { limit: u64 },
     #[error("this user would take {found} bytes; {limit} are allowed")]
@@ -38,48 +37,32 @@ pub(crate) enum StoreError {
     FolderLost(#[from] FolderLost),
 }
 
-/// How users can be found without looking at all of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key<'a> {
-    Id(&'a str),
-    /// In any case.
-    UserName(&'a str),
-    ExternalId(&'a str),
-    /// The principal's subject.
-    Subject(&'a str),
-}
-
 // === impl Store ===
 
 impl Store {
     /// Opens the file, or makes it, in the folder that is watched.
-    pub(crate) fn open(
-        path: &Path,
-        folder: FolderWatch,
-        max_users: u64,
-        max_user_bytes: usize,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn open(path: &Path, folder: FolderWatch, max_users: u64, max_user_bytes: usize) -> Result<Self, Error> {
         Ok(Self {
-            database: database::open(path, CACHE_BYTES, prepare).map_err(failed)?,
+            database: database::open(path, CACHE_BYTES, prepare)?,
             folder,
             max_users,
             max_user_bytes,
         })
     }
 
-    pub(crate) fn user(&self, realm: &str, id: &str) -> Result<Option<User>, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let users = transaction.open_table(USERS).map_err(failed)?;
-        let found = users.get((realm, id)).map_err(failed)?;
+    pub(crate) fn user(&self, realm: &str, id: &str) -> Result<Option<User>, Error> {
+        let transaction = self.database.begin_read()?;
+        let users = transaction.open_table(USERS)?;
+        let found = users.get((realm, id))?;
         found.map(|bytes| read(realm, id, bytes.value())).transpose()
     }
 
     /// The ids of those whom the key is of, if there are such users; only an external id may be several users'.
-    pub(crate) fn find(&self, realm: &str, key: Key<'_>) -> Result<Vec<String>, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| -> Result<Vec<String>, StoreError> {
-            let table = transaction.open_table(table).map_err(failed)?;
-            let found = table.get((realm, key)).map_err(failed)?;
+    pub(crate) fn find(&self, realm: &str, key: Key<'_>) -> Result<Vec<String>, Error> {
+        let transaction = self.database.begin_read()?;
+        let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| -> Result<Vec<String>, Error> {
+            let table = transaction.open_table(table)?;
+            let found = table.get((realm, key))?;
             Ok(found.map(|id| id.value().to_owned()).into_iter().collect())
         };
         match key {
@@ -87,24 +70,20 @@ impl Store {
             Key::UserName(name) => unique(USER_NAMES, &name.to_lowercase()),
             Key::Subject(subject) => unique(SUBJECTS, subject),
             Key::ExternalId(external_id) => {
-                let table = transaction.open_table(EXTERNAL_IDS).map_err(failed)?;
-                let range = table
-                    .range((realm, external_id, "")..=(realm, external_id, LAST_ID))
-                    .map_err(failed)?;
-                range
-                    .map(|entry| entry.map(|(key, _)| key.value().2.to_owned()).map_err(failed))
-                    .collect()
+                let table = transaction.open_table(EXTERNAL_IDS)?;
+                let range = table.range((realm, external_id, "")..=(realm, external_id, LAST_ID))?;
+                range.map(|entry| Ok(entry?.0.value().2.to_owned())).collect()
             }
         }
     }
 
     /// Shows every user of the realm, in the order that they were created in, for as long as `visit` wants more.
     /// Whether it has seen all of them.
-    pub(crate) fn each(&self, realm: &str, mut visit: impl FnMut(User) -> bool) -> Result<bool, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let users = transaction.open_table(USERS).map_err(failed)?;
-        for entry in users.range((realm, "")..=(realm, LAST_ID)).map_err(failed)? {
-            let (key, bytes) = entry.map_err(failed)?;
+    pub(crate) fn each(&self, realm: &str, mut visit: impl FnMut(User) -> bool) -> Result<bool, Error> {
+        let transaction = self.database.begin_read()?;
+        let users = transaction.open_table(USERS)?;
+        for entry in users.range((realm, "")..=(realm, LAST_ID))? {
+            let (key, bytes) = entry?;
             if !visit(read(realm, key.value().1, bytes.value())?) {
                 return Ok(false);
             }
@@ -113,25 +92,24 @@ impl Store {
     }
 
     /// `count` users of the realm, from the one on that `skip` others come before.
-    pub(crate) fn page(&self, realm: &str, skip: usize, count: usize) -> Result<Vec<User>, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let users = transaction.open_table(USERS).map_err(failed)?;
+    pub(crate) fn page(&self, realm: &str, skip: usize, count: usize) -> Result<Vec<User>, Error> {
+        let transaction = self.database.begin_read()?;
+        let users = transaction.open_table(USERS)?;
         users
-            .range((realm, "")..=(realm, LAST_ID))
-            .map_err(failed)?
+            .range((realm, "")..=(realm, LAST_ID))?
             .skip(skip)
             .take(count)
             .map(|entry| {
-                let (key, bytes) = entry.map_err(failed)?;
+                let (key, bytes) = entry?;
                 read(realm, key.value().1, bytes.value())
             })
             .collect()
     }
 
-    pub(crate) fn count(&self, realm: &str) -> Result<u64, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let counts = transaction.open_table(COUNTS).map_err(failed)?;
-        let count = counts.get(realm).map_err(failed)?;
+    pub(crate) fn count(&self, realm: &str) -> Result<u64, Error> {
+        let transaction = self.database.begin_read()?;
+        let counts = transaction.open_table(COUNTS)?;
+        let count = counts.get(realm)?;
         Ok(count.map_or(0, |count| count.value()))
     }
 
@@ -152,88 +130,83 @@ impl Store {
         if let Some(subject) = &user.subject {
             taken(Key::Subject(subject), "name as a principal")?;
         }
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let users = transaction.open_table(USERS).map_err(failed)?;
-        if users.get((realm, user.id.as_str())).map_err(failed)?.is_some() {
-            return Ok(());
-        }
-        let counts = transaction.open_table(COUNTS).map_err(failed)?;
-        let mut total = 0;
-        for count in counts.iter().map_err(failed)? {
-            total += count.map_err(failed)?.1.value();
-        }
-        match total < self.max_users {
+        match self.user(realm, &user.id)?.is_some() || self.total()? < self.max_users {
             true => Ok(()),
             false => Err(StoreError::Full { limit: self.max_users }),
         }
     }
 
+    fn total(&self) -> Result<u64, Error> {
+        let counts = self.database.begin_read()?.open_table(COUNTS)?;
+        let mut total = 0;
+        for count in counts.iter()? {
+            total += count?.1.value();
+        }
+        Ok(total)
+    }
+
     /// Keeps the user, in the place of what was kept of him before. Durable on return.
     pub(crate) fn put(&self, realm: &str, user: &User) -> Result<(), StoreError> {
         self.check(realm, user)?;
-        self.write(realm, &user.id, Some(user))
+        self.write(realm, &user.id, Some(user))?;
+        Ok(self.folder.check()?)
     }
 
     /// Forgets the user. Durable on return.
     pub(crate) fn remove(&self, realm: &str, id: &str) -> Result<(), StoreError> {
-        self.write(realm, id, None)
+        self.write(realm, id, None)?;
+        Ok(self.folder.check()?)
     }
 
-    fn write(&self, realm: &str, id: &str, user: Option<&User>) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(failed)?;
+    fn write(&self, realm: &str, id: &str, user: Option<&User>) -> Result<(), Error> {
+        let transaction = self.database.begin_write()?;
         {
-            let mut users = transaction.open_table(USERS).map_err(failed)?;
-            let mut user_names = transaction.open_table(USER_NAMES).map_err(failed)?;
-            let mut external_ids = transaction.open_table(EXTERNAL_IDS).map_err(failed)?;
-            let mut subjects = transaction.open_table(SUBJECTS).map_err(failed)?;
-            let mut counts = transaction.open_table(COUNTS).map_err(failed)?;
+            let mut users = transaction.open_table(USERS)?;
+            let mut user_names = transaction.open_table(USER_NAMES)?;
+            let mut external_ids = transaction.open_table(EXTERNAL_IDS)?;
+            let mut subjects = transaction.open_table(SUBJECTS)?;
+            let mut counts = transaction.open_table(COUNTS)?;
             let before = users
-                .get((realm, id))
-                .map_err(failed)?
+                .get((realm, id))?
                 .map(|bytes| read(realm, id, bytes.value()))
                 .transpose()?;
             if let Some(before) = &before {
-                user_names
-                    .remove((realm, before.user_name().to_lowercase().as_str()))
-                    .map_err(failed)?;
+                user_names.remove((realm, before.user_name().to_lowercase().as_str()))?;
                 if let Some(external_id) = before.attributes.text("externalId") {
-                    external_ids.remove((realm, external_id, id)).map_err(failed)?;
+                    external_ids.remove((realm, external_id, id))?;
                 }
                 if let Some(subject) = &before.subject {
-                    subjects.remove((realm, subject.as_str())).map_err(failed)?;
+                    subjects.remove((realm, subject.as_str()))?;
                 }
             }
             match user {
                 Some(user) => {
-                    users.insert((realm, id), encode(user).as_slice()).map_err(failed)?;
-                    user_names
-                        .insert((realm, user.user_name().to_lowercase().as_str()), id)
-                        .map_err(failed)?;
+                    users.insert((realm, id), encode(user).as_slice())?;
+                    user_names.insert((realm, user.user_name().to_lowercase().as_str()), id)?;
                     if let Some(external_id) = user.attributes.text("externalId") {
-                        external_ids.insert((realm, external_id, id), ()).map_err(failed)?;
+                        external_ids.insert((realm, external_id, id), ())?;
                     }
                     if let Some(subject) = &user.subject {
-                        subjects.insert((realm, subject.as_str()), id).map_err(failed)?;
+                        subjects.insert((realm, subject.as_str()), id)?;
                     }
                 }
                 None => {
-                    users.remove((realm, id)).map_err(failed)?;
+                    users.remove((realm, id))?;
                 }
             }
-            let count = counts.get(realm).map_err(failed)?.map_or(0, |count| count.value());
+            let count = counts.get(realm)?.map_or(0, |count| count.value());
             let count = match (before.is_some(), user.is_some()) {
                 (false, true) => count + 1,
                 (true, false) => count.saturating_sub(1),
                 _ => count,
             };
-            counts.insert(realm, count).map_err(failed)?;
+            counts.insert(realm, count)?;
         }
-        database::commit(&self.database, transaction).map_err(failed)?;
-        Ok(self.folder.check()?)
+        database::commit(&self.database, transaction)
     }
 }
 
-fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
     transaction.open_table(USERS)?;
     transaction.open_table(USER_NAMES)?;
     transaction.open_table(EXTERNAL_IDS)?;
@@ -247,15 +220,9 @@ fn encode(user: &User) -> Vec<u8> {
     serde_json::to_vec(user).unwrap_or_default()
 }
 
-fn read(realm: &str, id: &str, bytes: &[u8]) -> Result<User, StoreError> {
-    User::from_stored(bytes).ok_or_else(|| StoreError::Damaged {
-        realm: realm.to_owned(),
-        id: id.to_owned(),
-    })
-}
-
-fn failed(error: impl Into<redb::Error>) -> StoreError {
-    StoreError::Database(Box::new(error.into()))
+fn read(realm: &str, id: &str, bytes: &[u8]) -> Result<User, Error> {
+    User::from_stored(bytes)
+        .ok_or_else(|| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} can not be read")))
 }
 
 /// By realm and id.

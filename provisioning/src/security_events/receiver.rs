@@ -25,7 +25,6 @@ use super::seen::{Memory, Seen};
 use super::subject;
 use super::token::{self, NotVerified, Unverified};
 use crate::metrics::Metrics;
-use crate::scim::store::StoreError;
 use crate::settings::TransmitterSettings;
 use credence_revocation::{Operation, Order, PrincipalName, Requester, RevocationLog, RevokeError, Source};
 use credence_runtime::caller::Caller;
@@ -234,7 +233,7 @@ impl Receiver {
     /// On a thread that may wait for the disk.
     async fn reading<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Seen) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Seen) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, NotTaken> {
         let seen = Arc::clone(&self.seen);
         match tokio::task::spawn_blocking(move || work(&seen)).await {

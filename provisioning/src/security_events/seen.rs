@@ -3,13 +3,14 @@
 //!
 //! What is so old that it would be refused for its age is forgotten.
 
+use std::io;
 use std::path::Path;
 
 use redb::{
-    Database, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, WriteTransaction,
+    Database, Error, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition,
+    WriteTransaction,
 };
 
-use crate::scim::store::StoreError;
 use credence_storage::database;
 use credence_storage::folder_lock::FolderWatch;
 
@@ -39,101 +40,97 @@ pub(crate) struct Memory {
 
 impl Seen {
     /// Opens the file, or makes it, in the folder that is watched.
-    pub(crate) fn open(path: &Path, folder: FolderWatch, limit: u64) -> Result<Self, StoreError> {
+    pub(crate) fn open(path: &Path, folder: FolderWatch, limit: u64) -> Result<Self, Error> {
         Ok(Self {
-            database: database::open(path, CACHE_BYTES, prepare).map_err(failed)?,
+            database: database::open(path, CACHE_BYTES, prepare)?,
             folder,
             limit,
         })
     }
 
     /// The digest of the transmitter's token of that id, if it was carried out.
-    pub(crate) fn digest(&self, transmitter: &str, id: &str) -> Result<Option<[u8; 32]>, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let ids = transaction.open_table(IDS).map_err(failed)?;
-        let found = ids.get((transmitter, id)).map_err(failed)?;
+    pub(crate) fn digest(&self, transmitter: &str, id: &str) -> Result<Option<[u8; 32]>, Error> {
+        let transaction = self.database.begin_read()?;
+        let ids = transaction.open_table(IDS)?;
+        let found = ids.get((transmitter, id))?;
         Ok(found.map(|entry| entry.value()))
     }
 
     /// When the transmitter last said that this subject is disabled.
-    pub(crate) fn disabled_at(&self, transmitter: &str, subject: &str) -> Result<Option<i64>, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        let disables = transaction.open_table(DISABLES).map_err(failed)?;
-        let found = disables.get((transmitter, subject)).map_err(failed)?;
+    pub(crate) fn disabled_at(&self, transmitter: &str, subject: &str) -> Result<Option<i64>, Error> {
+        let transaction = self.database.begin_read()?;
+        let disables = transaction.open_table(DISABLES)?;
+        let found = disables.get((transmitter, subject))?;
         Ok(found.map(|entry| entry.value().0))
     }
 
     /// Tokens that are remembered.
-    pub(crate) fn len(&self) -> Result<u64, StoreError> {
-        let transaction = self.database.begin_read().map_err(failed)?;
-        transaction.open_table(IDS).map_err(failed)?.len().map_err(failed)
+    pub(crate) fn len(&self) -> Result<u64, Error> {
+        let transaction = self.database.begin_read()?;
+        Ok(transaction.open_table(IDS)?.len()?)
     }
 
     /// Whether there is room for another one.
-    pub(crate) fn has_room(&self) -> Result<bool, StoreError> {
+    pub(crate) fn has_room(&self) -> Result<bool, Error> {
         Ok(self.len()? < self.limit)
     }
 
     /// Durable on return.
-    pub(crate) fn remember(&self, memory: &Memory) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(failed)?;
+    pub(crate) fn remember(&self, memory: &Memory) -> Result<(), Error> {
+        let transaction = self.database.begin_write()?;
         {
             let transmitter = memory.transmitter.as_str();
-            let mut ids = transaction.open_table(IDS).map_err(failed)?;
-            let mut disables = transaction.open_table(DISABLES).map_err(failed)?;
-            let mut ends = transaction.open_table(ENDS).map_err(failed)?;
-            ids.insert((transmitter, memory.id.as_str()), memory.digest)
-                .map_err(failed)?;
-            ends.insert((memory.until, ID, transmitter, memory.id.as_str()), ())
-                .map_err(failed)?;
+            let mut ids = transaction.open_table(IDS)?;
+            let mut disables = transaction.open_table(DISABLES)?;
+            let mut ends = transaction.open_table(ENDS)?;
+            ids.insert((transmitter, memory.id.as_str()), memory.digest)?;
+            ends.insert((memory.until, ID, transmitter, memory.id.as_str()), ())?;
             for subject in &memory.disabled {
                 let key = (transmitter, subject.as_str());
-                let before = disables.get(key).map_err(failed)?.map(|entry| entry.value());
+                let before = disables.get(key)?.map(|entry| entry.value());
                 if before.is_some_and(|(issued_at, _)| issued_at >= memory.issued_at) {
                     continue;
                 }
                 if let Some((_, until)) = before {
-                    ends.remove((until, DISABLE, transmitter, subject.as_str()))
-                        .map_err(failed)?;
+                    ends.remove((until, DISABLE, transmitter, subject.as_str()))?;
                 }
-                disables.insert(key, (memory.issued_at, memory.until)).map_err(failed)?;
-                ends.insert((memory.until, DISABLE, transmitter, subject.as_str()), ())
-                    .map_err(failed)?;
+                disables.insert(key, (memory.issued_at, memory.until))?;
+                ends.insert((memory.until, DISABLE, transmitter, subject.as_str()), ())?;
             }
         }
-        database::commit(&self.database, transaction).map_err(failed)?;
-        Ok(self.folder.check()?)
+        database::commit(&self.database, transaction)?;
+        Ok(self.folder.check().map_err(io::Error::other)?)
     }
 
     /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that nobody waits long.
-    pub(crate) fn forget(&self, now: i64) -> Result<(), StoreError> {
+    pub(crate) fn forget(&self, now: i64) -> Result<(), Error> {
         loop {
-            let transaction = self.database.begin_write().map_err(failed)?;
+            let transaction = self.database.begin_write()?;
             let mut ended = Vec::new();
             {
-                let mut ids = transaction.open_table(IDS).map_err(failed)?;
-                let mut disables = transaction.open_table(DISABLES).map_err(failed)?;
-                let mut ends = transaction.open_table(ENDS).map_err(failed)?;
-                for entry in ends.range(..(now, "", "", "")).map_err(failed)?.take(PORTION) {
-                    let (key, _) = entry.map_err(failed)?;
+                let mut ids = transaction.open_table(IDS)?;
+                let mut disables = transaction.open_table(DISABLES)?;
+                let mut ends = transaction.open_table(ENDS)?;
+                for entry in ends.range(..(now, "", "", ""))?.take(PORTION) {
+                    let (key, _) = entry?;
                     let (until, kind, transmitter, name) = key.value();
                     ended.push((until, kind == ID, transmitter.to_owned(), name.to_owned()));
                 }
                 for (until, is_id, transmitter, name) in &ended {
                     let key = (transmitter.as_str(), name.as_str());
                     match is_id {
-                        true => ids.remove(key).map(drop).map_err(failed)?,
-                        false => disables.remove(key).map(drop).map_err(failed)?,
+                        true => ids.remove(key).map(drop)?,
+                        false => disables.remove(key).map(drop)?,
                     }
                     let kind = if *is_id { ID } else { DISABLE };
-                    ends.remove((*until, kind, key.0, key.1)).map_err(failed)?;
+                    ends.remove((*until, kind, key.0, key.1))?;
                 }
             }
             if ended.is_empty() {
-                transaction.abort().map_err(failed)?;
+                transaction.abort()?;
                 return Ok(());
             }
-            transaction.commit().map_err(failed)?;
+            transaction.commit()?;
             if ended.len() < PORTION {
                 return Ok(());
             }
@@ -141,15 +138,11 @@ impl Seen {
     }
 }
 
-fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
     transaction.open_table(IDS)?;
     transaction.open_table(DISABLES)?;
     transaction.open_table(ENDS)?;
     Ok(())
-}
-
-fn failed(error: impl Into<redb::Error>) -> StoreError {
-    StoreError::Database(Box::new(error.into()))
 }
 
 /// By transmitter and `jti`.
