@@ -364,7 +364,7 @@ fn read_all(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// How many bits are flipped, at most, of each file.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// Of a small file that decides what is in force: those in `log/` and `otlp/`.
+    /// Of a small file that decides what is in force: those in `log/`.
     of_state: usize,
     /// Of every other small file.
     of_small: usize,
@@ -387,7 +387,7 @@ impl Sample {
                 })
                 .collect();
         }
-        let count = match path.starts_with("log") || path.starts_with("otlp") {
+        let count = match path.starts_with("log") {
             true => self.of_state,
             false => self.of_small,
         };
