@@ -24,4 +24,4 @@ pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
 pub use reporter::{Action, Counters, Notice, Reporter, Settings, Violation};
 pub use ring::{Limits, MAX_CHAIN_BYTES, Owner, Pushed, Ring, RingError, Shed, Standing};
-pub use source::Source;
+pub use source::{Source, SourceFigures};
