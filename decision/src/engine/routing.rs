@@ -68,7 +68,7 @@ pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result
             Denial::from(ambiguity)
         }
     })?;
-    let host = Host::parse(request.authority)?;
+    let host = Host::parse(request.authority).ok_or(Reason::HostMalformed)?;
     let found = match policy.routes.find(host, request, &target) {
         // Without a rule the request is denied anyway, and this says why more plainly.
         Err(Unclear::Spelling) if policy.unmatched == Unmatched::Deny => None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::awaiting_body::{self, AwaitingBody};
 use super::awaiting_snapshot::AwaitingSnapshot;
-use super::places::{Claim, NoPlace, Place, PlaceLimits, Places};
+use super::places::{Claim, Place, PlaceLimits, Places};
 use crate::clock::{Began, Monotonic};
 use crate::config::Policy;
 use crate::decision::Reason;
@@ -103,10 +103,7 @@ impl<K: Ord + Copy> HeldRequests<K> {
             connection,
             bytes: held_bytes(serialized),
         };
-        self.body_places.take(&claim).map_err(|no_place| match no_place {
-            NoPlace::Taken => Reason::TooManyHeld,
-            NoPlace::ProofHeld => Reason::ProofReplayed,
-        })
+        self.body_places.take(&claim)
     }
 
     /// A place for a request that is to wait for the first snapshot, if there is one.
