@@ -230,7 +230,11 @@ mod tests {
                 Some(value) => Ok(format!(r#"{{"v":{value}}}"#)),
                 None => Err(Denial::about(Reason::ArgumentMalformed, "v")),
             };
-            assert_eq!(found.map(|arguments| arguments.canonical()), expected, "{kind:?} {query}");
+            assert_eq!(
+                found.map(|arguments| arguments.canonical()),
+                expected,
+                "{kind:?} {query}"
+            );
         }
     }
 

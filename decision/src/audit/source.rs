@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::counts::Kind;
 use super::events::{Record, Recorder, kind};
 use super::pending::Pending;
-use super::reporter::{Action, Counters, Notice, Reporter, Settings};
+use super::reporter::{Action, Counters, Reporter, Settings};
 use super::ring::{Limits, Pushed, Ring, RingError, Shed};
 use crate::chains::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos};
@@ -171,8 +171,6 @@ impl<K: Ord + Copy> Source<K> {
 }
 
 impl<K: Ord + Copy> StreamHandler for Source<K> {
-    type Notice = Notice;
-
     fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
         self.reporter.on_open(now)
     }
