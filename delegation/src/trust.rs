@@ -2,6 +2,7 @@
 //! statements believe the same issuers for the same reasons.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::value::RawValue;
 
@@ -40,6 +41,12 @@ impl Remark {
             path: path.into(),
             message: message.into(),
         }
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.path, self.message)
     }
 }
 

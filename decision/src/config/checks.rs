@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::error::Problems;
-use super::ranges::Range;
 use super::{duration, file};
 use crate::request::{folds_to, is_ours};
 
@@ -39,16 +38,19 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-pub(super) fn count(path: &str, found: Option<file::Count>, range: Range, problems: &mut Problems) -> usize {
-    let Range { least, most, default } = range;
+pub(super) fn count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(
+    path: &str,
+    found: Option<file::Count<LEAST, MOST, DEFAULT>>,
+    problems: &mut Problems,
+) -> usize {
     let Some(file::Count(found)) = found else {
-        return default;
+        return DEFAULT;
     };
     match usize::try_from(found) {
-        Ok(found) if (least..=most).contains(&found) => found,
+        Ok(found) if (LEAST..=MOST).contains(&found) => found,
         _ => {
-            problems.report(path, format!("{found} is out of range; write {least} to {most}"));
-            default
+            problems.report(path, format!("{found} is out of range; write {LEAST} to {MOST}"));
+            DEFAULT
         }
     }
 }
