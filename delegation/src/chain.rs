@@ -139,7 +139,7 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse_joined(joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
-        check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
+        Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
         Self::parse(joined.split('~'), limits)
     }
 
@@ -153,7 +153,7 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse_joined_after(known: &'a VerifiedChain, joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
-        check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
+        Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
         Self::parse_with(joined.split('~'), Some((known, Likeness::Stated)), limits)
     }
 
@@ -248,19 +248,16 @@ impl<'a> Chain<'a> {
             Head::Known(known) => known.check_algorithms(context)?,
         }
         for token in &self.derived {
-            if !context.holder_algorithms.allow(token.header(Step::S4a)?.algorithm) {
-                return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
-            }
+            let algorithm = token.header(Step::S4a)?.algorithm;
+            Step::S4a.ensure(context.holder_algorithms.allow(algorithm), Cause::AlgorithmNotAllowed)?;
         }
         // Expiry before trust, so that nobody learns from an expired token whom we trust.
         match &self.head {
-            Head::Root(root) if root.glance.expired(context.now) => return Err(Step::S3e.deny(Cause::Expired)),
-            Head::Root(_) => {}
+            Head::Root(root) => Step::S3e.ensure(!root.glance.expired(context.now), Cause::Expired)?,
             Head::Known(known) => known.check_expiry(context)?,
         }
-        if self.derived.iter().any(|token| token.glance.expired(context.now)) {
-            return Err(Step::S4i.deny(Cause::Expired));
-        }
+        let has_expired = self.derived.iter().any(|token| token.glance.expired(context.now));
+        Step::S4i.ensure(!has_expired, Cause::Expired)?;
         match &self.head {
             Head::Root(root) => root.candidates(context).map(|_| ()),
             Head::Known(known) => known.anchor(context).map(|_| ()),
@@ -310,11 +307,9 @@ impl<'a> Chain<'a> {
             let verified = token.verify_derived(&chain.leaf().claims, place, &mut signatures, context)?;
             chain.derived.push(verified);
         }
-        if chain.derived.len() != chain.leaf().claims.depth as usize {
-            return Err(Step::S5.deny(Cause::Linkage(
-                "the chain's length is not the leaf's del_depth plus one",
-            )));
-        }
+        let is_as_long = chain.derived.len() == chain.leaf().claims.depth as usize;
+        let cause = Cause::Linkage("the chain's length is not the leaf's del_depth plus one");
+        Step::S5.ensure(is_as_long, cause)?;
         Ok(chain)
     }
 
@@ -336,9 +331,7 @@ impl<'a> Chain<'a> {
                     expected: "a string",
                 })
             })?;
-            if seen.contains(&id) {
-                return Err(Step::S2c.deny(Cause::Repeated));
-            }
+            Step::S2c.ensure(!seen.contains(&id), Cause::Repeated)?;
             seen.push(id);
         }
         Ok(())
@@ -404,14 +397,9 @@ impl Known<'_> {
 
     /// Step 4a for the derived ones among them.
     fn check_algorithms(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        if self
-            .derived()
-            .all(|token| context.holder_algorithms.allow(token.algorithm))
-        {
-            Ok(())
-        } else {
-            Err(Step::S4a.deny(Cause::AlgorithmNotAllowed))
-        }
+        let mut algorithms = self.derived().map(|token| token.algorithm);
+        let are_allowed = algorithms.all(|algorithm| context.holder_algorithms.allow(algorithm));
+        Step::S4a.ensure(are_allowed, Cause::AlgorithmNotAllowed)
     }
 
     /// Steps 3e and 4i.
@@ -466,7 +454,7 @@ impl Known<'_> {
 
 impl<'a> Token<'a> {
     fn parse(compact: &'a str) -> Result<Self, Denial> {
-        let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
+        let malformed = |what| Step::S2c.malformed(what);
         let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
         let payload = jws
             .payload()
@@ -539,9 +527,7 @@ impl<'a> Token<'a> {
         let object = claims_object(&json, Step::S3b)?;
         let (hash, digest) = self.names().clone();
         let claims = Claims::parse_root(object, hash, context.now, context.limits, context.hot_keys)?;
-        if token::issuer(object)? != anchor.issuer {
-            return Err(Step::S3k.deny(Cause::IssuerUnknown));
-        }
+        Step::S3k.ensure(token::issuer(object)? == anchor.issuer, Cause::IssuerUnknown)?;
         let subject_claim = token::subject(object);
         Ok(VerifiedChain {
             origin: Arc::new(Origin {
@@ -571,18 +557,14 @@ impl<'a> Token<'a> {
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedToken, Denial> {
         let header = self.header(Step::S4a)?;
-        if !parent.holder.key.fits(header.algorithm) {
-            return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
-        }
         let key = &parent.holder.key;
+        Step::S4a.ensure(key.fits(header.algorithm), Cause::AlgorithmNotAllowed)?;
         let is_answered_for = match signatures {
             Signatures::Vouched(vouched) if place < vouched.tokens => true,
             Signatures::Verified | Signatures::Vouched(_) => self.is_signed_by(key, context.hot_keys),
             Signatures::Deferred(batch) => self.jws.is_deferred(key, *batch),
         };
-        if !is_answered_for {
-            return Err(Step::S4b.deny(Cause::SignatureInvalid));
-        }
+        Step::S4b.ensure(is_answered_for, Cause::SignatureInvalid)?;
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
         let (hash, digest) = self.names().clone();
@@ -624,9 +606,9 @@ fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits)
     let mut taken = Vec::with_capacity(max_tokens);
     let mut chain_bytes = 0usize;
     for compact in tokens {
-        check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
+        Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
         chain_bytes = chain_bytes.saturating_add(compact.len());
-        check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
+        Step::S2b.check_size("the chain", chain_bytes, limits.chain_bytes)?;
         if taken.len() >= max_tokens {
             let tokens = taken.len().saturating_add(1);
             return Err(Step::S2b.deny(Cause::TooLong {
@@ -639,15 +621,7 @@ fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits)
     Ok(taken)
 }
 
-fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {
-    if size <= limit {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::TooLarge { what, size, limit }))
-    }
-}
-
 fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
     json.as_object()
-        .ok_or_else(|| step.deny(Cause::Malformed("the claims are not a JSON object".into())))
+        .ok_or_else(|| step.malformed("the claims are not a JSON object"))
 }

@@ -101,7 +101,7 @@ impl<'a> Jws<'a> {
         let json = Json::parse(&bytes).map_err(|e| malformed(&e.to_string()))?;
         let header = json.as_object().ok_or_else(|| malformed("not a JSON object"))?;
         if let Some(expected) = typ
-            && header.member("typ").and_then(Json::as_str) != typ
+            && header.text("typ") != typ
         {
             return Err(Cause::WrongType { expected });
         }
@@ -109,10 +109,7 @@ impl<'a> Jws<'a> {
             // We implement no extension that `crit` may list, and RFC 7515, section 4.1.11, forbids an empty list.
             return Err(Cause::CriticalHeader);
         }
-        let algorithm = header
-            .member("alg")
-            .and_then(Json::as_str)
-            .ok_or_else(|| malformed("no alg"))?;
+        let algorithm = header.text("alg").ok_or_else(|| malformed("no alg"))?;
         let algorithm = Algorithm::from_name(algorithm).ok_or(Cause::AlgorithmNotAllowed)?;
         let key_id = match header.member("kid") {
             None => None,

@@ -125,7 +125,7 @@ impl Claims {
     ) -> Result<Self, Denial> {
         let issued_at = time(claims, "iat", Step::S3b)?;
         let expires_at = time(claims, "exp", Step::S3b)?;
-        match claims.member("del_depth").and_then(Json::as_integer) {
+        match claims.integer("del_depth") {
             Some(0) => {}
             _ => return Err(claim(Step::S3c, "del_depth", "the integer 0 in a root token")),
         }
@@ -167,9 +167,8 @@ impl Claims {
 
     /// Repeats those of [`DerivedClaims::under`]'s checks that depend on the time and on limits.
     pub(crate) fn recheck_derived(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
-        if self.depth > limits.delegation_depth {
-            return Err(Step::S4f.deny(Cause::Linkage(OVER_DEPTH_LIMIT)));
-        }
+        let is_within_limit = self.depth <= limits.delegation_depth;
+        Step::S4f.ensure(is_within_limit, Cause::Linkage(OVER_DEPTH_LIMIT))?;
         check_not_expired(self.expires_at, now, Step::S4i)?;
         check_not_from_future(self.issued_at, now, limits, Step::S4k)
     }
@@ -200,8 +199,7 @@ impl<'a> DerivedClaims<'a> {
         let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
         let string = |name: &'static str| {
             claims
-                .member(name)
-                .and_then(Json::as_str)
+                .text(name)
                 .map(str::to_owned)
                 .ok_or_else(|| claim(Step::S4b5, name, "a string"))
         };
@@ -245,11 +243,8 @@ impl<'a> DerivedClaims<'a> {
                 .unwrap_or(&nothing)
                 .check_attenuation(granted)?;
         }
-        if is_of_parent {
-            Ok(claims)
-        } else {
-            Err(Step::S4q.deny(Cause::Linkage("par_hash is not the parent's hash")))
-        }
+        Step::S4q.ensure(is_of_parent, Cause::Linkage("par_hash is not the parent's hash"))?;
+        Ok(claims)
     }
 
     /// Steps 4n and 4o.
@@ -263,13 +258,7 @@ impl<'a> DerivedClaims<'a> {
     /// Steps 4c to 4m.
     fn check_link(&self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let claims = &self.claims;
-        let ensure = |holds: bool, step: Step, what: &'static str| {
-            if holds {
-                Ok(())
-            } else {
-                Err(step.deny(Cause::Linkage(what)))
-            }
-        };
+        let ensure = |holds, step: Step, what| step.ensure(holds, Cause::Linkage(what));
         ensure(
             self.issuer == parent.holder.key.thumbprint().uri(),
             Step::S4c,
@@ -315,8 +304,7 @@ impl<'a> DerivedClaims<'a> {
 impl Holder {
     fn parse(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let cnf = claims
-            .member("cnf")
-            .and_then(Json::as_object)
+            .object("cnf")
             .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
         let jwk = cnf
             .member("jwk")
@@ -364,8 +352,7 @@ pub(crate) fn issuer<'a>(claims: &'a Object<'_>) -> Result<&'a str, Denial> {
         })
     };
     claims
-        .member("iss")
-        .and_then(Json::as_str)
+        .text("iss")
         .filter(|text| is_uri(text))
         .ok_or_else(|| claim(Step::S3k, "iss", "the issuer's URI"))
 }
@@ -405,30 +392,25 @@ fn claim(step: Step, claim: &'static str, expected: &'static str) -> Denial {
 
 fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime, Denial> {
     claims
-        .member(name)
-        .and_then(Json::as_integer)
+        .integer(name)
         .map(UnixTime)
         .ok_or_else(|| claim(step, name, "whole seconds since the Unix epoch"))
 }
 
 fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
-    claims
-        .member(name)
-        .and_then(Json::as_integer)
-        .and_then(|depth| u32::try_from(depth).ok())
+    claims.integer(name).and_then(|depth| u32::try_from(depth).ok())
 }
 
 fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
     claims
-        .member("jti")
-        .and_then(Json::as_str)
+        .text("jti")
         .filter(|id| !id.is_empty())
         .map(str::to_owned)
         .ok_or_else(|| claim(step, "jti", "a string that is not empty"))
 }
 
 fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
-    claims.member("authorization_details").and_then(Json::as_array)
+    claims.array("authorization_details")
 }
 
 fn read_capabilities(details: &[Json<'_>], shape: Step, constraints: Step) -> Result<Option<Capabilities>, Denial> {
@@ -452,35 +434,19 @@ pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
 }
 
 pub(crate) fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
-    if expires_at > now {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::Expired))
-    }
+    step.ensure(expires_at > now, Cause::Expired)
 }
 
 fn check_not_from_future(issued_at: UnixTime, now: UnixTime, limits: &Limits, step: Step) -> Result<(), Denial> {
-    if issued_at <= now.plus(limits.iat_skew) {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::IssuedInFuture))
-    }
+    step.ensure(issued_at <= now.plus(limits.iat_skew), Cause::IssuedInFuture)
 }
 
 fn check_lifetime(issued_at: UnixTime, expires_at: UnixTime, step: Step) -> Result<(), Denial> {
-    if expires_at > issued_at {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::Lifetime))
-    }
+    step.ensure(expires_at > issued_at, Cause::Lifetime)
 }
 
 fn check_lifetime_limit(issued_at: UnixTime, expires_at: UnixTime, limits: &Limits) -> Result<(), Denial> {
-    if expires_at <= issued_at.plus(limits.token_lifetime) {
-        Ok(())
-    } else {
-        Err(Step::S3h.deny(Cause::Lifetime))
-    }
+    Step::S3h.ensure(expires_at <= issued_at.plus(limits.token_lifetime), Cause::Lifetime)
 }
 
 fn check_depth_limit(max_depth: Option<u32>, limits: &Limits) -> Result<u32, Denial> {
