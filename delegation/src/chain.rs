@@ -4,10 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
 use crate::base64url;
+use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
-use crate::jws::{self, Defers, Header, Jws};
+use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
@@ -63,11 +64,7 @@ enum Signatures<'s> {
     /// Somebody for the first ones.
     Vouched(Vouched),
     /// Whoever verifies this batch. What comes of the chain counts only if all of its signatures verify.
-    #[cfg_attr(
-        not(feature = "batch"),
-        expect(dead_code, reason = "only evidence is verified in batches")
-    )]
-    Deferred(&'s mut dyn Defers),
+    Deferred(&'s mut Batch),
 }
 
 /// How a chain begins.
@@ -216,18 +213,16 @@ impl<'a> Chain<'a> {
     ///
     /// # Errors
     /// The step that failed; one whose signature [`Chain::verify`] looks at earlier may be the first that does.
-    #[cfg(feature = "batch")]
     pub(crate) fn verify_deferring_signatures(
         &self,
         context: &VerificationContext<'_>,
-        batch: &mut dyn Defers,
+        batch: &mut Batch,
     ) -> Result<VerifiedChain, Denial> {
         self.check_before_signatures(context)?;
         self.verify_signatures(Signatures::Deferred(batch), context)
     }
 
     /// The last second in which no token has expired, as far as the unsigned claims say when they expire.
-    #[cfg(feature = "batch")]
     pub(crate) fn last_second(&self) -> Option<UnixTime> {
         let root = match &self.head {
             Head::Root(root) => Some(root.as_ref()),
@@ -517,7 +512,7 @@ impl<'a> Token<'a> {
             Signatures::Vouched(vouched) => candidates.find(|anchor| anchor.key.thumbprint() == vouched.anchor),
             Signatures::Deferred(batch) if candidates.len() == 1 => candidates
                 .next()
-                .filter(|anchor| self.jws.is_deferred(&anchor.key, *batch)),
+                .filter(|anchor| self.jws.is_deferred(&anchor.key, batch)),
             Signatures::Verified | Signatures::Deferred(_) => {
                 candidates.find(|anchor| self.is_signed_by(&anchor.key, context.hot_keys))
             }
@@ -562,7 +557,7 @@ impl<'a> Token<'a> {
         let is_answered_for = match signatures {
             Signatures::Vouched(vouched) if place < vouched.tokens => true,
             Signatures::Verified | Signatures::Vouched(_) => self.is_signed_by(key, context.hot_keys),
-            Signatures::Deferred(batch) => self.jws.is_deferred(key, *batch),
+            Signatures::Deferred(batch) => self.jws.is_deferred(key, batch),
         };
         Step::S4b.ensure(is_answered_for, Cause::SignatureInvalid)?;
         let json = self.claims_json(Step::S4b)?;

@@ -24,7 +24,6 @@ impl Glance {
     }
 
     /// `exp`, if it is a whole number.
-    #[cfg(feature = "batch")]
     pub(crate) fn expires_at(&self) -> Option<UnixTime> {
         self.expires_at.map(UnixTime)
     }

@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::base64url;
+use crate::batch::{Batch, Signed};
 use crate::denial::Cause;
 use crate::json::Json;
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
@@ -50,12 +51,6 @@ pub(crate) struct Header {
     pub(crate) algorithm: Algorithm,
     /// `kid`: selects among configured keys, nothing more.
     pub(crate) key_id: Option<String>,
-}
-
-/// Takes signatures in, to verify them together later.
-pub(crate) trait Defers {
-    /// False if the signature is bad, whatever the others are.
-    fn defer(&mut self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool;
 }
 
 impl<'a> Jws<'a> {
@@ -153,10 +148,14 @@ impl<'a> Jws<'a> {
     }
 
     /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
-    pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut dyn Defers) -> bool {
+    pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut Batch) -> bool {
         let mut signature = [0; SIGNATURE_BYTES];
         base64url::decode_into(self.signature, &mut signature)
-            && batch.defer(key, self.signing_input.as_bytes(), &signature)
+            && batch.add(&Signed {
+                key,
+                message: self.signing_input.as_bytes(),
+                signature: &signature,
+            })
     }
 
     /// Whether the signature is `key`'s.

@@ -342,19 +342,21 @@ impl Holder {
 
 /// `iss` of a root: a URI (step 3k), that is, a scheme and something after it.
 pub(crate) fn issuer<'a>(claims: &'a Object<'_>) -> Result<&'a str, Denial> {
-    let is_uri = |text: &str| {
-        text.split_once(':').is_some_and(|(scheme, rest)| {
-            scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-                && scheme
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
-                && !rest.is_empty()
-        })
-    };
     claims
         .text("iss")
-        .filter(|text| is_uri(text))
+        .filter(|text| has_scheme(text))
         .ok_or_else(|| claim(Step::S3k, "iss", "the issuer's URI"))
+}
+
+/// Whether a text has the form of a URI: a scheme, and something after it.
+pub(crate) fn has_scheme(uri: &str) -> bool {
+    uri.split_once(':').is_some_and(|(scheme, rest)| {
+        !rest.is_empty()
+            && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    })
 }
 
 /// `sub`, a claim of ours that the draft does not know: absent, or a string that is not empty.
