@@ -58,10 +58,8 @@ impl ArgumentMapping {
 
     /// Adds the headers that arguments are taken from to an index.
     pub fn add_headers_to(&self, index: &mut HeaderIndex) {
-        for argument in &self.arguments {
-            if let Source::Header(name) = &argument.source {
-                index.add(name);
-            }
+        for name in self.arguments.iter().filter_map(|argument| argument.source.header()) {
+            index.add(name);
         }
     }
 

@@ -35,6 +35,16 @@ pub enum Source {
     Method,
 }
 
+impl Source {
+    /// The header's name, if it is one.
+    pub fn header(&self) -> Option<&str> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Path(_) | Self::Query(_) | Self::Body(_) | Self::Host | Self::Method => None,
+        }
+    }
+}
+
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
