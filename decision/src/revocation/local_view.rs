@@ -17,7 +17,7 @@ use super::subject_table::SubjectTable;
 #[derive(Debug)]
 pub struct View {
     hasher: SubjectHasher,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
     revision: u64,
     memory: Memory,
     sweep: Sweep,
@@ -27,13 +27,8 @@ pub struct View {
 #[derive(Debug)]
 pub(super) struct Draft {
     hasher: SubjectHasher,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
 }
-
-/// What is left of a view, or of a draft, that nobody needs any more. To give back the memory of a million subjects at
-/// once takes some ten milliseconds, for which no request is to wait.
-#[derive(Debug)]
-pub(super) struct Remains(Subjects);
 
 /// Why a record was not applied, in words that say what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +39,9 @@ pub(super) enum Unapplied {
     NoRoom(String),
 }
 
+/// The subjects of a view or of a draft.
 #[derive(Debug)]
-struct Subjects {
+pub(super) struct Subjects {
     principals: SubjectTable<PackedState>,
     keys: SubjectTable<()>,
     issuer_floors: SubjectTable<i64>,
@@ -148,38 +144,6 @@ impl RevocationView for View {
     }
 }
 
-// === impl Remains ===
-
-impl From<View> for Remains {
-    fn from(view: View) -> Self {
-        Self(view.subjects)
-    }
-}
-
-impl From<Draft> for Remains {
-    fn from(draft: Draft) -> Self {
-        Self(draft.subjects)
-    }
-}
-
-impl Remains {
-    /// Gives back some of the memory; `None` once there is none left.
-    pub(super) fn dismantle_some(mut self) -> Option<Self> {
-        let Subjects {
-            principals,
-            keys,
-            issuer_floors,
-            delegations,
-            ..
-        } = &mut self.0;
-        let is_left = principals.dismantle_some(BUCKETS_PER_STEP)
-            || keys.dismantle_some(BUCKETS_PER_STEP)
-            || issuer_floors.dismantle_some(BUCKETS_PER_STEP)
-            || delegations.dismantle_some(BUCKETS_PER_STEP);
-        is_left.then_some(self)
-    }
-}
-
 /// Takes about half a millisecond.
 const BUCKETS_PER_STEP: usize = 2_048;
 
@@ -225,6 +189,16 @@ impl Draft {
 // === impl Subjects ===
 
 impl Subjects {
+    /// Gives back some of the memory, where no view needs it any more; `None` once there is none left. To give back that of a
+    /// million subjects at once takes some ten milliseconds, for which no request is to wait.
+    pub(super) fn dismantle_some(mut self) -> Option<Self> {
+        let is_left = self.principals.dismantle_some(BUCKETS_PER_STEP)
+            || self.keys.dismantle_some(BUCKETS_PER_STEP)
+            || self.issuer_floors.dismantle_some(BUCKETS_PER_STEP)
+            || self.delegations.dismantle_some(BUCKETS_PER_STEP);
+        is_left.then_some(self)
+    }
+
     fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
         let room = self.max_subjects.saturating_sub(self.len());
         let max_subjects = self.max_subjects;
@@ -668,7 +642,7 @@ mod tests {
         for number in 0..100_000 {
             draft.apply(&raised(Some(&number.to_string()), 1)).unwrap();
         }
-        let mut remains = Some(Remains::from(draft));
+        let mut remains = Some(draft.subjects);
         let mut steps = 0;
         while let Some(some) = remains {
             remains = some.dismantle_some();

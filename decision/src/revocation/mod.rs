@@ -21,4 +21,4 @@ pub mod watch;
 pub use cache_keys::{CacheKeys, SealedWith};
 pub use lease::Freshness;
 pub use local_view::View;
-pub use watch::{Action, Counters, Settings, Watch};
+pub use watch::{Action, Counters, Watch};

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::cache_keys::CacheKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
-use super::local_view::{Draft, Remains, Unapplied, View, too_many_subjects};
+use super::local_view::{Draft, Subjects, Unapplied, View, too_many_subjects};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::ControlPlane;
@@ -24,12 +24,14 @@ use crate::stream::{StreamAction, StreamHandler, Violation};
 /// not renewed, so that requests are denied once it ends.
 #[derive(Debug)]
 pub struct Watch {
-    settings: Settings,
+    settings: ControlPlane,
+    /// The name Envoy gives its node, for the operator of the control plane.
+    node: String,
     secret: [u8; 16],
     phase: Phase,
     view: Option<View>,
     /// What is left of the last view or draft that is not needed any more.
-    remains: Option<Remains>,
+    remains: Option<Subjects>,
     /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
     applied: Option<Position>,
     /// What the present stream, or the last one, has brought.
@@ -48,34 +50,6 @@ pub struct Watch {
     round_trip: Option<Duration>,
     backoff: Backoff,
     counters: Counters,
-}
-
-/// What a watch is configured with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The log that is pinned; no other is ever believed.
-    pub log_id: String,
-    /// The name Envoy gives its node, for the operator of the control plane.
-    pub node: String,
-    /// The most subjects a view may hold.
-    pub max_subjects: usize,
-    /// How old a lease may be.
-    pub max_staleness: Duration,
-    /// How long after a ping the next is due; at most one second.
-    pub ping_interval: Duration,
-}
-
-impl Settings {
-    /// As configured, for the node that Envoy calls so.
-    pub fn new(control_plane: &ControlPlane, node: &str) -> Self {
-        Self {
-            log_id: control_plane.log_id.clone(),
-            node: node.to_owned(),
-            max_subjects: control_plane.max_subjects,
-            max_staleness: control_plane.max_staleness,
-            ping_interval: control_plane.ping_interval,
-        }
-    }
 }
 
 /// What to do with the stream; messages are encoded `WatchRequest`s.
@@ -175,10 +149,11 @@ const FAILED_PRECONDITION: u32 = 9;
 
 impl Watch {
     /// A watch that will open its first stream on its first tick. `secret` must be random and never leave the VM.
-    pub fn new(settings: Settings, secret: [u8; 16]) -> Self {
+    pub fn new(settings: ControlPlane, node: &str, secret: [u8; 16]) -> Self {
         Self {
             lease: Lease::new(settings.max_staleness),
             settings,
+            node: node.to_owned(),
             secret,
             phase: Phase::Closed {
                 retry_at: Monotonic::default(),
@@ -247,7 +222,7 @@ impl Watch {
     pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
         self.clock.observe(now, wall);
         self.forget_some(now);
-        self.remains = self.remains.take().and_then(Remains::dismantle_some);
+        self.remains = self.remains.take().and_then(Subjects::dismantle_some);
         match &self.phase {
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
             Phase::Closed { .. } => self.open(now),
@@ -333,7 +308,7 @@ impl Watch {
             }
             self.earlier_secrets.push_back(stream.secret);
             if let Stage::Pulling(pull) = stage {
-                self.remains = Some(pull.draft.into());
+                self.remains = Some(pull.draft.subjects);
             }
         }
         self.lease.forget_pings();
@@ -615,7 +590,7 @@ impl Watch {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
         let view = draft.complete(self.revision, self.token_lifetime);
-        self.remains = self.view.replace(view).map(Remains::from);
+        self.remains = self.view.replace(view).map(|view| view.subjects);
         self.applied = Some(position);
         self.needs_snapshot = false;
         self.counters.snapshots = self.counters.snapshots.saturating_add(1);
@@ -624,7 +599,7 @@ impl Watch {
     fn discard_view(&mut self) {
         if let Some(view) = self.view.take() {
             self.revision = view.revision();
-            self.remains = Some(view.into());
+            self.remains = Some(view.subjects);
         }
         self.lease.revoke();
     }
@@ -681,7 +656,7 @@ impl StreamHandler for Watch {
         vec![send(watch_request::Message::Hello(v1::WatchHello {
             log_id: self.settings.log_id.clone(),
             applied,
-            node: self.settings.node.clone(),
+            node: self.node.clone(),
             secret_digest,
             earlier_secrets: self.earlier_secrets.iter().map(|secret| secret.to_vec()).collect(),
             confirms: true,

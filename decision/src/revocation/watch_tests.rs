@@ -31,15 +31,15 @@ impl Scene {
     }
 
     fn new(length: usize, max_subjects: usize) -> Self {
-        let settings = Settings {
+        let settings = ControlPlane {
+            cluster: "credence".to_owned(),
             log_id: LOG.to_owned(),
-            node: "node".to_owned(),
             max_subjects,
             max_staleness: Duration::from_secs(5),
             ping_interval: Duration::from_millis(500),
         };
         Self {
-            watch: Watch::new(settings, [7; 16]),
+            watch: Watch::new(settings, "node", [7; 16]),
             now: Monotonic::from_nanos(1_000_000_000),
             ahead: Duration::from_secs(START),
             log: (1..=length).map(record).collect(),
