@@ -31,14 +31,7 @@ impl<'p> Routed<'p, '_> {
         nonces: &Nonces,
         world: &impl World,
     ) -> Verdict<'p> {
-        let mut verdict = Verdict {
-            decision,
-            rule: Some(self.rule),
-            rule_index: Some(self.index),
-            mode: self.rule.mode,
-            nonce: None,
-            findings,
-        };
+        let mut verdict = Verdict::under(self.rule, self.index, decision, findings);
         if verdict.asks_for_nonce() {
             verdict.nonce = Some(nonces.make(UnixTime(world.now().second())));
         }

@@ -26,7 +26,7 @@ impl DecisionFigures {
     pub fn new(policy: &Policy, metrics: &mut Metrics) -> Self {
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Self {
-            decisions: rules.chain([DecisionCounters::without_rule()]).collect(),
+            decisions: rules.chain([DecisionCounters::new("")]).collect(),
             cache_hits: metrics.define(Counter, "credence_cache_hits"),
             cache_beginnings: metrics.define(Counter, "credence_cache_beginnings"),
             cache_misses: metrics.define(Counter, "credence_cache_misses"),

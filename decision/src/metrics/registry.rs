@@ -275,9 +275,6 @@ impl DecisionCounters {
     /// `_`. The empty name is for requests that no rule covers; it is counted as one that no rule can have, because
     /// Envoy makes no label of nothing.
     pub fn new(rule: &str) -> Self {
-        if rule.is_empty() {
-            return Self::without_rule();
-        }
         let plain = |character: char| {
             if character.is_ascii_alphanumeric() || matches!(character, '-' | '_') {
                 character
@@ -285,18 +282,11 @@ impl DecisionCounters {
                 '_'
             }
         };
-        Self {
-            rule: rule.chars().map(plain).collect(),
-            met: Vec::new(),
-        }
-    }
-
-    /// Counters of the requests that no rule covers.
-    pub fn without_rule() -> Self {
-        Self {
-            rule: NO_RULE.to_owned(),
-            met: Vec::new(),
-        }
+        let rule = match rule {
+            "" => NO_RULE.to_owned(),
+            rule => rule.chars().map(plain).collect(),
+        };
+        Self { rule, met: Vec::new() }
     }
 }
 
