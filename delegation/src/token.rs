@@ -258,46 +258,26 @@ impl<'a> DerivedClaims<'a> {
     /// Steps 4c to 4m.
     fn check_link(&self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let claims = &self.claims;
-        let ensure = |holds, step: Step, what| step.ensure(holds, Cause::Linkage(what));
-        ensure(
-            self.issuer == parent.holder.key.thumbprint().uri(),
-            Step::S4c,
-            "iss is not the thumbprint URI of the parent's holder key",
-        )?;
-        ensure(
-            Some(claims.depth) == parent.depth.checked_add(1),
-            Step::S4d,
-            "del_depth is not the parent's plus one",
-        )?;
-        ensure(
-            claims.depth <= parent.max_depth,
-            Step::S4e,
-            "del_depth is over the parent's del_max_depth",
-        )?;
-        ensure(claims.depth <= limits.delegation_depth, Step::S4f, OVER_DEPTH_LIMIT)?;
-        ensure(
-            claims.max_depth <= parent.max_depth,
-            Step::S4g,
-            "del_max_depth is over the parent's",
-        )?;
-        ensure(
-            claims.expires_at <= parent.expires_at,
-            Step::S4h,
-            "exp is after the parent's",
-        )?;
+        let ensure = |step: Step, holds, what| step.ensure(holds, Cause::Linkage(what));
+        let is_by_holder = self.issuer == parent.holder.key.thumbprint().uri();
+        let by_holder = "iss is not the thumbprint URI of the parent's holder key";
+        ensure(Step::S4c, is_by_holder, by_holder)?;
+        let is_next = Some(claims.depth) == parent.depth.checked_add(1);
+        ensure(Step::S4d, is_next, "del_depth is not the parent's plus one")?;
+        let is_allowed = claims.depth <= parent.max_depth;
+        ensure(Step::S4e, is_allowed, "del_depth is over the parent's del_max_depth")?;
+        ensure(Step::S4f, claims.depth <= limits.delegation_depth, OVER_DEPTH_LIMIT)?;
+        let is_no_deeper = claims.max_depth <= parent.max_depth;
+        ensure(Step::S4g, is_no_deeper, "del_max_depth is over the parent's")?;
+        let ends_with_parent = claims.expires_at <= parent.expires_at;
+        ensure(Step::S4h, ends_with_parent, "exp is after the parent's")?;
         check_not_expired(claims.expires_at, now, Step::S4i)?;
-        ensure(
-            claims.issued_at >= parent.issued_at,
-            Step::S4j,
-            "iat is before the parent's",
-        )?;
+        let begins_with_parent = claims.issued_at >= parent.issued_at;
+        ensure(Step::S4j, begins_with_parent, "iat is before the parent's")?;
         check_not_from_future(claims.issued_at, now, limits, Step::S4k)?;
         check_lifetime(claims.issued_at, claims.expires_at, Step::S4l)?;
-        ensure(
-            claims.depth <= claims.max_depth,
-            Step::S4m,
-            "del_depth is over del_max_depth",
-        )
+        let is_within_own = claims.depth <= claims.max_depth;
+        ensure(Step::S4m, is_within_own, "del_depth is over del_max_depth")
     }
 }
 
