@@ -179,23 +179,13 @@ fn check_kind(path: &str, argument: &file::Argument, source: &Source, problems: 
     if let (Some(why), true) = (is_always_there, argument.optional) {
         problems.report(format!("{path}.optional"), format!("{why}; remove `optional`"));
     }
-    let allowed: &[ArgumentKind] = match source {
-        Source::Body(_) => return,
-        Source::Host | Source::Method => &[ArgumentKind::String],
-        Source::Path(_) | Source::Query(_) | Source::Header(_) => &[
-            ArgumentKind::String,
-            ArgumentKind::Number,
-            ArgumentKind::Integer,
-            ArgumentKind::Boolean,
-        ],
+    let message = match (source, argument.kind) {
+        (Source::Body(_), _) | (_, ArgumentKind::String) => return,
+        (_, ArgumentKind::Json) => "only a body has values of any JSON type; write `body`, or another type",
+        (Source::Host | Source::Method, _) => "this is always a string; remove `type`",
+        (Source::Path(_) | Source::Query(_) | Source::Header(_), _) => return,
     };
-    if !allowed.contains(&argument.kind) {
-        let message = match argument.kind {
-            ArgumentKind::Json => "only a body has values of any JSON type; write `body`, or another type",
-            _ => "this is always a string; remove `type`",
-        };
-        problems.report(format!("{path}.type"), message);
-    }
+    problems.report(format!("{path}.type"), message);
 }
 
 /// What of the body the arguments read, and what `ignore_members` lets through.
