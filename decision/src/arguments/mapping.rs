@@ -349,7 +349,7 @@ mod tests {
     }
 
     fn read(mapping: &ArgumentMapping, target: &str, headers: &[(&str, &str)]) -> Result<Arguments, Denial> {
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         let path = PathTemplate::parse("/{first}", Tolerated::default()).unwrap();
         routes
             .push(

@@ -187,7 +187,7 @@ impl Ring {
             stored,
             owned: Owned::default(),
             chains: Room::default(),
-            owned_chains: UsageSketch::new(),
+            owned_chains: UsageSketch::default(),
             reserved: Room::default(),
             counts: Counts::default(),
             gap: None,

@@ -55,7 +55,7 @@ impl<K: Ord + Copy> Source<K> {
                 overflow: audit.on_overflow,
             })?,
             reporter: Reporter::new(settings),
-            pending: audit.response_status.then(Pending::new),
+            pending: audit.response_status.then(Pending::default),
         })
     }
 

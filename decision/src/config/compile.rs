@@ -206,7 +206,7 @@ impl RuleCompiler<'_> {
         if rules.is_empty() {
             problems.report(PATH, "no rule, so `default` would decide every request; add one");
         }
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         if !at_most(ranges::MAX_RULES, rules.len(), PATH, problems) {
             return routes;
         }

@@ -64,8 +64,8 @@ impl Places {
             limits,
             requests: 0,
             bytes: 0,
-            requests_of: UsageSketch::new(),
-            bytes_of: UsageSketch::new(),
+            requests_of: UsageSketch::default(),
+            bytes_of: UsageSketch::default(),
             proofs: BTreeSet::new(),
         }
     }

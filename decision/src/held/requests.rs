@@ -66,10 +66,10 @@ impl<K: Ord + Copy> HeldRequests<K> {
     pub fn new(policy: &Policy, secrets: [[u8; 16]; 2]) -> Self {
         let [of_bodies, of_snapshots] = secrets;
         Self {
-            bodies: AwaitingBody::new(),
+            bodies: AwaitingBody::default(),
             body_places: Places::new(of_bodies, policy.limits.held),
             body_limit: policy.limits.body_bytes,
-            snapshots: AwaitingSnapshot::new(),
+            snapshots: AwaitingSnapshot::default(),
             snapshot_places: Places::new(of_snapshots, snapshot_limits(policy.limits.held)),
             snapshot_wait: policy.wait_for_snapshot,
         }
