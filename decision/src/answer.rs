@@ -35,34 +35,27 @@ impl Answer {
         if let Some(nonce) = nonce {
             headers.push(("delegation-nonce", nonce.to_owned()));
         }
-        if is_grpc {
-            let mut message = format!("{}: {}", shown.code(), shown.title());
-            if let Some(argument) = &denial.argument {
-                message.push_str(&format!(" ({argument})"));
-            }
-            let grpc_status = Some(class.grpc_status());
-            return Self {
+        let body = if is_grpc {
+            let argument = denial.argument.as_ref().map(|argument| format!(" ({argument})"));
+            let message = format!("{}: {}{}", shown.code(), shown.title(), argument.unwrap_or_default());
+            message.into_bytes()
+        } else {
+            headers.push(("content-type", "application/problem+json".to_owned()));
+            let problem = Problem {
+                kind: format!("urn:credence:reason:{}", shown.code()),
+                title: shown.title(),
                 status: class.status(),
-                headers,
-                body: message.into_bytes(),
-                grpc_status,
+                reason: shown.code(),
+                argument: denial.argument.as_deref(),
             };
-        }
-        headers.push(("content-type", "application/problem+json".to_owned()));
-        let problem = Problem {
-            kind: format!("urn:credence:reason:{}", shown.code()),
-            title: shown.title(),
-            status: class.status(),
-            reason: shown.code(),
-            argument: denial.argument.as_deref(),
+            // Strings and numbers always serialise; an empty body would still be a denial.
+            serde_json::to_vec(&problem).unwrap_or_default()
         };
-        // Strings and numbers always serialise; an empty body would still be a denial.
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
         Self {
             status: class.status(),
             headers,
             body,
-            grpc_status: None,
+            grpc_status: is_grpc.then(|| class.grpc_status()),
         }
     }
 }

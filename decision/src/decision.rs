@@ -3,9 +3,8 @@
 use credence_delegation::revocation::Void;
 use credence_delegation::{Cause, Step};
 
-use crate::arguments::ArgumentError;
 use crate::request::HeaderMapError;
-use crate::request::target::{Ambiguity, AuthorityError};
+use crate::request::target::Ambiguity;
 use crate::route::Unclear;
 
 /// The outcome for one request: made exactly once, and the thing that is audited.
@@ -52,6 +51,16 @@ pub struct Denial {
     pub step: Option<Step>,
 }
 
+impl Denial {
+    /// A denial that this argument, query member or header is to blame for.
+    pub fn about(reason: Reason, argument: &str) -> Self {
+        Self {
+            argument: Some(argument.to_owned()),
+            ..reason.into()
+        }
+    }
+}
+
 impl From<Reason> for Denial {
     fn from(reason: Reason) -> Self {
         Self {
@@ -72,12 +81,6 @@ impl From<HeaderMapError> for Denial {
     }
 }
 
-impl From<AuthorityError> for Denial {
-    fn from(_: AuthorityError) -> Self {
-        Reason::HostMalformed.into()
-    }
-}
-
 impl From<Ambiguity> for Denial {
     fn from(_: Ambiguity) -> Self {
         Reason::PathAmbiguous.into()
@@ -86,35 +89,9 @@ impl From<Ambiguity> for Denial {
 
 impl From<Unclear<'_>> for Denial {
     fn from(unclear: Unclear<'_>) -> Self {
-        let (reason, asked_about) = match unclear {
-            Unclear::Path | Unclear::Spelling => (Reason::PathAmbiguous, None),
-            Unclear::Header(name) | Unclear::Query(name) => (Reason::ConditionAmbiguous, Some(name)),
-        };
-        Self {
-            reason,
-            argument: asked_about.map(str::to_owned),
-            step: None,
-        }
-    }
-}
-
-impl From<ArgumentError> for Denial {
-    fn from(error: ArgumentError) -> Self {
-        let reason = match &error {
-            ArgumentError::Missing(_) => Reason::ArgumentMissing,
-            ArgumentError::Repeated(_) => Reason::ArgumentRepeated,
-            ArgumentError::Unmapped(_) => Reason::ArgumentUnknown,
-            ArgumentError::Malformed { .. } => Reason::ArgumentMalformed,
-            ArgumentError::Ambiguous(_) => Reason::ArgumentAmbiguous,
-            ArgumentError::AmbiguousQuery => Reason::QueryAmbiguous,
-            ArgumentError::TooManyMembers => Reason::QueryTooLong,
-            ArgumentError::BodyMediaType => Reason::BodyMediaType,
-            ArgumentError::BodyMalformed => Reason::BodyMalformed,
-        };
-        Self {
-            reason,
-            argument: error.argument().map(str::to_owned),
-            step: None,
+        match unclear {
+            Unclear::Path | Unclear::Spelling => Reason::PathAmbiguous.into(),
+            Unclear::Header(name) | Unclear::Query(name) => Self::about(Reason::ConditionAmbiguous, name),
         }
     }
 }
@@ -511,7 +488,6 @@ mod tests {
             Denial::from(HeaderMapError::TooManyPairs).reason,
             Reason::RequestMalformed
         );
-        assert_eq!(Denial::from(AuthorityError).reason, Reason::HostMalformed);
         assert_eq!(Denial::from(Ambiguity::DotSegment).reason, Reason::PathAmbiguous);
         assert_eq!(Denial::from(Unclear::Path).reason, Reason::PathAmbiguous);
         for unclear in [Unclear::Header("x-stage"), Unclear::Query("x-stage")] {
@@ -521,11 +497,6 @@ mod tests {
                 (Reason::ConditionAmbiguous, Some("x-stage"))
             );
         }
-        let denial = Denial::from(ArgumentError::Unmapped("x".to_owned()));
-        assert_eq!(
-            (denial.reason, denial.argument.as_deref()),
-            (Reason::ArgumentUnknown, Some("x"))
-        );
     }
 
     #[test]

@@ -33,37 +33,23 @@ pub enum Part {
 impl Part {
     /// The header that carries it.
     pub fn header(self) -> &'static str {
-        match self {
-            Self::Issuer => "x-delegation-issuer",
-            Self::Subject => "x-delegation-subject",
-            Self::Agent => "x-delegation-agent",
-            Self::Proof => "x-delegation-proof",
-            Self::Tool => "x-delegation-tool",
-            Self::Id => "x-delegation-id",
-        }
-    }
-
-    /// Its key in the dictionary.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Issuer => "issuer",
-            Self::Subject => "subject",
-            Self::Agent => "agent",
-            Self::Proof => "proof",
-            Self::Tool => "tool",
-            Self::Id => "id",
-        }
+        self.names().1
     }
 
     /// Its name in Envoy's filter state, where `wasm.` stands before it.
     pub fn filter_state(self) -> &'static str {
+        self.names().2
+    }
+
+    /// Its key in the dictionary, its header, and its name in the filter state.
+    fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Issuer => "credence_issuer",
-            Self::Subject => "credence_subject",
-            Self::Agent => "credence_agent",
-            Self::Proof => "credence_proof",
-            Self::Tool => "credence_tool",
-            Self::Id => "credence_id",
+            Self::Issuer => ("issuer", "x-delegation-issuer", "credence_issuer"),
+            Self::Subject => ("subject", "x-delegation-subject", "credence_subject"),
+            Self::Agent => ("agent", "x-delegation-agent", "credence_agent"),
+            Self::Proof => ("proof", "x-delegation-proof", "credence_proof"),
+            Self::Tool => ("tool", "x-delegation-tool", "credence_tool"),
+            Self::Id => ("id", "x-delegation-id", "credence_id"),
         }
     }
 }
@@ -158,7 +144,7 @@ fn dictionary(parts: &[(Part, String)]) -> String {
         if !text.is_empty() {
             text.push_str(", ");
         }
-        let key = part.key();
+        let (key, ..) = part.names();
         // Writing to a String does not fail.
         let _ = match part {
             Part::Proof => write!(text, "{key}={value}"),

@@ -1,12 +1,10 @@
 //! A gRPC stream to the control plane, as its user sees it: `revocation::Watch` and `audit::Source` use one each.
 
-use std::fmt::Display;
-
 use crate::clock::Monotonic;
 
 /// What to do with a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StreamAction<N> {
+pub enum StreamAction {
     /// Open the stream, then call `on_open`, or `on_close` if that failed at once.
     Open,
     /// Send this encoded message.
@@ -14,7 +12,7 @@ pub enum StreamAction<N> {
     /// Reset the stream and forget its token: no close will be expected from it.
     Cancel,
     /// Tell the operator.
-    Report(N),
+    Report(String),
 }
 
 /// Decides what is said on a stream. It does nothing by itself: a host tells it what has happened, and carries out the
@@ -22,15 +20,39 @@ pub enum StreamAction<N> {
 ///
 /// The host tells it of the *present* stream only; what still arrives from a cancelled one is dropped.
 pub trait StreamHandler {
-    /// What an operator is told about the stream.
-    type Notice: Display;
-
     /// The stream is open.
-    fn on_open(&mut self, now: Monotonic) -> Vec<StreamAction<Self::Notice>>;
+    fn on_open(&mut self, now: Monotonic) -> Vec<StreamAction>;
 
     /// A message has arrived.
-    fn on_message(&mut self, now: Monotonic, message: &[u8], random: u64) -> Vec<StreamAction<Self::Notice>>;
+    fn on_message(&mut self, now: Monotonic, message: &[u8], random: u64) -> Vec<StreamAction>;
 
     /// The stream could not be opened, or has ended.
-    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<StreamAction<Self::Notice>>;
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<StreamAction>;
+}
+
+/// How the control plane broke the contract of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// In words that say what to do.
+    pub(crate) what: String,
+    /// Whether trying again soon is pointless, because an operator has to act first.
+    pub(crate) is_lasting: bool,
+}
+
+impl Violation {
+    /// One that may pass.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            is_lasting: false,
+        }
+    }
+
+    /// One that an operator has to cure.
+    pub(crate) fn lasting(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            is_lasting: true,
+        }
+    }
 }

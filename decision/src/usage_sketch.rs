@@ -33,13 +33,6 @@ pub struct Sharers {
 // === impl UsageSketch ===
 
 impl UsageSketch {
-    /// All counters are zero.
-    pub fn new() -> Self {
-        Self {
-            counters: vec![0; SLOTS.saturating_mul(2)],
-        }
-    }
-
     /// How much a user has, at most.
     pub fn of(&self, user: UserKey) -> usize {
         let amounts = user.slots().map(|slot| self.counters.get(slot).copied().unwrap_or(0));
@@ -72,8 +65,11 @@ impl UsageSketch {
 }
 
 impl Default for UsageSketch {
+    /// All counters are zero.
     fn default() -> Self {
-        Self::new()
+        Self {
+            counters: vec![0; SLOTS.saturating_mul(2)],
+        }
     }
 }
 
@@ -137,7 +133,7 @@ mod tests {
 
     #[test]
     fn each_user_has_what_it_was_given() {
-        let mut shares = UsageSketch::new();
+        let mut shares = UsageSketch::default();
         let [one, other] = [11, 5 << 11].map(UserKey::new);
         shares.add(one, 5);
         shares.add(other, 2);
@@ -151,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_thousand_users_seldom_seem_to_have_what_others_have() {
-        let mut shares = UsageSketch::new();
+        let mut shares = UsageSketch::default();
         let users: Vec<UserKey> = (0..1_000_u64)
             .map(|user| UserKey::new(user.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20))
             .collect();

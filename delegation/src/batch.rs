@@ -17,7 +17,6 @@ use curve25519_dalek::{EdwardsPoint, Scalar};
 use ed25519_dalek::Signature;
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::jws::Defers;
 use crate::key::{PublicKey, is_sound_ed25519};
 
 /// A signature to verify.
@@ -197,16 +196,6 @@ impl Batch {
             }
         }
         EdwardsPoint::vartime_multiscalar_mul(scalars, points).is_identity()
-    }
-}
-
-impl Defers for Batch {
-    fn defer(&mut self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
-        self.add(&Signed {
-            key,
-            message,
-            signature,
-        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 
 use crate::json::Json;
-use crate::number::{Canonical, Double};
+use crate::number::Double;
 
 /// The canonical form of any JSON text, or `None` if it has a number beyond a double's range, which has no canonical
 /// form.
@@ -50,7 +50,7 @@ fn write_json(json: &Json<'_>, out: &mut String) -> Option<()> {
 }
 
 pub(crate) fn write_number(number: Double, out: &mut String) {
-    out.push_str(number.canonical(&mut Canonical::new()));
+    out.push_str(number.canonical(&mut ryu_js::Buffer::new()));
 }
 
 /// Escapes as RFC 8785, section 3.2.2.2 says: the two-letter forms where there are any, `\u00xx` for the other

@@ -207,16 +207,11 @@ pub(crate) fn find(details: &[Json<'_>]) -> Result<Option<Capabilities>, ToolsEr
     let mut found = None;
     for entry in details {
         let entry = entry.as_object().ok_or(ToolsError::Shape)?;
-        if entry.member("type").and_then(Json::as_str) == Some("attenuating_agent_token")
-            && found.replace(entry).is_some()
-        {
+        if entry.text("type") == Some("attenuating_agent_token") && found.replace(entry).is_some() {
             return Err(ToolsError::Shape);
         }
     }
     let Some(entry) = found else { return Ok(None) };
-    let tools = entry
-        .member("tools")
-        .and_then(Json::as_object)
-        .ok_or(ToolsError::Shape)?;
+    let tools = entry.object("tools").ok_or(ToolsError::Shape)?;
     Capabilities::parse(tools).map(Some)
 }

@@ -4,10 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
 use crate::base64url;
+use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
 use crate::json::{Json, Object};
-use crate::jws::{self, Defers, Header, Jws};
+use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
@@ -63,11 +64,7 @@ enum Signatures<'s> {
     /// Somebody for the first ones.
     Vouched(Vouched),
     /// Whoever verifies this batch. What comes of the chain counts only if all of its signatures verify.
-    #[cfg_attr(
-        not(feature = "batch"),
-        expect(dead_code, reason = "only evidence is verified in batches")
-    )]
-    Deferred(&'s mut dyn Defers),
+    Deferred(&'s mut Batch),
 }
 
 /// How a chain begins.
@@ -139,7 +136,7 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse_joined(joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
-        check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
+        Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
         Self::parse(joined.split('~'), limits)
     }
 
@@ -153,7 +150,7 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse_joined_after(known: &'a VerifiedChain, joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
-        check_size("the chain", joined.len(), limits.chain_bytes, Step::S2b)?;
+        Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
         Self::parse_with(joined.split('~'), Some((known, Likeness::Stated)), limits)
     }
 
@@ -216,18 +213,16 @@ impl<'a> Chain<'a> {
     ///
     /// # Errors
     /// The step that failed; one whose signature [`Chain::verify`] looks at earlier may be the first that does.
-    #[cfg(feature = "batch")]
     pub(crate) fn verify_deferring_signatures(
         &self,
         context: &VerificationContext<'_>,
-        batch: &mut dyn Defers,
+        batch: &mut Batch,
     ) -> Result<VerifiedChain, Denial> {
         self.check_before_signatures(context)?;
         self.verify_signatures(Signatures::Deferred(batch), context)
     }
 
     /// The last second in which no token has expired, as far as the unsigned claims say when they expire.
-    #[cfg(feature = "batch")]
     pub(crate) fn last_second(&self) -> Option<UnixTime> {
         let root = match &self.head {
             Head::Root(root) => Some(root.as_ref()),
@@ -248,19 +243,16 @@ impl<'a> Chain<'a> {
             Head::Known(known) => known.check_algorithms(context)?,
         }
         for token in &self.derived {
-            if !context.holder_algorithms.allow(token.header(Step::S4a)?.algorithm) {
-                return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
-            }
+            let algorithm = token.header(Step::S4a)?.algorithm;
+            Step::S4a.ensure(context.holder_algorithms.allow(algorithm), Cause::AlgorithmNotAllowed)?;
         }
         // Expiry before trust, so that nobody learns from an expired token whom we trust.
         match &self.head {
-            Head::Root(root) if root.glance.expired(context.now) => return Err(Step::S3e.deny(Cause::Expired)),
-            Head::Root(_) => {}
+            Head::Root(root) => Step::S3e.ensure(!root.glance.expired(context.now), Cause::Expired)?,
             Head::Known(known) => known.check_expiry(context)?,
         }
-        if self.derived.iter().any(|token| token.glance.expired(context.now)) {
-            return Err(Step::S4i.deny(Cause::Expired));
-        }
+        let has_expired = self.derived.iter().any(|token| token.glance.expired(context.now));
+        Step::S4i.ensure(!has_expired, Cause::Expired)?;
         match &self.head {
             Head::Root(root) => root.candidates(context).map(|_| ()),
             Head::Known(known) => known.anchor(context).map(|_| ()),
@@ -310,11 +302,9 @@ impl<'a> Chain<'a> {
             let verified = token.verify_derived(&chain.leaf().claims, place, &mut signatures, context)?;
             chain.derived.push(verified);
         }
-        if chain.derived.len() != chain.leaf().claims.depth as usize {
-            return Err(Step::S5.deny(Cause::Linkage(
-                "the chain's length is not the leaf's del_depth plus one",
-            )));
-        }
+        let is_as_long = chain.derived.len() == chain.leaf().claims.depth as usize;
+        let cause = Cause::Linkage("the chain's length is not the leaf's del_depth plus one");
+        Step::S5.ensure(is_as_long, cause)?;
         Ok(chain)
     }
 
@@ -336,9 +326,7 @@ impl<'a> Chain<'a> {
                     expected: "a string",
                 })
             })?;
-            if seen.contains(&id) {
-                return Err(Step::S2c.deny(Cause::Repeated));
-            }
+            Step::S2c.ensure(!seen.contains(&id), Cause::Repeated)?;
             seen.push(id);
         }
         Ok(())
@@ -404,14 +392,9 @@ impl Known<'_> {
 
     /// Step 4a for the derived ones among them.
     fn check_algorithms(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        if self
-            .derived()
-            .all(|token| context.holder_algorithms.allow(token.algorithm))
-        {
-            Ok(())
-        } else {
-            Err(Step::S4a.deny(Cause::AlgorithmNotAllowed))
-        }
+        let mut algorithms = self.derived().map(|token| token.algorithm);
+        let are_allowed = algorithms.all(|algorithm| context.holder_algorithms.allow(algorithm));
+        Step::S4a.ensure(are_allowed, Cause::AlgorithmNotAllowed)
     }
 
     /// Steps 3e and 4i.
@@ -466,7 +449,7 @@ impl Known<'_> {
 
 impl<'a> Token<'a> {
     fn parse(compact: &'a str) -> Result<Self, Denial> {
-        let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
+        let malformed = |what| Step::S2c.malformed(what);
         let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
         let payload = jws
             .payload()
@@ -529,7 +512,7 @@ impl<'a> Token<'a> {
             Signatures::Vouched(vouched) => candidates.find(|anchor| anchor.key.thumbprint() == vouched.anchor),
             Signatures::Deferred(batch) if candidates.len() == 1 => candidates
                 .next()
-                .filter(|anchor| self.jws.is_deferred(&anchor.key, *batch)),
+                .filter(|anchor| self.jws.is_deferred(&anchor.key, batch)),
             Signatures::Verified | Signatures::Deferred(_) => {
                 candidates.find(|anchor| self.is_signed_by(&anchor.key, context.hot_keys))
             }
@@ -539,9 +522,7 @@ impl<'a> Token<'a> {
         let object = claims_object(&json, Step::S3b)?;
         let (hash, digest) = self.names().clone();
         let claims = Claims::parse_root(object, hash, context.now, context.limits, context.hot_keys)?;
-        if token::issuer(object)? != anchor.issuer {
-            return Err(Step::S3k.deny(Cause::IssuerUnknown));
-        }
+        Step::S3k.ensure(token::issuer(object)? == anchor.issuer, Cause::IssuerUnknown)?;
         let subject_claim = token::subject(object);
         Ok(VerifiedChain {
             origin: Arc::new(Origin {
@@ -571,18 +552,14 @@ impl<'a> Token<'a> {
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedToken, Denial> {
         let header = self.header(Step::S4a)?;
-        if !parent.holder.key.fits(header.algorithm) {
-            return Err(Step::S4a.deny(Cause::AlgorithmNotAllowed));
-        }
         let key = &parent.holder.key;
+        Step::S4a.ensure(key.fits(header.algorithm), Cause::AlgorithmNotAllowed)?;
         let is_answered_for = match signatures {
             Signatures::Vouched(vouched) if place < vouched.tokens => true,
             Signatures::Verified | Signatures::Vouched(_) => self.is_signed_by(key, context.hot_keys),
-            Signatures::Deferred(batch) => self.jws.is_deferred(key, *batch),
+            Signatures::Deferred(batch) => self.jws.is_deferred(key, batch),
         };
-        if !is_answered_for {
-            return Err(Step::S4b.deny(Cause::SignatureInvalid));
-        }
+        Step::S4b.ensure(is_answered_for, Cause::SignatureInvalid)?;
         let json = self.claims_json(Step::S4b)?;
         let object = claims_object(&json, Step::S4b)?;
         let (hash, digest) = self.names().clone();
@@ -624,9 +601,9 @@ fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits)
     let mut taken = Vec::with_capacity(max_tokens);
     let mut chain_bytes = 0usize;
     for compact in tokens {
-        check_size("a token", compact.len(), limits.token_bytes, Step::S2a)?;
+        Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
         chain_bytes = chain_bytes.saturating_add(compact.len());
-        check_size("the chain", chain_bytes, limits.chain_bytes, Step::S2b)?;
+        Step::S2b.check_size("the chain", chain_bytes, limits.chain_bytes)?;
         if taken.len() >= max_tokens {
             let tokens = taken.len().saturating_add(1);
             return Err(Step::S2b.deny(Cause::TooLong {
@@ -639,15 +616,7 @@ fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits)
     Ok(taken)
 }
 
-fn check_size(what: &'static str, size: usize, limit: usize, step: Step) -> Result<(), Denial> {
-    if size <= limit {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::TooLarge { what, size, limit }))
-    }
-}
-
 fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
     json.as_object()
-        .ok_or_else(|| step.deny(Cause::Malformed("the claims are not a JSON object".into())))
+        .ok_or_else(|| step.malformed("the claims are not a JSON object"))
 }

@@ -236,6 +236,21 @@ impl Step {
             cause: cause.into(),
         }
     }
+
+    /// Denies at this step unless something holds.
+    pub(crate) fn ensure(self, holds: bool, cause: Cause) -> Result<(), Denial> {
+        if holds { Ok(()) } else { Err(self.deny(cause)) }
+    }
+
+    /// Denies at this step what is over its limit of bytes.
+    pub(crate) fn check_size(self, what: &'static str, size: usize, limit: usize) -> Result<(), Denial> {
+        self.ensure(size <= limit, Cause::TooLarge { what, size, limit })
+    }
+
+    /// A denial at this step of what is no JWS, or not the JSON that it should hold.
+    pub(crate) fn malformed(self, what: &str) -> Denial {
+        self.deny(Cause::Malformed(what.to_owned()))
+    }
 }
 
 impl fmt::Display for Step {

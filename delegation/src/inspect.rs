@@ -1,6 +1,6 @@
 //! Looking into a token without believing it.
 
-use crate::denial::{Cause, Denial, Step};
+use crate::denial::{Denial, Step};
 use crate::jws::Jws;
 
 /// What a token says, whoever signed it.
@@ -19,7 +19,7 @@ pub struct Contents {
 /// # Errors
 /// If it is not a compact JWS.
 pub fn contents(compact: &str) -> Result<Contents, Denial> {
-    let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
+    let malformed = |what| Step::S2c.malformed(what);
     let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
     Ok(Contents {
         header: jws

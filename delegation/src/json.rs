@@ -140,6 +140,18 @@ impl<'a> Object<'a> {
         self.member(name)?.as_str()
     }
 
+    /// The member of that name, if it is an array.
+    #[must_use]
+    pub fn array(&self, name: &str) -> Option<&[Json<'a>]> {
+        self.member(name)?.as_array()
+    }
+
+    /// The member of that name, if it is a number written without fraction and exponent.
+    #[must_use]
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.member(name)?.as_integer()
+    }
+
     /// The members, in the order they were written.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Json<'a>)> {
         self.members.iter().map(|(name, value)| (name.as_ref(), value))

@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::base64url;
+use crate::batch::{Batch, Signed};
 use crate::denial::Cause;
 use crate::json::Json;
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
@@ -52,12 +53,6 @@ pub(crate) struct Header {
     pub(crate) key_id: Option<String>,
 }
 
-/// Takes signatures in, to verify them together later.
-pub(crate) trait Defers {
-    /// False if the signature is bad, whatever the others are.
-    fn defer(&mut self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool;
-}
-
 impl<'a> Jws<'a> {
     /// Splits the three parts of the compact form.
     pub(crate) fn parse(compact: &'a str) -> Option<Self> {
@@ -101,7 +96,7 @@ impl<'a> Jws<'a> {
         let json = Json::parse(&bytes).map_err(|e| malformed(&e.to_string()))?;
         let header = json.as_object().ok_or_else(|| malformed("not a JSON object"))?;
         if let Some(expected) = typ
-            && header.member("typ").and_then(Json::as_str) != typ
+            && header.text("typ") != typ
         {
             return Err(Cause::WrongType { expected });
         }
@@ -109,10 +104,7 @@ impl<'a> Jws<'a> {
             // We implement no extension that `crit` may list, and RFC 7515, section 4.1.11, forbids an empty list.
             return Err(Cause::CriticalHeader);
         }
-        let algorithm = header
-            .member("alg")
-            .and_then(Json::as_str)
-            .ok_or_else(|| malformed("no alg"))?;
+        let algorithm = header.text("alg").ok_or_else(|| malformed("no alg"))?;
         let algorithm = Algorithm::from_name(algorithm).ok_or(Cause::AlgorithmNotAllowed)?;
         let key_id = match header.member("kid") {
             None => None,
@@ -156,10 +148,14 @@ impl<'a> Jws<'a> {
     }
 
     /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
-    pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut dyn Defers) -> bool {
+    pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut Batch) -> bool {
         let mut signature = [0; SIGNATURE_BYTES];
         base64url::decode_into(self.signature, &mut signature)
-            && batch.defer(key, self.signing_input.as_bytes(), &signature)
+            && batch.add(&Signed {
+                key,
+                message: self.signing_input.as_bytes(),
+                signature: &signature,
+            })
     }
 
     /// Whether the signature is `key`'s.

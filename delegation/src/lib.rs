@@ -34,7 +34,6 @@
 
 mod anchor;
 mod base64url;
-#[cfg(feature = "batch")]
 pub mod batch;
 mod by_name;
 mod canonical;
@@ -42,7 +41,6 @@ mod capabilities;
 mod chain;
 pub mod constraint;
 mod denial;
-#[cfg(feature = "batch")]
 pub mod evidence;
 mod glance;
 pub mod inspect;

@@ -120,18 +120,10 @@ pub enum MintError {
 /// [`MintError::WouldBeDenied`] with the step that a verifier would stop at.
 pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let mut claims = root.grant.claims(0);
-    claims.push(("iss".into(), root.issuer.as_str().into()));
-    claims.extend(
-        root.subject
-            .iter()
-            .map(|subject| ("sub".into(), subject.as_str().into())),
-    );
-    claims.extend(root.epoch.map(|epoch| ("rev_epoch".into(), integer(i128::from(epoch)))));
-    claims.extend(
-        root.agent_name
-            .iter()
-            .map(|name| ("agent_name".into(), name.as_str().into())),
-    );
+    claims.push(text("iss", &root.issuer));
+    claims.extend(optional("sub", &root.subject));
+    claims.extend(root.epoch.map(|epoch| number("rev_epoch", epoch)));
+    claims.extend(optional("agent_name", &root.agent_name));
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
     read(&token, root.grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
     Ok(token)
@@ -152,8 +144,8 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
         return Err(MintError::WouldBeDenied(Step::S2c.deny(Cause::Repeated)));
     }
     let mut claims = grant.claims(parent.depth.saturating_add(1));
-    claims.push(("iss".into(), key.public().thumbprint().uri().as_str().into()));
-    claims.push(("par_hash".into(), parent.hash.as_str().into()));
+    claims.push(text("iss", &key.public().thumbprint().uri()));
+    claims.push(text("par_hash", &parent.hash));
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
     read_claims(&token, limits, |claims, hash| {
         DerivedClaims::parse(claims, hash, None)?.under(&parent, grant.issued_at, limits)
@@ -173,26 +165,16 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
         .arguments
         .iter()
         .map(|(name, value)| (name.to_owned(), value.clone()));
-    let mut claims: Vec<(String, Value)> = vec![
-        ("jti".into(), invocation.id.as_str().into()),
-        ("iat".into(), integer(i128::from(invocation.issued_at.0))),
-        ("aat_id".into(), leaf.id.as_str().into()),
-        ("aat_hash".into(), leaf.hash.as_str().into()),
-        ("aat_tool".into(), invocation.tool.as_str().into()),
-        ("hta".into(), Value::object(arguments)),
+    let mut claims = vec![
+        text("jti", &invocation.id),
+        number("iat", invocation.issued_at.0),
+        text("aat_id", &leaf.id),
+        text("aat_hash", &leaf.hash),
+        text("aat_tool", &invocation.tool),
+        ("hta".to_owned(), Value::object(arguments)),
     ];
-    claims.extend(
-        invocation
-            .audience
-            .iter()
-            .map(|audience| ("aat_aud".into(), audience.as_str().into())),
-    );
-    claims.extend(
-        invocation
-            .nonce
-            .iter()
-            .map(|nonce| ("nonce".into(), nonce.as_str().into())),
-    );
+    claims.extend(optional("aat_aud", &invocation.audience));
+    claims.extend(optional("nonce", &invocation.nonce));
     let claims = Value::object(claims).canonical();
     proof::check_claims(&claims).map_err(MintError::WouldBeDenied)?;
     let proof = jws::sign(key, proof::TYP, &claims);
@@ -206,29 +188,24 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 /// What a verifier would refuse. Whether he trusts the issuer is his to say.
 pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
-        Revocation::Epoch(epoch) => integer(i128::from(*epoch)),
+        Revocation::Epoch(epoch) => integer(*epoch),
         Revocation::Delegation { under, id } if under.is_empty() => id.as_str().into(),
         Revocation::Delegation { under, id } => {
             let path = under.iter().chain([id]);
             Value::Array(path.map(|id| id.as_str().into()).collect())
         }
         Revocation::Key(key) => Value::String(key.to_string()),
-        Revocation::IssuedUntil(until) => integer(i128::from(until.0)),
+        Revocation::IssuedUntil(until) => integer(until.0),
     };
     let revoke = Value::object([(order.revocation.member().to_owned(), revoked)]);
-    let mut claims: Vec<(String, Value)> = vec![
-        ("jti".into(), order.id.as_str().into()),
-        ("iss".into(), order.issuer.as_str().into()),
-        ("iat".into(), integer(i128::from(order.issued_at.0))),
-        ("exp".into(), integer(i128::from(order.expires_at.0))),
-        ("revoke".into(), revoke),
+    let mut claims = vec![
+        text("jti", &order.id),
+        text("iss", &order.issuer),
+        number("iat", order.issued_at.0),
+        number("exp", order.expires_at.0),
+        ("revoke".to_owned(), revoke),
     ];
-    claims.extend(
-        order
-            .subject
-            .iter()
-            .map(|subject| ("sub".into(), subject.as_str().into())),
-    );
+    claims.extend(optional("sub", &order.subject));
     claims.extend(audience(&order.audience));
     let statement = jws::sign(key, statement::TYP, &Value::object(claims).canonical());
     statement::check(&statement, order.issued_at, limits)?;
@@ -241,26 +218,20 @@ impl Grant {
             .ok()
             .and_then(|jwk| Value::from_json(&jwk).ok());
         let mut cnf = vec![("jwk".to_owned(), jwk.unwrap_or(Value::Null))];
-        cnf.extend(
-            self.holder_certificate
-                .map(|digest| ("x5t#S256".to_owned(), Value::String(base64url::encode(digest)))),
-        );
-        cnf.extend(
-            self.holder_spiffe_id
-                .as_deref()
-                .map(|id| ("spiffe".to_owned(), id.into())),
-        );
+        let certificate = self.holder_certificate.map(base64url::encode);
+        cnf.extend(optional("x5t#S256", &certificate));
+        cnf.extend(optional("spiffe", &self.holder_spiffe_id));
         let details = Value::object([
-            ("type".to_owned(), "attenuating_agent_token".into()),
+            text("type", "attenuating_agent_token"),
             ("tools".to_owned(), self.tools.clone()),
         ]);
         let mut claims = vec![
-            ("jti".to_owned(), self.id.as_str().into()),
-            ("iat".to_owned(), integer(i128::from(self.issued_at.0))),
-            ("exp".to_owned(), integer(i128::from(self.expires_at.0))),
+            text("jti", &self.id),
+            number("iat", self.issued_at.0),
+            number("exp", self.expires_at.0),
             ("cnf".to_owned(), Value::object(cnf)),
-            ("del_depth".to_owned(), integer(i128::from(depth))),
-            ("del_max_depth".to_owned(), integer(i128::from(self.max_depth))),
+            number("del_depth", depth),
+            number("del_max_depth", self.max_depth),
             ("authorization_details".to_owned(), Value::Array(vec![details])),
         ];
         claims.extend(audience(&self.audience));
@@ -298,15 +269,8 @@ fn read_claims<R>(
     limits: &Limits,
     read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
 ) -> Result<R, Denial> {
-    if compact.len() > limits.token_bytes {
-        let (size, limit) = (compact.len(), limits.token_bytes);
-        return Err(Step::S2a.deny(Cause::TooLarge {
-            what: "a token",
-            size,
-            limit,
-        }));
-    }
-    let malformed = |what: &str| Step::S2c.deny(Cause::Malformed(what.to_owned()));
+    Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
+    let malformed = |what| Step::S2c.malformed(what);
     let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
     jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
     let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
@@ -329,9 +293,21 @@ fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {
     }
 }
 
+fn text(claim: &str, text: &str) -> (String, Value) {
+    (claim.to_owned(), text.into())
+}
+
+fn optional(claim: &str, value: &Option<String>) -> Option<(String, Value)> {
+    value.as_ref().map(|value| text(claim, value))
+}
+
+fn number(claim: &str, value: impl Into<i128>) -> (String, Value) {
+    (claim.to_owned(), integer(value))
+}
+
 /// A whole number as a JSON value; one that JCS can not keep becomes a string, which no verifier takes for a number.
-fn integer(value: i128) -> Value {
-    let text = value.to_string();
+fn integer(value: impl Into<i128>) -> Value {
+    let text = value.into().to_string();
     Number::parse(&text)
         .and_then(|number| number.admissible())
         .map_or(Value::String(text), Value::Number)

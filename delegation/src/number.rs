@@ -52,7 +52,7 @@ impl<'a> Number<'a> {
             return None;
         }
         let double = self.double()?;
-        (written == Decimal::read(double.canonical(&mut Canonical::new()))).then_some(double)
+        (written == Decimal::read(double.canonical(&mut ryu_js::Buffer::new()))).then_some(double)
     }
 }
 
@@ -75,26 +75,8 @@ impl Double {
     }
 
     /// The canonical text, written into `buffer` (RFC 8785, section 3.2.2.3: ECMAScript's Number::toString).
-    pub fn canonical(self, buffer: &mut Canonical) -> &str {
-        buffer.0.format_finite(self.0)
-    }
-}
-
-/// Room for one number's canonical text.
-#[derive(Default)]
-pub struct Canonical(ryu_js::Buffer);
-
-impl Canonical {
-    /// An empty buffer.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
-impl std::fmt::Debug for Canonical {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Canonical")
+    pub(crate) fn canonical(self, buffer: &mut ryu_js::Buffer) -> &str {
+        buffer.format_finite(self.0)
     }
 }
 
@@ -258,6 +240,9 @@ mod tests {
     #[test]
     fn both_zeros_are_one_number() {
         assert_eq!(number("-0").double(), number("0").double());
-        assert_eq!(number("-0.0").double().unwrap().canonical(&mut Canonical::new()), "0");
+        assert_eq!(
+            number("-0.0").double().unwrap().canonical(&mut ryu_js::Buffer::new()),
+            "0"
+        );
     }
 }

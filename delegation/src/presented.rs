@@ -38,22 +38,15 @@ impl PresentedChain {
     /// # Errors
     /// The step of the draft at which the chain can not be read.
     pub fn read(joined: &str, anchors: &TrustAnchors, limits: &Limits) -> Result<Self, Denial> {
-        if joined.len() > limits.chain_bytes {
-            let (size, limit) = (joined.len(), limits.chain_bytes);
-            let what = "the chain";
-            return Err(Step::S2b.deny(Cause::TooLarge { what, size, limit }));
-        }
+        Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
         let (mut read, rest) = match joined.split_once('~') {
             Some((root, rest)) => (Self::read_root(root, anchors)?, Some(rest)),
             None => (Self::read_root(joined, anchors)?, None),
         };
         let depth = usize::try_from(limits.delegation_depth).unwrap_or(usize::MAX);
         for derived in rest.into_iter().flat_map(|rest| rest.split('~')) {
-            if read.tokens.len() > depth {
-                let size = joined.split('~').count();
-                let (what, limit) = ("the number of tokens", depth.saturating_add(1));
-                return Err(Step::S2b.deny(Cause::TooLarge { what, size, limit }));
-            }
+            let (tokens, limit) = (read.tokens.len().saturating_add(1), depth.saturating_add(1));
+            Step::S2b.ensure(tokens <= limit, Cause::TooLong { tokens, limit })?;
             read.add(derived, |_| Ok(()))?;
         }
         Ok(read)
@@ -103,7 +96,7 @@ impl PresentedChain {
         let mut found = None;
         read.add(root, |claims| {
             let issuer = token::issuer(claims)?.to_owned();
-            let issued_at = claims.member("iat").and_then(Json::as_integer).map(UnixTime);
+            let issued_at = claims.integer("iat").map(UnixTime);
             let issued_at = issued_at.ok_or_else(|| malformed("iat is not whole seconds since the Unix epoch"))?;
             found = Some((issuer, token::subject(claims)?, token::epoch(claims)?, issued_at));
             Ok(())
@@ -137,15 +130,14 @@ impl PresentedChain {
         let claims = json
             .as_object()
             .ok_or_else(|| malformed("a token's claims are not a JSON object"))?;
-        let id = claims.member("jti").and_then(Json::as_str).filter(|id| !id.is_empty());
+        let id = claims.text("jti").filter(|id| !id.is_empty());
         let holder = claims
-            .member("cnf")
-            .and_then(Json::as_object)
+            .object("cnf")
             .and_then(|cnf| cnf.member("jwk"))
             .ok_or_else(|| malformed("a token has no cnf.jwk"))?;
         let holder = PublicKey::from_jwk(holder).map_err(|error| Step::S2c.deny(error))?;
         also(claims)?;
-        let instant = |name| claims.member(name).and_then(Json::as_integer).map(UnixTime);
+        let instant = |name| claims.integer(name).map(UnixTime);
         self.tokens.push(PresentedToken {
             id: id.ok_or_else(|| malformed("a token has no jti"))?.to_owned(),
             issued_at: instant("iat").ok_or_else(|| malformed("a token has no iat in whole seconds"))?,
@@ -161,5 +153,5 @@ fn jws(compact: &str) -> Result<Jws<'_>, Denial> {
 }
 
 fn malformed(what: &str) -> Denial {
-    Step::S2c.deny(Cause::Malformed(what.to_owned()))
+    Step::S2c.malformed(what)
 }

@@ -70,15 +70,8 @@ impl<'a> Proof<'a> {
     /// # Errors
     /// Step 7a.
     pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, Denial> {
-        if compact.len() > limits.token_bytes {
-            let (size, limit) = (compact.len(), limits.token_bytes);
-            return Err(Step::S7a.deny(Cause::TooLarge {
-                what: "the proof",
-                size,
-                limit,
-            }));
-        }
-        let malformed = |what: &str| Step::S7a.deny(Cause::Malformed(what.to_owned()));
+        Step::S7a.check_size("the proof", compact.len(), limits.token_bytes)?;
+        let malformed = |what| Step::S7a.malformed(what);
         let jws = Jws::parse(compact).ok_or_else(|| malformed("a proof is three parts joined by dots (RFC 7515)"))?;
         let header = jws.header(TYP).map_err(|cause| Step::S7a.deny(cause))?;
         let payload = jws
@@ -93,12 +86,11 @@ impl<'a> Proof<'a> {
     /// The step that failed.
     pub fn verify(&self, chain: &VerifiedChain, context: &ProofContext<'_>) -> Result<VerifiedProof, Denial> {
         let leaf = chain.leaf();
-        if !context.holder_algorithms.allow(self.header.algorithm) || !leaf.holder().fits(self.header.algorithm) {
-            return Err(Step::S7a.deny(Cause::AlgorithmNotAllowed));
-        }
-        if !self.jws.verifies_with(leaf.holder(), context.hot_keys) {
-            return Err(Step::S7b.deny(Cause::SignatureInvalid));
-        }
+        let algorithm = self.header.algorithm;
+        let is_allowed = context.holder_algorithms.allow(algorithm) && leaf.holder().fits(algorithm);
+        Step::S7a.ensure(is_allowed, Cause::AlgorithmNotAllowed)?;
+        let is_signed = self.jws.verifies_with(leaf.holder(), context.hot_keys);
+        Step::S7b.ensure(is_signed, Cause::SignatureInvalid)?;
         let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;
         let claims = json.as_object().ok_or_else(|| Step::S7b.deny(not_an_object()))?;
         let ProofClaims {
@@ -109,14 +101,12 @@ impl<'a> Proof<'a> {
             issued_at,
             arguments,
         } = ProofClaims::read(claims)?;
-        if token_id != leaf.id() || token_hash != leaf.claims.hash {
-            return Err(Step::S7c.deny(Cause::ProofMismatch("it is for another token")));
-        }
+        let is_for_leaf = token_id == leaf.id() && token_hash == leaf.claims.hash;
+        Step::S7c.ensure(is_for_leaf, ANOTHER_TOKEN)?;
         check_audience(claims, context)?;
-        if issued_at.distance(context.now) > context.limits.proof_window {
-            return Err(Step::S7g.deny(Cause::ProofTime));
-        }
-        let nonce = claims.member("nonce").and_then(Json::as_str);
+        let is_recent = issued_at.distance(context.now) <= context.limits.proof_window;
+        Step::S7g.ensure(is_recent, Cause::ProofTime)?;
+        let nonce = claims.text("nonce");
         if let NoncePolicy::OneOf(accepted) = context.nonce
             && !nonce.is_some_and(|nonce| accepted.contains(&nonce))
         {
@@ -158,18 +148,14 @@ impl VerifiedProof {
     /// # Errors
     /// The step that failed; 7c if it was verified with another chain.
     pub fn covers(&self, chain: &VerifiedChain, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
-        if self.token_hash != chain.leaf().claims.hash {
-            return Err(Step::S7c.deny(Cause::ProofMismatch("it is for another token")));
-        }
-        if self.tool != tool {
-            return Err(Step::S7e.deny(Cause::ProofMismatch("it is for another tool")));
-        }
-        if self.arguments != arguments.canonical() {
-            return Err(Step::S7f.deny(Cause::ProofMismatch("it is for other arguments")));
-        }
-        Ok(())
+        Step::S7c.ensure(self.token_hash == chain.leaf().claims.hash, ANOTHER_TOKEN)?;
+        Step::S7e.ensure(self.tool == tool, Cause::ProofMismatch("it is for another tool"))?;
+        let is_same = self.arguments == arguments.canonical();
+        Step::S7f.ensure(is_same, Cause::ProofMismatch("it is for other arguments"))
     }
 }
+
+const ANOTHER_TOKEN: Cause = Cause::ProofMismatch("it is for another token");
 
 /// The claims that every proof has (step 7c).
 struct ProofClaims<'a> {
@@ -190,13 +176,11 @@ impl<'a> ProofClaims<'a> {
             token_hash: string(claims, "aat_hash")?,
             tool: string(claims, "aat_tool")?,
             issued_at: claims
-                .member("iat")
-                .and_then(Json::as_integer)
+                .integer("iat")
                 .map(UnixTime)
                 .ok_or_else(|| claim("iat", "whole seconds since the Unix epoch"))?,
             arguments: claims
-                .member("hta")
-                .and_then(Json::as_object)
+                .object("hta")
                 .ok_or_else(|| claim("hta", "an object"))
                 .and_then(|hta| Arguments::from_json(hta).map_err(|error| Step::S7c.deny(error)))?
                 .canonical(),
@@ -226,17 +210,12 @@ fn check_audience(claims: &Object<'_>, context: &ProofContext<'_>) -> Result<(),
         Some(Json::Array(names)) => names.iter().any(is_ours),
         Some(name) => is_ours(name),
     };
-    if identified {
-        Ok(())
-    } else {
-        Err(Step::S7d.deny(Cause::Audience))
-    }
+    Step::S7d.ensure(identified, Cause::Audience)
 }
 
 fn string<'a>(claims: &'a Object<'_>, name: &'static str) -> Result<&'a str, Denial> {
     claims
-        .member(name)
-        .and_then(Json::as_str)
+        .text(name)
         .filter(|text| !text.is_empty())
         .ok_or_else(|| claim(name, "a string that is not empty"))
 }

@@ -289,7 +289,7 @@ impl Claims {
             .as_object()
             .ok_or(StatementError::Malformed("the claims are not a JSON object"))?;
         let text = |name| {
-            let text = claims.member(name).and_then(Json::as_str);
+            let text = claims.text(name);
             text.filter(|text| !text.is_empty())
                 .map(str::to_owned)
                 .ok_or_else(|| wrong(name, "a string that is not empty"))
@@ -368,10 +368,7 @@ impl Revocation {
     }
 
     fn parse(claims: &Object<'_>) -> Result<Self, StatementError> {
-        let revoke = claims
-            .member("revoke")
-            .and_then(Json::as_object)
-            .ok_or_else(|| wrong("revoke", ONE_MEMBER))?;
+        let revoke = claims.object("revoke").ok_or_else(|| wrong("revoke", ONE_MEMBER))?;
         let mut members = revoke.iter();
         let (Some((name, value)), None) = (members.next(), members.next()) else {
             return Err(wrong("revoke", ONE_MEMBER));
@@ -429,7 +426,7 @@ impl From<NoCandidate> for StatementError {
 }
 
 fn time(claims: &Object<'_>, name: &str) -> Option<UnixTime> {
-    claims.member(name).and_then(Json::as_integer).map(UnixTime)
+    claims.integer(name).map(UnixTime)
 }
 
 fn wrong(claim: &'static str, expected: &'static str) -> StatementError {

@@ -125,7 +125,7 @@ impl Claims {
     ) -> Result<Self, Denial> {
         let issued_at = time(claims, "iat", Step::S3b)?;
         let expires_at = time(claims, "exp", Step::S3b)?;
-        match claims.member("del_depth").and_then(Json::as_integer) {
+        match claims.integer("del_depth") {
             Some(0) => {}
             _ => return Err(claim(Step::S3c, "del_depth", "the integer 0 in a root token")),
         }
@@ -167,9 +167,8 @@ impl Claims {
 
     /// Repeats those of [`DerivedClaims::under`]'s checks that depend on the time and on limits.
     pub(crate) fn recheck_derived(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
-        if self.depth > limits.delegation_depth {
-            return Err(Step::S4f.deny(Cause::Linkage(OVER_DEPTH_LIMIT)));
-        }
+        let is_within_limit = self.depth <= limits.delegation_depth;
+        Step::S4f.ensure(is_within_limit, Cause::Linkage(OVER_DEPTH_LIMIT))?;
         check_not_expired(self.expires_at, now, Step::S4i)?;
         check_not_from_future(self.issued_at, now, limits, Step::S4k)
     }
@@ -200,8 +199,7 @@ impl<'a> DerivedClaims<'a> {
         let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
         let string = |name: &'static str| {
             claims
-                .member(name)
-                .and_then(Json::as_str)
+                .text(name)
                 .map(str::to_owned)
                 .ok_or_else(|| claim(Step::S4b5, name, "a string"))
         };
@@ -245,11 +243,8 @@ impl<'a> DerivedClaims<'a> {
                 .unwrap_or(&nothing)
                 .check_attenuation(granted)?;
         }
-        if is_of_parent {
-            Ok(claims)
-        } else {
-            Err(Step::S4q.deny(Cause::Linkage("par_hash is not the parent's hash")))
-        }
+        Step::S4q.ensure(is_of_parent, Cause::Linkage("par_hash is not the parent's hash"))?;
+        Ok(claims)
     }
 
     /// Steps 4n and 4o.
@@ -263,60 +258,33 @@ impl<'a> DerivedClaims<'a> {
     /// Steps 4c to 4m.
     fn check_link(&self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let claims = &self.claims;
-        let ensure = |holds: bool, step: Step, what: &'static str| {
-            if holds {
-                Ok(())
-            } else {
-                Err(step.deny(Cause::Linkage(what)))
-            }
-        };
-        ensure(
-            self.issuer == parent.holder.key.thumbprint().uri(),
-            Step::S4c,
-            "iss is not the thumbprint URI of the parent's holder key",
-        )?;
-        ensure(
-            Some(claims.depth) == parent.depth.checked_add(1),
-            Step::S4d,
-            "del_depth is not the parent's plus one",
-        )?;
-        ensure(
-            claims.depth <= parent.max_depth,
-            Step::S4e,
-            "del_depth is over the parent's del_max_depth",
-        )?;
-        ensure(claims.depth <= limits.delegation_depth, Step::S4f, OVER_DEPTH_LIMIT)?;
-        ensure(
-            claims.max_depth <= parent.max_depth,
-            Step::S4g,
-            "del_max_depth is over the parent's",
-        )?;
-        ensure(
-            claims.expires_at <= parent.expires_at,
-            Step::S4h,
-            "exp is after the parent's",
-        )?;
+        let ensure = |step: Step, holds, what| step.ensure(holds, Cause::Linkage(what));
+        let is_by_holder = self.issuer == parent.holder.key.thumbprint().uri();
+        let by_holder = "iss is not the thumbprint URI of the parent's holder key";
+        ensure(Step::S4c, is_by_holder, by_holder)?;
+        let is_next = Some(claims.depth) == parent.depth.checked_add(1);
+        ensure(Step::S4d, is_next, "del_depth is not the parent's plus one")?;
+        let is_allowed = claims.depth <= parent.max_depth;
+        ensure(Step::S4e, is_allowed, "del_depth is over the parent's del_max_depth")?;
+        ensure(Step::S4f, claims.depth <= limits.delegation_depth, OVER_DEPTH_LIMIT)?;
+        let is_no_deeper = claims.max_depth <= parent.max_depth;
+        ensure(Step::S4g, is_no_deeper, "del_max_depth is over the parent's")?;
+        let ends_with_parent = claims.expires_at <= parent.expires_at;
+        ensure(Step::S4h, ends_with_parent, "exp is after the parent's")?;
         check_not_expired(claims.expires_at, now, Step::S4i)?;
-        ensure(
-            claims.issued_at >= parent.issued_at,
-            Step::S4j,
-            "iat is before the parent's",
-        )?;
+        let begins_with_parent = claims.issued_at >= parent.issued_at;
+        ensure(Step::S4j, begins_with_parent, "iat is before the parent's")?;
         check_not_from_future(claims.issued_at, now, limits, Step::S4k)?;
         check_lifetime(claims.issued_at, claims.expires_at, Step::S4l)?;
-        ensure(
-            claims.depth <= claims.max_depth,
-            Step::S4m,
-            "del_depth is over del_max_depth",
-        )
+        let is_within_own = claims.depth <= claims.max_depth;
+        ensure(Step::S4m, is_within_own, "del_depth is over del_max_depth")
     }
 }
 
 impl Holder {
     fn parse(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let cnf = claims
-            .member("cnf")
-            .and_then(Json::as_object)
+            .object("cnf")
             .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
         let jwk = cnf
             .member("jwk")
@@ -354,20 +322,21 @@ impl Holder {
 
 /// `iss` of a root: a URI (step 3k), that is, a scheme and something after it.
 pub(crate) fn issuer<'a>(claims: &'a Object<'_>) -> Result<&'a str, Denial> {
-    let is_uri = |text: &str| {
-        text.split_once(':').is_some_and(|(scheme, rest)| {
-            scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-                && scheme
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
-                && !rest.is_empty()
-        })
-    };
     claims
-        .member("iss")
-        .and_then(Json::as_str)
-        .filter(|text| is_uri(text))
+        .text("iss")
+        .filter(|text| has_scheme(text))
         .ok_or_else(|| claim(Step::S3k, "iss", "the issuer's URI"))
+}
+
+/// Whether a text has the form of a URI: a scheme, and something after it.
+pub(crate) fn has_scheme(uri: &str) -> bool {
+    uri.split_once(':').is_some_and(|(scheme, rest)| {
+        !rest.is_empty()
+            && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    })
 }
 
 /// `sub`, a claim of ours that the draft does not know: absent, or a string that is not empty.
@@ -405,30 +374,25 @@ fn claim(step: Step, claim: &'static str, expected: &'static str) -> Denial {
 
 fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime, Denial> {
     claims
-        .member(name)
-        .and_then(Json::as_integer)
+        .integer(name)
         .map(UnixTime)
         .ok_or_else(|| claim(step, name, "whole seconds since the Unix epoch"))
 }
 
 fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
-    claims
-        .member(name)
-        .and_then(Json::as_integer)
-        .and_then(|depth| u32::try_from(depth).ok())
+    claims.integer(name).and_then(|depth| u32::try_from(depth).ok())
 }
 
 fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
     claims
-        .member("jti")
-        .and_then(Json::as_str)
+        .text("jti")
         .filter(|id| !id.is_empty())
         .map(str::to_owned)
         .ok_or_else(|| claim(step, "jti", "a string that is not empty"))
 }
 
 fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
-    claims.member("authorization_details").and_then(Json::as_array)
+    claims.array("authorization_details")
 }
 
 fn read_capabilities(details: &[Json<'_>], shape: Step, constraints: Step) -> Result<Option<Capabilities>, Denial> {
@@ -452,35 +416,19 @@ pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
 }
 
 pub(crate) fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
-    if expires_at > now {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::Expired))
-    }
+    step.ensure(expires_at > now, Cause::Expired)
 }
 
 fn check_not_from_future(issued_at: UnixTime, now: UnixTime, limits: &Limits, step: Step) -> Result<(), Denial> {
-    if issued_at <= now.plus(limits.iat_skew) {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::IssuedInFuture))
-    }
+    step.ensure(issued_at <= now.plus(limits.iat_skew), Cause::IssuedInFuture)
 }
 
 fn check_lifetime(issued_at: UnixTime, expires_at: UnixTime, step: Step) -> Result<(), Denial> {
-    if expires_at > issued_at {
-        Ok(())
-    } else {
-        Err(step.deny(Cause::Lifetime))
-    }
+    step.ensure(expires_at > issued_at, Cause::Lifetime)
 }
 
 fn check_lifetime_limit(issued_at: UnixTime, expires_at: UnixTime, limits: &Limits) -> Result<(), Denial> {
-    if expires_at <= issued_at.plus(limits.token_lifetime) {
-        Ok(())
-    } else {
-        Err(Step::S3h.deny(Cause::Lifetime))
-    }
+    Step::S3h.ensure(expires_at <= issued_at.plus(limits.token_lifetime), Cause::Lifetime)
 }
 
 fn check_depth_limit(max_depth: Option<u32>, limits: &Limits) -> Result<u32, Denial> {

@@ -2,11 +2,13 @@
 //! statements believe the same issuers for the same reasons.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::value::RawValue;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, Known, PublicKey};
+use crate::token::has_scheme;
 
 /// One entry of a list of trust anchors, as it is written.
 #[derive(Debug, Clone)]
@@ -40,6 +42,12 @@ impl Remark {
             path: path.into(),
             message: message.into(),
         }
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.path, self.message)
     }
 }
 
@@ -421,16 +429,6 @@ fn check_visible(path: &str, text: &str, problems: &mut Problems) {
         );
         problems.report(path, message);
     }
-}
-
-fn has_scheme(uri: &str) -> bool {
-    uri.split_once(':').is_some_and(|(scheme, rest)| {
-        !rest.is_empty()
-            && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-            && scheme
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
-    })
 }
 
 /// Collects mistakes while the rest is still being read.

@@ -160,14 +160,10 @@ impl VerifiedChain {
         let mut named = false;
         for audience in self.tokens().filter_map(|token| token.claims.audience.as_ref()) {
             named = true;
-            if !audience.iter().any(|name| policy.identifiers.contains(name)) {
-                return Err(Step::S6c.deny(Cause::Audience));
-            }
+            let is_ours = audience.iter().any(|name| policy.identifiers.contains(name));
+            Step::S6c.ensure(is_ours, Cause::Audience)?;
         }
-        if policy.require_chain_audience && !named {
-            return Err(Step::S6c.deny(Cause::Audience));
-        }
-        Ok(())
+        Step::S6c.ensure(named || !policy.require_chain_audience, Cause::Audience)
     }
 
     /// Checks that the leaf grants `tool` at all (steps 6a and 6b), before its arguments are known.

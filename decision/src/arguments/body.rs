@@ -12,7 +12,8 @@ use credence_delegation::{Arguments, Value};
 use thiserror::Error;
 
 use super::pointer::Pointer;
-use super::source::{ArgumentError, ArgumentKind, ArgumentSource};
+use super::source::{ArgumentKind, ArgumentSource, unmapped};
+use crate::decision::{Denial, Reason};
 use crate::request::{Header, Request};
 
 /// Which parts of a body are read, and which are let through unread. Empty if the rule reads no body.
@@ -79,15 +80,10 @@ impl BodyMapping {
     /// Reads the arguments from a body; `sources` are the rule's, by number.
     ///
     /// # Errors
-    /// See [`ArgumentError`]; the request is to be denied.
-    pub fn read(
-        &self,
-        body: &[u8],
-        sources: &[ArgumentSource],
-        arguments: &mut Arguments,
-    ) -> Result<(), ArgumentError> {
+    /// The request is to be denied.
+    pub fn read(&self, body: &[u8], sources: &[ArgumentSource], arguments: &mut Arguments) -> Result<(), Denial> {
         let Some(root) = &self.root else { return Ok(()) };
-        let json = Json::parse(body).map_err(|_| ArgumentError::BodyMalformed)?;
+        let json = Json::parse(body).map_err(|_| Reason::BodyMalformed)?;
         let mut reader = Reader {
             sources,
             arguments,
@@ -119,7 +115,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, part: &Part, json: &Json<'_>) -> Result<(), ArgumentError> {
+    fn read(&mut self, part: &Part, json: &Json<'_>) -> Result<(), Denial> {
         match part {
             Part::Ignored => Ok(()),
             Part::Argument(number) => match self.sources.get(*number) {
@@ -134,33 +130,26 @@ impl Reader<'_> {
                     .iter()
                     .enumerate()
                     .try_for_each(|(index, value)| self.read_part(parts, &index.to_string(), value)),
-                Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => Err(self.unmapped()),
+                Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => Err(unmapped(&self.place)),
             },
         }
     }
 
-    fn read_part(&mut self, parts: &BTreeMap<String, Part>, name: &str, value: &Json<'_>) -> Result<(), ArgumentError> {
+    fn read_part(&mut self, parts: &BTreeMap<String, Part>, name: &str, value: &Json<'_>) -> Result<(), Denial> {
         let length = self.place.len();
         self.place.push('/');
         self.place.push_str(&name.replace('~', "~0").replace('/', "~1"));
         match parts.get(name) {
             Some(part) => self.read(part, value)?,
-            None => return Err(self.unmapped()),
+            None => return Err(unmapped(&self.place)),
         }
         self.place.truncate(length);
         Ok(())
     }
-
-    fn unmapped(&self) -> ArgumentError {
-        ArgumentError::unmapped(&self.place)
-    }
 }
 
-fn put(source: &ArgumentSource, json: &Json<'_>, arguments: &mut Arguments) -> Result<(), ArgumentError> {
-    let malformed = || ArgumentError::Malformed {
-        name: source.name.clone(),
-        kind: source.kind,
-    };
+fn put(source: &ArgumentSource, json: &Json<'_>, arguments: &mut Arguments) -> Result<(), Denial> {
+    let malformed = || source.denied(Reason::ArgumentMalformed);
     let is_of_its_kind = match source.kind {
         ArgumentKind::String => matches!(json, Json::String(_)),
         ArgumentKind::Number => matches!(json, Json::Number(_)),
@@ -172,19 +161,15 @@ fn put(source: &ArgumentSource, json: &Json<'_>, arguments: &mut Arguments) -> R
         return Err(malformed());
     }
     let value = Value::from_json(json).map_err(|_| malformed())?;
-    if arguments.insert(source.name.clone(), value) {
-        Ok(())
-    } else {
-        Err(ArgumentError::Repeated(source.name.clone()))
-    }
+    source.insert(value, arguments)
 }
 
 /// Checks that a request's body is what this module reads: one `content-type: application/json`, in UTF-8, and not
 /// encoded any further.
 ///
 /// # Errors
-/// [`ArgumentError::BodyMediaType`].
-pub fn check_media_type(request: &Request<'_>) -> Result<(), ArgumentError> {
+/// [`Reason::BodyMediaType`].
+pub fn check_media_type(request: &Request<'_>) -> Result<(), Denial> {
     let is_json = match request.header("content-type") {
         Header::Once(value) => is_plain_json(value),
         Header::Absent | Header::Repeated => false,
@@ -192,7 +177,7 @@ pub fn check_media_type(request: &Request<'_>) -> Result<(), ArgumentError> {
     if is_json && request.header("content-encoding") == Header::Absent {
         Ok(())
     } else {
-        Err(ArgumentError::BodyMediaType)
+        Err(Reason::BodyMediaType.into())
     }
 }
 
@@ -261,7 +246,7 @@ mod tests {
         ] {
             assert_eq!(
                 read(&amount, &[], body),
-                Err(ArgumentError::Unmapped(place.into())),
+                Err(Denial::about(Reason::ArgumentUnknown, place)),
                 "{body}"
             );
         }
@@ -273,7 +258,7 @@ mod tests {
         ] {
             assert_eq!(
                 read(&inner, &[], body),
-                Err(ArgumentError::Unmapped(place.into())),
+                Err(Denial::about(Reason::ArgumentUnknown, place)),
                 "{body}"
             );
         }
@@ -295,7 +280,7 @@ mod tests {
     fn a_value_of_another_type_is_refused() {
         let malformed = |kind, body| {
             let error = read(&[("x", "/x", kind)], &[], &format!(r#"{{"x": {body}}}"#)).unwrap_err();
-            assert_eq!(error, ArgumentError::Malformed { name: "x".into(), kind }, "{body}");
+            assert_eq!(error, Denial::about(Reason::ArgumentMalformed, "x"), "{body}");
         };
         for body in ["1", "null", "true", "[]", "{}"] {
             malformed(ArgumentKind::String, body);
@@ -329,12 +314,12 @@ mod tests {
             r#"{"x": "\ud800"}"#,
             "\u{feff}{\"x\": 1}",
         ] {
-            assert_eq!(read(&x, &[], body), Err(ArgumentError::BodyMalformed), "{body}");
+            assert_eq!(read(&x, &[], body), Err(Reason::BodyMalformed.into()), "{body}");
         }
         let deep = format!("{{\"x\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(read(&x, &[], &deep), Err(ArgumentError::BodyMalformed));
+        assert_eq!(read(&x, &[], &deep), Err(Reason::BodyMalformed.into()));
         let latin_1 = read_bytes(&x, &[], b"{\"x\": \"\xe4\"}");
-        assert_eq!(latin_1, Err(ArgumentError::BodyMalformed));
+        assert_eq!(latin_1, Err(Reason::BodyMalformed.into()));
     }
 
     #[test]
@@ -418,15 +403,11 @@ mod tests {
         Pointer::parse(source).unwrap()
     }
 
-    fn read(arguments: &[(&str, &str, ArgumentKind)], ignored: &[&str], body: &str) -> Result<String, ArgumentError> {
+    fn read(arguments: &[(&str, &str, ArgumentKind)], ignored: &[&str], body: &str) -> Result<String, Denial> {
         read_bytes(arguments, ignored, body.as_bytes())
     }
 
-    fn read_bytes(
-        wanted: &[(&str, &str, ArgumentKind)],
-        ignored: &[&str],
-        body: &[u8],
-    ) -> Result<String, ArgumentError> {
+    fn read_bytes(wanted: &[(&str, &str, ArgumentKind)], ignored: &[&str], body: &[u8]) -> Result<String, Denial> {
         let mut mapping = BodyMapping::default();
         let mut sources = Vec::new();
         for (number, (name, place, kind)) in wanted.iter().enumerate() {

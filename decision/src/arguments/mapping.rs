@@ -6,7 +6,8 @@
 use credence_delegation::Arguments;
 
 use super::body::BodyMapping;
-use super::source::{ArgumentError, ArgumentSource, Source};
+use super::source::{ArgumentSource, Source, unmapped};
+use crate::decision::{Denial, Reason};
 use crate::request::query::{self, MAX_QUERY_MEMBERS};
 use crate::request::target::{self, Host, Target};
 use crate::request::{Header, HeaderIndex, Request};
@@ -57,18 +58,16 @@ impl ArgumentMapping {
 
     /// Adds the headers that arguments are taken from to an index.
     pub fn add_headers_to(&self, index: &mut HeaderIndex) {
-        for argument in &self.arguments {
-            if let Source::Header(name) = &argument.source {
-                index.add(name);
-            }
+        for name in self.arguments.iter().filter_map(|argument| argument.source.header()) {
+            index.add(name);
         }
     }
 
     /// Reads the arguments of a request that matched the rule.
     ///
     /// # Errors
-    /// [`ArgumentError`]; the request is to be denied.
-    pub fn read(&self, arrived: &Arrived<'_, '_>) -> Result<Arguments, ArgumentError> {
+    /// The request is to be denied.
+    pub fn read(&self, arrived: &Arrived<'_, '_>) -> Result<Arguments, Denial> {
         let mut arguments = Arguments::new();
         self.read_query(arrived.target.query().unwrap_or_default(), &mut arguments)?;
         if let Some(body) = arrived.body {
@@ -92,7 +91,7 @@ impl ArgumentMapping {
                 }
                 Source::Header(name) => match header(name).unwrap_or(Header::Repeated) {
                     Header::Absent => {}
-                    Header::Repeated => return Err(ArgumentError::Repeated(wanted.name.clone())),
+                    Header::Repeated => return Err(wanted.denied(Reason::ArgumentRepeated)),
                     // HTTP/2 brings blanks at the ends as far as the service, and most services cut them off.
                     Header::Once(value) if value.trim_ascii().len() != value.len() => return Err(wanted.ambiguous()),
                     Header::Once(value) => {
@@ -109,7 +108,7 @@ impl ArgumentMapping {
                 Source::Query(_) | Source::Body(_) => {}
             }
             if !wanted.optional && arguments.argument(&wanted.name).is_none() {
-                return Err(ArgumentError::Missing(wanted.name.clone()));
+                return Err(wanted.denied(Reason::ArgumentMissing));
             }
         }
         Ok(arguments)
@@ -120,22 +119,22 @@ impl ArgumentMapping {
         self.headers.is_some()
     }
 
-    fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), ArgumentError> {
+    fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), Denial> {
         // Some parsers take `;` for `&`: then an ignored member could hide one that counts.
         if query.contains(&b';') || !query.iter().all(u8::is_ascii_graphic) {
-            return Err(ArgumentError::AmbiguousQuery);
+            return Err(Reason::QueryAmbiguous.into());
         }
-        let query = std::str::from_utf8(query).map_err(|_| ArgumentError::AmbiguousQuery)?;
+        let query = std::str::from_utf8(query).map_err(|_| Reason::QueryAmbiguous)?;
         let members = query.split('&').filter(|member| !member.is_empty());
         for (index, member) in members.enumerate() {
             if index >= MAX_QUERY_MEMBERS {
-                return Err(ArgumentError::TooManyMembers);
+                return Err(Reason::QueryTooLong.into());
             }
             let (name, value) = member.split_once('=').unwrap_or((member, ""));
             if name.contains('+') {
-                return Err(ArgumentError::AmbiguousQuery);
+                return Err(Reason::QueryAmbiguous.into());
             }
-            let name = target::decode(name).map_err(|_| ArgumentError::AmbiguousQuery)?;
+            let name = target::decode(name).map_err(|_| Reason::QueryAmbiguous)?;
             let of_this_name =
                 |wanted: &&ArgumentSource| matches!(&wanted.source, Source::Query(query) if *query == name);
             if let Some(wanted) = self.arguments.iter().find(of_this_name) {
@@ -145,7 +144,7 @@ impl ArgumentMapping {
                 let value = target::decode(value).map_err(|_| wanted.ambiguous())?;
                 wanted.put(&value, arguments)?;
             } else if !self.ignored_query.iter().any(|ignored| *ignored == name) {
-                return Err(ArgumentError::unmapped(&name));
+                return Err(unmapped(&name));
             }
         }
         Ok(())
@@ -227,28 +226,32 @@ mod tests {
             let found = read(&mapping, &format!("/x?{query}"), &[]);
             let expected = match expected {
                 Some(value) => Ok(format!(r#"{{"v":{value}}}"#)),
-                None => Err(ArgumentError::Malformed { name: "v".into(), kind }),
+                None => Err(Denial::about(Reason::ArgumentMalformed, "v")),
             };
-            assert_eq!(found.map(|arguments| arguments.canonical()), expected, "{kind} {query}");
+            assert_eq!(
+                found.map(|arguments| arguments.canonical()),
+                expected,
+                "{kind:?} {query}"
+            );
         }
     }
 
     #[test]
     fn what_can_be_read_in_two_ways_denies() {
-        let ambiguous = || ArgumentError::Ambiguous("v".to_owned());
+        let ambiguous = || Denial::about(Reason::ArgumentAmbiguous, "v");
         let cases = [
             ("v=a+b", ambiguous()),
             ("v=%zz", ambiguous()),
             ("v=%", ambiguous()),
             ("v=%00", ambiguous()),
             ("v=%ff", ambiguous()),
-            ("v=1;v=2", ArgumentError::AmbiguousQuery),
-            ("skip=1;v=2", ArgumentError::AmbiguousQuery),
-            ("v=caf\u{e9}", ArgumentError::AmbiguousQuery),
-            ("+v=1", ArgumentError::AmbiguousQuery),
-            ("%zz=1", ArgumentError::AmbiguousQuery),
-            ("v=1&v=1", ArgumentError::Repeated("v".to_owned())),
-            ("v=1&%76=2", ArgumentError::Repeated("v".to_owned())),
+            ("v=1;v=2", Reason::QueryAmbiguous.into()),
+            ("skip=1;v=2", Reason::QueryAmbiguous.into()),
+            ("v=caf\u{e9}", Reason::QueryAmbiguous.into()),
+            ("+v=1", Reason::QueryAmbiguous.into()),
+            ("%zz=1", Reason::QueryAmbiguous.into()),
+            ("v=1&v=1", Denial::about(Reason::ArgumentRepeated, "v")),
+            ("v=1&%76=2", Denial::about(Reason::ArgumentRepeated, "v")),
             // To the `qs` of Node, the name is `v=1]`.
             ("v=1]=2", ambiguous()),
             ("v=1%5d=2", ambiguous()),
@@ -258,7 +261,7 @@ mod tests {
         }
         assert_eq!(
             read(&header_v(), "/x", &[("x-v", "1"), ("x-v", "1")]),
-            Err(ArgumentError::Repeated("v".to_owned()))
+            Err(Denial::about(Reason::ArgumentRepeated, "v"))
         );
     }
 
@@ -266,7 +269,7 @@ mod tests {
     fn a_header_in_another_spelling_denies() {
         for other in ["x.v", "x_v", "x~v", "x$v", "X.V"] {
             for headers in [&[("x-v", "1"), (other, "2")][..], &[(other, "1")]] {
-                let repeated = Err(ArgumentError::Repeated("v".to_owned()));
+                let repeated = Err(Denial::about(Reason::ArgumentRepeated, "v"));
                 assert_eq!(read(&header_v(), "/x", headers), repeated, "{headers:?}");
             }
         }
@@ -277,7 +280,7 @@ mod tests {
     #[test]
     fn a_header_with_blanks_at_its_ends_denies() {
         for value in [" 1", "1\t", " "] {
-            let ambiguous = Err(ArgumentError::Ambiguous("v".to_owned()));
+            let ambiguous = Err(Denial::about(Reason::ArgumentAmbiguous, "v"));
             assert_eq!(read(&header_v(), "/x", &[("x-v", value)]), ambiguous, "{value:?}");
         }
         let found = read(&header_v(), "/x", &[("x-v", "1 2")]).unwrap();
@@ -288,10 +291,10 @@ mod tests {
     fn a_query_member_that_no_rule_maps_denies_by_name() {
         for (query, member) in [("v=1&w=2", "w"), ("V=1", "V"), ("v%5B%5D=1", "v[]"), ("=1", "")] {
             let denial = read(&string_v(), &format!("/x?{query}"), &[]).unwrap_err();
-            assert_eq!(denial, ArgumentError::Unmapped(member.to_owned()), "{query}");
+            assert_eq!(denial, Denial::about(Reason::ArgumentUnknown, member), "{query}");
         }
         let denial = read(&string_v(), &format!("/x?{}=1", "n".repeat(500)), &[]).unwrap_err();
-        assert_eq!(denial.argument().unwrap().len(), MAX_NAMED_BYTES);
+        assert_eq!(denial.argument.unwrap().len(), MAX_NAMED_BYTES);
     }
 
     #[test]
@@ -303,7 +306,7 @@ mod tests {
     #[test]
     fn a_query_has_a_bounded_number_of_members() {
         let target = format!("/x?v=1{}", "&skip".repeat(MAX_QUERY_MEMBERS));
-        assert_eq!(read(&string_v(), &target, &[]), Err(ArgumentError::TooManyMembers));
+        assert_eq!(read(&string_v(), &target, &[]), Err(Reason::QueryTooLong.into()));
     }
 
     #[test]
@@ -311,13 +314,13 @@ mod tests {
         for target in ["/x", "/x?", "/x?skip=1"] {
             assert_eq!(
                 read(&string_v(), target, &[]),
-                Err(ArgumentError::Missing("v".to_owned())),
+                Err(Denial::about(Reason::ArgumentMissing, "v")),
                 "{target}"
             );
         }
         assert_eq!(
             read(&header_v(), "/x", &[]),
-            Err(ArgumentError::Missing("v".to_owned()))
+            Err(Denial::about(Reason::ArgumentMissing, "v"))
         );
         let mut optional = string_v();
         optional.arguments[0].optional = true;
@@ -345,8 +348,8 @@ mod tests {
         mapping(vec![argument("v", Source::Header("x-v".into()), ArgumentKind::String)])
     }
 
-    fn read(mapping: &ArgumentMapping, target: &str, headers: &[(&str, &str)]) -> Result<Arguments, ArgumentError> {
-        let mut routes = Routes::new();
+    fn read(mapping: &ArgumentMapping, target: &str, headers: &[(&str, &str)]) -> Result<Arguments, Denial> {
+        let mut routes = Routes::default();
         let path = PathTemplate::parse("/{first}", Tolerated::default()).unwrap();
         routes
             .push(

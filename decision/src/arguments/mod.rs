@@ -15,4 +15,4 @@ mod source;
 pub use body::{BodyMapping, Overlap};
 pub use mapping::{ArgumentMapping, Arrived};
 pub use pointer::{MAX_POINTER_BYTES, MAX_POINTER_TOKENS, Pointer, PointerError};
-pub use source::{ArgumentError, ArgumentKind, ArgumentSource, Source};
+pub use source::{ArgumentKind, ArgumentSource, Source};

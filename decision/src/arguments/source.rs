@@ -1,10 +1,9 @@
 //! One argument: where a request has it, and how it is read from there.
 
 use credence_delegation::{Arguments, Number, Value};
-use thiserror::Error;
 
 use super::pointer::Pointer;
-use crate::request::query::MAX_QUERY_MEMBERS;
+use crate::decision::{Denial, Reason};
 
 /// One argument: its name in the delegation, where to find it, and how to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +35,16 @@ pub enum Source {
     Method,
 }
 
+impl Source {
+    /// The header's name, if it is one.
+    pub fn header(&self) -> Option<&str> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Path(_) | Self::Query(_) | Self::Body(_) | Self::Host | Self::Method => None,
+        }
+    }
+}
+
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
@@ -55,11 +64,9 @@ pub enum ArgumentKind {
 }
 
 impl ArgumentSource {
-    pub(super) fn put(&self, text: &str, arguments: &mut Arguments) -> Result<(), ArgumentError> {
-        let malformed = || ArgumentError::Malformed {
-            name: self.name.clone(),
-            kind: self.kind,
-        };
+    /// Takes the argument from a text.
+    pub(super) fn put(&self, text: &str, arguments: &mut Arguments) -> Result<(), Denial> {
+        let malformed = || self.denied(Reason::ArgumentMalformed);
         let value = match self.kind {
             ArgumentKind::String => Value::String(text.to_owned()),
             ArgumentKind::Number | ArgumentKind::Integer => {
@@ -80,91 +87,34 @@ impl ArgumentSource {
             },
             ArgumentKind::Json => return Err(malformed()),
         };
+        self.insert(value, arguments)
+    }
+
+    pub(super) fn insert(&self, value: Value, arguments: &mut Arguments) -> Result<(), Denial> {
         if arguments.insert(self.name.clone(), value) {
             Ok(())
         } else {
-            Err(ArgumentError::Repeated(self.name.clone()))
+            Err(self.denied(Reason::ArgumentRepeated))
         }
     }
 
-    pub(super) fn ambiguous(&self) -> ArgumentError {
-        ArgumentError::Ambiguous(self.name.clone())
+    /// A denial because of this argument.
+    pub(super) fn denied(&self, reason: Reason) -> Denial {
+        Denial::about(reason, &self.name)
     }
-}
 
-/// Why a request's arguments could not be taken.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ArgumentError {
-    /// The rule needs it.
-    #[error("argument `{0}` is missing")]
-    Missing(String),
-    /// Sent more than once.
-    #[error("argument `{0}` is given more than once")]
-    Repeated(String),
-    /// A query member by its own name, or a member of the body by its place, that the rule neither maps nor ignores.
-    #[error("`{0}` is not an argument of this tool")]
-    Unmapped(String),
-    /// Not of its type.
-    #[error("argument `{name}` is not a valid {kind}")]
-    Malformed {
-        /// The argument.
-        name: String,
-        /// What the rule says it is.
-        kind: ArgumentKind,
-    },
     /// A `+`, an invalid or control-character escape, bytes that are not UTF-8, or what some take for a part of the name.
-    #[error("argument `{0}` is encoded in a way that can be read differently")]
-    Ambiguous(String),
-    /// A `;`, raw bytes beyond visible ASCII, or a member name that can be read differently.
-    #[error("the query can be read in more than one way")]
-    AmbiguousQuery,
-    /// More than [`MAX_QUERY_MEMBERS`].
-    #[error("the query has more than {MAX_QUERY_MEMBERS} members")]
-    TooManyMembers,
-    /// The body is not `application/json` in UTF-8, or it is encoded.
-    #[error("the body is not plain application/json in UTF-8")]
-    BodyMediaType,
-    /// Not JSON that every parser reads alike.
-    #[error("the body is not JSON, or JSON that can be read in more than one way")]
-    BodyMalformed,
-}
-
-impl ArgumentError {
-    /// Something of this name, or at this place, that is not mapped.
-    pub(super) fn unmapped(name: &str) -> Self {
-        Self::Unmapped(shorten(name))
-    }
-
-    /// The argument's name; for one that is not mapped, the query member's or its place in the body.
-    pub fn argument(&self) -> Option<&str> {
-        match self {
-            Self::Missing(name)
-            | Self::Repeated(name)
-            | Self::Unmapped(name)
-            | Self::Malformed { name, .. }
-            | Self::Ambiguous(name) => Some(name),
-            Self::AmbiguousQuery | Self::TooManyMembers | Self::BodyMediaType | Self::BodyMalformed => None,
-        }
+    pub(super) fn ambiguous(&self) -> Denial {
+        self.denied(Reason::ArgumentAmbiguous)
     }
 }
 
-impl std::fmt::Display for ArgumentKind {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::String => "string",
-            Self::Number => "number",
-            Self::Integer => "integer",
-            Self::Boolean => "boolean",
-            Self::Json => "JSON value",
-        })
-    }
+/// A denial because of a query member of this name, or a member of the body at this place, that the rule neither maps nor
+/// ignores.
+pub(super) fn unmapped(name: &str) -> Denial {
+    let shown = name.get(..name.floor_char_boundary(MAX_NAMED_BYTES));
+    Denial::about(Reason::ArgumentUnknown, shown.unwrap_or_default())
 }
 
-/// Bytes of a query member's name that go into an error; the name is the client's, of any length.
+/// Bytes of a query member's name that go into a denial; the name is the client's, of any length.
 pub(super) const MAX_NAMED_BYTES: usize = 64;
-
-fn shorten(name: &str) -> String {
-    name.get(..name.floor_char_boundary(MAX_NAMED_BYTES))
-        .unwrap_or_default()
-        .to_owned()
-}

@@ -46,8 +46,8 @@ impl DenialCap {
         Self {
             per_second,
             second: 0,
-            seen: UsageSketch::new(),
-            chain_bytes: UsageSketch::new(),
+            seen: UsageSketch::default(),
+            chain_bytes: UsageSketch::default(),
         }
     }
 

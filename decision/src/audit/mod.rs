@@ -22,6 +22,6 @@ mod source;
 pub use counts::{Kind, NO_RULE};
 pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
-pub use reporter::{Action, Counters, Notice, Reporter, Settings, Violation};
+pub use reporter::{Action, Counters, Reporter, Settings};
 pub use ring::{Limits, MAX_CHAIN_BYTES, Owner, Pushed, Ring, RingError, Shed, Standing};
-pub use source::Source;
+pub use source::{Source, SourceFigures};

@@ -37,14 +37,6 @@ const STATUS_BYTES: usize = 5;
 const RESPONSE_STATUS: u32 = 23;
 
 impl<K: Ord + Copy> Pending<K> {
-    /// Nothing waits.
-    pub fn new() -> Self {
-        Self {
-            waiting: BTreeMap::new(),
-            asked: None,
-        }
-    }
-
     /// How many wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
@@ -108,8 +100,12 @@ impl<K: Ord + Copy> Pending<K> {
 }
 
 impl<K: Ord + Copy> Default for Pending<K> {
+    /// Nothing waits.
     fn default() -> Self {
-        Self::new()
+        Self {
+            waiting: BTreeMap::new(),
+            asked: None,
+        }
     }
 }
 
@@ -165,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_event_is_recorded_once_with_the_answer_to_its_request() {
-        let (mut ring, mut pending) = (ring(10), Pending::new());
+        let (mut ring, mut pending) = (ring(10), Pending::default());
         hold(&mut pending, 1, &mut ring);
         hold(&mut pending, 2, &mut ring);
         assert!(ring.is_empty());
@@ -179,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_waits_has_its_room_and_what_has_none_is_shed_at_once() {
-        let (mut ring, mut pending) = (ring(3), Pending::new());
+        let (mut ring, mut pending) = (ring(3), Pending::default());
         for stream in 1..=5 {
             hold(&mut pending, stream, &mut ring);
         }
@@ -194,7 +190,7 @@ mod tests {
 
     #[test]
     fn everybody_who_waits_for_long_is_asked_after_in_turn() {
-        let (mut ring, mut pending) = (ring(100), Pending::new());
+        let (mut ring, mut pending) = (ring(100), Pending::default());
         for stream in 1..=5 {
             hold(&mut pending, stream, &mut ring);
         }
@@ -207,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_number_that_comes_back_costs_no_event() {
-        let (mut ring, mut pending) = (ring(10), Pending::new());
+        let (mut ring, mut pending) = (ring(10), Pending::default());
         hold(&mut pending, 1, &mut ring);
         hold(&mut pending, 1, &mut ring);
         pending.complete(1, 200, &mut ring, WALL);

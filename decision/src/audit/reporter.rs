@@ -10,7 +10,7 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, Skip, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
-use crate::stream::StreamAction;
+use crate::stream::{StreamAction, Violation};
 
 /// Sends a ring's entries in batches and settles them when the control plane has them on disk.
 ///
@@ -54,7 +54,7 @@ pub struct Settings {
 }
 
 /// What to do with the stream; messages are encoded `ReportRequest`s.
-pub type Action = StreamAction<Notice>;
+pub type Action = StreamAction;
 
 /// How often things happened, since the source began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,88 +69,6 @@ pub struct Counters {
     pub silences: u64,
     /// Entries the control plane has on disk.
     pub acknowledged: u64,
-}
-
-/// Something about the stream that belongs in the log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Notice {
-    /// The control plane broke the contract; the stream was reset, and nothing left the ring.
-    #[error("audit stream reset: {0}")]
-    Violation(#[from] Violation),
-    /// The control plane does not know this source any more.
-    #[error(
-        "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
-         Continuing as a new source; {waiting} waiting entries are sent again"
-    )]
-    SourceForgotten {
-        /// Entries in the ring.
-        waiting: usize,
-    },
-    /// The stream ended.
-    #[error("audit stream closed with gRPC status {status}; trying again in {} ms, entries wait in the ring", retry_in.as_millis())]
-    Closed {
-        /// The gRPC status code.
-        status: u32,
-        /// The wait before the next attempt.
-        retry_in: Duration,
-    },
-    /// An answer did not come.
-    #[error("audit stream reset: no answer for {} ms; check the control plane's disk", silence.as_millis())]
-    Silent {
-        /// Time since the answer was due.
-        silence: Duration,
-    },
-    /// The source had to end with entries in its ring.
-    #[error(
-        "the audit source ended before the control plane had everything: {entries} entries are lost, and the ledger says that its tail is unknown"
-    )]
-    Abandoned {
-        /// Entries in the ring.
-        entries: usize,
-    },
-}
-
-/// How the control plane broke the contract of `credence/v1/audit.proto`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    /// Larger than any message the contract allows.
-    #[error("a message has {size} bytes; expected at most {MAX_MESSAGE_BYTES}")]
-    MessageTooLarge {
-        /// Bytes found.
-        size: usize,
-    },
-    /// No protobuf of the expected type, or one without content.
-    #[error("a message is no ReportResponse this filter knows: update the filter before the control plane")]
-    Undecodable,
-    /// A message at the wrong time.
-    #[error("received {message} out of order")]
-    OutOfOrder {
-        /// The message.
-        message: &'static str,
-    },
-    /// A welcome that names no source.
-    #[error("the welcome has no ticket, or one without a source")]
-    NoTicket,
-    /// Limits no batch can keep.
-    #[error(
-        "the control plane takes batches of at most {entries} entries and {bytes} bytes; expected at least 1 and {MIN_BATCH_BYTES}"
-    )]
-    LimitsTooLow {
-        /// Entries of one batch.
-        entries: u32,
-        /// Bytes of one batch.
-        bytes: u32,
-    },
-    /// The control plane lost what it had acknowledged, or claims what it never received.
-    #[error("the control plane says entries up to {found} are on disk; expected a number from {lowest} to {highest}")]
-    WrongAcknowledgement {
-        /// The number it named.
-        found: u64,
-        /// The last number that it had acknowledged before.
-        lowest: u64,
-        /// The last number that was sent.
-        highest: u64,
-    },
 }
 
 #[derive(Debug)]
@@ -349,7 +267,7 @@ impl Reporter {
             Err(violation) => {
                 self.counters.violations = self.counters.violations.saturating_add(1);
                 let wait = self.backoff.after_failure(random);
-                self.reset(now, wait, violation.into())
+                self.reset(now, wait, format!("audit stream reset: {}", violation.what))
             }
         }
     }
@@ -371,9 +289,16 @@ impl Reporter {
         };
         let notice = if status == UNAUTHENTICATED && self.ticket.is_some() {
             self.start_new_source();
-            Notice::SourceForgotten { waiting: ring.len() }
+            format!(
+                "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
+                 Continuing as a new source; {} waiting entries are sent again",
+                ring.len()
+            )
         } else {
-            Notice::Closed { status, retry_in }
+            format!(
+                "audit stream closed with gRPC status {status}; trying again in {} ms, entries wait in the ring",
+                retry_in.as_millis()
+            )
         };
         vec![Action::Report(notice)]
     }
@@ -417,10 +342,18 @@ impl Reporter {
 
     fn receive(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8]) -> Result<(), Violation> {
         if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Violation::MessageTooLarge { size: bytes.len() });
+            return Err(Violation::new(format!(
+                "a message has {} bytes; expected at most {MAX_MESSAGE_BYTES}",
+                bytes.len()
+            )));
         }
-        let response = v1::ReportResponse::decode(bytes).map_err(|_| Violation::Undecodable)?;
-        match response.message.ok_or(Violation::Undecodable)? {
+        let response = v1::ReportResponse::decode(bytes).ok();
+        let message = response.and_then(|response| response.message).ok_or_else(|| {
+            Violation::new(
+                "a message is no ReportResponse this filter knows: update the filter before the control plane",
+            )
+        })?;
+        match message {
             report_response::Message::Welcome(welcome) => self.on_welcome(ring, now, welcome),
             report_response::Message::Acknowledgement(acknowledgement) => {
                 self.on_acknowledgement(ring, now, acknowledgement.through)
@@ -430,17 +363,17 @@ impl Reporter {
 
     fn on_welcome(&mut self, ring: &mut Ring, now: Monotonic, welcome: v1::ReportWelcome) -> Result<(), Violation> {
         if !matches!(self.phase, Phase::AwaitingWelcome { .. }) {
-            return Err(Violation::OutOfOrder { message: "a welcome" });
+            return Err(Violation::new("received a welcome out of order"));
         }
         let ticket = welcome.ticket.filter(|ticket| !ticket.source.is_empty());
-        let ticket = ticket.ok_or(Violation::NoTicket)?;
+        let ticket = ticket.ok_or_else(|| Violation::new("the welcome has no ticket, or one without a source"))?;
         let max_batch_entries = usize::try_from(welcome.max_batch_entries).unwrap_or(usize::MAX);
         let max_batch_bytes = usize::try_from(welcome.max_batch_bytes).unwrap_or(usize::MAX);
         if max_batch_entries == 0 || max_batch_bytes < MIN_BATCH_BYTES {
-            return Err(Violation::LimitsTooLow {
-                entries: welcome.max_batch_entries,
-                bytes: welcome.max_batch_bytes,
-            });
+            return Err(Violation::new(format!(
+                "the control plane takes batches of at most {} entries and {} bytes; expected at least 1 and {MIN_BATCH_BYTES}",
+                welcome.max_batch_entries, welcome.max_batch_bytes
+            )));
         }
         if let Err(violation) = self.settle(ring, welcome.acknowledged) {
             // This source can not be continued: what follows its last durable entry is gone here, or was never here.
@@ -460,18 +393,12 @@ impl Reporter {
 
     fn on_acknowledgement(&mut self, ring: &mut Ring, now: Monotonic, through: u64) -> Result<(), Violation> {
         let Phase::Reporting(sending) = &self.phase else {
-            return Err(Violation::OutOfOrder {
-                message: "an acknowledgement",
-            });
+            return Err(Violation::new("received an acknowledgement out of order"));
         };
         // On this stream no more can be acknowledged than was sent on it.
         let highest = self.acknowledged.saturating_add(to_u64(sending.skip.entries));
         if through > highest {
-            return Err(Violation::WrongAcknowledgement {
-                found: through,
-                lowest: self.acknowledged,
-                highest,
-            });
+            return Err(wrong_acknowledgement(through, self.acknowledged, highest));
         }
         let settled = self.settle(ring, through)?;
         if let Phase::Reporting(sending) = &mut self.phase {
@@ -490,17 +417,9 @@ impl Reporter {
 
     /// Everything up to the entry numbered `through` is on disk and leaves the ring.
     fn settle(&mut self, ring: &mut Ring, through: u64) -> Result<Skip, Violation> {
-        let wrong = Violation::WrongAcknowledgement {
-            found: through,
-            lowest: self.acknowledged,
-            highest: self.sent.max(self.acknowledged),
-        };
-        if through > self.sent.max(self.acknowledged) {
-            return Err(wrong);
-        }
-        let Some(settled) = through.checked_sub(self.acknowledged) else {
-            return Err(wrong);
-        };
+        let highest = self.sent.max(self.acknowledged);
+        let settled = through.checked_sub(self.acknowledged).filter(|_| through <= highest);
+        let settled = settled.ok_or_else(|| wrong_acknowledgement(through, self.acknowledged, highest))?;
         let entries = usize::try_from(settled).unwrap_or(usize::MAX);
         let bytes = ring.drop_oldest(entries);
         self.acknowledged = through;
@@ -522,7 +441,11 @@ impl Reporter {
         if now >= deadline {
             let mut actions = self.finish();
             if !is_empty {
-                actions.push(Action::Report(Notice::Abandoned { entries: ring.len() }));
+                actions.push(Action::Report(format!(
+                    "the audit source ended before the control plane had everything: {} entries are lost, and the ledger says \
+                     that its tail is unknown",
+                    ring.len()
+                )));
             }
             return Some(actions);
         }
@@ -549,10 +472,14 @@ impl Reporter {
         }
         self.counters.silences = self.counters.silences.saturating_add(1);
         let wait = self.backoff.after_failure(random);
-        self.reset(now, wait, Notice::Silent { silence })
+        let notice = format!(
+            "audit stream reset: no answer for {} ms; check the control plane's disk",
+            silence.as_millis()
+        );
+        self.reset(now, wait, notice)
     }
 
-    fn reset(&mut self, now: Monotonic, wait: Duration, notice: Notice) -> Vec<Action> {
+    fn reset(&mut self, now: Monotonic, wait: Duration, notice: String) -> Vec<Action> {
         self.phase = Phase::Closed {
             retry_at: now.plus(wait),
         };
@@ -619,6 +546,13 @@ fn batch(first: u64, ring: &Ring, skip: Skip, bytes: usize) -> Vec<u8> {
     encode_varint(first, &mut request);
     ring.copy(skip, bytes, &mut request);
     request
+}
+
+/// The control plane lost what it had acknowledged, or claims what it never received.
+fn wrong_acknowledgement(found: u64, lowest: u64, highest: u64) -> Violation {
+    Violation::new(format!(
+        "the control plane says entries up to {found} are on disk; expected a number from {lowest} to {highest}"
+    ))
 }
 
 fn send(message: report_request::Message) -> Action {

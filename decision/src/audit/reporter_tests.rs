@@ -146,9 +146,9 @@ fn one_batch(first: u64, names: &[&str]) -> Vec<(u64, Vec<String>)> {
     vec![(first, names.iter().map(|name| (*name).to_owned()).collect())]
 }
 
-fn violation(actions: &[Action]) -> Violation {
+fn violation(actions: &[Action]) -> String {
     match actions {
-        [Action::Cancel, Action::Report(Notice::Violation(violation))] => violation.clone(),
+        [Action::Cancel, Action::Report(notice)] => notice.strip_prefix("audit stream reset: ").unwrap().to_owned(),
         other => panic!("expected a reset stream, found {other:?}"),
     }
 }
@@ -321,7 +321,10 @@ fn a_forgotten_source_starts_again_with_what_waits() {
     scene.tick();
     scene.hear(acknowledgement(1));
     let actions = scene.close(UNAUTHENTICATED);
-    assert_eq!(actions, [Action::Report(Notice::SourceForgotten { waiting: 1 })]);
+    assert!(
+        matches!(&actions[..], [Action::Report(notice)] if notice.contains("as a new source; 1 waiting entries")),
+        "{actions:?}"
+    );
     assert_eq!(scene.reopen().resume, None);
     assert_eq!(batches(&scene.hear(welcome(0))), one_batch(1, &["b"]));
 }
@@ -336,12 +339,7 @@ fn a_control_plane_that_lost_what_it_acknowledged_gets_a_new_source() {
     scene.close(14);
     scene.reopen();
     let violation = violation(&scene.hear(welcome(1)));
-    let expected = Violation::WrongAcknowledgement {
-        found: 1,
-        lowest: 2,
-        highest: 2,
-    };
-    assert_eq!(violation, expected);
+    assert_eq!(violation, wrong_acknowledgement(1, 2, 2).what);
     assert_eq!(scene.reopen().resume, None);
     assert_eq!(batches(&scene.hear(welcome(0))), one_batch(1, &["c"]));
 }
@@ -351,8 +349,8 @@ fn an_unreachable_control_plane_is_tried_again_after_the_back_off() {
     let mut scene = Scene::new();
     assert_eq!(scene.tick(), [Action::Open]);
     assert!(matches!(
-        scene.close(14)[..],
-        [Action::Report(Notice::Closed { status: 14, .. })]
+        &scene.close(14)[..],
+        [Action::Report(notice)] if notice.contains("closed with gRPC status 14")
     ));
     assert_eq!(scene.tick(), []);
     scene.wait(100);
@@ -369,8 +367,8 @@ fn nothing_unsent_can_be_acknowledged() {
     scene.push(&["b"]);
     let violation = violation(&scene.hear(acknowledgement(2)));
     assert!(
-        matches!(violation, Violation::WrongAcknowledgement { found: 2, .. }),
-        "{violation:?}"
+        violation.contains("entries up to 2 are on disk; expected a number"),
+        "{violation}"
     );
     assert_eq!(scene.ring.len(), 2);
 }
@@ -385,10 +383,7 @@ fn what_was_sent_on_an_earlier_stream_only_can_not_be_acknowledged_on_this_one()
     scene.hear(welcome_with_limits(0, 1, 1_000_000));
     scene.push(&["e"]);
     let violation = violation(&scene.hear(acknowledgement(5)));
-    assert!(
-        matches!(violation, Violation::WrongAcknowledgement { .. }),
-        "{violation:?}"
-    );
+    assert!(violation.contains("are on disk; expected a number"), "{violation}");
     assert_eq!(scene.ring.len(), 5);
 }
 
@@ -413,10 +408,7 @@ fn a_new_source_has_nothing_on_disk() {
 #[test]
 fn a_second_welcome_resets_the_stream() {
     let mut scene = Scene::welcomed();
-    assert_eq!(
-        violation(&scene.hear(welcome(0))),
-        Violation::OutOfOrder { message: "a welcome" }
-    );
+    assert_eq!(violation(&scene.hear(welcome(0))), "received a welcome out of order");
 }
 
 #[test]
@@ -425,7 +417,10 @@ fn limits_too_low_for_the_largest_entry_are_refused() {
         let mut scene = Scene::new();
         scene.open();
         let violation = violation(&scene.hear(welcome_with_limits(0, entries, bytes)));
-        assert_eq!(violation, Violation::LimitsTooLow { entries, bytes });
+        assert!(
+            violation.contains(&format!("at most {entries} entries and {bytes} bytes")),
+            "{violation}"
+        );
     }
 }
 
@@ -449,7 +444,7 @@ fn a_missing_acknowledgement_resets_the_stream() {
     scene.wait(1);
     let actions = scene.tick();
     assert!(
-        matches!(actions[..], [Action::Cancel, Action::Report(Notice::Silent { .. })]),
+        matches!(&actions[..], [Action::Cancel, Action::Report(notice)] if notice.contains("no answer for")),
         "{actions:?}"
     );
 }
@@ -511,7 +506,10 @@ fn a_drained_source_gives_up_at_its_deadline_and_says_what_is_lost() {
     scene.tick();
     scene.drain();
     scene.wait(8_000);
-    let lost = Action::Report(Notice::Abandoned { entries: 1 });
-    assert_eq!(scene.tick(), [Action::Cancel, lost]);
+    let actions = scene.tick();
+    assert!(
+        matches!(&actions[..], [Action::Cancel, Action::Report(notice)] if notice.contains("1 entries are lost")),
+        "{actions:?}"
+    );
     assert!(scene.reporter.is_finished());
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use credence_wire::v1;
 use prost::Message as _;
-use prost::encoding::encoded_len_varint;
+use prost::encoding::{encode_varint, encoded_len_varint};
 
 use super::counts::{Counts, Kind};
 use super::pages::Pages;
@@ -28,6 +28,8 @@ pub struct Ring {
     limits: Limits,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
     bytes: Pages,
+    /// What comes before an entry's own bytes, while it is added.
+    framing: Vec<u8>,
     /// Each entry in `bytes`.
     stored: VecDeque<Stored>,
     /// What each principal has of them, and of what is kept for its events.
@@ -114,14 +116,6 @@ struct Room {
     bytes: usize,
 }
 
-/// What comes before an entry's own bytes.
-#[derive(Debug, Default)]
-struct Framing {
-    /// Two fields: each a tag and a length of at most ten bytes.
-    bytes: [u8; 22],
-    length: usize,
-}
-
 /// Why there is no ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
@@ -189,10 +183,11 @@ impl Ring {
         Ok(Self {
             limits,
             bytes,
+            framing: Vec::new(),
             stored,
             owned: Owned::default(),
             chains: Room::default(),
-            owned_chains: UsageSketch::new(),
+            owned_chains: UsageSketch::default(),
             reserved: Room::default(),
             counts: Counts::default(),
             gap: None,
@@ -467,11 +462,13 @@ impl Ring {
         let Ok(stored_length) = u32::try_from(framed(entry_length)) else {
             return false;
         };
-        let mut framing = Framing::default();
-        framing.begin(BATCH_ENTRIES_TAG, entry_length);
-        framing.begin(tag, message.len());
+        self.framing.clear();
+        for (tag, length) in [(BATCH_ENTRIES_TAG, entry_length), (tag, message.len())] {
+            self.framing.push(tag);
+            encode_varint(to_u64(length), &mut self.framing);
+        }
         // Room for both was asked for before; what is half there would spoil all that follows.
-        if !self.bytes.append(framing.bytes(), message) {
+        if !self.bytes.append(&self.framing, message) {
             return false;
         }
         let stored = Stored {
@@ -547,33 +544,6 @@ impl Owned {
             self.entries.remove(share, 1);
             self.bytes.remove(share, bytes);
         }
-    }
-}
-
-// === impl Framing ===
-
-impl Framing {
-    /// Begins a length-delimited field.
-    fn begin(&mut self, tag: u8, length: usize) {
-        self.push(tag);
-        let mut rest = to_u64(length);
-        // Base 128, least significant group first, the high bit set on all but the last.
-        while rest >= 0x80 {
-            self.push((rest & 0x7f) as u8 | 0x80);
-            rest >>= 7;
-        }
-        self.push((rest & 0x7f) as u8);
-    }
-
-    fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.length) {
-            *place = byte;
-            self.length = self.length.saturating_add(1);
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 

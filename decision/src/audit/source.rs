@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::counts::Kind;
 use super::events::{Record, Recorder, kind};
 use super::pending::Pending;
-use super::reporter::{Action, Counters, Notice, Reporter, Settings};
+use super::reporter::{Action, Counters, Reporter, Settings};
 use super::ring::{Limits, Pushed, Ring, RingError, Shed};
 use crate::chains::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos};
@@ -24,6 +24,23 @@ pub struct Source<K> {
     pending: Option<Pending<K>>,
 }
 
+/// How a source stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SourceFigures {
+    /// Entries that wait for the control plane.
+    pub waiting: usize,
+    /// Their bytes.
+    pub ring_bytes: usize,
+    /// Events that wait for the answer to their request.
+    pub unanswered: usize,
+    /// What found no room.
+    pub shed: Shed,
+    /// How long the oldest entry has waited.
+    pub lag: Duration,
+    /// How often things happened on the stream.
+    pub stream: Counters,
+}
+
 impl<K: Ord + Copy> Source<K> {
     /// A source that has recorded nothing. `salt_secret` is random.
     ///
@@ -38,7 +55,7 @@ impl<K: Ord + Copy> Source<K> {
                 overflow: audit.on_overflow,
             })?,
             reporter: Reporter::new(settings),
-            pending: audit.response_status.then(Pending::new),
+            pending: audit.response_status.then(Pending::default),
         })
     }
 
@@ -140,30 +157,20 @@ impl<K: Ord + Copy> Source<K> {
         self.pending.as_ref().map_or(0, Pending::len)
     }
 
-    /// Entries that wait for the control plane, and their bytes.
-    pub fn waiting(&self) -> (usize, usize) {
-        (self.ring.len(), self.ring.bytes())
-    }
-
-    /// What found no room.
-    pub fn shed(&self) -> Shed {
-        self.ring.shed()
-    }
-
-    /// How long the oldest entry has waited.
-    pub fn lag(&self, now: Monotonic) -> Duration {
-        self.reporter.lag(now)
-    }
-
-    /// How often things happened on the stream.
-    pub fn counters(&self) -> Counters {
-        self.reporter.counters()
+    /// How it stands.
+    pub fn figures(&self, now: Monotonic) -> SourceFigures {
+        SourceFigures {
+            waiting: self.ring.len(),
+            ring_bytes: self.ring.bytes(),
+            unanswered: self.unanswered(),
+            shed: self.ring.shed(),
+            lag: self.reporter.lag(now),
+            stream: self.reporter.counters(),
+        }
     }
 }
 
 impl<K: Ord + Copy> StreamHandler for Source<K> {
-    type Notice = Notice;
-
     fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
         self.reporter.on_open(now)
     }

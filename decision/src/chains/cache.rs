@@ -162,8 +162,8 @@ impl ChainCache {
             slots: Vec::new(),
             hand: 0,
             bytes: 0,
-            owned: UsageSketch::new(),
-            owned_bytes: UsageSketch::new(),
+            owned: UsageSketch::default(),
+            owned_bytes: UsageSketch::default(),
             evictions: 0,
         }
     }

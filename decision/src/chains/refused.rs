@@ -65,22 +65,12 @@ impl RefusedChains {
         self.put(key, refusal);
     }
 
-    /// Remembers a verified chain that is refused at any time and revision.
-    pub fn remember_for_good(&mut self, key: CacheKey, reason: decision::Reason) {
+    /// Remembers a verified chain that is refused: at any time, or at this revision alone.
+    pub fn remember_verified(&mut self, key: CacheKey, reason: decision::Reason, revision: Option<u64>) {
         let refusal = Refusal {
             reason,
             step: None,
-            revision: None,
-        };
-        self.put(key, refusal);
-    }
-
-    /// Remembers a verified chain that is revoked at this revision.
-    pub fn remember_revoked(&mut self, key: CacheKey, reason: decision::Reason, revision: u64) {
-        let refusal = Refusal {
-            reason,
-            step: None,
-            revision: Some(revision),
+            revision,
         };
         self.put(key, refusal);
     }
@@ -188,7 +178,7 @@ mod tests {
     #[test]
     fn that_a_chain_is_revoked_is_remembered_until_the_revocations_change() {
         let mut refused = RefusedChains::new(8);
-        refused.remember_revoked(key("a"), decision::Reason::RevokedPrincipal, 7);
+        refused.remember_verified(key("a"), decision::Reason::RevokedPrincipal, Some(7));
         for find in [RefusedChains::find, RefusedChains::find_revoked] {
             let found = find(&refused, key("a"), Some(7)).map(|denial| denial.reason);
             assert_eq!(found, Some(decision::Reason::RevokedPrincipal));

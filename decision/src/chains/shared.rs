@@ -95,7 +95,7 @@ impl SharedChains {
             buckets: u32::try_from(entries.div_ceil(ENTRIES_PER_BUCKET)).unwrap_or(u32::MAX),
             context,
             waiting: VecDeque::new(),
-            owned: UsageSketch::new(),
+            owned: UsageSketch::default(),
             fruitless: 0,
             counters: Counters::default(),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::checks::{MAX_NAME_BYTES, at_most, header_name};
+use super::checks::{MAX_NAME_BYTES, alike, at_most, query_name, readable_header};
 use super::error::Problems;
 use super::{file, matching};
 use crate::arguments::{ArgumentKind, ArgumentMapping, ArgumentSource, BodyMapping, Pointer, Source};
@@ -37,13 +37,10 @@ pub(super) fn arguments(
         if let Some(other) = arguments.iter().find(|other| other.source == source) {
             let message = format!("argument `{}` is taken from the same place; remove one", other.name);
             problems.report(&path, message);
-        } else if let Source::Header(header) = &source
-            && let Some(other) = arguments
-                .iter()
-                .find_map(|other| header_that_folds_to(header, &other.source))
-        {
-            let message = format!("many services cannot tell `{header}` from `{other}`; remove one");
-            problems.report(&path, message);
+        } else if let Source::Header(header) = &source {
+            let mut others = arguments.iter().filter_map(|other| other.source.header());
+            let other = others.find(|other| folds_to(header.as_bytes(), other.as_bytes()));
+            alike(&path, header, other, problems);
         }
         check_kind(&path, argument, &source, problems);
         let (kind, optional) = (argument.kind, argument.optional);
@@ -105,8 +102,16 @@ fn source(
                     .as_ref()
                     .and_then(|name| captured(path, name, template, problems))
             })
-            .or_else(|| query.as_ref().map(|name| query_member(path, name, problems)))
-            .or_else(|| header.as_ref().map(|name| header_value(path, name, headers, problems)))
+            .or_else(|| {
+                let name = query.as_ref()?;
+                query_name(&format!("{path}.query"), name, problems);
+                Some(Source::Query(name.clone()))
+            })
+            .or_else(|| {
+                let name = header.as_ref()?;
+                readable_header(&format!("{path}.header"), name, headers, problems);
+                Some(Source::Header(name.clone()))
+            })
             .or_else(|| {
                 let pointer = Pointer::parse(body.as_ref()?);
                 problems.take(format!("{path}.body"), pointer).map(Source::Body)
@@ -137,33 +142,6 @@ fn captured(path: &str, capture: &str, template: Option<&PathTemplate>, problems
     index.map(Source::Path)
 }
 
-fn query_member(path: &str, name: &str, problems: &mut Problems) -> Source {
-    if name.is_empty() || name.len() > MAX_NAME_BYTES {
-        let message = format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes");
-        problems.report(format!("{path}.query"), message);
-    }
-    Source::Query(name.to_owned())
-}
-
-fn header_value(path: &str, name: &str, headers: &HeaderNames, problems: &mut Problems) -> Source {
-    let path = format!("{path}.header");
-    header_name(&path, name, problems);
-    if headers.matches(name) {
-        problems.report(
-            path,
-            format!("`{name}` carries the delegation or its proof; write another name"),
-        );
-    }
-    Source::Header(name.to_owned())
-}
-
-fn header_that_folds_to<'s>(name: &str, other: &'s Source) -> Option<&'s str> {
-    match other {
-        Source::Header(other) if folds_to(name.as_bytes(), other.as_bytes()) => Some(other),
-        _ => None,
-    }
-}
-
 /// Reports query members that the rule reads, or lets through, and that some service takes for another one that it reads:
 /// then the one could take the other's place.
 fn check_query_names(
@@ -177,21 +155,18 @@ fn check_query_names(
     let mut read: Vec<&str> = conditions.map(|(name, _)| name.as_str()).collect();
     for argument in arguments {
         if let Source::Query(name) = &argument.source {
-            check_query_name(format!("{path}.args.{}", argument.name), name, &read, problems);
+            check_query_name(&format!("{path}.args.{}", argument.name), name, &read, problems);
             read.push(name);
         }
     }
     for (index, name) in ignored.iter().enumerate() {
-        check_query_name(format!("{path}.ignore_query[{index}]"), name, &read, problems);
+        check_query_name(&format!("{path}.ignore_query[{index}]"), name, &read, problems);
     }
 }
 
-fn check_query_name(path: String, name: &str, read: &[&str], problems: &mut Problems) {
-    let mut others = read.iter().filter(|other| **other != name);
-    if let Some(other) = others.find(|other| query::are_alike(other, name)) {
-        let message = format!("many services cannot tell `{name}` from `{other}`; remove one");
-        problems.report(path, message);
-    }
+fn check_query_name(path: &str, name: &str, read: &[&str], problems: &mut Problems) {
+    let mut others = read.iter().copied().filter(|other| *other != name);
+    alike(path, name, others.find(|other| query::are_alike(other, name)), problems);
 }
 
 /// Reports what the place of an argument leaves no choice of.
@@ -204,23 +179,13 @@ fn check_kind(path: &str, argument: &file::Argument, source: &Source, problems: 
     if let (Some(why), true) = (is_always_there, argument.optional) {
         problems.report(format!("{path}.optional"), format!("{why}; remove `optional`"));
     }
-    let allowed: &[ArgumentKind] = match source {
-        Source::Body(_) => return,
-        Source::Host | Source::Method => &[ArgumentKind::String],
-        Source::Path(_) | Source::Query(_) | Source::Header(_) => &[
-            ArgumentKind::String,
-            ArgumentKind::Number,
-            ArgumentKind::Integer,
-            ArgumentKind::Boolean,
-        ],
+    let message = match (source, argument.kind) {
+        (Source::Body(_), _) | (_, ArgumentKind::String) => return,
+        (_, ArgumentKind::Json) => "only a body has values of any JSON type; write `body`, or another type",
+        (Source::Host | Source::Method, _) => "this is always a string; remove `type`",
+        (Source::Path(_) | Source::Query(_) | Source::Header(_), _) => return,
     };
-    if !allowed.contains(&argument.kind) {
-        let message = match argument.kind {
-            ArgumentKind::Json => "only a body has values of any JSON type; write `body`, or another type",
-            _ => "this is always a string; remove `type`",
-        };
-        problems.report(format!("{path}.type"), message);
-    }
+    problems.report(format!("{path}.type"), message);
 }
 
 /// What of the body the arguments read, and what `ignore_members` lets through.
@@ -293,12 +258,7 @@ fn ignored_query(path: &str, rule: &file::Rule, arguments: &[ArgumentSource], pr
     let mut seen = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            problems.report(
-                &path,
-                format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes"),
-            );
-        }
+        query_name(&path, name, problems);
         if arguments
             .iter()
             .any(|argument| argument.source == Source::Query(name.clone()))

@@ -4,9 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::error::Problems;
-use super::ranges::Range;
 use super::{duration, file};
-use crate::request::{folds_to, is_ours};
+use crate::request::{HeaderNames, folds_to, is_ours};
 
 pub(super) fn at_most(limit: usize, found: usize, path: &str, problems: &mut Problems) -> bool {
     if found > limit {
@@ -39,16 +38,19 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-pub(super) fn count(path: &str, found: Option<file::Count>, range: Range, problems: &mut Problems) -> usize {
-    let Range { least, most, default } = range;
+pub(super) fn count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(
+    path: &str,
+    found: Option<file::Count<LEAST, MOST, DEFAULT>>,
+    problems: &mut Problems,
+) -> usize {
     let Some(file::Count(found)) = found else {
-        return default;
+        return DEFAULT;
     };
     match usize::try_from(found) {
-        Ok(found) if (least..=most).contains(&found) => found,
+        Ok(found) if (LEAST..=MOST).contains(&found) => found,
         _ => {
-            problems.report(path, format!("{found} is out of range; write {least} to {most}"));
-            default
+            problems.report(path, format!("{found} is out of range; write {LEAST} to {MOST}"));
+            DEFAULT
         }
     }
 }
@@ -93,6 +95,31 @@ pub(super) fn seconds(
 
 /// Bytes of a single text that has no limit of its own: an audience, an issuer, a tool, a cluster.
 const MAX_TEXT_BYTES: usize = 1_024;
+
+/// Reports what can not name a member of a query.
+pub(super) fn query_name(path: &str, name: &str, problems: &mut Problems) {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let message = format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes");
+        problems.report(path, message);
+    }
+}
+
+/// Reports a name that some service takes for another one that the rule has.
+pub(super) fn alike(path: &str, name: &str, other: Option<&str>, problems: &mut Problems) {
+    if let Some(other) = other {
+        let message = format!("many services cannot tell `{name}` from `{other}`; remove one");
+        problems.report(path, message);
+    }
+}
+
+/// Reports a header that a rule can not read, the carriers of delegation and proof included.
+pub(super) fn readable_header(path: &str, name: &str, carriers: &HeaderNames, problems: &mut Problems) {
+    header_name(path, name, problems);
+    if carriers.matches(name) {
+        let message = format!("`{name}` carries the delegation or its proof; write another name");
+        problems.report(path, message);
+    }
+}
 
 /// Reports a header that does not exist, or whose meaning is not ours or a rule's to give.
 pub(super) fn header_name(path: &str, name: &str, problems: &mut Problems) {

@@ -24,7 +24,7 @@ use crate::route::{PathTemplate, Pattern, Routes, Unusable};
 pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let mut problems = Problems::default();
     let audience = audience("audience", file.audience, &mut problems);
-    let trust = trust::trust(file.trust_anchors, &mut problems);
+    let (trust_anchors, notes) = trust::trust(file.trust_anchors, &mut problems);
     let holder_algorithms = trust::algorithms("holder_algorithms", file.holder_algorithms, &mut problems);
     let wait_for_snapshot = time(
         "control_plane.wait_for_snapshot",
@@ -57,7 +57,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     let limits = limits(file.limits, times, &mut problems);
     let audit = audit(file.audit, &mut problems);
     problems.finish(Policy {
-        trust_anchors: trust.anchors,
+        trust_anchors,
         holder_algorithms,
         control_plane,
         wait_for_snapshot,
@@ -73,7 +73,7 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
         filter_state,
         limits,
         audit,
-        notes: trust.notes,
+        notes,
     })
 }
 
@@ -148,12 +148,7 @@ fn control_plane(settings: file::ControlPlane, problems: &mut Problems) -> Contr
         );
         problems.report(path, message);
     }
-    let max_subjects = count(
-        &format!("{PATH}.max_subjects"),
-        settings.max_subjects,
-        ranges::MAX_SUBJECTS,
-        problems,
-    );
+    let max_subjects = count("control_plane.max_subjects", settings.max_subjects, problems);
     ControlPlane {
         cluster: settings.cluster,
         log_id: settings.log_id,
@@ -211,7 +206,7 @@ impl RuleCompiler<'_> {
         if rules.is_empty() {
             problems.report(PATH, "no rule, so `default` would decide every request; add one");
         }
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         if !at_most(ranges::MAX_RULES, rules.len(), PATH, problems) {
             return routes;
         }
@@ -388,27 +383,22 @@ struct Times {
 
 fn limits(limits: file::Limits, times: Times, problems: &mut Problems) -> Limits {
     let default = credence_delegation::Limits::default();
-    let mut count = |field, found, range| count(&format!("limits.{field}"), found, range, problems);
-    let chain_bytes = count("delegation_bytes", limits.delegation_bytes, ranges::DELEGATION_BYTES);
-    let proof_bytes = count("proof_bytes", limits.proof_bytes, ranges::PROOF_BYTES);
-    let depth = count("delegation_depth", limits.delegation_depth, ranges::DELEGATION_DEPTH);
+    let chain_bytes = count("limits.delegation_bytes", limits.delegation_bytes, problems);
+    let proof_bytes = count("limits.proof_bytes", limits.proof_bytes, problems);
+    let depth = count("limits.delegation_depth", limits.delegation_depth, problems);
     let compiled = Limits {
         proof_bytes,
-        body_bytes: count("body_bytes", limits.body_bytes, ranges::BODY_BYTES),
+        body_bytes: count("limits.body_bytes", limits.body_bytes, problems),
         held: PlaceLimits {
-            requests: count("held_requests", limits.held_requests, ranges::HELD_REQUESTS),
-            bytes: count("held_bytes", limits.held_bytes, ranges::HELD_BYTES),
+            requests: count("limits.held_requests", limits.held_requests, problems),
+            bytes: count("limits.held_bytes", limits.held_bytes, problems),
         },
-        cache_entries: count("cache_entries", limits.cache_entries, ranges::CACHE_ENTRIES),
-        cache_bytes: count("cache_bytes", limits.cache_bytes, ranges::CACHE_BYTES),
-        refused_entries: count("refused_entries", limits.refused_entries, ranges::REFUSED_ENTRIES),
-        repeat_entries: count("repeat_entries", limits.repeat_entries, ranges::REPEAT_ENTRIES),
-        hot_keys: count("hot_keys", limits.hot_keys, ranges::HOT_KEYS),
-        shared_cache_entries: count(
-            "shared_cache_entries",
-            limits.shared_cache_entries,
-            ranges::SHARED_CACHE_ENTRIES,
-        ),
+        cache_entries: count("limits.cache_entries", limits.cache_entries, problems),
+        cache_bytes: count("limits.cache_bytes", limits.cache_bytes, problems),
+        refused_entries: count("limits.refused_entries", limits.refused_entries, problems),
+        repeat_entries: count("limits.repeat_entries", limits.repeat_entries, problems),
+        hot_keys: count("limits.hot_keys", limits.hot_keys, problems),
+        shared_cache_entries: count("limits.shared_cache_entries", limits.shared_cache_entries, problems),
         proof_clock_skew: 0,
         verification: default.clone(),
     };
@@ -458,17 +448,12 @@ fn audit(audit: file::Audit, problems: &mut Problems) -> Audit {
     }
     Audit {
         record: audit.record,
-        ring_entries: count("audit.ring_entries", audit.ring_entries, ranges::RING_ENTRIES, problems),
-        ring_bytes: count("audit.ring_bytes", audit.ring_bytes, ranges::RING_BYTES, problems),
+        ring_entries: count("audit.ring_entries", audit.ring_entries, problems),
+        ring_bytes: count("audit.ring_bytes", audit.ring_bytes, problems),
         on_overflow: audit.on_overflow,
         arguments: audit.arguments,
         response_status: audit.response_status,
-        denials_per_second: count(
-            "audit.denials_per_second",
-            audit.denials_per_second,
-            ranges::DENIALS_PER_SECOND,
-            problems,
-        ),
+        denials_per_second: count("audit.denials_per_second", audit.denials_per_second, problems),
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::borrow::Cow;
 
+use credence_delegation::{Double, Value};
 use prost::Message;
+use prost_types::Struct;
 use prost_types::value::Kind;
-use prost_types::{Struct, Value};
 use serde::de::IgnoredAny;
 
 /// The configuration as JSON text, if it is an encoded `Struct`; as it is otherwise.
@@ -19,62 +20,35 @@ pub fn as_json(configuration: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(configuration);
     }
     match Struct::decode(configuration) {
-        Ok(decoded) => {
-            let mut text = String::new();
-            write_object(&decoded, &mut text);
-            Cow::Owned(text.into_bytes())
-        }
+        Ok(decoded) => Cow::Owned(object(decoded).canonical().into_bytes()),
         // Then it is JSON with a mistake, which the reader of JSON describes best.
         Err(_) => Cow::Borrowed(configuration),
     }
 }
 
-fn write_object(object: &Struct, out: &mut String) {
-    out.push('{');
-    for (index, (name, value)) in object.fields.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        write_string(name, out);
-        out.push(':');
-        write_value(value, out);
-    }
-    out.push('}');
+fn object(object: Struct) -> Value {
+    Value::object(object.fields.into_iter().map(|(name, member)| (name, value(member))))
 }
 
 /// Nesting is bounded by prost, which decodes a hundred levels at most.
-fn write_value(value: &Value, out: &mut String) {
-    match &value.kind {
-        None | Some(Kind::NullValue(_)) => out.push_str("null"),
-        Some(Kind::BoolValue(value)) => out.push_str(if *value { "true" } else { "false" }),
-        // An infinity or NaN becomes a word that JSON does not know, and so a mistake.
-        Some(Kind::NumberValue(number)) => out.push_str(&number.to_string()),
-        Some(Kind::StringValue(text)) => write_string(text, out),
-        Some(Kind::StructValue(object)) => write_object(object, out),
-        Some(Kind::ListValue(list)) => {
-            out.push('[');
-            for (index, value) in list.values.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_value(value, out);
-            }
-            out.push(']');
-        }
+fn value(value: prost_types::Value) -> Value {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(value)) => Value::Bool(value),
+        // An infinity or NaN becomes null, and so a mistake.
+        Some(Kind::NumberValue(number)) => Double::new(number).map_or(Value::Null, Value::Number),
+        Some(Kind::StringValue(text)) => Value::String(text),
+        Some(Kind::StructValue(members)) => object(members),
+        Some(Kind::ListValue(list)) => Value::Array(list.values.into_iter().map(self::value).collect()),
     }
-}
-
-fn write_string(text: &str, out: &mut String) {
-    // A string always serialises; were it left out, the text would be a mistake, not another configuration.
-    out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn value(kind: Kind) -> Value {
-        Value { kind: Some(kind) }
+    fn value(kind: Kind) -> prost_types::Value {
+        prost_types::Value { kind: Some(kind) }
     }
 
     #[test]
@@ -100,7 +74,7 @@ mod tests {
         };
         assert_eq!(
             std::str::from_utf8(&as_json(&outer.encode_to_vec())).unwrap(),
-            r#"{"a":[5,1000000000000000000000,0.5,null],"b":{"x\"y":true},"c":"5s"}"#
+            r#"{"a":[5,1e+21,0.5,null],"b":{"x\"y":true},"c":"5s"}"#
         );
     }
 

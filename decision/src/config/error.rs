@@ -2,17 +2,19 @@
 
 use std::fmt;
 
+use credence_delegation::trust::Remark;
+
 /// Why a configuration does not load: every mistake that was found, each with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    problems: Vec<Problem>,
+    problems: Vec<Remark>,
     /// Mistakes beyond [`MAX_PROBLEMS`].
     unlisted: usize,
 }
 
 impl ConfigError {
     /// The mistakes, in the order of the file's fields; at least one and at most [`MAX_PROBLEMS`].
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[Remark] {
         &self.problems
     }
 
@@ -23,10 +25,7 @@ impl ConfigError {
 
     pub(super) fn one(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            problems: vec![Problem {
-                path: path.into(),
-                message: message.into(),
-            }],
+            problems: vec![Remark::new(path, message)],
             unlisted: 0,
         }
     }
@@ -46,38 +45,20 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// One mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Where, such as `rules[3].args.amount.path`; `.` is the whole file.
-    pub path: String,
-    /// What was found and what to write instead.
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.path, self.message)
-    }
-}
-
 /// Mistakes that one error lists. A file with more is better looked at as a whole.
 pub const MAX_PROBLEMS: usize = 20;
 
 /// Collects mistakes while the rest of the file is still being read.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
-    listed: Vec<Problem>,
+    listed: Vec<Remark>,
     unlisted: usize,
 }
 
 impl Problems {
     pub(super) fn report(&mut self, path: impl Into<String>, message: impl Into<String>) {
         if self.listed.len() < MAX_PROBLEMS {
-            self.listed.push(Problem {
-                path: path.into(),
-                message: message.into(),
-            });
+            self.listed.push(Remark::new(path, message));
         } else {
             self.unlisted = self.unlisted.saturating_add(1);
         }

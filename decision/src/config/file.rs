@@ -1,6 +1,6 @@
 //! The configuration as it is written: names and JSON types, nothing else. `super::compile` gives it meaning.
 //!
-//! Unknown and repeated fields are refused everywhere. So is `null`: a template that was meant to fill in
+//! Unknown and repeated fields are refused everywhere. So is `null`, by `super::read`: a template that was meant to fill in
 //! `hosts:` and did not must not mean "every host".
 
 use std::collections::BTreeSet;
@@ -22,7 +22,6 @@ pub(super) struct File {
     /// Who may sign root tokens. An issuer may have several entries.
     pub(super) trust_anchors: Vec<TrustAnchor>,
     /// What derived tokens and proofs may name in `alg`; without it, Ed25519 alone.
-    #[serde(default, deserialize_with = "present")]
     pub(super) holder_algorithms: Option<Vec<String>>,
     /// Where revocations come from and evidence goes to.
     pub(super) control_plane: ControlPlane,
@@ -50,17 +49,13 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) limits: Limits,
     /// How far a proof's `iat` may be from the proxy's clock, either way: 1s to 1m, whole seconds.
-    #[serde(default, deserialize_with = "present")]
     pub(super) pop_window: Option<String>,
     /// How far ahead of the proxy's clock an agent's may be: 0s to `pop_window`, whole seconds. For this long after
     /// Envoy has started, proofs are refused. Without it, 5s, or `pop_window` if that is less.
-    #[serde(default, deserialize_with = "present")]
     pub(super) pop_clock_skew: Option<String>,
     /// How far a token's `iat` may be in the future: 0s to 5m, whole seconds.
-    #[serde(default, deserialize_with = "present")]
     pub(super) max_iat_skew: Option<String>,
     /// The longest accepted time between `iat` and `exp`: 1m to 366d, whole seconds.
-    #[serde(default, deserialize_with = "present")]
     pub(super) max_token_lifetime: Option<String>,
     /// What is recorded of decisions.
     #[serde(default)]
@@ -75,13 +70,10 @@ pub(super) struct TrustAnchor {
     pub(super) issuer: String,
     /// One public key of the issuer.
     // Read by the protocol's own parser, like the set below.
-    #[serde(default, deserialize_with = "present")]
     pub(super) jwk: Option<Box<RawValue>>,
     /// Several public keys of the issuer, among which a root token's `kid` selects.
-    #[serde(default, deserialize_with = "present")]
     pub(super) jwks: Option<Box<RawValue>>,
     /// What its root tokens may name in `alg`; without it, Ed25519 alone. Each of its keys must fit one.
-    #[serde(default, deserialize_with = "present")]
     pub(super) algorithms: Option<Vec<String>>,
     /// Whether the issuer speaks for several people, so that `sub` names the principal. The same in every entry of an
     /// issuer.
@@ -98,18 +90,14 @@ pub(super) struct ControlPlane {
     /// The revocation log; no other is ever believed. `credence serve --init` prints it.
     pub(super) log_id: String,
     /// Without a lease younger than this, requests that need a delegation get 503: 500ms to 1m.
-    #[serde(default, deserialize_with = "present")]
     pub(super) max_staleness: Option<String>,
     /// How often the lease is renewed: 50ms to 1s, and shorter than `max_staleness`. Without it, 500ms, or a quarter of
     /// `max_staleness` if that is less.
-    #[serde(default, deserialize_with = "present")]
     pub(super) ping_interval: Option<String>,
     /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
-    #[serde(default, deserialize_with = "present")]
     pub(super) wait_for_snapshot: Option<String>,
     /// The most subjects with revocations that each worker remembers; of a log with more, nothing is believed.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) max_subjects: Option<Count>,
+    pub(super) max_subjects: Option<Count<1_000, 10_000_000, 5_000_000>>,
 }
 
 /// What happens to a request that no rule matches.
@@ -134,48 +122,35 @@ pub(super) struct Rule {
     #[serde(rename = "match")]
     pub(super) matches: Match,
     /// The tool that the delegation must grant.
-    #[serde(default, deserialize_with = "present")]
     pub(super) tool: Option<String>,
     /// The tool's arguments by name. Every capture of the path must be read by one.
-    #[serde(default, deserialize_with = "present")]
     pub(super) args: Option<Members<Argument>>,
     /// Query members that are let through unread. Any other that no argument reads denies the request.
-    #[serde(default, deserialize_with = "present")]
     pub(super) ignore_query: Option<Vec<String>>,
     /// Whether the request may have a body, which the filter then does not read and no delegation constrains.
-    #[serde(default, deserialize_with = "present")]
     pub(super) ignore_body: Option<bool>,
     /// Members of the JSON body, as JSON pointers, that are let through unread. Any other that no argument reads denies
     /// the request.
-    #[serde(default, deserialize_with = "present")]
     pub(super) ignore_members: Option<Vec<String>>,
     /// Replaces the plugin's `audience` for this rule.
-    #[serde(default, deserialize_with = "present")]
     pub(super) audience: Option<Vec<String>>,
     /// How the agent proves that it is the holder.
-    #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<ProofKind>,
     /// Whether a proof must carry a nonce that this Envoy process has handed out.
-    #[serde(default, deserialize_with = "present")]
     pub(super) nonce: Option<bool>,
     /// Whether Envoy validates client certificates wherever this rule is reached: then a delegation may name the agent's
     /// SPIFFE ID (`cnf.spiffe`) instead of one certificate. Only with `proof: mtls`.
-    #[serde(default, deserialize_with = "present")]
     pub(super) peer_validated: Option<bool>,
     /// Replaces the plugin's `mode` for this rule.
-    #[serde(default, deserialize_with = "present")]
     pub(super) mode: Option<Mode>,
     /// What happens while the revocations that are known are too old. Without it, requests are answered 503.
-    #[serde(default, deserialize_with = "present")]
     pub(super) on_stale: Option<OnStale>,
     /// Whether the service gets to see the delegation header. The proof is always removed.
-    #[serde(default, deserialize_with = "present")]
     pub(super) forward: Option<bool>,
     /// Nothing is asked of the request, and the rule has no `tool` nor anything that goes with one.
     #[serde(default)]
     pub(super) public: bool,
     /// The Envoy clusters that this rule's requests may go to; any other denies the request. Without it, every cluster.
-    #[serde(default, deserialize_with = "present")]
     pub(super) clusters: Option<Vec<String>>,
     /// Whether an upgrade, such as a WebSocket, is let through here. No delegation constrains what then flows.
     #[serde(default)]
@@ -187,19 +162,15 @@ pub(super) struct Rule {
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
     /// `payments.example`, or `*.example` for every host under `example`. Without it, every host.
-    #[serde(default, deserialize_with = "present")]
     pub(super) hosts: Option<Vec<String>>,
     /// In capital letters. Without it, every method.
-    #[serde(default, deserialize_with = "present")]
     pub(super) methods: Option<Vec<String>>,
     /// Literal segments, `{name}` for exactly one non-empty segment, `{name:integer}` for one that is a whole number,
     /// `**` at the end for any rest.
     pub(super) path: String,
     /// What the request's headers must be, by their names in lower case.
-    #[serde(default, deserialize_with = "present")]
     pub(super) headers: Option<Members<HeaderTest>>,
     /// What the members of its query must be, by their names.
-    #[serde(default, deserialize_with = "present")]
     pub(super) query: Option<Members<QueryTest>>,
 }
 
@@ -208,19 +179,14 @@ pub(super) struct Match {
 #[serde(deny_unknown_fields)]
 pub(super) struct HeaderTest {
     /// The whole value.
-    #[serde(default, deserialize_with = "present")]
     pub(super) exact: Option<String>,
     /// What the value starts with.
-    #[serde(default, deserialize_with = "present")]
     pub(super) prefix: Option<String>,
     /// What the value ends with.
-    #[serde(default, deserialize_with = "present")]
     pub(super) suffix: Option<String>,
     /// It is sent, with whatever value.
-    #[serde(default, deserialize_with = "present")]
     pub(super) present: Option<bool>,
     /// It is not sent.
-    #[serde(default, deserialize_with = "present")]
     pub(super) absent: Option<bool>,
 }
 
@@ -229,13 +195,10 @@ pub(super) struct HeaderTest {
 #[serde(deny_unknown_fields)]
 pub(super) struct QueryTest {
     /// The whole value, decoded.
-    #[serde(default, deserialize_with = "present")]
     pub(super) exact: Option<String>,
     /// It is sent, with whatever value, or none.
-    #[serde(default, deserialize_with = "present")]
     pub(super) present: Option<bool>,
     /// It is not sent.
-    #[serde(default, deserialize_with = "present")]
     pub(super) absent: Option<bool>,
 }
 
@@ -244,7 +207,6 @@ pub(super) struct QueryTest {
 #[serde(deny_unknown_fields)]
 pub(super) struct Paths {
     /// Spellings that are otherwise refused. Dot segments always are.
-    #[serde(default, deserialize_with = "present")]
     pub(super) allow: Option<Vec<PathSpelling>>,
 }
 
@@ -272,7 +234,6 @@ pub(super) enum PathSpelling {
 #[serde(deny_unknown_fields)]
 pub(super) struct Hosts {
     /// Spellings that are otherwise refused where a rule has `hosts` or takes the host as an argument.
-    #[serde(default, deserialize_with = "present")]
     pub(super) allow: Option<Vec<HostSpelling>>,
 }
 
@@ -292,16 +253,12 @@ pub(super) enum HostSpelling {
 #[serde(deny_unknown_fields)]
 pub(super) struct Argument {
     /// Takes the argument from this capture of the path.
-    #[serde(default, deserialize_with = "present")]
     pub(super) path: Option<String>,
     /// Takes it from the query member of this name.
-    #[serde(default, deserialize_with = "present")]
     pub(super) query: Option<String>,
     /// Takes it from the header of this name, in lower case.
-    #[serde(default, deserialize_with = "present")]
     pub(super) header: Option<String>,
     /// Takes it from the JSON body, at this JSON pointer (RFC 6901).
-    #[serde(default, deserialize_with = "present")]
     pub(super) body: Option<String>,
     /// Takes the host: lower case, without port.
     #[serde(default)]
@@ -357,10 +314,8 @@ pub enum ProofKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
     /// Carries the chain: tokens joined by `~`, root first.
-    #[serde(default, deserialize_with = "present")]
     pub(super) delegation: Option<String>,
     /// Carries the proof.
-    #[serde(default, deserialize_with = "present")]
     pub(super) proof: Option<String>,
 }
 
@@ -380,44 +335,34 @@ pub(super) struct Identity {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
+    // Every byte of a delegation and of a proof is read before it is known who sends it. With a signature to check that
+    // stays below a millisecond (`make bench BENCH=cost`).
     /// Of the delegation header.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) delegation_bytes: Option<Count>,
+    pub(super) delegation_bytes: Option<Count<1_024, 16_384, 16_384>>,
     /// Of the proof header.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) proof_bytes: Option<Count>,
+    pub(super) proof_bytes: Option<Count<512, 4_096, 4_096>>,
     /// How often a delegation may have been passed on. A chain has one token more.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) delegation_depth: Option<Count>,
+    pub(super) delegation_depth: Option<Count<0, 8, 8>>,
     /// Of a body that a rule reads; a larger one gets 413.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) body_bytes: Option<Count>,
+    pub(super) body_bytes: Option<Count<0, { 1 << 20 }, 65_536>>,
     /// Requests that each worker holds for their bodies.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) held_requests: Option<Count>,
+    pub(super) held_requests: Option<Count<16, 65_536, 1_024>>,
     /// What they may take in memory: their headers, and what has arrived of their bodies.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) held_bytes: Option<Count>,
+    pub(super) held_bytes: Option<Count<{ 4 << 20 }, { 1 << 30 }, { 64 << 20 }>>,
     /// Verified chains that each worker remembers; 0 turns the cache off.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) cache_entries: Option<Count>,
+    pub(super) cache_entries: Option<Count<0, 1_000_000, 4_096>>,
     /// What they may take in memory.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) cache_bytes: Option<Count>,
+    pub(super) cache_bytes: Option<Count<0, { 256 << 20 }, { 32 << 20 }>>,
     /// Chains refused for good, such as for a wrong signature, that each worker remembers, so that they are not verified
     /// again; 0 turns that off.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) refused_entries: Option<Count>,
+    pub(super) refused_entries: Option<Count<0, 1_000_000, 4_096>>,
     /// Allowed requests that each worker remembers, so that one like it is decided with less work; 0 turns that off.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) repeat_entries: Option<Count>,
+    pub(super) repeat_entries: Option<Count<0, 65_536, 1_024>>,
     /// Keys whose signatures each worker verifies so often that it keeps tables for them; 0 turns that off.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) hot_keys: Option<Count>,
+    pub(super) hot_keys: Option<Count<0, 1_024, 64>>,
     /// Verified chains that all workers of the Envoy process share in Envoy's shared data, so that they outlive a worker's
     /// VM; 0 turns that off.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) shared_cache_entries: Option<Count>,
+    pub(super) shared_cache_entries: Option<Count<0, 262_144, 4_096>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -428,11 +373,9 @@ pub(super) struct Audit {
     #[serde(default)]
     pub(super) record: RecordedDecisions,
     /// Entries of each worker that wait for the control plane's acknowledgement.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) ring_entries: Option<Count>,
+    pub(super) ring_entries: Option<Count<64, 1_048_576, 16_384>>,
     /// What they may take in memory.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) ring_bytes: Option<Count>,
+    pub(super) ring_bytes: Option<Count<65_536, { 256 << 20 }, { 16 << 20 }>>,
     /// What happens when decisions are made faster than they can be recorded.
     #[serde(default)]
     pub(super) on_overflow: Overflow,
@@ -444,8 +387,7 @@ pub(super) struct Audit {
     pub(super) response_status: bool,
     /// Denials of one holder that are recorded one by one in a second, and of one principal four times as many; further ones
     /// are counted.
-    #[serde(default, deserialize_with = "present")]
-    pub(super) denials_per_second: Option<Count>,
+    pub(super) denials_per_second: Option<Count<1, 1_000_000, 100>>,
 }
 
 /// Which decisions are recorded.
@@ -486,31 +428,34 @@ pub enum RecordedArguments {
     None,
 }
 
-/// A whole number, not negative. The proxy keeps its configuration's numbers as doubles, so `5.0` is 5.
+/// A number of things or bytes: the least and the most that are accepted, and what is meant without one. The proxy keeps its
+/// configuration's numbers as doubles, so `5.0` is 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count(pub(super) u64);
+pub(super) struct Count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(pub(super) u64);
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de, const LEAST: usize, const MOST: usize, const DEFAULT: usize> Deserialize<'de>
+    for Count<LEAST, MOST, DEFAULT>
+{
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct CountVisitor;
         impl Visitor<'_> for CountVisitor {
-            type Value = Count;
+            type Value = u64;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a whole number, not negative")
             }
-            fn visit_u64<E: Error>(self, value: u64) -> Result<Count, E> {
-                Ok(Count(value))
+            fn visit_u64<E: Error>(self, value: u64) -> Result<u64, E> {
+                Ok(value)
             }
-            fn visit_f64<E: Error>(self, value: f64) -> Result<Count, E> {
+            fn visit_f64<E: Error>(self, value: f64) -> Result<u64, E> {
                 // Up to 2^53 a double without fraction is exactly the number that was written.
                 if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) {
-                    Ok(Count(value as u64))
+                    Ok(value as u64)
                 } else {
                     Err(E::invalid_value(serde::de::Unexpected::Float(value), &self))
                 }
             }
         }
-        deserializer.deserialize_any(CountVisitor)
+        deserializer.deserialize_any(CountVisitor).map(Self)
     }
 }
 
@@ -540,9 +485,4 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
         }
         deserializer.deserialize_map(MembersVisitor(PhantomData))
     }
-}
-
-/// Reads a field that may be left out but, if it is there, has a value: serde's `Option` alone would take `null`.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }

@@ -1,6 +1,6 @@
 //! Which requests a rule is for: `match`, and what `paths` tolerates.
 
-use super::checks::{MAX_NAME_BYTES, at_most, header_name, is_token, not_empty, visible};
+use super::checks::{alike, at_most, is_token, not_empty, query_name, readable_header, visible};
 use super::error::Problems;
 use super::file::{self, HostSpelling, PathSpelling};
 use crate::arguments::{ArgumentSource, Source};
@@ -155,18 +155,10 @@ fn header_conditions(
 ) {
     for (index, (name, test)) in asked.iter().enumerate() {
         let path = format!("{path}.{name}");
-        header_name(&path, name, problems);
-        if carriers.matches(name) {
-            problems.report(
-                &path,
-                format!("`{name}` carries the delegation or its proof; write another name"),
-            );
-        }
-        let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier);
-        if let Some(earlier) = earlier.find(|earlier| folds_to(earlier.as_bytes(), name.as_bytes())) {
-            let message = format!("many services cannot tell `{name}` from `{earlier}`; remove one");
-            problems.report(&path, message);
-        }
+        readable_header(&path, name, carriers, problems);
+        let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier.as_str());
+        let earlier = earlier.find(|earlier| folds_to(earlier.as_bytes(), name.as_bytes()));
+        alike(&path, name, earlier, problems);
         let file::HeaderTest {
             exact,
             prefix,
@@ -197,15 +189,10 @@ fn query_conditions(
 ) {
     for (index, (name, test)) in asked.iter().enumerate() {
         let path = format!("{path}.{name}");
-        let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier);
-        if let Some(earlier) = earlier.find(|earlier| query::are_alike(earlier, name)) {
-            let message = format!("many services cannot tell `{name}` from `{earlier}`; remove one");
-            problems.report(&path, message);
-        }
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            let message = format!("`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes");
-            problems.report(&path, message);
-        }
+        let mut earlier = asked.iter().take(index).map(|(earlier, _)| earlier.as_str());
+        let earlier = earlier.find(|earlier| query::are_alike(earlier, name));
+        alike(&path, name, earlier, problems);
+        query_name(&path, name, problems);
         if query::has_too_many_parts(name) {
             let message = format!(
                 "`{name}` has more than {} parts; ask about a shorter name",

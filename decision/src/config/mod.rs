@@ -25,9 +25,9 @@ pub use describe::{
     ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, Place, RuleDescription, Test,
 };
 pub use envelope::as_json;
-pub use error::{ConfigError, MAX_PROBLEMS, Problem};
+pub use error::{ConfigError, MAX_PROBLEMS};
 pub use file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
-pub use policy::{Access, Audit, ControlPlane, Limits, Note, Policy, Requirement, Rule};
+pub use policy::{Access, Audit, ControlPlane, Limits, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]
 pub use schema::json_schema;

@@ -1,8 +1,8 @@
 //! A configuration in the form decisions are made with.
 
-use std::fmt;
 use std::time::Duration;
 
+use credence_delegation::trust::Remark;
 use credence_delegation::{Algorithms, TrustAnchors};
 
 use super::file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
@@ -49,7 +49,7 @@ pub struct Policy {
     /// What is recorded, and what happens if it can not be.
     pub audit: Audit,
     /// What is no mistake, but may not be what was meant.
-    pub notes: Vec<Note>,
+    pub notes: Vec<Remark>,
 }
 
 /// Where revocations come from and evidence goes to.
@@ -176,20 +176,5 @@ impl Audit {
     /// Whether anything is recorded of a request's arguments.
     pub fn keeps_arguments(&self) -> bool {
         self.record == RecordedDecisions::All && self.arguments != RecordedArguments::None
-    }
-}
-
-/// Something about a configuration that is no mistake, but may not be what was meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Where, such as `trust_anchors[0].jwks.keys[2]`.
-    pub path: String,
-    /// What there is to know.
-    pub message: String,
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.path, self.message)
     }
 }

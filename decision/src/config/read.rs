@@ -1,5 +1,7 @@
 //! The one way from text to a policy.
 
+use credence_delegation::json::Json;
+
 use super::compile::compile;
 use super::error::ConfigError;
 use super::file::File;
@@ -47,7 +49,34 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
     deserializer
         .end()
         .map_err(|error| ConfigError::one(".", describe(&error)))?;
-    Ok(file)
+    // A text that is not strict JSON has its fault inside a key, which is read by the protocol's own parser.
+    match Json::parse(json).ok().and_then(|json| null_in(&json, String::new())) {
+        Some(path) => Err(ConfigError::one(
+            path,
+            "invalid type: null; give the field a value, or leave it out",
+        )),
+        None => Ok(file),
+    }
+}
+
+/// Where a field is `null`. What is inside a key is not looked at.
+fn null_in(json: &Json<'_>, path: String) -> Option<String> {
+    match json {
+        Json::Null => Some(path),
+        Json::Bool(_) | Json::Number(_) | Json::String(_) => None,
+        Json::Array(elements) => {
+            let mut elements = elements.iter().enumerate();
+            elements.find_map(|(index, element)| null_in(element, format!("{path}[{index}]")))
+        }
+        Json::Object(object) => object.iter().find_map(|(name, value)| {
+            let is_key = matches!(name, "jwk" | "jwks") && path.starts_with("trust_anchors[");
+            if is_key && *value != Json::Null {
+                return None;
+            }
+            let separator = if path.is_empty() { "" } else { "." };
+            null_in(value, format!("{path}{separator}{name}"))
+        }),
+    }
 }
 
 /// An error's text. Line and column are left out unless the text is no JSON at all: what was written was usually YAML.

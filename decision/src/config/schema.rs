@@ -13,8 +13,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-use super::ranges::{self, Range};
-use super::{duration as durations, file};
+use super::{duration as durations, file, ranges};
 
 /// The schema as JSON text.
 pub fn json_schema() -> String {
@@ -38,7 +37,7 @@ pub fn json_schema() -> String {
 
 /// What `compile` asks beyond types, by place as docs/configuration.md writes it; the empty place is the whole file.
 fn limits() -> Vec<(&'static str, Schema)> {
-    [whole_file(), trust_and_control_plane(), rules(), matches(), sizes()].concat()
+    [whole_file(), trust_and_control_plane(), rules(), matches()].concat()
 }
 
 /// The file itself, and what stands in it by itself.
@@ -54,6 +53,10 @@ fn whole_file() -> Vec<(&'static str, Schema)> {
         ("audience", audience()),
         ("audience[]", visible()),
         ("default", json_schema!({"default": "deny"})),
+        ("audit.arguments", json_schema!({"default": "hash"})),
+        ("audit.on_overflow", json_schema!({"default": "shed"})),
+        ("audit.record", json_schema!({"default": "all"})),
+        ("audit.response_status", json_schema!({"default": false})),
         ("identity.headers", json_schema!({"default": "separate"})),
         ("identity.filter_state", json_schema!({"uniqueItems": true})),
         ("mode", json_schema!({"default": "enforce"})),
@@ -117,7 +120,6 @@ fn trust_and_control_plane() -> Vec<(&'static str, Schema)> {
             "control_plane.wait_for_snapshot",
             duration(Some(ranges::MAX_SNAPSHOT_WAIT)),
         ),
-        ("control_plane.max_subjects", count(ranges::MAX_SUBJECTS)),
     ]
 }
 
@@ -193,32 +195,7 @@ fn matches() -> Vec<(&'static str, Schema)> {
     ]
 }
 
-/// Sizes and counts, and what is recorded.
-fn sizes() -> Vec<(&'static str, Schema)> {
-    vec![
-        ("limits.delegation_bytes", count(ranges::DELEGATION_BYTES)),
-        ("limits.proof_bytes", count(ranges::PROOF_BYTES)),
-        ("limits.body_bytes", count(ranges::BODY_BYTES)),
-        ("limits.held_requests", count(ranges::HELD_REQUESTS)),
-        ("limits.held_bytes", count(ranges::HELD_BYTES)),
-        ("limits.delegation_depth", count(ranges::DELEGATION_DEPTH)),
-        ("limits.cache_entries", count(ranges::CACHE_ENTRIES)),
-        ("limits.refused_entries", count(ranges::REFUSED_ENTRIES)),
-        ("limits.repeat_entries", count(ranges::REPEAT_ENTRIES)),
-        ("limits.hot_keys", count(ranges::HOT_KEYS)),
-        ("limits.shared_cache_entries", count(ranges::SHARED_CACHE_ENTRIES)),
-        ("limits.cache_bytes", count(ranges::CACHE_BYTES)),
-        ("audit.ring_entries", count(ranges::RING_ENTRIES)),
-        ("audit.ring_bytes", count(ranges::RING_BYTES)),
-        ("audit.on_overflow", json_schema!({"default": "shed"})),
-        ("audit.arguments", json_schema!({"default": "hash"})),
-        ("audit.record", json_schema!({"default": "all"})),
-        ("audit.response_status", json_schema!({"default": false})),
-        ("audit.denials_per_second", count(ranges::DENIALS_PER_SECOND)),
-    ]
-}
-
-/// Names of a service.
+/// Sizes of a service.
 fn audience() -> Schema {
     json_schema!({"minItems": 1, "maxItems": ranges::MAX_AUDIENCE, "uniqueItems": true})
 }
@@ -231,12 +208,6 @@ fn visible() -> Schema {
 /// A header's name.
 fn header() -> Schema {
     json_schema!({"pattern": HEADER_NAME, "not": {"pattern": "^x[-_]delegation[-_]"}})
-}
-
-/// A number of things or bytes.
-fn count(range: Range) -> Schema {
-    let Range { least, most, default } = range;
-    json_schema!({"minimum": least, "maximum": most, "default": default})
 }
 
 /// A duration; its range is in its description, since a pattern could not say it.
@@ -294,13 +265,13 @@ fn one_source_of_an_argument() -> Schema {
     json_schema!({"oneOf": named.into_iter().chain(flags).collect::<Vec<_>>()})
 }
 
-impl JsonSchema for file::Count {
+impl<const LEAST: usize, const MOST: usize, const DEFAULT: usize> JsonSchema for file::Count<LEAST, MOST, DEFAULT> {
     fn schema_name() -> Cow<'static, str> {
-        "Count".into()
+        format!("Count{LEAST}To{MOST}Or{DEFAULT}").into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "integer", "minimum": 0})
+        json_schema!({"type": "integer", "minimum": LEAST, "maximum": MOST, "default": DEFAULT})
     }
 }
 

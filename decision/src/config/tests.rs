@@ -208,7 +208,7 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             r#""tool": "catalog.read""#,
             r#""tool": null"#,
             "rules[1].tool",
-            "invalid type: null, expected a string",
+            "invalid type: null; give the field a value",
         ),
         (
             r#""methods": ["GET"]"#,

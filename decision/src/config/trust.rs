@@ -5,19 +5,12 @@ use credence_delegation::{Algorithms, TrustAnchors};
 
 use super::error::Problems;
 use super::file;
-use super::policy::Note;
 
 #[cfg(test)]
 pub(super) use credence_delegation::trust::MAX_KEYS_PER_ISSUER;
 
-/// The trust anchors, and what there is to say about them.
-pub(super) struct Trust {
-    pub(super) anchors: TrustAnchors,
-    pub(super) notes: Vec<Note>,
-}
-
-/// Gives the trust anchors their meaning: each key becomes one.
-pub(super) fn trust(entries: Vec<file::TrustAnchor>, problems: &mut Problems) -> Trust {
+/// Gives the trust anchors their meaning, each key becomes one, and says what there is to know about them.
+pub(super) fn trust(entries: Vec<file::TrustAnchor>, problems: &mut Problems) -> (TrustAnchors, Vec<Remark>) {
     if entries.is_empty() {
         problems.report(
             "trust_anchors",
@@ -33,14 +26,7 @@ pub(super) fn trust(entries: Vec<file::TrustAnchor>, problems: &mut Problems) ->
     });
     let trust = trust::trust(entries.collect());
     report(trust.problems, problems);
-    let notes = trust
-        .notes
-        .into_iter()
-        .map(|Remark { path, message }| Note { path, message });
-    Trust {
-        anchors: trust.anchors,
-        notes: notes.collect(),
-    }
+    (trust.anchors, trust.notes)
 }
 
 /// Reads a list of algorithms; without one, Ed25519 alone is allowed.

@@ -16,7 +16,7 @@ use crate::config::{Mode, Policy, ProofKind, Requirement};
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
-use crate::proofs::{ReplayError, UsedProof};
+use crate::proofs::UsedProof;
 use crate::request::{Field, Header, Request, is_joined};
 use crate::revocation::Freshness;
 
@@ -305,14 +305,6 @@ impl<'r> Attempt<'_, 'r> {
             id: proof.id(),
             issued_at: proof.issued_at(),
         };
-        self.memories.replay.remember(world, &used, now).map_err(|error| {
-            match error {
-                ReplayError::Replayed => Reason::ProofReplayed,
-                ReplayError::PredatesMemory => Reason::ProofPredatesMemory,
-                ReplayError::Full => Reason::ReplayMemoryFull,
-                ReplayError::Store(_) => Reason::HostFailure,
-            }
-            .into()
-        })
+        Ok(self.memories.replay.remember(world, &used, now)?)
     }
 }

@@ -212,27 +212,19 @@ impl Engine {
 
     /// Denies a request that waited for the knowledge of revocations.
     pub fn give_up_unready(&self, rule_index: usize) -> Verdict<'_> {
-        let rule = self.policy.routes.get(rule_index);
-        Verdict {
-            rule,
-            rule_index: Some(rule_index),
-            ..Verdict::without_rule(
-                rule.map_or(self.policy.mode, |rule| rule.mode),
-                Decision::Deny(Reason::NotReady.into()),
-            )
-        }
+        self.denied(rule_index, Reason::NotReady, Findings::default())
     }
 
     /// Denies a request that was held and is held no longer.
     pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
-        let rule = self.policy.routes.get(held.rule_index);
-        Verdict {
-            decision: Decision::Deny(reason.into()),
-            rule,
-            rule_index: Some(held.rule_index),
-            mode: rule.map_or(self.policy.mode, |rule| rule.mode),
-            nonce: None,
-            findings: held.findings,
+        self.denied(held.rule_index, reason, held.findings)
+    }
+
+    fn denied(&self, rule_index: usize, reason: Reason, findings: Findings) -> Verdict<'_> {
+        let denied = Decision::Deny(reason.into());
+        match self.policy.routes.get(rule_index) {
+            Some(rule) => Verdict::under(rule, rule_index, denied, findings),
+            None => Verdict::without_rule(self.policy.mode, denied),
         }
     }
 }
@@ -268,20 +260,18 @@ fn from_cache<'p>(
         && world.freshness() == Freshness::Fresh
         && chain.chain.expires_at() > now
         && chain.unrevoked_at.get() == Some(revision);
-    still_stands.then(|| Verdict {
-        decision: Decision::Allow(Allowance::Delegated(Rc::clone(&cached.grant))),
-        rule: Some(rule),
-        rule_index: Some(cached.rule_index),
-        mode: rule.mode,
-        nonce: None,
-        findings: Findings {
+    still_stands.then(|| {
+        let rule_index = cached.rule_index;
+        let granted = Decision::Allow(Allowance::Delegated(Rc::clone(&cached.grant)));
+        let findings = Findings {
             chain: Some(chain),
             lookup: Some(Lookup::Hit),
             agent: Some(Agent::Bearer),
             arguments: cached.arguments.clone(),
             cached_decision: Some(cached),
             ..Findings::default()
-        },
+        };
+        Verdict::under(rule, rule_index, granted, findings)
     })
 }
 

@@ -31,14 +31,7 @@ impl<'p> Routed<'p, '_> {
         nonces: &Nonces,
         world: &impl World,
     ) -> Verdict<'p> {
-        let mut verdict = Verdict {
-            decision,
-            rule: Some(self.rule),
-            rule_index: Some(self.index),
-            mode: self.rule.mode,
-            nonce: None,
-            findings,
-        };
+        let mut verdict = Verdict::under(self.rule, self.index, decision, findings);
         if verdict.asks_for_nonce() {
             verdict.nonce = Some(nonces.make(UnixTime(world.now().second())));
         }
@@ -68,7 +61,7 @@ pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result
             Denial::from(ambiguity)
         }
     })?;
-    let host = Host::parse(request.authority)?;
+    let host = Host::parse(request.authority).ok_or(Reason::HostMalformed)?;
     let found = match policy.routes.find(host, request, &target) {
         // Without a rule the request is denied anyway, and this says why more plainly.
         Err(Unclear::Spelling) if policy.unmatched == Unmatched::Deny => None,

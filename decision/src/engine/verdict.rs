@@ -61,7 +61,7 @@ pub enum Lookup {
     Refused,
 }
 
-impl Verdict<'_> {
+impl<'p> Verdict<'p> {
     /// Whether a proof is what is missing, and has to carry a nonce.
     pub(super) fn asks_for_nonce(&self) -> bool {
         let of_rule = self.rule.is_some_and(|rule| match &rule.access {
@@ -71,6 +71,18 @@ impl Verdict<'_> {
         match &self.decision {
             Decision::Deny(denial) => of_rule && denial.reason.class() == Class::Proof,
             Decision::Allow(_) => false,
+        }
+    }
+
+    /// A decision under this rule.
+    pub(super) fn under(rule: &'p Rule, index: usize, decision: Decision<Rc<Grant>>, findings: Findings) -> Self {
+        Self {
+            decision,
+            rule: Some(rule),
+            rule_index: Some(index),
+            mode: rule.mode,
+            nonce: None,
+            findings,
         }
     }
 

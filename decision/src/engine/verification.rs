@@ -82,8 +82,9 @@ impl ChainLookup<'_> {
         self.findings.verified = self.findings.lookup != Some(Lookup::Shared);
         let subject = chain.principal().subject.as_deref().unwrap_or_default();
         if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
-            self.memories.refused.remember_for_good(key, Reason::DelegationTooLarge);
-            return Err(Reason::DelegationTooLarge.into());
+            let reason = Reason::DelegationTooLarge;
+            self.memories.refused.remember_verified(key, reason, None);
+            return Err(reason.into());
         }
         // A revoked chain takes no cache place, here or among what the workers share.
         let verified = self.memories.cache.prepare(chain, self.now);
@@ -248,7 +249,7 @@ impl ChainLookup<'_> {
             }
         }
         let reason = Denial::from(void).reason;
-        self.memories.refused.remember_revoked(key, reason, revision);
+        self.memories.refused.remember_verified(key, reason, Some(revision));
     }
 }
 

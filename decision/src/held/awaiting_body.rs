@@ -27,14 +27,6 @@ pub enum Piece<T> {
 }
 
 impl<K: Ord + Copy, T> AwaitingBody<K, T> {
-    /// Nothing is held.
-    pub fn new() -> Self {
-        Self {
-            waiting: BTreeMap::new(),
-            closed: BTreeSet::new(),
-        }
-    }
-
     /// How many requests wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
@@ -97,8 +89,12 @@ impl<K: Ord + Copy, T> AwaitingBody<K, T> {
 }
 
 impl<K: Ord + Copy, T> Default for AwaitingBody<K, T> {
+    /// Nothing is held.
     fn default() -> Self {
-        Self::new()
+        Self {
+            waiting: BTreeMap::new(),
+            closed: BTreeSet::new(),
+        }
     }
 }
 
@@ -108,7 +104,7 @@ mod tests {
 
     #[test]
     fn nothing_goes_on_of_a_request_that_was_refused_at_once() {
-        let mut holding: AwaitingBody<u32, ()> = AwaitingBody::new();
+        let mut holding: AwaitingBody<u32, ()> = AwaitingBody::default();
         holding.close(1);
         assert_eq!(holding.piece(1, true), Piece::Stays);
         assert_eq!(holding.end(1), None);
@@ -117,14 +113,14 @@ mod tests {
 
     #[test]
     fn a_request_that_was_never_held_goes_on() {
-        let mut holding: AwaitingBody<u32, ()> = AwaitingBody::new();
+        let mut holding: AwaitingBody<u32, ()> = AwaitingBody::default();
         assert_eq!(holding.piece(1, false), Piece::PassesOn);
         assert_eq!(holding.piece(1, true), Piece::PassesOn);
     }
 
     #[test]
     fn a_held_request_waits_until_a_piece_decides_it() {
-        let mut holding = AwaitingBody::new();
+        let mut holding = AwaitingBody::default();
         holding.hold(1, "one");
         assert_eq!(holding.piece(1, false), Piece::Waits);
         assert_eq!(holding.piece(1, true), Piece::Decides("one"));
@@ -134,7 +130,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_request_goes_on_that_was_not_released() {
-        let mut holding = AwaitingBody::new();
+        let mut holding = AwaitingBody::default();
         holding.hold(1, "one");
         assert_eq!(holding.piece(1, true), Piece::Decides("one"));
         assert_eq!(holding.piece(1, false), Piece::Stays, "a further piece");
@@ -149,7 +145,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_request_goes_on_that_was_given_up() {
-        let mut holding = AwaitingBody::new();
+        let mut holding = AwaitingBody::default();
         holding.hold(1, "one");
         assert_eq!(holding.give_up(), [(1, "one")]);
         assert!(holding.is_empty());
@@ -160,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_ends_while_it_is_held_says_so() {
-        let mut holding = AwaitingBody::new();
+        let mut holding = AwaitingBody::default();
         holding.hold(1, "one");
         assert_eq!((holding.end(1), holding.len()), (Some("one"), 0));
     }

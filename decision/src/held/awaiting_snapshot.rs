@@ -11,11 +11,6 @@ pub struct AwaitingSnapshot<K, T> {
 }
 
 impl<K: Ord + Copy, T> AwaitingSnapshot<K, T> {
-    /// Nothing is held.
-    pub fn new() -> Self {
-        Self { held: BTreeMap::new() }
-    }
-
     /// How many requests wait.
     pub fn len(&self) -> usize {
         self.held.len()
@@ -52,8 +47,9 @@ impl<K: Ord + Copy, T> AwaitingSnapshot<K, T> {
 }
 
 impl<K: Ord + Copy, T> Default for AwaitingSnapshot<K, T> {
+    /// Nothing is held.
     fn default() -> Self {
-        Self::new()
+        Self { held: BTreeMap::new() }
     }
 }
 
@@ -68,7 +64,7 @@ mod tests {
     }
 
     fn two() -> AwaitingSnapshot<u32, &'static str> {
-        let mut awaiting = AwaitingSnapshot::new();
+        let mut awaiting = AwaitingSnapshot::default();
         awaiting.hold(1, at(100), "one");
         awaiting.hold(2, at(50), "two");
         awaiting

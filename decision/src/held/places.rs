@@ -9,6 +9,7 @@ use std::hash::Hasher;
 use credence_delegation::Thumbprint;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use crate::decision::Reason;
 use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
 
 /// The places of one configuration in one VM.
@@ -55,15 +56,6 @@ pub struct Place {
     bytes: usize,
 }
 
-/// Why a request gets no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoPlace {
-    /// All are taken, or so many that its users have no right to another.
-    Taken,
-    /// Its proof holds one already.
-    ProofHeld,
-}
-
 impl Places {
     /// All are free. `secret` is random and stays in this VM.
     pub fn new(secret: [u8; 16], limits: PlaceLimits) -> Self {
@@ -72,8 +64,8 @@ impl Places {
             limits,
             requests: 0,
             bytes: 0,
-            requests_of: UsageSketch::new(),
-            bytes_of: UsageSketch::new(),
+            requests_of: UsageSketch::default(),
+            bytes_of: UsageSketch::default(),
             proofs: BTreeSet::new(),
         }
     }
@@ -81,8 +73,9 @@ impl Places {
     /// Takes a place.
     ///
     /// # Errors
-    /// [`NoPlace`]; the request is to be denied.
-    pub fn take(&mut self, claim: &Claim<'_>) -> Result<Place, NoPlace> {
+    /// The reason for which the request is to be denied: all are taken, or so many that its users have no right to another, or
+    /// its proof holds one already.
+    pub fn take(&mut self, claim: &Claim<'_>) -> Result<Place, Reason> {
         let users = [
             claim.sharers.map(|sharers| sharers.principal),
             claim.sharers.map(|sharers| sharers.holder),
@@ -90,14 +83,14 @@ impl Places {
             Some(self.connection(claim.connection)),
         ];
         let requests = self.requests.saturating_add(1);
-        let free = self.limits.requests.checked_sub(requests).ok_or(NoPlace::Taken)?;
+        let free = self.limits.requests.checked_sub(requests).ok_or(Reason::TooManyHeld)?;
         let leaves_enough = |user: &UserKey| self.requests_of.of(*user) <= free;
         if !users.iter().flatten().all(leaves_enough) || !self.has_room(&users, claim.bytes) {
-            return Err(NoPlace::Taken);
+            return Err(Reason::TooManyHeld);
         }
         let proof = claim.proof.map(|(holder, id)| self.proof(holder, id));
         if proof.is_some_and(|proof| !self.proofs.insert(proof)) {
-            return Err(NoPlace::ProofHeld);
+            return Err(Reason::ProofReplayed);
         }
         self.requests = requests;
         users.iter().flatten().for_each(|user| self.requests_of.add(*user, 1));
@@ -252,7 +245,7 @@ mod tests {
             ..claim("ada", 2, 1)
         };
         let place = places.take(&with(&holder, "a")).unwrap();
-        assert_eq!(places.take(&with(&holder, "a")).unwrap_err(), NoPlace::ProofHeld);
+        assert_eq!(places.take(&with(&holder, "a")).unwrap_err(), Reason::ProofReplayed);
         assert!(places.take(&with(&holder, "b")).is_ok(), "another proof");
         assert!(places.take(&with(&other, "a")).is_ok(), "another holder's");
         places.release(place);
@@ -278,7 +271,7 @@ mod tests {
                     ..mallory
                 })
                 .unwrap_err(),
-            NoPlace::Taken
+            Reason::TooManyHeld
         );
         let mut small = places.take(&Claim { bytes: 1_000, ..ada }).unwrap();
         assert!(places.grow(&mut small, 20_000));
@@ -300,6 +293,6 @@ mod tests {
         let held: Vec<_> = claims.iter().filter_map(|claim| places.take(claim).ok()).collect();
         // The last ones only for a user that has none.
         assert_eq!(held.len(), 100);
-        assert_eq!(places.take(&claim("new", 3, 999)).unwrap_err(), NoPlace::Taken);
+        assert_eq!(places.take(&claim("new", 3, 999)).unwrap_err(), Reason::TooManyHeld);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::awaiting_body::{self, AwaitingBody};
 use super::awaiting_snapshot::AwaitingSnapshot;
-use super::places::{Claim, NoPlace, Place, PlaceLimits, Places};
+use super::places::{Claim, Place, PlaceLimits, Places};
 use crate::clock::{Began, Monotonic};
 use crate::config::Policy;
 use crate::decision::Reason;
@@ -66,10 +66,10 @@ impl<K: Ord + Copy> HeldRequests<K> {
     pub fn new(policy: &Policy, secrets: [[u8; 16]; 2]) -> Self {
         let [of_bodies, of_snapshots] = secrets;
         Self {
-            bodies: AwaitingBody::new(),
+            bodies: AwaitingBody::default(),
             body_places: Places::new(of_bodies, policy.limits.held),
             body_limit: policy.limits.body_bytes,
-            snapshots: AwaitingSnapshot::new(),
+            snapshots: AwaitingSnapshot::default(),
             snapshot_places: Places::new(of_snapshots, snapshot_limits(policy.limits.held)),
             snapshot_wait: policy.wait_for_snapshot,
         }
@@ -103,10 +103,7 @@ impl<K: Ord + Copy> HeldRequests<K> {
             connection,
             bytes: held_bytes(serialized),
         };
-        self.body_places.take(&claim).map_err(|no_place| match no_place {
-            NoPlace::Taken => Reason::TooManyHeld,
-            NoPlace::ProofHeld => Reason::ProofReplayed,
-        })
+        self.body_places.take(&claim)
     }
 
     /// A place for a request that is to wait for the first snapshot, if there is one.

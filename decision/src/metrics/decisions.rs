@@ -1,6 +1,7 @@
 //! What is counted and measured of each decision of one configuration.
 
-use super::registry::{Counter, DecisionCounters, Histogram, Metrics};
+use super::registry::MetricKind::{Counter, Histogram};
+use super::registry::{DecisionCounters, Metric, Metrics};
 use crate::audit::Kind;
 use crate::config::Policy;
 use crate::engine::{Findings, Lookup};
@@ -10,12 +11,12 @@ use crate::engine::{Findings, Lookup};
 pub struct DecisionFigures {
     /// One for each rule, and the last for requests that no rule covers.
     decisions: Vec<DecisionCounters>,
-    cache_hits: Counter,
-    cache_beginnings: Counter,
-    cache_misses: Counter,
-    cache_refusals: Counter,
-    verification_us: Histogram,
-    cached_decision_us: Histogram,
+    cache_hits: Metric,
+    cache_beginnings: Metric,
+    cache_misses: Metric,
+    cache_refusals: Metric,
+    verification_us: Metric,
+    cached_decision_us: Metric,
     /// Decisions on remembered chains, which are too many to time them all.
     hits: u64,
 }
@@ -25,13 +26,13 @@ impl DecisionFigures {
     pub fn new(policy: &Policy, metrics: &mut Metrics) -> Self {
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Self {
-            decisions: rules.chain([DecisionCounters::without_rule()]).collect(),
-            cache_hits: metrics.counter("credence_cache_hits"),
-            cache_beginnings: metrics.counter("credence_cache_beginnings"),
-            cache_misses: metrics.counter("credence_cache_misses"),
-            cache_refusals: metrics.counter("credence_cache_refusals"),
-            verification_us: metrics.histogram("credence_verification_us"),
-            cached_decision_us: metrics.histogram("credence_cached_decision_us"),
+            decisions: rules.chain([DecisionCounters::new("")]).collect(),
+            cache_hits: metrics.define(Counter, "credence_cache_hits"),
+            cache_beginnings: metrics.define(Counter, "credence_cache_beginnings"),
+            cache_misses: metrics.define(Counter, "credence_cache_misses"),
+            cache_refusals: metrics.define(Counter, "credence_cache_refusals"),
+            verification_us: metrics.define(Histogram, "credence_verification_us"),
+            cached_decision_us: metrics.define(Histogram, "credence_cached_decision_us"),
             hits: 0,
         }
     }
@@ -61,10 +62,10 @@ impl DecisionFigures {
     /// Counts what a decision found in the caches, and how long it took, if that was measured.
     pub fn observe(&self, findings: &Findings, decision_ns: Option<u64>, metrics: &mut Metrics) {
         match findings.lookup {
-            Some(Lookup::Hit) => metrics.add(self.cache_hits, 1),
-            Some(Lookup::Beginning) => metrics.add(self.cache_beginnings, 1),
-            Some(Lookup::Miss) => metrics.add(self.cache_misses, 1),
-            Some(Lookup::Refused) => metrics.add(self.cache_refusals, 1),
+            Some(Lookup::Hit) => metrics.count(self.cache_hits),
+            Some(Lookup::Beginning) => metrics.count(self.cache_beginnings),
+            Some(Lookup::Miss) => metrics.count(self.cache_misses),
+            Some(Lookup::Refused) => metrics.count(self.cache_refusals),
             // The engine counts its looks at what the workers share.
             Some(Lookup::Shared) | None => {}
         }

@@ -14,36 +14,16 @@ use crate::audit::Kind;
 ///
 /// Each name is defined once at the host, by the first hand-over after it was made, whether or not it has something to say
 /// yet: what was never counted is seen as 0 and not as missing. Defining a name again would make a new metric each time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Metrics {
     cells: Vec<Cell>,
-    counters: BTreeMap<String, usize>,
-    gauges: BTreeMap<String, usize>,
-    levels: BTreeMap<String, usize>,
-    histograms: BTreeMap<String, usize>,
+    by_name: BTreeMap<String, Metric>,
     changed: Vec<usize>,
 }
 
-/// A number that only grows. Valid for the registry that made it.
+/// One metric. Valid for the registry that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counter(usize);
-
-/// A number that is set. Valid for the registry that made it.
-///
-/// Envoy keeps one value per name for the whole process: the VM that reports last is the one that is seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gauge(usize);
-
-/// A number of which each holder has a part: what is seen is the sum of all parts in all VMs. Valid for the registry that
-/// made it.
-///
-/// Of a VM that traps the part stays in the sum, until Envoy is restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level(usize);
-
-/// How often values fell where. Valid for the registry that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Histogram(usize);
+pub struct Metric(usize);
 
 /// The decisions of one rule, counted by decision and reason.
 #[derive(Debug)]
@@ -59,7 +39,7 @@ struct Met {
     mode: v1::Mode,
     decision: v1::Decision,
     reason: &'static str,
-    counter: Counter,
+    counter: Metric,
 }
 
 /// Where metrics are handed to.
@@ -82,9 +62,10 @@ pub trait MetricSink {
 pub enum MetricKind {
     /// Only grows.
     Counter,
-    /// Is set.
+    /// Is set. Envoy keeps one value per name for the whole process: the VM that reports last is the one that is seen.
     Gauge,
-    /// A gauge that is added to and taken from.
+    /// A number of which each holder has a part: what is seen is the sum of all parts in all VMs. Of a VM that traps the
+    /// part stays in the sum, until Envoy is restarted.
     Level,
     /// Has values added to it.
     Histogram,
@@ -95,10 +76,10 @@ struct Cell {
     kind: MetricKind,
     name: String,
     id: Option<u32>,
-    /// A counter's growth since the last hand-over, a gauge's value.
+    /// A gauge's value.
     value: u64,
-    /// How a level has changed since the last hand-over.
-    shift: i64,
+    /// How a counter or a level has changed since the last hand-over.
+    change: i64,
     /// A histogram's values since the last hand-over.
     samples: Vec<u64>,
     is_changed: bool,
@@ -121,88 +102,56 @@ const NO_RULE: &str = "(none)";
 /// between two ticks: it bounds what is kept if the host refuses them.
 const MAX_SAMPLES: usize = 4096;
 
-const OVERFLOW_COUNTER: &str = "credence_overflow";
-const OVERFLOW_GAUGE: &str = "credence_overflow_gauge";
-const OVERFLOW_LEVEL: &str = "credence_overflow_level";
-const OVERFLOW_HISTOGRAM: &str = "credence_overflow_histogram";
-
 // === impl Metrics ===
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
-    /// A registry without metrics.
-    pub fn new() -> Self {
-        Self {
-            cells: Vec::new(),
-            counters: BTreeMap::new(),
-            gauges: BTreeMap::new(),
-            levels: BTreeMap::new(),
-            histograms: BTreeMap::new(),
-            changed: Vec::new(),
+    /// The metric of this name, which is made if there is none. A name has one kind.
+    pub fn define(&mut self, kind: MetricKind, name: &str) -> Metric {
+        if let Some(metric) = self.by_name.get(name) {
+            return *metric;
         }
-    }
-
-    /// The counter of this name, which is made if there is none.
-    pub fn counter(&mut self, name: &str) -> Counter {
-        Counter(self.index_of(MetricKind::Counter, name, OVERFLOW_COUNTER))
-    }
-
-    /// The gauge of this name, which is made if there is none.
-    pub fn gauge(&mut self, name: &str) -> Gauge {
-        Gauge(self.index_of(MetricKind::Gauge, name, OVERFLOW_GAUGE))
-    }
-
-    /// The level of this name, which is made if there is none.
-    pub fn level(&mut self, name: &str) -> Level {
-        Level(self.index_of(MetricKind::Level, name, OVERFLOW_LEVEL))
-    }
-
-    /// The histogram of this name, which is made if there is none.
-    pub fn histogram(&mut self, name: &str) -> Histogram {
-        Histogram(self.index_of(MetricKind::Histogram, name, OVERFLOW_HISTOGRAM))
-    }
-
-    /// Adds to a counter.
-    pub fn add(&mut self, counter: Counter, by: u64) {
-        if by > 0 {
-            self.change(counter.0, |cell| cell.value = cell.value.saturating_add(by));
+        // Four more than the limit: those that everything beyond shares.
+        if self.cells.len() >= MAX_METRICS && name != kind.overflow() {
+            return self.define(kind, kind.overflow());
         }
+        let metric = Metric(self.cells.len());
+        self.cells.push(Cell {
+            kind,
+            name: name.to_owned(),
+            id: None,
+            value: 0,
+            change: 0,
+            samples: Vec::new(),
+            is_changed: true,
+        });
+        self.changed.push(metric.0);
+        self.by_name.insert(name.to_owned(), metric);
+        metric
     }
 
-    /// Brings a counter up to a total that is counted elsewhere; `reported` remembers how far it was brought before.
-    pub fn add_up_to(&mut self, counter: Counter, total: u64, reported: &mut u64) {
-        self.add(counter, total.saturating_sub(*reported));
-        *reported = total.max(*reported);
+    /// Counts one more.
+    pub fn count(&mut self, counter: Metric) {
+        self.change(counter, |cell| cell.change = cell.change.saturating_add(1));
     }
 
     /// Sets a gauge.
-    pub fn set(&mut self, gauge: Gauge, value: u64) {
-        let is_news = self
-            .cells
-            .get(gauge.0)
-            .is_some_and(|cell| cell.value != value || cell.id.is_none());
-        if is_news {
-            self.change(gauge.0, |cell| cell.value = value);
+    pub fn set(&mut self, gauge: Metric, value: u64) {
+        if self.cells.get(gauge.0).is_some_and(|cell| cell.value != value) {
+            self.change(gauge, |cell| cell.value = value);
         }
     }
 
-    /// Brings one part of a level to `value`; `reported` remembers what that part was before.
-    pub fn bring_to(&mut self, level: Level, value: u64, reported: &mut u64) {
-        let shift = value.cast_signed().wrapping_sub(reported.cast_signed());
-        if shift != 0 {
-            self.change(level.0, |cell| cell.shift = cell.shift.wrapping_add(shift));
-            *reported = value;
+    /// Says that a counter that is counted elsewhere, or one part of a level, which was `before` the last time, is `now`.
+    pub fn bring_to(&mut self, metric: Metric, before: u64, now: u64) {
+        let change = now.cast_signed().wrapping_sub(before.cast_signed());
+        if change != 0 {
+            self.change(metric, |cell| cell.change = cell.change.wrapping_add(change));
         }
     }
 
     /// Adds a value to a histogram.
-    pub fn observe(&mut self, histogram: Histogram, value: u64) {
-        self.change(histogram.0, |cell| {
+    pub fn observe(&mut self, histogram: Metric, value: u64) {
+        self.change(histogram, |cell| {
             if cell.samples.len() < MAX_SAMPLES {
                 cell.samples.push(value);
             }
@@ -232,7 +181,7 @@ impl Metrics {
                     v1::Mode::Shadow => "credence_shadow_decision",
                 };
                 let name = format!("{metric}.rule.{rule}.decision.{way}.reason.{reason}");
-                let counter = self.counter(&name);
+                let counter = self.define(MetricKind::Counter, &name);
                 counters.met.push(Met {
                     mode,
                     decision,
@@ -242,7 +191,7 @@ impl Metrics {
                 counter
             }
         };
-        self.add(counter, 1);
+        self.count(counter);
     }
 
     /// Hands over what has changed. What the host refuses stays for the next time; the first refusal is returned.
@@ -264,42 +213,27 @@ impl Metrics {
         outcome
     }
 
-    fn index_of(&mut self, kind: MetricKind, name: &str, overflow: &str) -> usize {
-        let by_name = match kind {
-            MetricKind::Counter => &mut self.counters,
-            MetricKind::Gauge => &mut self.gauges,
-            MetricKind::Level => &mut self.levels,
-            MetricKind::Histogram => &mut self.histograms,
-        };
-        if let Some(index) = by_name.get(name) {
-            return *index;
-        }
-        // Four more than the limit: those that everything beyond shares.
-        if self.cells.len() >= MAX_METRICS && name != overflow {
-            return self.index_of(kind, overflow, overflow);
-        }
-        let index = self.cells.len();
-        self.cells.push(Cell {
-            kind,
-            name: name.to_owned(),
-            id: None,
-            value: 0,
-            shift: 0,
-            samples: Vec::new(),
-            is_changed: true,
-        });
-        self.changed.push(index);
-        by_name.insert(name.to_owned(), index);
-        index
-    }
-
-    fn change(&mut self, index: usize, change: impl FnOnce(&mut Cell)) {
-        if let Some(cell) = self.cells.get_mut(index) {
+    fn change(&mut self, metric: Metric, change: impl FnOnce(&mut Cell)) {
+        if let Some(cell) = self.cells.get_mut(metric.0) {
             change(cell);
             if !cell.is_changed {
                 cell.is_changed = true;
-                self.changed.push(index);
+                self.changed.push(metric.0);
             }
+        }
+    }
+}
+
+// === impl MetricKind ===
+
+impl MetricKind {
+    /// The metric that everything of this kind shares beyond [`MAX_METRICS`].
+    fn overflow(self) -> &'static str {
+        match self {
+            Self::Counter => "credence_overflow",
+            Self::Gauge => "credence_overflow_gauge",
+            Self::Level => "credence_overflow_level",
+            Self::Histogram => "credence_overflow_histogram",
         }
     }
 }
@@ -318,16 +252,10 @@ impl Cell {
         };
         match self.kind {
             MetricKind::Gauge => sink.record(id, self.value),
-            MetricKind::Counter if self.value == 0 => Ok(()),
-            MetricKind::Level if self.shift == 0 => Ok(()),
-            MetricKind::Level => {
-                sink.increment(id, self.shift)?;
-                self.shift = 0;
-                Ok(())
-            }
-            MetricKind::Counter => {
-                sink.increment(id, i64::try_from(self.value).unwrap_or(i64::MAX))?;
-                self.value = 0;
+            MetricKind::Counter | MetricKind::Level if self.change == 0 => Ok(()),
+            MetricKind::Counter | MetricKind::Level => {
+                sink.increment(id, self.change)?;
+                self.change = 0;
                 Ok(())
             }
             MetricKind::Histogram => {
@@ -347,9 +275,6 @@ impl DecisionCounters {
     /// `_`. The empty name is for requests that no rule covers; it is counted as one that no rule can have, because
     /// Envoy makes no label of nothing.
     pub fn new(rule: &str) -> Self {
-        if rule.is_empty() {
-            return Self::without_rule();
-        }
         let plain = |character: char| {
             if character.is_ascii_alphanumeric() || matches!(character, '-' | '_') {
                 character
@@ -357,18 +282,11 @@ impl DecisionCounters {
                 '_'
             }
         };
-        Self {
-            rule: rule.chars().map(plain).collect(),
-            met: Vec::new(),
-        }
-    }
-
-    /// Counters of the requests that no rule covers.
-    pub fn without_rule() -> Self {
-        Self {
-            rule: NO_RULE.to_owned(),
-            met: Vec::new(),
-        }
+        let rule = match rule {
+            "" => NO_RULE.to_owned(),
+            rule => rule.chars().map(plain).collect(),
+        };
+        Self { rule, met: Vec::new() }
     }
 }
 
@@ -435,12 +353,12 @@ mod tests {
 
     #[test]
     fn a_metric_is_defined_once_whether_or_not_it_has_something_to_say() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let hits = metrics.counter("hits");
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let hits = metrics.define(MetricKind::Counter, "hits");
         metrics.flush(&mut host).unwrap();
         assert_eq!((host.names.len(), host.calls.len()), (1, 0));
         for _ in 0..2 {
-            metrics.add(hits, 1);
+            metrics.count(hits);
             metrics.flush(&mut host).unwrap();
         }
         assert_eq!(host.names, [(MetricKind::Counter, "hits".to_owned())]);
@@ -448,23 +366,26 @@ mod tests {
 
     #[test]
     fn a_flush_hands_over_what_has_changed_and_nothing_else() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let (hits, revision) = (metrics.counter("hits"), metrics.gauge("revision"));
-        metrics.add(hits, 2);
-        metrics.add(hits, 3);
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let (hits, revision) = (
+            metrics.define(MetricKind::Counter, "hits"),
+            metrics.define(MetricKind::Gauge, "revision"),
+        );
+        metrics.count(hits);
+        metrics.count(hits);
         metrics.set(revision, 7);
         metrics.flush(&mut host).unwrap();
         metrics.set(revision, 7);
         metrics.flush(&mut host).unwrap();
-        metrics.add(hits, 1);
+        metrics.count(hits);
         metrics.flush(&mut host).unwrap();
-        assert_eq!(host.calls, [(0, 5), (1, 7), (0, 1)]);
+        assert_eq!(host.calls, [(0, 2), (1, 7), (0, 1)]);
     }
 
     #[test]
     fn a_gauge_of_zero_is_reported_too() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let gauge = metrics.gauge("ring_entries");
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let gauge = metrics.define(MetricKind::Gauge, "ring_entries");
         metrics.set(gauge, 0);
         metrics.flush(&mut host).unwrap();
         assert_eq!(host.calls, [(0, 0)]);
@@ -472,19 +393,18 @@ mod tests {
 
     #[test]
     fn a_level_is_handed_over_as_what_its_parts_have_gained_and_lost() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let waiting = metrics.level("waiting");
-        let (mut one, mut other) = (0, 0);
-        metrics.bring_to(waiting, 5, &mut one);
-        metrics.bring_to(waiting, 2, &mut other);
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let waiting = metrics.define(MetricKind::Level, "waiting");
+        metrics.bring_to(waiting, 0, 5);
+        metrics.bring_to(waiting, 0, 2);
         metrics.flush(&mut host).unwrap();
-        metrics.bring_to(waiting, 1, &mut one);
+        metrics.bring_to(waiting, 5, 1);
         host.is_broken = true;
         metrics.flush(&mut host).unwrap_err();
-        metrics.bring_to(waiting, 0, &mut other);
+        metrics.bring_to(waiting, 2, 0);
         host.is_broken = false;
         metrics.flush(&mut host).unwrap();
-        metrics.bring_to(waiting, 1, &mut one);
+        metrics.bring_to(waiting, 1, 1);
         metrics.flush(&mut host).unwrap();
         assert_eq!(host.names, [(MetricKind::Level, "waiting".to_owned())]);
         assert_eq!(host.calls, [(0, 7), (0, (-6_i64).cast_unsigned())]);
@@ -492,12 +412,12 @@ mod tests {
 
     #[test]
     fn what_the_host_refuses_is_handed_over_later() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let hits = metrics.counter("hits");
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let hits = metrics.define(MetricKind::Counter, "hits");
         host.is_broken = true;
-        metrics.add(hits, 1);
+        metrics.count(hits);
         assert_eq!(metrics.flush(&mut host), Err("refused"));
-        metrics.add(hits, 1);
+        metrics.count(hits);
         host.is_broken = false;
         metrics.flush(&mut host).unwrap();
         assert_eq!(host.calls, [(0, 2)]);
@@ -505,18 +425,19 @@ mod tests {
 
     #[test]
     fn one_name_is_one_metric() {
-        let mut metrics = Metrics::new();
-        assert_eq!(metrics.counter("hits"), metrics.counter("hits"));
-        assert_ne!(metrics.counter("hits").0, metrics.gauge("hits").0);
+        let mut metrics = Metrics::default();
+        assert_eq!(
+            metrics.define(MetricKind::Counter, "hits"),
+            metrics.define(MetricKind::Counter, "hits")
+        );
     }
 
     #[test]
     fn a_total_counted_elsewhere_is_brought_up_to_date() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let shed = metrics.counter("shed");
-        let mut reported = 0;
-        for total in [3, 3, 8] {
-            metrics.add_up_to(shed, total, &mut reported);
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let shed = metrics.define(MetricKind::Counter, "shed");
+        for (before, now) in [(0, 3), (3, 3), (3, 8)] {
+            metrics.bring_to(shed, before, now);
             metrics.flush(&mut host).unwrap();
         }
         assert_eq!(host.calls, [(0, 3), (0, 5)]);
@@ -524,7 +445,7 @@ mod tests {
 
     #[test]
     fn decisions_are_counted_by_rule_decision_and_reason() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let mut charge = DecisionCounters::new("charge v1.2");
         metrics.count_decision(&mut charge, &kind(v1::Decision::Allow, "allowed"));
         metrics.count_decision(&mut charge, &kind(v1::Decision::Deny, "expired"));
@@ -541,7 +462,7 @@ mod tests {
 
     #[test]
     fn decisions_without_a_rule_are_counted_under_a_name_that_no_rule_has() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let mut none = DecisionCounters::new("");
         metrics.count_decision(&mut none, &kind(v1::Decision::Deny, "no_route"));
         metrics.flush(&mut host).unwrap();
@@ -551,8 +472,8 @@ mod tests {
 
     #[test]
     fn a_histogram_is_handed_every_value_once() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
-        let time = metrics.histogram("time");
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
+        let time = metrics.define(MetricKind::Histogram, "time");
         metrics.observe(time, 90);
         metrics.observe(time, 0);
         metrics.flush(&mut host).unwrap();
@@ -564,8 +485,8 @@ mod tests {
 
     #[test]
     fn a_histogram_that_the_host_refuses_does_not_grow_for_ever() {
-        let mut metrics = Metrics::new();
-        let time = metrics.histogram("time");
+        let mut metrics = Metrics::default();
+        let time = metrics.define(MetricKind::Histogram, "time");
         for value in 0..2 * MAX_SAMPLES as u64 {
             metrics.observe(time, value);
         }
@@ -574,7 +495,7 @@ mod tests {
 
     #[test]
     fn of_many_rules_the_last_to_meet_something_share_a_counter_for_each_reason() {
-        let (mut metrics, mut host) = (Metrics::new(), Host::default());
+        let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let mut rules: Vec<_> = (0..10_000)
             .map(|number| DecisionCounters::new(&format!("r{number}")))
             .collect();
@@ -602,7 +523,7 @@ mod tests {
         for (reason, decisions) in [("allowed", 10_000), ("expired", 10_001), ("tool_not_granted", 10_000)] {
             assert_eq!(count(&format!(".reason.{reason}")), decisions);
         }
-        assert_eq!(count(OVERFLOW_COUNTER), 0);
+        assert_eq!(count(MetricKind::Counter.overflow()), 0);
     }
 
     #[test]
@@ -614,13 +535,16 @@ mod tests {
 
     #[test]
     fn the_number_of_metrics_is_bounded() {
-        let mut metrics = Metrics::new();
+        let mut metrics = Metrics::default();
         for number in 0..MAX_METRICS {
-            metrics.counter(&format!("counter-{number}"));
+            metrics.define(MetricKind::Counter, &format!("counter-{number}"));
         }
-        let beyond = metrics.counter("one more");
-        assert_eq!(beyond, metrics.counter("and another"));
-        assert_eq!(metrics.gauge("a gauge"), metrics.gauge("another gauge"));
+        let beyond = metrics.define(MetricKind::Counter, "one more");
+        assert_eq!(beyond, metrics.define(MetricKind::Counter, "and another"));
+        assert_eq!(
+            metrics.define(MetricKind::Gauge, "a gauge"),
+            metrics.define(MetricKind::Gauge, "another gauge")
+        );
         assert_eq!(metrics.cells.len(), MAX_METRICS + 2);
     }
 }

@@ -9,4 +9,4 @@ pub mod nonce;
 pub mod replay;
 
 pub use nonce::Nonces;
-pub use replay::{MAX_PROOF_WINDOW, ReplayError, ReplayMemory, UsedProof};
+pub use replay::{MAX_PROOF_WINDOW, ReplayMemory, UsedProof};

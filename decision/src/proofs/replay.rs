@@ -8,8 +8,8 @@ use std::hash::Hasher;
 
 use credence_delegation::{Thumbprint, UnixTime};
 use siphasher::sip128::{Hasher128, SipHasher24};
-use thiserror::Error;
 
+use crate::decision::Reason;
 use crate::shared_store::{SharedStore, StoreFailure};
 
 /// A handle on the process's memory of used proofs.
@@ -31,23 +31,6 @@ pub struct UsedProof<'a> {
     pub id: &'a str,
     /// Its `iat`.
     pub issued_at: UnixTime,
-}
-
-/// Why a proof does not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum ReplayError {
-    /// It has been used.
-    #[error("the proof has been used before")]
-    Replayed,
-    /// It may have been used before this process was there to see it.
-    #[error("the proof is older than this process's memory of used proofs")]
-    PredatesMemory,
-    /// Its bucket is full of proofs that are still within their window, or contended beyond patience.
-    #[error("no room to remember the proof")]
-    Full,
-    /// The host failed.
-    #[error(transparent)]
-    Store(#[from] StoreFailure),
 }
 
 impl ReplayMemory {
@@ -83,29 +66,24 @@ impl ReplayMemory {
     /// Remembers a proof, and says whether this is its first use.
     ///
     /// # Errors
-    /// [`ReplayError`]; the request is to be denied.
-    pub fn remember(
-        &self,
-        store: &mut impl SharedStore,
-        proof: &UsedProof<'_>,
-        now: UnixTime,
-    ) -> Result<(), ReplayError> {
+    /// Why the proof does not count.
+    pub fn remember(&self, store: &mut impl SharedStore, proof: &UsedProof<'_>, now: UnixTime) -> Result<(), Reason> {
         // A holder whose clock is ahead by the skew may have used a proof of this date before the memory was born.
         if proof.issued_at <= self.born.plus(self.skew) {
-            return Err(ReplayError::PredatesMemory);
+            return Err(Reason::ProofPredatesMemory);
         }
         let (key, record) = self.place(proof);
         for _ in 0..ATTEMPTS {
-            let (bucket, version) = match store.read(&key)? {
+            let (bucket, version) = match store.read(&key).map_err(|_| Reason::HostFailure)? {
                 Some((bucket, version)) => (bucket, Some(version)),
                 None => (Vec::new(), None),
             };
             let bucket = updated(&bucket, &record, now)?;
-            if store.write(&key, &bucket, version)? {
+            if store.write(&key, &bucket, version).map_err(|_| Reason::HostFailure)? {
                 return Ok(());
             }
         }
-        Err(ReplayError::Full)
+        Err(Reason::ReplayMemoryFull)
     }
 
     /// The bucket that a proof belongs into, and what is written there.
@@ -158,10 +136,10 @@ impl Record {
 }
 
 /// The bucket without what has run out, and with the new record.
-fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, ReplayError> {
+fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, Reason> {
     let (records, rest) = bucket.as_chunks::<{ Record::BYTES }>();
     if !rest.is_empty() {
-        return Err(StoreFailure.into());
+        return Err(Reason::HostFailure);
     }
     let mut kept = Vec::with_capacity(bucket.len().saturating_add(Record::BYTES));
     for record in records.iter().map(Record::read) {
@@ -169,12 +147,12 @@ fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, Replay
             continue;
         }
         if record.tag == new.tag {
-            return Err(ReplayError::Replayed);
+            return Err(Reason::ProofReplayed);
         }
         record.append_to(&mut kept);
     }
     if kept.len() >= RECORDS_PER_BUCKET * Record::BYTES {
-        return Err(ReplayError::Full);
+        return Err(Reason::ReplayMemoryFull);
     }
     new.append_to(&mut kept);
     Ok(kept)
@@ -214,7 +192,7 @@ mod tests {
         id: &str,
         iat: UnixTime,
         now: UnixTime,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<(), Reason> {
         let holder = samples::key(3).public().thumbprint();
         let proof = UsedProof {
             holder: &holder,
@@ -231,7 +209,7 @@ mod tests {
         // Another worker has another secret in mind and comes later; it uses what is there.
         let other = ReplayMemory::join(store, [2; 16], UnixTime(1_050), 5).unwrap();
         assert_eq!(remember(&one, store, "p", NOW, NOW), Ok(()));
-        assert_eq!(remember(&other, store, "p", NOW, NOW), Err(ReplayError::Replayed));
+        assert_eq!(remember(&other, store, "p", NOW, NOW), Err(Reason::ProofReplayed));
         assert_eq!(remember(&other, store, "q", NOW, NOW), Ok(()));
     }
 
@@ -242,7 +220,7 @@ mod tests {
         remember(&memory, store, "p", NOW, NOW).unwrap();
         assert_eq!(
             remember(&memory, store, "p", NOW, NOW.plus(60)),
-            Err(ReplayError::Replayed)
+            Err(Reason::ProofReplayed)
         );
         assert_eq!(
             remember(&memory, store, "p", NOW, NOW.plus(61)),
@@ -257,7 +235,7 @@ mod tests {
         let memory = memory(store);
         assert_eq!(
             remember(&memory, store, "p", BORN.plus(5), NOW),
-            Err(ReplayError::PredatesMemory)
+            Err(Reason::ProofPredatesMemory)
         );
         assert_eq!(remember(&memory, store, "p", BORN.plus(6), NOW), Ok(()));
     }
@@ -272,7 +250,7 @@ mod tests {
         for tag in 0..64 {
             bucket = updated(&bucket, &record(tag), NOW).unwrap();
         }
-        assert_eq!(updated(&bucket, &record(64), NOW), Err(ReplayError::Full));
+        assert_eq!(updated(&bucket, &record(64), NOW), Err(Reason::ReplayMemoryFull));
         assert_eq!(
             updated(&bucket, &record(64), UnixTime(1_131)).unwrap().len(),
             Record::BYTES
@@ -306,7 +284,7 @@ mod tests {
         store.lose_next_writes = ATTEMPTS - 1;
         assert_eq!(remember(&memory, store, "p", NOW, NOW), Ok(()));
         store.lose_next_writes = ATTEMPTS;
-        assert_eq!(remember(&memory, store, "q", NOW, NOW), Err(ReplayError::Full));
+        assert_eq!(remember(&memory, store, "q", NOW, NOW), Err(Reason::ReplayMemoryFull));
     }
 
     #[test]
@@ -316,7 +294,7 @@ mod tests {
         assert!(ReplayMemory::join(store, [1; 16], BORN, 5).is_err());
         assert_eq!(
             updated(&[0; 13], &Record { tag: 1, last_second: 9 }, NOW),
-            Err(ReplayError::Store(StoreFailure))
+            Err(Reason::HostFailure)
         );
     }
 }

@@ -334,17 +334,16 @@ pub struct ToleratedHosts {
 impl<'a> Host<'a> {
     /// Reads an `:authority`.
     ///
-    /// # Errors
-    /// [`AuthorityError`] for anything but `host`, `host.`, `host:port` and `[ipv6]:port`. Such a request must not fall
-    /// through to a rule without `hosts`.
-    pub fn parse(authority: &'a [u8]) -> Result<Self, AuthorityError> {
-        let authority = std::str::from_utf8(authority).map_err(|_| AuthorityError)?;
+    /// `None` for anything but `host`, `host.`, `host:port` and `[ipv6]:port`. Such a request must not fall through to a
+    /// rule without `hosts`.
+    pub fn parse(authority: &'a [u8]) -> Option<Self> {
+        let authority = std::str::from_utf8(authority).ok()?;
         let (name, port, is_address) = match authority.strip_prefix('[') {
             Some(rest) => {
-                let (inside, after) = rest.split_once(']').ok_or(AuthorityError)?;
+                let (inside, after) = rest.split_once(']')?;
                 let port = match after.strip_prefix(':') {
                     None if after.is_empty() => None,
-                    None => return Err(AuthorityError),
+                    None => return None,
                     port => port,
                 };
                 (inside, port, true)
@@ -355,7 +354,7 @@ impl<'a> Host<'a> {
             },
         };
         if !port.is_none_or(is_port) {
-            return Err(AuthorityError);
+            return None;
         }
         let mut host = Self {
             name,
@@ -364,17 +363,13 @@ impl<'a> Host<'a> {
             is_respelled: false,
         };
         if is_address {
-            let address: std::net::Ipv6Addr = name.parse().map_err(|_| AuthorityError)?;
+            let address: std::net::Ipv6Addr = name.parse().ok()?;
             host.is_respelled = !address.to_string().eq_ignore_ascii_case(name);
         } else if let Some(name) = name.strip_suffix('.') {
             host.name = name;
             host.has_trailing_dot = true;
         }
-        if is_address || is_host_name(host.name) {
-            Ok(host)
-        } else {
-            Err(AuthorityError)
-        }
+        (is_address || is_host_name(host.name)).then_some(host)
     }
 
     /// Whether the authority says more than the host, so that Envoy may have routed the request as another host's: its
@@ -397,11 +392,6 @@ impl<'a> Host<'a> {
         }
     }
 }
-
-/// The `:authority` is missing, empty, or not a host with an optional port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the authority is not a host with an optional port")]
-pub struct AuthorityError;
 
 /// Whether the text is a host name as rules may write it: labels of letters, digits, `-` and `_`, joined by dots.
 pub fn is_host_name(text: &str) -> bool {
@@ -679,7 +669,7 @@ mod tests {
             "[a]:80",
             "[]",
         ] {
-            assert!(Host::parse(authority.as_bytes()).is_err(), "{authority}");
+            assert!(Host::parse(authority.as_bytes()).is_none(), "{authority}");
         }
     }
 }

@@ -6,8 +6,6 @@ use credence_wire::v1;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::notice::Violation;
-
 /// The present key and the one before it, which still counts.
 #[derive(Clone)]
 pub struct CacheKeys {
@@ -30,20 +28,17 @@ pub enum SealedWith {
 // === impl CacheKeys ===
 
 impl CacheKeys {
-    /// Takes the control plane's keys over.
-    ///
-    /// # Errors
-    /// If a key has not the length that the contract gives it.
-    pub fn parse(keys: &v1::CacheKeys) -> Result<Self, Violation> {
+    /// Takes the control plane's keys over; `None` if a key has not the length that the contract gives it.
+    pub fn parse(keys: &v1::CacheKeys) -> Option<Self> {
         let key = |bytes: &[u8]| {
-            let bytes: &[u8; KEY_BYTES] = bytes.try_into().map_err(|_| Violation::MalformedCacheKeys)?;
-            Hmac::new_from_slice(bytes).map_err(|_| Violation::MalformedCacheKeys)
+            let bytes: &[u8; KEY_BYTES] = bytes.try_into().ok()?;
+            Hmac::new_from_slice(bytes).ok()
         };
         let previous = match keys.previous.as_slice() {
             [] => None,
             previous => Some(key(previous)?),
         };
-        Ok(Self {
+        Some(Self {
             current: key(&keys.current)?,
             previous,
         })
@@ -122,7 +117,7 @@ mod tests {
                 current: vec![1; current],
                 previous: vec![2; previous],
             };
-            assert!(CacheKeys::parse(&keys).is_err(), "{current} {previous}");
+            assert!(CacheKeys::parse(&keys).is_none(), "{current} {previous}");
         }
     }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use credence_delegation::UnixTime;
 
-use super::invalid_record::InvalidRecord;
 use super::subject_table::{Cursor, SubjectTable};
 use crate::clock::{Monotonic, UnixNanos};
 
@@ -46,12 +45,12 @@ impl RevokedAt {
     /// It is never forgotten. Later than any other.
     const NEVER_FORGOTTEN: Self = Self(u32::MAX);
 
-    /// As the record has it.
-    pub(super) fn parse(seconds: i64) -> Result<Self, InvalidRecord> {
+    /// As the record has it; `None` if that is before the Unix epoch.
+    pub(super) fn parse(seconds: i64) -> Option<Self> {
         match seconds {
-            0 => Ok(Self::NEVER_FORGOTTEN),
-            ..0 => Err(InvalidRecord::NegativeRevocation(seconds)),
-            _ => Ok(Self::at(UnixTime(seconds))),
+            0 => Some(Self::NEVER_FORGOTTEN),
+            ..0 => None,
+            _ => Some(Self::at(UnixTime(seconds))),
         }
     }
 
@@ -159,10 +158,10 @@ mod tests {
 
     #[test]
     fn the_time_of_a_revocation_fits_or_it_is_never_forgotten() {
-        assert_eq!(RevokedAt::parse(0), Ok(RevokedAt::NEVER_FORGOTTEN));
-        assert_eq!(RevokedAt::parse(i64::MAX), Ok(RevokedAt::NEVER_FORGOTTEN));
-        assert_eq!(RevokedAt::parse(1 << 32), Ok(RevokedAt::NEVER_FORGOTTEN));
-        assert_eq!(RevokedAt::parse(-1), Err(InvalidRecord::NegativeRevocation(-1)));
+        assert_eq!(RevokedAt::parse(0), Some(RevokedAt::NEVER_FORGOTTEN));
+        assert_eq!(RevokedAt::parse(i64::MAX), Some(RevokedAt::NEVER_FORGOTTEN));
+        assert_eq!(RevokedAt::parse(1 << 32), Some(RevokedAt::NEVER_FORGOTTEN));
+        assert_eq!(RevokedAt::parse(-1), None);
         assert!(!RevokedAt::NEVER_FORGOTTEN.is_before(UnixTime(i64::MAX)));
         assert!(RevokedAt::at(UnixTime(5)).is_before(UnixTime(6)));
         assert!(!RevokedAt::at(UnixTime(5)).is_before(UnixTime(5)));

@@ -5,7 +5,6 @@ use credence_delegation::{Thumbprint, UnixTime};
 use credence_wire::v1::{self, record::Subject};
 
 use super::forgetting::{RevokedAt, Sweep};
-use super::invalid_record::{InvalidRecord, MAX_UNDER};
 use super::subject_hash::{SubjectHash, SubjectHasher};
 use super::subject_table::SubjectTable;
 
@@ -18,7 +17,7 @@ use super::subject_table::SubjectTable;
 #[derive(Debug)]
 pub struct View {
     hasher: SubjectHasher,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
     revision: u64,
     memory: Memory,
     sweep: Sweep,
@@ -28,42 +27,21 @@ pub struct View {
 #[derive(Debug)]
 pub(super) struct Draft {
     hasher: SubjectHasher,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
 }
 
-/// What is left of a view, or of a draft, that nobody needs any more. To give back the memory of a million subjects at
-/// once takes some ten milliseconds, for which no request is to wait.
-#[derive(Debug)]
-pub(super) struct Remains(Subjects);
-
-/// Why a record was not applied.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ViewError {
+/// Why a record was not applied, in words that say what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unapplied {
     /// The control plane sent a record that breaks the contract.
-    #[error(transparent)]
-    Invalid(#[from] InvalidRecord),
-    /// The view is full.
-    #[error(
-        "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be \
-         decided: raise control_plane.max_subjects (75 bytes of VM memory each while a snapshot arrives), or compact the log"
-    )]
-    TooManySubjects {
-        /// The configured limit.
-        max_subjects: usize,
-    },
-    /// The VM's memory is used up.
-    #[error(
-        "there is no memory in the VM for more than {subjects} revoked subjects, so nothing can be decided: compact \
-         the log, or lower the limits of the caches and of the audit ring"
-    )]
-    OutOfMemory {
-        /// The subjects there was memory for.
-        subjects: usize,
-    },
+    Invalid(String),
+    /// The view, or the VM's memory, is full: something is revoked that can not be known.
+    NoRoom(String),
 }
 
+/// The subjects of a view or of a draft.
 #[derive(Debug)]
-struct Subjects {
+pub(super) struct Subjects {
     principals: SubjectTable<PackedState>,
     keys: SubjectTable<()>,
     issuer_floors: SubjectTable<i64>,
@@ -91,7 +69,7 @@ impl View {
     }
 
     /// Applies one update that arrived at about `now`, if that is known.
-    pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), ViewError> {
+    pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
         self.subjects.apply(&self.hasher, record, now)?;
         self.revision = self.revision.saturating_add(1);
         Ok(())
@@ -166,38 +144,6 @@ impl RevocationView for View {
     }
 }
 
-// === impl Remains ===
-
-impl From<View> for Remains {
-    fn from(view: View) -> Self {
-        Self(view.subjects)
-    }
-}
-
-impl From<Draft> for Remains {
-    fn from(draft: Draft) -> Self {
-        Self(draft.subjects)
-    }
-}
-
-impl Remains {
-    /// Gives back some of the memory; `None` once there is none left.
-    pub(super) fn dismantle_some(mut self) -> Option<Self> {
-        let Subjects {
-            principals,
-            keys,
-            issuer_floors,
-            delegations,
-            ..
-        } = &mut self.0;
-        let is_left = principals.dismantle_some(BUCKETS_PER_STEP)
-            || keys.dismantle_some(BUCKETS_PER_STEP)
-            || issuer_floors.dismantle_some(BUCKETS_PER_STEP)
-            || delegations.dismantle_some(BUCKETS_PER_STEP);
-        is_left.then_some(self)
-    }
-}
-
 /// Takes about half a millisecond.
 const BUCKETS_PER_STEP: usize = 2_048;
 
@@ -220,7 +166,7 @@ impl Draft {
     }
 
     /// Adds one record of the snapshot.
-    pub(super) fn apply(&mut self, record: &v1::Record) -> Result<(), ViewError> {
+    pub(super) fn apply(&mut self, record: &v1::Record) -> Result<(), Unapplied> {
         self.subjects.apply(&self.hasher, record, None)
     }
 
@@ -243,10 +189,22 @@ impl Draft {
 // === impl Subjects ===
 
 impl Subjects {
-    fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record, now: Option<UnixTime>) -> Result<(), ViewError> {
+    /// Gives back some of the memory, where no view needs it any more; `None` once there is none left. To give back that of a
+    /// million subjects at once takes some ten milliseconds, for which no request is to wait.
+    pub(super) fn dismantle_some(mut self) -> Option<Self> {
+        let is_left = self.principals.dismantle_some(BUCKETS_PER_STEP)
+            || self.keys.dismantle_some(BUCKETS_PER_STEP)
+            || self.issuer_floors.dismantle_some(BUCKETS_PER_STEP)
+            || self.delegations.dismantle_some(BUCKETS_PER_STEP);
+        is_left.then_some(self)
+    }
+
+    fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
         let room = self.max_subjects.saturating_sub(self.len());
         let max_subjects = self.max_subjects;
-        let stored = match record.subject.as_ref().ok_or(InvalidRecord::NoSubject)? {
+        let stored = match record.subject.as_ref().ok_or_else(|| {
+            invalid("a revocation record names no subject of a kind this filter knows: update the filter before the control plane")
+        })? {
             Subject::Principal(state) => {
                 let (issuer, subject) = parse_principal(state.principal.as_ref())?;
                 let packed = PackedState::parse(state)?;
@@ -255,7 +213,9 @@ impl Subjects {
                 self.principals.insert(hash, packed)
             }
             Subject::Key(key) => {
-                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or(InvalidRecord::MalformedThumbprint)?;
+                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or_else(|| {
+                    invalid("a revocation record has a malformed key thumbprint; expected 43 characters of canonical base64url")
+                })?;
                 let hash = hasher.key(&thumbprint);
                 check_room(room, max_subjects, || self.keys.contains(&hash))?;
                 self.keys.insert(hash, ())
@@ -267,7 +227,12 @@ impl Subjects {
             }
             Subject::Delegation(delegation) => {
                 let (issuer, subject) = parse_principal(delegation.principal.as_ref())?;
-                let revoked_at = RevokedAt::parse(delegation.revoked_at)?;
+                let revoked_at = RevokedAt::parse(delegation.revoked_at).ok_or_else(|| {
+                    invalid(format!(
+                        "a revocation record says a delegation was revoked at {} seconds; expected 0 or later",
+                        delegation.revoked_at
+                    ))
+                })?;
                 let hash = parse_delegation(hasher, issuer, subject, delegation)?;
                 let known = self.delegations.get(&hash).copied();
                 check_room(room, max_subjects, || known.is_some())?;
@@ -283,7 +248,13 @@ impl Subjects {
                 Ok(())
             }
         };
-        stored.map_err(|_| ViewError::OutOfMemory { subjects: self.len() })
+        stored.map_err(|_| {
+            Unapplied::NoRoom(format!(
+                "there is no memory in the VM for more than {} revoked subjects, so nothing can be decided: compact the log, \
+                 or lower the limits of the caches and of the audit ring",
+                self.len()
+            ))
+        })
     }
 
     fn len(&self) -> usize {
@@ -298,16 +269,28 @@ impl Subjects {
     }
 }
 
-fn check_room(room: usize, max_subjects: usize, is_known: impl FnOnce() -> bool) -> Result<(), ViewError> {
+fn check_room(room: usize, max_subjects: usize, is_known: impl FnOnce() -> bool) -> Result<(), Unapplied> {
     if room > 0 || is_known() {
         Ok(())
     } else {
-        Err(ViewError::TooManySubjects { max_subjects })
+        Err(Unapplied::NoRoom(too_many_subjects(max_subjects)))
     }
 }
 
-fn parse_principal(principal: Option<&v1::Principal>) -> Result<(&str, Option<&str>), InvalidRecord> {
-    let principal = principal.ok_or(InvalidRecord::NoPrincipal)?;
+/// What an operator is told of a log that is too large.
+pub(super) fn too_many_subjects(max_subjects: usize) -> String {
+    format!(
+        "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be decided: \
+         raise control_plane.max_subjects (75 bytes of VM memory each while a snapshot arrives), or compact the log"
+    )
+}
+
+fn invalid(what: impl Into<String>) -> Unapplied {
+    Unapplied::Invalid(what.into())
+}
+
+fn parse_principal(principal: Option<&v1::Principal>) -> Result<(&str, Option<&str>), Unapplied> {
+    let principal = principal.ok_or_else(|| invalid("a revocation record lacks its principal"))?;
     Ok((parse_issuer(&principal.issuer)?, principal.subject.as_deref()))
 }
 
@@ -316,24 +299,27 @@ fn parse_delegation(
     issuer: &str,
     subject: Option<&str>,
     delegation: &v1::RevokedDelegation,
-) -> Result<SubjectHash, InvalidRecord> {
+) -> Result<SubjectHash, Unapplied> {
     let id = delegation.id.as_str();
     if id.is_empty() || delegation.under.iter().any(String::is_empty) {
-        return Err(InvalidRecord::EmptyDelegationId);
+        return Err(invalid("a revocation record has an empty delegation id"));
     }
     if delegation.under.is_empty() {
         return Ok(hasher.delegation(issuer, subject, id));
     }
     if delegation.under.len() > MAX_UNDER {
-        return Err(InvalidRecord::TooManyAbove(delegation.under.len()));
+        return Err(invalid(format!(
+            "a revocation record names {} delegations above a revoked one; expected at most {MAX_UNDER}",
+            delegation.under.len()
+        )));
     }
     let under: Vec<_> = delegation.under.iter().map(String::as_str).collect();
     Ok(hasher.delegation_under(issuer, subject, DelegationPath { under: &under, id }))
 }
 
-fn parse_issuer(issuer: &str) -> Result<&str, InvalidRecord> {
+fn parse_issuer(issuer: &str) -> Result<&str, Unapplied> {
     if issuer.is_empty() {
-        return Err(InvalidRecord::EmptyIssuer);
+        return Err(invalid("a revocation record has an empty issuer"));
     }
     Ok(issuer)
 }
@@ -346,12 +332,20 @@ struct PackedState([u32; 3]);
 // === impl PackedState ===
 
 impl PackedState {
-    fn parse(state: &v1::PrincipalState) -> Result<Self, InvalidRecord> {
+    fn parse(state: &v1::PrincipalState) -> Result<Self, Unapplied> {
         if state.epoch >= EPOCH_LIMIT {
-            return Err(InvalidRecord::EpochTooLarge(state.epoch));
+            return Err(invalid(format!(
+                "a revocation record has epoch {}; expected one below 2^53",
+                state.epoch
+            )));
         }
         let raised_at = u64::try_from(state.raised_at)
-            .map_err(|_| InvalidRecord::NegativeRaise(state.raised_at))?
+            .map_err(|_| {
+                invalid(format!(
+                    "a revocation record says its epoch was raised at {} seconds; expected 0 or later",
+                    state.raised_at
+                ))
+            })?
             .min(END_OF_TIME);
         let disabled = if state.disabled { DISABLED } else { 0 };
         let first = state.epoch | disabled | (raised_at >> 32 << RAISED_SHIFT);
@@ -374,6 +368,8 @@ impl PackedState {
     }
 }
 
+/// A chain has at most nine tokens (`Limits::delegation_depth`).
+const MAX_UNDER: usize = 8;
 const EPOCH_BITS: u64 = (1 << 53) - 1;
 const DISABLED: u64 = 1 << 53;
 const RAISED_SHIFT: u32 = 54;
@@ -646,7 +642,7 @@ mod tests {
         for number in 0..100_000 {
             draft.apply(&raised(Some(&number.to_string()), 1)).unwrap();
         }
-        let mut remains = Some(Remains::from(draft));
+        let mut remains = Some(draft.subjects);
         let mut steps = 0;
         while let Some(some) = remains {
             remains = some.dismantle_some();
@@ -716,28 +712,35 @@ mod tests {
             }))
         };
         let cases = [
-            (under(vec![String::new()]), InvalidRecord::EmptyDelegationId),
-            (under(vec!["r".to_owned(); 9]), InvalidRecord::TooManyAbove(9)),
-            (v1::Record::default(), InvalidRecord::NoSubject),
-            (no_principal, InvalidRecord::NoPrincipal),
-            (no_issuer, InvalidRecord::EmptyIssuer),
-            (revoked_id(None, ""), InvalidRecord::EmptyDelegationId),
-            (raised(None, EPOCH_LIMIT), InvalidRecord::EpochTooLarge(EPOCH_LIMIT)),
-            (negative, InvalidRecord::NegativeRaise(-1)),
-            (revoked_before_time, InvalidRecord::NegativeRevocation(-1)),
-            (revoked_key(&THUMBPRINT[1..]), InvalidRecord::MalformedThumbprint),
+            (under(vec![String::new()]), "an empty delegation id"),
             (
-                revoked_key(&THUMBPRINT.replace('-', "+")),
-                InvalidRecord::MalformedThumbprint,
+                under(vec!["r".to_owned(); 9]),
+                "names 9 delegations above a revoked one; expected at most 8",
             ),
+            (v1::Record::default(), "no subject of a kind this filter knows"),
+            (no_principal, "lacks its principal"),
+            (no_issuer, "an empty issuer"),
+            (revoked_id(None, ""), "an empty delegation id"),
+            (
+                raised(None, EPOCH_LIMIT),
+                "has epoch 9007199254740992; expected one below 2^53",
+            ),
+            (negative, "raised at -1 seconds"),
+            (revoked_before_time, "revoked at -1 seconds"),
+            (revoked_key(&THUMBPRINT[1..]), "a malformed key thumbprint"),
+            (revoked_key(&THUMBPRINT.replace('-', "+")), "a malformed key thumbprint"),
             (
                 revoked_key(&THUMBPRINT.replace("9Xs", "9Xt")),
-                InvalidRecord::MalformedThumbprint,
+                "a malformed key thumbprint",
             ),
         ];
         for (record, expected) in cases {
             let mut draft = Draft::new(&[7; 16], 100);
-            assert_eq!(draft.apply(&record), Err(ViewError::Invalid(expected)));
+            let error = draft.apply(&record).unwrap_err();
+            assert!(
+                matches!(&error, Unapplied::Invalid(what) if what.contains(expected)),
+                "{error:?}"
+            );
         }
     }
 
@@ -750,7 +753,7 @@ mod tests {
         draft.apply(&revoked_key(THUMBPRINT)).unwrap();
         assert_eq!(
             draft.apply(&revoked_id(None, "d1")),
-            Err(ViewError::TooManySubjects { max_subjects: 2 })
+            Err(Unapplied::NoRoom(too_many_subjects(2)))
         );
     }
 }

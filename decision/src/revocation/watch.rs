@@ -10,12 +10,11 @@ use sha2::{Digest as _, Sha256};
 use super::cache_keys::CacheKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
-use super::local_view::{Draft, Remains, View, ViewError};
-use super::notice::{Notice, Violation};
+use super::local_view::{Draft, Subjects, Unapplied, View, too_many_subjects};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::ControlPlane;
-use crate::stream::{StreamAction, StreamHandler};
+use crate::stream::{StreamAction, StreamHandler, Violation};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
 ///
@@ -25,12 +24,14 @@ use crate::stream::{StreamAction, StreamHandler};
 /// not renewed, so that requests are denied once it ends.
 #[derive(Debug)]
 pub struct Watch {
-    settings: Settings,
+    settings: ControlPlane,
+    /// The name Envoy gives its node, for the operator of the control plane.
+    node: String,
     secret: [u8; 16],
     phase: Phase,
     view: Option<View>,
     /// What is left of the last view or draft that is not needed any more.
-    remains: Option<Remains>,
+    remains: Option<Subjects>,
     /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
     applied: Option<Position>,
     /// What the present stream, or the last one, has brought.
@@ -51,36 +52,8 @@ pub struct Watch {
     counters: Counters,
 }
 
-/// What a watch is configured with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The log that is pinned; no other is ever believed.
-    pub log_id: String,
-    /// The name Envoy gives its node, for the operator of the control plane.
-    pub node: String,
-    /// The most subjects a view may hold.
-    pub max_subjects: usize,
-    /// How old a lease may be.
-    pub max_staleness: Duration,
-    /// How long after a ping the next is due; at most one second.
-    pub ping_interval: Duration,
-}
-
-impl Settings {
-    /// As configured, for the node that Envoy calls so.
-    pub fn new(control_plane: &ControlPlane, node: &str) -> Self {
-        Self {
-            log_id: control_plane.log_id.clone(),
-            node: node.to_owned(),
-            max_subjects: control_plane.max_subjects,
-            max_staleness: control_plane.max_staleness,
-            ping_interval: control_plane.ping_interval,
-        }
-    }
-}
-
 /// What to do with the stream; messages are encoded `WatchRequest`s.
-pub type Action = StreamAction<Notice>;
+pub type Action = StreamAction;
 
 /// How often things happened, since the VM's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,6 +137,11 @@ pub const MAX_CHUNKS: u32 = 65_536;
 /// The longest a stream may be silent; twice `max_staleness` if that is less.
 pub const MAX_SILENCE: Duration = Duration::from_secs(10);
 
+/// What an operator is told when what the view has forgotten may count after all.
+const FORGOT_TOO_MUCH: &str = "the revocation snapshot is pulled anew: revoked delegations were forgotten that a token could \
+    still carry, because the wall clock was put back or the control plane now accepts tokens that live longer. Tokens issued \
+    before what was forgotten are denied until the snapshot has arrived";
+
 /// gRPC status FAILED_PRECONDITION.
 const FAILED_PRECONDITION: u32 = 9;
 
@@ -171,10 +149,11 @@ const FAILED_PRECONDITION: u32 = 9;
 
 impl Watch {
     /// A watch that will open its first stream on its first tick. `secret` must be random and never leave the VM.
-    pub fn new(settings: Settings, secret: [u8; 16]) -> Self {
+    pub fn new(settings: ControlPlane, node: &str, secret: [u8; 16]) -> Self {
         Self {
             lease: Lease::new(settings.max_staleness),
             settings,
+            node: node.to_owned(),
             secret,
             phase: Phase::Closed {
                 retry_at: Monotonic::default(),
@@ -243,7 +222,7 @@ impl Watch {
     pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
         self.clock.observe(now, wall);
         self.forget_some(now);
-        self.remains = self.remains.take().and_then(Remains::dismantle_some);
+        self.remains = self.remains.take().and_then(Subjects::dismantle_some);
         match &self.phase {
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
             Phase::Closed { .. } => self.open(now),
@@ -255,11 +234,15 @@ impl Watch {
                         .is_none_or(|sent| now.since(sent) >= self.settings.ping_interval);
                 if self.needs_snapshot && matches!(stage, Stage::Following) {
                     let wait = self.backoff.after_failure(random);
-                    self.reset(now, wait, Notice::ForgotTooMuch)
+                    self.reset(now, wait, FORGOT_TOO_MUCH.to_owned())
                 } else if silence > self.max_silence() {
                     self.counters.silences = self.counters.silences.saturating_add(1);
                     let wait = self.backoff.after_failure(random);
-                    self.reset(now, wait, Notice::Silent { silence })
+                    let notice = format!(
+                        "revocation stream reset: nothing was received for {} ms; check that the control plane answers pings",
+                        silence.as_millis()
+                    );
+                    self.reset(now, wait, notice)
                 } else if is_ping_due {
                     self.ping(now)
                 } else {
@@ -309,7 +292,7 @@ impl Watch {
         vec![Action::Open]
     }
 
-    fn reset(&mut self, now: Monotonic, wait: Duration, notice: Notice) -> Vec<Action> {
+    fn reset(&mut self, now: Monotonic, wait: Duration, notice: String) -> Vec<Action> {
         self.close(now, wait);
         vec![Action::Cancel, Action::Report(notice)]
     }
@@ -325,7 +308,7 @@ impl Watch {
             }
             self.earlier_secrets.push_back(stream.secret);
             if let Stage::Pulling(pull) = stage {
-                self.remains = Some(pull.draft.into());
+                self.remains = Some(pull.draft.subjects);
             }
         }
         self.lease.forget_pings();
@@ -333,13 +316,17 @@ impl Watch {
 
     fn receive(&mut self, now: Monotonic, bytes: &[u8]) -> Result<Vec<Action>, Violation> {
         if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Violation::MessageTooLarge {
-                size: bytes.len(),
-                limit: MAX_MESSAGE_BYTES,
-            });
+            return Err(Violation::new(format!(
+                "a message has {} bytes; expected at most {MAX_MESSAGE_BYTES}",
+                bytes.len()
+            )));
         }
-        let response = v1::WatchResponse::decode(bytes).map_err(|_| Violation::Undecodable)?;
-        let message = response.message.ok_or(Violation::Undecodable)?;
+        let response = v1::WatchResponse::decode(bytes).ok();
+        let message = response.and_then(|response| response.message).ok_or_else(|| {
+            Violation::new(
+                "a message is no WatchResponse this filter knows: update the filter before the control plane",
+            )
+        })?;
         if let Phase::Open { stream, .. } = &mut self.phase {
             stream.last_heard = now;
         }
@@ -368,17 +355,17 @@ impl Watch {
         })?;
         stream.known_head = welcome.head;
         if welcome.log_id != self.settings.log_id {
-            return Err(Violation::WrongLog {
-                pinned: self.settings.log_id.clone(),
-                found: welcome.log_id.clone(),
-            });
+            return Err(Violation::lasting(format!(
+                "the control plane serves log {:?}; the configuration pins control_plane.log_id {:?}",
+                welcome.log_id, self.settings.log_id
+            )));
         }
         if let Some(applied) = applied {
             check_no_rollback(applied.seq, welcome.head)?;
         }
         stream.confirmed_from = (welcome.max_staleness_ms > 0).then_some(welcome.head);
         self.earlier_secrets.clear();
-        self.cache_keys = welcome.cache_keys.as_ref().map(CacheKeys::parse).transpose()?;
+        self.cache_keys = welcome.cache_keys.as_ref().map(parse_cache_keys).transpose()?;
         self.token_lifetime = (welcome.max_token_lifetime_s > 0).then_some(welcome.max_token_lifetime_s);
         if let Some(view) = &mut self.view {
             view.expect_lifetime(self.token_lifetime);
@@ -389,10 +376,8 @@ impl Watch {
                 // every update from there on is checked against it.
                 if !is_continued {
                     if applied.is_some_and(|applied| applied.seq > 0) {
-                        return Err(Violation::OutOfOrder {
-                            message: "a welcome without a snapshot",
-                            stage: "holding no view that could be continued",
-                        });
+                        let stage = "holding no view that could be continued";
+                        return Err(out_of_order("a welcome without a snapshot", stage));
                     }
                     self.take_over(Draft::new(&self.secret, self.settings.max_subjects), first);
                 }
@@ -401,27 +386,27 @@ impl Watch {
             Some(snapshot) => {
                 let position = parse_position(snapshot.position.as_ref())?;
                 if position.seq > welcome.head {
-                    return Err(Violation::SnapshotBeyondHead {
-                        snapshot: position.seq,
-                        head: welcome.head,
-                    });
+                    return Err(Violation::new(format!(
+                        "the snapshot is at {}, after the log's announced end {}",
+                        position.seq, welcome.head
+                    )));
                 }
                 for known in applied.into_iter().chain([first]) {
                     check_no_rollback(known.seq, position.seq)?;
                     if known.seq == position.seq && known.digest != position.digest {
-                        return Err(Violation::Diverged { seq: known.seq });
+                        return Err(diverged(known.seq));
                     }
                 }
                 if snapshot.chunks > MAX_CHUNKS {
-                    return Err(Violation::TooManyChunks {
-                        chunks: snapshot.chunks,
-                        limit: MAX_CHUNKS,
-                    });
+                    return Err(Violation::new(format!(
+                        "the snapshot has {} chunks; expected at most {MAX_CHUNKS}",
+                        snapshot.chunks
+                    )));
                 }
                 // No more than a hint, and not relied upon: but what is said not to fit need not be pulled.
                 let max_subjects = self.settings.max_subjects;
                 if usize::try_from(snapshot.subjects).map_or(true, |subjects| subjects > max_subjects) {
-                    return Err(ViewError::TooManySubjects { max_subjects }.into());
+                    return Err(Violation::lasting(too_many_subjects(max_subjects)));
                 }
                 let draft = Draft::new(&self.secret, max_subjects);
                 // There is room for two of them.
@@ -449,7 +434,14 @@ impl Watch {
             limit => own.min(Duration::from_millis(limit)),
         };
         let is_changed = self.lease.limit(limit);
-        (is_changed && limit < own).then_some(Action::Report(Notice::ShorterLease { own, limit }))
+        (is_changed && limit < own).then(|| {
+            Action::Report(format!(
+                "requests are denied {} ms after the last echo, as the control plane asks (its --max-staleness), and not only \
+                 after the {} ms of control_plane.max_staleness",
+                limit.as_millis(),
+                own.as_millis()
+            ))
+        })
     }
 
     fn on_chunk(&mut self, now: Monotonic, chunk: &v1::SnapshotChunk) -> Result<Vec<Action>, Violation> {
@@ -460,10 +452,10 @@ impl Watch {
             return Ok(Vec::new());
         };
         if chunk.index != arriving.next {
-            return Err(Violation::WrongChunk {
-                expected: arriving.next,
-                found: chunk.index,
-            });
+            return Err(Violation::new(format!(
+                "received snapshot chunk {}; pulled chunk {}",
+                chunk.index, arriving.next
+            )));
         }
         for record in &chunk.records {
             arriving.draft.apply(record)?;
@@ -483,26 +475,24 @@ impl Watch {
         let (stream, _) = expect(&mut self.phase, "an update", |stage| matches!(stage, Stage::Following))?;
         let position = parse_position(update.position.as_ref())?;
         stream.known_head = stream.known_head.max(position.seq);
+        let no_record = || Violation::new(format!("update {} has no record", position.seq));
         let (Some(applied), Some(view)) = (&mut self.applied, &mut self.view) else {
             // Following begins with taking over a view; without one nothing may be applied.
-            return Err(Violation::NoRecord { seq: position.seq });
+            return Err(no_record());
         };
         let expected = applied.seq.saturating_add(1);
         if position.seq != expected {
-            return Err(Violation::WrongSequence {
-                expected,
-                found: position.seq,
-            });
+            return Err(Violation::new(format!(
+                "received update {}; expected {expected}",
+                position.seq
+            )));
         }
-        let record = update
-            .record
-            .as_ref()
-            .ok_or(Violation::NoRecord { seq: position.seq })?;
+        let record = update.record.as_ref().ok_or_else(no_record)?;
         // The contract's records have one encoding (fields in the order of their tags, no unknown ones). A record with
         // fields that this version does not know is encoded without them here, so that its digest differs: it is
         // refused, and nothing is half understood.
         if position.digest != next_digest(&applied.digest, record) {
-            return Err(Violation::Diverged { seq: position.seq });
+            return Err(diverged(position.seq));
         }
         match view.apply(record, time) {
             Ok(()) => {
@@ -511,10 +501,8 @@ impl Watch {
                 Ok(self.confirm().into_iter().collect())
             }
             Err(error) => {
-                match &error {
-                    // Something is revoked, and there is no room to know it.
-                    ViewError::TooManySubjects { .. } | ViewError::OutOfMemory { .. } => self.discard_view(),
-                    ViewError::Invalid(_) => {}
+                if matches!(error, Unapplied::NoRoom(_)) {
+                    self.discard_view();
                 }
                 Err(error.into())
             }
@@ -525,14 +513,19 @@ impl Watch {
         let settled = self.lease.settle(pong.id);
         let applied = self.applied.map_or(0, |position| position.seq);
         let (stream, _) = expect(&mut self.phase, "a pong", |stage| matches!(stage, Stage::Following))?;
-        let sent = settled.map_err(|_| Violation::UnknownPing { id: pong.id })?;
+        let sent = settled.map_err(|_| {
+            Violation::new(format!(
+                "received a pong for ping {}, which was not sent on this stream or already answered",
+                pong.id
+            ))
+        })?;
         check_no_rollback(applied, pong.head)?;
         // Otherwise nothing would ever ask for it again, and the lease never be renewed.
         if applied < stream.owed {
-            return Err(Violation::MissingUpdate {
-                applied,
-                owed: stream.owed,
-            });
+            return Err(Violation::new(format!(
+                "updates up to {} were due before the last echo, and those after {applied} have not come",
+                stream.owed
+            )));
         }
         stream.owed = pong.head;
         stream.answered_since = sent;
@@ -588,7 +581,7 @@ impl Watch {
         expect(&mut self.phase, "keys for the shared cache", |stage| {
             matches!(stage, Stage::Pulling(_) | Stage::Following)
         })?;
-        self.cache_keys = Some(CacheKeys::parse(keys)?);
+        self.cache_keys = Some(parse_cache_keys(keys)?);
         Ok(Vec::new())
     }
 
@@ -597,7 +590,7 @@ impl Watch {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
         let view = draft.complete(self.revision, self.token_lifetime);
-        self.remains = self.view.replace(view).map(Remains::from);
+        self.remains = self.view.replace(view).map(|view| view.subjects);
         self.applied = Some(position);
         self.needs_snapshot = false;
         self.counters.snapshots = self.counters.snapshots.saturating_add(1);
@@ -606,7 +599,7 @@ impl Watch {
     fn discard_view(&mut self) {
         if let Some(view) = self.view.take() {
             self.revision = view.revision();
-            self.remains = Some(view.into());
+            self.remains = Some(view.subjects);
         }
         self.lease.revoke();
     }
@@ -645,8 +638,6 @@ impl Watch {
 }
 
 impl StreamHandler for Watch {
-    type Notice = Notice;
-
     fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
         let Phase::Open { stream, stage } = &mut self.phase else {
             // Nobody asked for it.
@@ -665,7 +656,7 @@ impl StreamHandler for Watch {
         vec![send(watch_request::Message::Hello(v1::WatchHello {
             log_id: self.settings.log_id.clone(),
             applied,
-            node: self.settings.node.clone(),
+            node: self.node.clone(),
             secret_digest,
             earlier_secrets: self.earlier_secrets.iter().map(|secret| secret.to_vec()).collect(),
             confirms: true,
@@ -680,12 +671,12 @@ impl StreamHandler for Watch {
             Ok(actions) => actions,
             Err(violation) => {
                 self.counters.violations = self.counters.violations.saturating_add(1);
-                let wait = if violation.is_lasting() {
+                let wait = if violation.is_lasting {
                     self.backoff.after_lasting_failure(random)
                 } else {
                     self.backoff.after_failure(random)
                 };
-                self.reset(now, wait, violation.into())
+                self.reset(now, wait, format!("revocation stream reset: {}", violation.what))
             }
         }
     }
@@ -697,11 +688,20 @@ impl StreamHandler for Watch {
         self.counters.closed = self.counters.closed.saturating_add(1);
         let (wait, notice) = if status == FAILED_PRECONDITION {
             self.counters.refused = self.counters.refused.saturating_add(1);
-            let log_id = self.settings.log_id.clone();
-            (self.backoff.after_lasting_failure(random), Notice::Refused { log_id })
+            let notice = format!(
+                "the control plane refused to continue revocation log {:?} (FAILED_PRECONDITION): it serves another log, or one \
+                 restored from an old copy. Requests are denied once the lease ends. Point control_plane.cluster at the right \
+                 control plane, or, if the log was re-initialised on purpose, pin its new log_id in the plugin configuration",
+                self.settings.log_id
+            );
+            (self.backoff.after_lasting_failure(random), notice)
         } else {
             let retry_in = self.backoff.after_failure(random);
-            (retry_in, Notice::Closed { status, retry_in })
+            let notice = format!(
+                "revocation stream closed with gRPC status {status}; trying again in {} ms",
+                retry_in.as_millis()
+            );
+            (retry_in, notice)
         };
         self.close(now, wait);
         vec![Action::Report(notice)]
@@ -728,31 +728,50 @@ fn expect<'a>(
     is_expected: impl FnOnce(&Stage) -> bool,
 ) -> Result<(&'a mut Stream, &'a mut Stage), Violation> {
     let Phase::Open { stream, stage } = phase else {
-        return Err(Violation::OutOfOrder {
-            message,
-            stage: "closed",
-        });
+        return Err(out_of_order(message, "closed"));
     };
     if is_expected(stage) {
         Ok((stream, stage))
     } else {
-        Err(Violation::OutOfOrder {
-            message,
-            stage: stage.activity(),
-        })
+        Err(out_of_order(message, stage.activity()))
     }
+}
+
+fn out_of_order(message: &str, stage: &str) -> Violation {
+    Violation::new(format!("received {message} while {stage}"))
+}
+
+fn diverged(seq: u64) -> Violation {
+    Violation::lasting(format!(
+        "entry {seq} of the log has another digest than the history applied here: the log has forked"
+    ))
+}
+
+impl From<Unapplied> for Violation {
+    fn from(unapplied: Unapplied) -> Self {
+        let (Unapplied::Invalid(what) | Unapplied::NoRoom(what)) = unapplied;
+        Self::lasting(what)
+    }
+}
+
+fn parse_cache_keys(keys: &v1::CacheKeys) -> Result<CacheKeys, Violation> {
+    CacheKeys::parse(keys)
+        .ok_or_else(|| Violation::new("received keys for the shared cache that are not 32 bytes long"))
 }
 
 fn check_no_rollback(applied: u64, head: u64) -> Result<(), Violation> {
     if head < applied {
-        return Err(Violation::Rollback { applied, head });
+        return Err(Violation::lasting(format!(
+            "the log ends at {head}, and {applied} was already applied: it lost entries or was restored from an old copy"
+        )));
     }
     Ok(())
 }
 
 fn parse_position(position: Option<&v1::Position>) -> Result<Position, Violation> {
-    let position = position.ok_or(Violation::MalformedPosition)?;
-    let digest = <[u8; 32]>::try_from(position.digest.as_slice()).map_err(|_| Violation::MalformedPosition)?;
+    let malformed = || Violation::new("a message lacks its position, or the position its 32-byte digest");
+    let position = position.ok_or_else(malformed)?;
+    let digest = <[u8; 32]>::try_from(position.digest.as_slice()).map_err(|_| malformed())?;
     Ok(Position {
         seq: position.seq,
         digest,

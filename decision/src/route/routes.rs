@@ -22,15 +22,6 @@ pub struct Routes<T> {
 }
 
 impl<T> Routes<T> {
-    /// No routes: nothing matches.
-    pub fn new() -> Self {
-        Self {
-            routes: Vec::new(),
-            index: Index::default(),
-            asked_names: AskedNames::default(),
-        }
-    }
-
     /// Appends a route, to be tried after those already there.
     ///
     /// # Errors
@@ -160,8 +151,13 @@ impl<T> Routes<T> {
 }
 
 impl<T> Default for Routes<T> {
+    /// No routes: nothing matches.
     fn default() -> Self {
-        Self::new()
+        Self {
+            routes: Vec::new(),
+            index: Index::default(),
+            asked_names: AskedNames::default(),
+        }
     }
 }
 

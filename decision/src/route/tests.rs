@@ -9,7 +9,7 @@ use crate::request::tests::serialize;
 
 #[test]
 fn the_first_route_that_matches_wins() {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     routes
         .push(pattern(&["a.example"], &["GET"], "/x"), "host and method")
         .unwrap();
@@ -34,7 +34,7 @@ fn the_first_route_that_matches_wins() {
 
 #[test]
 fn nothing_matches_without_a_fitting_route() {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     routes.push(pattern(&["a.example"], &["GET"], "/x"), "only").unwrap();
     assert_eq!(find(&routes, "b.example", "GET", "/x", &[]), Ok(None));
     assert_eq!(find(&routes, "a.example", "HEAD", "/x", &[]), Ok(None));
@@ -79,7 +79,7 @@ fn a_client_can_not_choose_its_rule_by_what_is_read_in_two_ways() {
 
 #[test]
 fn what_can_not_change_the_route_may_be_unclear() {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     let mut first = pattern(&[], &["POST"], "/x");
     first.conditions = vec![stage("beta"), header("x-other", HeaderTest::Present)];
     routes.push(first, "conditional").unwrap();
@@ -147,7 +147,7 @@ fn a_route_behind_one_that_takes_all_its_requests_is_refused() {
     ];
     for (earlier, later, refused) in cases {
         let description = format!("{earlier:?} before {later:?}");
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         routes.push(earlier, ()).unwrap();
         let expected = if refused {
             Err(Unusable::Covered { earlier: 0 })
@@ -160,7 +160,7 @@ fn a_route_behind_one_that_takes_all_its_requests_is_refused() {
 
 #[test]
 fn empty_segments_match_only_where_merging_them_changes_nothing() {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     for path in ["/files/**", "/{a}/admin", "/{a}/b/**"] {
         routes.push(pattern(&[], &[], path), path).unwrap();
     }
@@ -185,7 +185,7 @@ fn empty_segments_match_only_where_merging_them_changes_nothing() {
 #[test]
 fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
     let protected_first = |protected: &'static [&'static str]| {
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         for path in protected.iter().chain(&["/**"]) {
             routes.push(pattern(&[], &[], path), *path).unwrap();
         }
@@ -246,7 +246,7 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
         }
     }
     // Without a rule beneath, what no rule has as it is spelled is told from what no rule has at all.
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     routes.push(pattern(&["a.example"], &["GET"], "/admin"), ()).unwrap();
     let respelled = Err(Unclear::Spelling.to_string());
     assert_eq!(find(&routes, "a.example", "GET", "/ADMIN", &[]), respelled);
@@ -303,7 +303,7 @@ fn a_path_in_a_rules_own_spelling_is_that_rules() {
         ),
     ];
     for (paths, requests) in cases {
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         for path in paths {
             routes.push(pattern(&[], &[], path), *path).unwrap();
         }
@@ -316,7 +316,7 @@ fn a_path_in_a_rules_own_spelling_is_that_rules() {
 
 #[test]
 fn spellings_that_the_operator_tells_apart_are_told_apart() {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     for path in ["/admin", "/**"] {
         routes.push(pattern(&[], &[], path), path).unwrap();
     }
@@ -355,7 +355,7 @@ fn an_encoded_slash_stays_within_its_segment() {
         encoded_slash: true,
         ..Tolerated::default()
     };
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     let literal = PathTemplate::parse("/files/a%2Fb", tolerated).unwrap();
     let literal = Pattern {
         path: literal,
@@ -376,7 +376,7 @@ fn an_encoded_slash_stays_within_its_segment() {
 
 #[test]
 fn too_many_rules_of_one_path_and_too_large_an_index_are_refused() {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     for number in 0..MAX_ALIKE {
         let method = format!("M{number}");
         routes.push(pattern(&["a.example"], &[&method], "/x/{a}"), ()).unwrap();
@@ -385,7 +385,7 @@ fn too_many_rules_of_one_path_and_too_large_an_index_are_refused() {
     assert_eq!(routes.push(another("a.example"), ()), Err(Unusable::TooManyAlike));
     assert_eq!(routes.push(another("b.example"), ()), Ok(()));
 
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     let long = "/a".repeat(MAX_SEGMENTS);
     let refused = (0..=MAX_NODES / MAX_SEGMENTS).find_map(|number| {
         let host = format!("host-{number}.example");
@@ -402,7 +402,7 @@ fn too_many_rules_of_one_path_and_too_large_an_index_are_refused() {
 #[test]
 fn adversarial_rules_cost_no_more_than_a_look_at_each() {
     const DEPTH: u32 = 10;
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     for mixture in 0..2_usize.pow(DEPTH) {
         let segments = (0..DEPTH).map(|bit| match mixture >> bit & 1 {
             0 => "/a".to_owned(),
@@ -430,7 +430,7 @@ fn adversarial_rules_cost_no_more_than_a_look_at_each() {
 #[test]
 fn adversarial_spellings_cost_no_more_than_a_look_at_each() {
     const DEPTH: u32 = 9;
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     for mixture in 0..2_usize.pow(DEPTH) {
         let segments = (0..DEPTH).map(|bit| match mixture >> bit & 1 {
             0 => "/a".to_owned(),
@@ -466,7 +466,7 @@ fn the_index_finds_what_a_scan_of_the_rules_finds() {
             format_suffix: random.below(3) == 0,
             ..TOLERANT
         };
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         let mut accepted: Vec<Pattern> = Vec::new();
         // Rules that were refused as covered, with the number of those accepted before.
         let mut covered: Vec<(usize, Pattern)> = Vec::new();
@@ -576,7 +576,7 @@ fn measure_look_up() {
     for (shape, rule, asked) in shapes {
         for count in [10, 1_000, 10_000] {
             let started = Instant::now();
-            let mut routes = Routes::new();
+            let mut routes = Routes::default();
             for number in 0..count {
                 routes.push(rule(number), number).unwrap();
             }
@@ -617,7 +617,7 @@ fn headers_and_query_are_read_once_for_all_rules() {
     let list = "a, ".repeat(100) + "a";
     let query_bytes = format!("n={}", "%61".repeat(100));
     let cost_with = |rules| {
-        let mut routes = Routes::new();
+        let mut routes = Routes::default();
         for rule in 0..rules {
             let conditions = (0..5).flat_map(|number| {
                 [
@@ -686,7 +686,7 @@ fn measure_what_conditions_cost() {
     ];
     for (shape, path, headers, condition) in shapes {
         for count in [1, 50, 250] {
-            let mut routes = Routes::new();
+            let mut routes = Routes::default();
             for rule in 0..count {
                 // The last fails, so that every rule is looked at.
                 let conditions = (0..15).map(|number| condition(rule, number));
@@ -896,7 +896,7 @@ const TOLERANT: Tolerated = Tolerated {
 };
 
 fn staged() -> Routes<&'static str> {
-    let mut routes = Routes::new();
+    let mut routes = Routes::default();
     let conditional = |condition| Pattern {
         conditions: vec![condition],
         ..pattern(&[], &[], "/x")

@@ -28,10 +28,7 @@ enum Position {
 
 fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constraint, Fault> {
     let depth = depth.checked_sub(1).ok_or(Fault::TooDeep)?;
-    let kind = object
-        .member("constraint_type")
-        .and_then(Json::as_str)
-        .ok_or(Fault::Untyped)?;
+    let kind = object.text("constraint_type").ok_or(Fault::Untyped)?;
     let members: &[&str] = match kind {
         "exact" => &["value"],
         "range" => &["min", "max", "min_inclusive", "max_inclusive"],
@@ -121,7 +118,7 @@ fn bound(object: &Object<'_>, member: &'static str, inclusive: &'static str) -> 
 }
 
 fn set(object: &Object<'_>, member: &'static str) -> Result<Set, Fault> {
-    let elements = object.member(member).and_then(Json::as_array).ok_or(Fault::Member {
+    let elements = object.array(member).ok_or(Fault::Member {
         member,
         expected: "an array",
     })?;
@@ -135,7 +132,7 @@ fn clauses(object: &Object<'_>, depth: u32) -> Result<Vec<Constraint>, Fault> {
         member: "constraints",
         expected: "an array that is not empty",
     };
-    let elements = object.member("constraints").and_then(Json::as_array).ok_or(EXPECTED)?;
+    let elements = object.array("constraints").ok_or(EXPECTED)?;
     if elements.is_empty() {
         return Err(EXPECTED);
     }

@@ -127,5 +127,5 @@ fn check_purpose(jwk: &Object<'_>, key: &PublicKey) -> Result<(), KeyError> {
 }
 
 fn string_member<'a>(jwk: &'a Object<'_>, name: &'static str) -> Result<&'a str, KeyError> {
-    jwk.member(name).and_then(Json::as_str).ok_or(KeyError::Missing(name))
+    jwk.text(name).ok_or(KeyError::Missing(name))
 }

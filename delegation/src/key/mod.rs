@@ -136,10 +136,7 @@ impl PublicKey {
                 .is_ok_and(|signature| key.verify_prehash(digest, &signature.normalize_s()).is_ok()),
         }
     }
-}
 
-#[cfg(feature = "batch")]
-impl PublicKey {
     /// The key, if it is of this kind.
     pub(crate) fn ed25519(&self) -> Option<&ed25519_dalek::VerifyingKey> {
         match &self.point {

@@ -68,10 +68,10 @@ impl<H: Host> ControlStream<H> {
     }
 
     /// Does what the handler wants, and what that leads to.
-    pub(super) fn carry_out<S: StreamHandler>(
+    pub(super) fn carry_out(
         &mut self,
-        handler: &mut S,
-        actions: Vec<StreamAction<S::Notice>>,
+        handler: &mut impl StreamHandler,
+        actions: Vec<StreamAction>,
         now: Monotonic,
         random: u64,
     ) {

@@ -343,12 +343,13 @@ impl<H: Host> Root<H> {
     pub(super) fn report_gauges(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
         let observed = Observed {
             engine: &self.engine,
-            source: self.effects.recorder.source(),
+            source: self.effects.recorder.source().map(|source| source.figures(now)),
             watch,
+            lease_age: watch.lease_age(now),
             held: self.held.len(),
             memory_bytes: self.host.memory_bytes(),
         };
-        self.gauges.report(&observed, now, metrics);
+        self.gauges.report(&observed, metrics);
     }
 }
 

@@ -9,7 +9,7 @@ use credence_decision::audit;
 use credence_decision::clock::Monotonic;
 use credence_decision::config::{self, ControlPlane, Policy};
 use credence_decision::metrics::Metrics;
-use credence_decision::revocation::{Settings, Watch};
+use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
 
 use super::control_stream::ControlStream;
@@ -200,7 +200,7 @@ impl<H: Host> Vm<H> {
         let host = self.host.clone();
         let watch = SharedWatch {
             control_plane: control_plane.clone(),
-            watch: Watch::new(Settings::new(control_plane, node), host.random()?),
+            watch: Watch::new(control_plane.clone(), node, host.random()?),
             stream: ControlStream::new(host, &control_plane.cluster, "credence.v1.RevocationService", "Watch"),
         };
         self.watches.insert(id, watch);

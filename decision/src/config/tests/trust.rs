@@ -112,7 +112,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
         (
             &[anchor(r#""jwk":null"#)],
             "trust_anchors[0].jwk",
-            "a JWK is a JSON object",
+            "invalid type: null; give the field a value",
         ),
         // did:key.
         (
