@@ -65,12 +65,15 @@ enum Command {
     Prove(Box<prove::Prove>),
     Inspect(inspect::Inspect),
     Verify(Box<verify::Verify>),
+    #[command(subcommand)]
     Revoke(Box<revoke::Revoke>),
     Principal(principal::Principal),
     Watch(watch::Watch),
+    #[command(subcommand)]
     Audit(Box<audit::Audit>),
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Token(token::Token),
+    #[command(subcommand)]
     Config(config::Config),
 }
 

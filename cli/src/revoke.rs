@@ -16,14 +16,8 @@ use crate::{clock, keys, terminal};
 
 /// Revoke what a principal granted, a key, an issuer's root tokens or a delegation. Returns once the revocation is confirmed:
 /// no filter allows what it forbids. Exit code 1 means that this is not known; the message says whether it is durable.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Revoke {
-    #[command(subcommand)]
-    subject: Subject,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Subject {
+pub(crate) enum Revoke {
     Principal(Principal),
     Key(Key),
     Issuer(Issuer),
@@ -32,7 +26,7 @@ enum Subject {
 
 /// Revoke everything that was granted on a principal's behalf so far, by raising the principal's epoch.
 #[derive(Debug, clap::Args)]
-struct Principal {
+pub(crate) struct Principal {
     #[command(flatten)]
     principal: PrincipalName,
 
@@ -54,7 +48,7 @@ struct Principal {
 
 /// Revoke every chain that a key occurs in, as a trust anchor's or as a holder's.
 #[derive(Debug, clap::Args)]
-struct Key {
+pub(crate) struct Key {
     /// The key: its thumbprint, its did:key, its JWK, or the file of its JWK.
     #[arg(long, value_name = "KEY")]
     key: String,
@@ -69,7 +63,7 @@ struct Key {
 
 /// Revoke every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
 #[derive(Debug, clap::Args)]
-struct Issuer {
+pub(crate) struct Issuer {
     /// The issuer's URI.
     #[arg(long, value_name = "URI")]
     issuer: String,
@@ -84,7 +78,7 @@ struct Issuer {
 
 /// Revoke one token and everything derived from it. With --chain or --under, no other token of the same id is.
 #[derive(Debug, clap::Args)]
-struct Delegation {
+pub(crate) struct Delegation {
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP, conflicts_with_all = ["issuer", "subject", "id"])]
     chain: Option<String>,
 
@@ -128,11 +122,11 @@ struct RevocationOptions {
 
 impl Revoke {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        match &self.subject {
-            Subject::Principal(principal) => principal.run(out),
-            Subject::Key(key) => key.run(out),
-            Subject::Issuer(issuer) => issuer.run(out),
-            Subject::Delegation(delegation) => delegation.run(out),
+        match self {
+            Self::Principal(principal) => principal.run(out),
+            Self::Key(key) => key.run(out),
+            Self::Issuer(issuer) => issuer.run(out),
+            Self::Delegation(delegation) => delegation.run(out),
         }
     }
 }

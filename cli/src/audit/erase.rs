@@ -15,7 +15,7 @@ use crate::stderr;
 /// Every proof still holds. The ledger notes who asked and why, and not whom it was about. Not reached are the revocation
 /// log and its history, what was exported or sent elsewhere, and backups.
 #[derive(Debug, clap::Args)]
-pub(super) struct Erase {
+pub(crate) struct Erase {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 /// Print the key that verifies the ledger's checkpoints: a vkey of C2SP signed-note, as every tool for transparency logs
 /// takes it.
 #[derive(Debug, clap::Args)]
-pub(super) struct Key {
+pub(crate) struct Key {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

@@ -17,14 +17,8 @@ use std::io::Write;
 use crate::failure::{Failure, Outcome};
 
 /// Read the evidence of decisions.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Audit {
-    #[command(subcommand)]
-    command: AuditCommand,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum AuditCommand {
+pub(crate) enum Audit {
     Query(query::Query),
     Tail(tail::Tail),
     Show(show::Show),
@@ -37,15 +31,15 @@ enum AuditCommand {
 
 impl Audit {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        match &self.command {
-            AuditCommand::Query(query) => query.run(out),
-            AuditCommand::Tail(tail) => tail.run(out),
-            AuditCommand::Show(show) => show.run(out),
-            AuditCommand::Erase(erase) => erase.run(out),
-            AuditCommand::Key(key) => key.run(out),
-            AuditCommand::Prove(prove) => prove.run(out),
-            AuditCommand::Verify(verify) => verify.run(out),
-            AuditCommand::Export(export) => export.run(out),
+        match self {
+            Self::Query(query) => query.run(out),
+            Self::Tail(tail) => tail.run(out),
+            Self::Show(show) => show.run(out),
+            Self::Erase(erase) => erase.run(out),
+            Self::Key(key) => key.run(out),
+            Self::Prove(prove) => prove.run(out),
+            Self::Verify(verify) => verify.run(out),
+            Self::Export(export) => export.run(out),
         }
     }
 }

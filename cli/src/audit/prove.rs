@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 /// Print a proof that a record is in the ledger: a C2SP tlog-proof with the sealed record in it, which can be checked
 /// offline, with `credence audit verify --proof` or other tools.
 #[derive(Debug, clap::Args)]
-pub(super) struct Prove {
+pub(crate) struct Prove {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

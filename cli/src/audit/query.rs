@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 
 /// Print what was recorded, newest first.
 #[derive(Debug, clap::Args)]
-pub(super) struct Query {
+pub(crate) struct Query {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

@@ -9,7 +9,7 @@ use crate::terminal;
 
 /// Print one record, everything that is known of it.
 #[derive(Debug, clap::Args)]
-pub(super) struct Show {
+pub(crate) struct Show {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

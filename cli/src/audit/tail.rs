@@ -12,7 +12,7 @@ use crate::following::Stream;
 
 /// Print the newest records, oldest first, and then each new one as it arrives, until interrupted.
 #[derive(Debug, clap::Args)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

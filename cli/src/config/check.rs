@@ -18,7 +18,7 @@ use crate::terminal;
 /// Envoy Gateway's EnvoyExtensionPolicy; then what happens when the filter fails is judged too. YAML of any number of
 /// documents, or JSON where the name ends in .json.
 #[derive(Debug, clap::Args)]
-pub(super) struct Check {
+pub(crate) struct Check {
     /// The files are what `credence serve --config` reads; the first error of each is named, as at a start. What the files
     /// that it names hold, such as certificates, is not looked at.
     #[arg(long)]

@@ -17,7 +17,7 @@ use crate::{columns, terminal};
 ///
 /// Reads what `config check` reads. Every filter in the file is described, one after another.
 #[derive(Debug, clap::Args)]
-pub(super) struct Describe {
+pub(crate) struct Describe {
     /// The configuration.
     #[arg(value_name = "FILE")]
     file: PathBuf,

@@ -15,14 +15,8 @@ use std::io::Write;
 use crate::failure::{Failure, Outcome};
 
 /// Work with configurations: the filter's, and the control plane's.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Config {
-    #[command(subcommand)]
-    command: ConfigCommand,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum ConfigCommand {
+pub(crate) enum Config {
     Check(check::Check),
     Describe(describe::Describe),
     /// Print the JSON Schema (draft 2020-12) of a configuration: the plugin's, or the control plane's.
@@ -37,10 +31,10 @@ enum ConfigCommand {
 
 impl Config {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        match &self.command {
-            ConfigCommand::Check(check) => check.run(out),
-            ConfigCommand::Describe(describe) => describe.run(out),
-            ConfigCommand::Schema { control_plane } => {
+        match self {
+            Self::Check(check) => check.run(out),
+            Self::Describe(describe) => describe.run(out),
+            Self::Schema { control_plane } => {
                 let schema = match control_plane {
                     true => credence_control_plane::settings_schema(),
                     false => credence_decision::config::json_schema(),

@@ -19,7 +19,7 @@ use crate::stderr;
 /// Write what was recorded, oldest first, as JSON Lines or Parquet. What is recorded meanwhile is left for the next time:
 /// the command says from which index on.
 #[derive(Debug, clap::Args)]
-pub(super) struct Export {
+pub(crate) struct Export {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 

@@ -29,7 +29,7 @@ use crate::files;
 /// code is then 1. Says too what was not checked. With --data and --signatures, the recorded delegations are verified
 /// instead.
 #[derive(Debug, clap::Args)]
-pub(super) struct Verify {
+pub(crate) struct Verify {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
