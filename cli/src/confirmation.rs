@@ -1,14 +1,13 @@
 //! Waits until a revocation is confirmed, and shows how far it is.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
-use credence_delegation::json::Json;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::control_plane::{Client, unreadable};
 use crate::failure::Failure;
-use crate::terminal;
+use crate::stderr;
 
 /// What the answer is to be.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -22,17 +21,29 @@ pub(crate) struct AnswerOptions {
     pub(crate) no_wait: bool,
 }
 
-/// What the control plane says of the filters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the control plane answered.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Answer {
+    /// As it was written.
+    #[serde(skip)]
+    pub(crate) text: String,
+    seq: Option<u64>,
+    epoch: Option<u64>,
+    changed: Option<bool>,
+    /// Nothing from control planes that wait for none.
+    filters: Option<Filters>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Filters {
     applied: u64,
     unknown: u64,
-    left: Duration,
+    left_ms: u64,
 }
 
 impl AnswerOptions {
-    /// Posts a revocation, and waits until it is confirmed unless that is not wanted. Returns the control plane's answer.
-    pub(crate) fn post(self, client: &Client, request: &str) -> Result<String, Failure> {
+    /// Posts a revocation, and waits until it is confirmed unless that is not wanted.
+    pub(crate) fn post(self, client: &Client, request: &str) -> Result<Answer, Failure> {
         let answer = client.post("/v1/revocations?wait=committed", request)?;
         self.confirmed(answer, |seq| {
             client.get(&format!("/v1/revocations/{seq}"), &[("wait", "committed".to_owned())])
@@ -45,51 +56,36 @@ impl AnswerOptions {
         self,
         answer: String,
         mut ask: impl FnMut(u64) -> Result<String, Failure>,
-    ) -> Result<String, Failure> {
-        let Some((seq, mut filters)) = read(&answer)? else {
+    ) -> Result<Answer, Failure> {
+        let mut answer = Answer::read(answer)?;
+        let (Some(seq), Some(mut filters)) = (answer.seq, answer.filters) else {
             return Ok(answer);
         };
-        if self.no_wait || filters.left.is_zero() {
+        if self.no_wait || filters.left_ms == 0 {
             return Ok(answer);
         }
         let begun = Instant::now();
         let mut pause = SHORTEST_PAUSE;
         let mut shown = Duration::ZERO;
-        while !filters.left.is_zero() {
+        while filters.left_ms > 0 {
             std::thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
             let newer = ask(seq)
-                .and_then(|newer| read(&newer))
+                .and_then(Answer::read)
                 .map_err(|error| unconfirmed(seq, &error))?;
-            let Some((_, newer)) = newer else {
+            filters = newer.filters.ok_or_else(|| {
                 let silent = Failure::operation("the answer does not mention the filters");
-                return Err(unconfirmed(seq, &silent));
-            };
-            filters = newer;
+                unconfirmed(seq, &silent)
+            })?;
             let took = begun.elapsed();
-            if !filters.left.is_zero() && took >= shown + SHOW_INTERVAL {
+            if filters.left_ms > 0 && took >= shown + SHOW_INTERVAL {
                 shown = took;
-                // An error here changes nothing: the result is on stdout.
-                let _ = writeln!(std::io::stderr(), "waiting: {}", filters.progress());
+                stderr::print(format_args!("waiting: {}", filters.progress()));
             }
         }
-        with(&answer, filters)
+        answer.replace(filters)?;
+        Ok(answer)
     }
-}
-
-/// The entry and the filters of an answer; nothing from control planes that wait for none.
-fn read(answer: &str) -> Result<Option<(u64, Filters)>, Failure> {
-    let answer = Json::parse(answer.as_bytes()).map_err(unreadable)?;
-    let number = |object: &Json<'_>, name: &str| terminal::value(object.as_object()?.member(name)?).parse::<u64>().ok();
-    let filters = answer.as_object().and_then(|answer| answer.member("filters"));
-    Ok(filters.and_then(|filters| {
-        let read = Filters {
-            applied: number(filters, "applied")?,
-            unknown: number(filters, "unknown")?,
-            left: Duration::from_millis(number(filters, "left_ms")?),
-        };
-        Some((number(&answer, "seq")?, read))
-    }))
 }
 
 /// What to tell a caller who would wait on. The revocation itself is safe.
@@ -100,32 +96,61 @@ fn unconfirmed(seq: u64, error: &Failure) -> Failure {
     ))
 }
 
-/// The answer with what it says of the filters replaced.
-#[allow(clippy::disallowed_types)] // The control plane's own answer: it has no member twice, and no number beyond 64 bits.
-fn with(answer: &str, filters: Filters) -> Result<String, Failure> {
-    let mut answer: serde_json::Value = serde_json::from_str(answer).map_err(unreadable)?;
-    let left_ms = u64::try_from(filters.left.as_millis()).unwrap_or(u64::MAX);
-    answer["filters"] = json!({"applied": filters.applied, "unknown": filters.unknown, "left_ms": left_ms});
-    Ok(answer.to_string())
-}
+// === impl Answer ===
 
-/// What there is to say of the filters behind the answer to a revocation.
-pub(crate) fn describe(answer: &str) -> Result<String, Failure> {
-    Ok(read(answer)?.map_or_else(String::new, |(_, filters)| format!("; {}", filters.describe())))
+impl Answer {
+    fn read(text: String) -> Result<Self, Failure> {
+        let answer = serde_json::from_str(&text).map_err(unreadable)?;
+        Ok(Self { text, ..answer })
+    }
+
+    /// Replaces what it says of the filters.
+    #[allow(clippy::disallowed_types)] // The control plane's own answer: it has no member twice, and no number beyond 64 bits.
+    fn replace(&mut self, filters: Filters) -> Result<(), Failure> {
+        let mut answer: serde_json::Value = serde_json::from_str(&self.text).map_err(unreadable)?;
+        answer["filters"] = json!(filters);
+        self.text = answer.to_string();
+        self.filters = Some(filters);
+        Ok(())
+    }
+
+    /// Where in the log the revocation stands.
+    pub(crate) fn position(&self) -> String {
+        let Some(seq) = self.seq else {
+            return String::new();
+        };
+        let epoch = self.epoch.map_or_else(String::new, |epoch| format!(", epoch {epoch}"));
+        let repeated = if self.changed == Some(false) {
+            ", in force already"
+        } else {
+            ""
+        };
+        format!(" (entry {seq} of the log{epoch}{repeated})")
+    }
+
+    /// How far the filters are.
+    pub(crate) fn filters(&self) -> String {
+        match self.filters {
+            None => String::new(),
+            Some(Filters {
+                left_ms: 0, applied: 0, ..
+            }) => "; confirmed; no filter had to apply it".to_owned(),
+            Some(Filters {
+                left_ms: 0, applied, ..
+            }) => format!("; confirmed: applied by all {applied} filters"),
+            Some(filters) => format!("; not confirmed yet: {}", filters.progress()),
+        }
+    }
 }
 
 impl Filters {
-    fn describe(self) -> String {
-        match self {
-            Self { left, applied: 0, .. } if left.is_zero() => "confirmed; no filter had to apply it".to_owned(),
-            Self { left, applied, .. } if left.is_zero() => format!("confirmed: applied by all {applied} filters"),
-            _ => format!("not confirmed yet: {}", self.progress()),
-        }
-    }
-
     fn progress(self) -> String {
-        let Self { applied, unknown, left } = self;
-        let left = left.as_secs_f64();
+        let Self {
+            applied,
+            unknown,
+            left_ms,
+        } = self;
+        let left = Duration::from_millis(left_ms).as_secs_f64();
         match unknown {
             0 => format!("the control plane has just started; confirmed in {left:.1} s at most"),
             _ => format!(
@@ -148,7 +173,7 @@ mod tests {
     fn says_how_far_it_is() {
         let said = |filters: &str| {
             let answer = format!(r#"{{"log_id":"a","seq":7,"changed":true,"filters":{filters}}}"#);
-            describe(&answer).unwrap()
+            Answer::read(answer).unwrap().filters()
         };
         for (filters, wanted) in [
             (
@@ -170,7 +195,7 @@ mod tests {
         ] {
             assert_eq!(said(filters), wanted);
         }
-        assert_eq!(describe(r#"{"seq":7}"#).unwrap(), "");
+        assert_eq!(Answer::read(r#"{"seq":7}"#.to_owned()).unwrap().filters(), "");
     }
 
     const AT_FIRST: &str = r#"{"changed":true,"filters":{"applied":1,"unknown":1,"left_ms":9},"seq":7}"#;
@@ -190,7 +215,7 @@ mod tests {
             ))
         });
         let wanted = r#"{"changed":true,"filters":{"applied":2,"left_ms":0,"unknown":0},"seq":7}"#;
-        assert_eq!(confirmed.unwrap(), wanted);
+        assert_eq!(confirmed.unwrap().text, wanted);
         assert_eq!(left.next(), None);
     }
 
@@ -198,8 +223,14 @@ mod tests {
     fn asks_for_nothing_if_it_need_not_wait() {
         let asked = |_| panic!("it asks");
         let confirmed = AT_FIRST.replace("9", "0");
-        assert_eq!(options(false).confirmed(confirmed.clone(), asked).unwrap(), confirmed);
-        assert_eq!(options(true).confirmed(AT_FIRST.to_owned(), asked).unwrap(), AT_FIRST);
+        assert_eq!(
+            options(false).confirmed(confirmed.clone(), asked).unwrap().text,
+            confirmed
+        );
+        assert_eq!(
+            options(true).confirmed(AT_FIRST.to_owned(), asked).unwrap().text,
+            AT_FIRST
+        );
     }
 
     #[test]

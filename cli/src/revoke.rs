@@ -2,13 +2,12 @@
 
 use std::io::Write;
 
-use credence_delegation::json::Json;
 use credence_delegation::{Revocation, Thumbprint, UnixTime};
 use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
-use crate::confirmation::{AnswerOptions, describe};
-use crate::control_plane::{ControlPlaneOptions, unreadable};
+use crate::confirmation::{Answer, AnswerOptions};
+use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 use crate::principal_name::PrincipalName;
 use crate::statement::StatementOptions;
@@ -151,7 +150,7 @@ impl Principal {
             })?;
             Ok((name.clone(), Revocation::Epoch(from)))
         };
-        self.options.revoke(&request, stated, &done, out)
+        self.options.revoke(&done, &[(String::new(), request)], stated, out)
     }
 }
 
@@ -170,7 +169,7 @@ impl Key {
             };
             Ok((issuer_alone(issuer), Revocation::Key(thumbprint)))
         };
-        self.options.revoke(&request, stated, &done, out)
+        self.options.revoke(&done, &[(String::new(), request)], stated, out)
     }
 }
 
@@ -184,63 +183,29 @@ impl Issuer {
             clock::rfc3339(up_to)
         );
         let stated = || Ok((issuer_alone(self.issuer.clone()), Revocation::IssuedUntil(up_to)));
-        self.options.revoke(&request, stated, &done, out)
+        self.options.revoke(&done, &[(String::new(), request)], stated, out)
     }
 }
 
 impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let Named { principals, under, id } = self.named()?;
-        let shown_id = terminal::printable(&id);
-        if self.options.statement.are_given() {
-            // An issuer that asserts subjects has the principal in `sub`; otherwise there is no `sub`.
-            let by = principals.last().ok_or_else(|| missing("iss"))?;
-            let done = format!("revoked the delegation {shown_id} of {by}");
-            let revocation = Revocation::Delegation { under, id };
-            return self.options.state(by, revocation, &done, out);
-        }
-        let answering = self.options.answer;
-        let client = self.options.control_plane.client()?;
-        let mut confirmed = Vec::new();
-        for (index, principal) in principals.iter().enumerate() {
+        let done = format!("revoked the delegation {} of ", terminal::printable(&id));
+        let request = |principal: &PrincipalName| {
             let mut delegation = principal.to_json();
             delegation["id"] = json!(id);
             if !under.is_empty() {
                 delegation["under"] = json!(under);
             }
-            let request = json!({ "delegation": delegation }).to_string();
-            match answering.post(&client, &request) {
-                Ok(answer) => confirmed.push(answer),
-                Err(failure) => {
-                    let (done, open) = principals.split_at(index);
-                    return Err(half_done(&failure, &shown_id, done, open));
-                }
-            }
-        }
-        if answering.json {
-            for answer in &confirmed {
-                writeln!(out, "{}", answer.trim())?;
-            }
-        } else {
-            let positions = confirmed
-                .iter()
-                .map(|answer| position(answer))
-                .collect::<Result<Vec<_>, Failure>>()?;
-            // What the last entry waits for, the ones before it do.
-            let filters = confirmed.last().map(|answer| describe(answer)).transpose()?;
-            let filters = filters.unwrap_or_default();
-            let names: Vec<_> = principals
-                .iter()
-                .zip(positions)
-                .map(|(principal, position)| format!("{principal}{position}"))
-                .collect();
-            writeln!(
-                out,
-                "revoked the delegation {shown_id} of {}{filters}",
-                names.join(" and of ")
-            )?;
-        }
-        Ok(Outcome::Done)
+            (principal.to_string(), json!({ "delegation": delegation }).to_string())
+        };
+        let requests: Vec<_> = principals.iter().map(request).collect();
+        let stated = || {
+            let (under, id) = (under.clone(), id.clone());
+            let by = principals.last().ok_or_else(|| missing("iss"))?;
+            Ok((by.clone(), Revocation::Delegation { under, id }))
+        };
+        self.options.revoke(&done, &requests, stated, out)
     }
 
     fn named(&self) -> Result<Named, Failure> {
@@ -297,41 +262,49 @@ impl Named {
 }
 
 impl RevocationOptions {
-    /// Has one revocation made, by a statement if that is how it is asked for. `done` says so.
+    /// Has a revocation made, by a statement if that is how it is asked for, and says so: what is `done`, and of whom.
+    ///
+    /// A request has whom it is about, where there are several, and its JSON. A statement says what the last one does: an
+    /// issuer that asserts subjects has the principal in `sub`; otherwise there is no `sub`.
     fn revoke(
         &self,
-        request: &str,
-        stated: impl FnOnce() -> Result<(PrincipalName, Revocation), Failure>,
         done: &str,
+        requests: &[(String, String)],
+        stated: impl FnOnce() -> Result<(PrincipalName, Revocation), Failure>,
         out: &mut impl Write,
     ) -> Result<Outcome, Failure> {
+        let mut answers = Vec::new();
         if self.statement.are_given() {
             let (by, revocation) = stated()?;
-            return self.state(&by, revocation, done, out);
+            let statement = self.statement.sign(&by, revocation)?;
+            if self.statement.print {
+                writeln!(out, "{statement}")?;
+                return Ok(Outcome::Done);
+            }
+            let client = self.control_plane.anonymous_client()?;
+            let answer = client.state(&statement, "committed")?;
+            // Its sender may not ask how far it is. Sent again, it changes nothing, and is answered like the first time.
+            answers.push(self.answer.confirmed(answer, |_| client.state(&statement, "applied"))?);
+        } else {
+            let client = self.control_plane.client()?;
+            for (_, request) in requests {
+                let answer = self.answer.post(&client, request);
+                answers.push(answer.map_err(|failure| half_done(failure, requests, answers.len()))?);
+            }
         }
-        let client = self.control_plane.client()?;
-        let answer = self.answer.post(&client, request)?;
-        writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
-        Ok(Outcome::Done)
-    }
-
-    fn state(
-        &self,
-        by: &PrincipalName,
-        revocation: Revocation,
-        done: &str,
-        out: &mut impl Write,
-    ) -> Result<Outcome, Failure> {
-        let statement = self.statement.sign(by, revocation)?;
-        if self.statement.print {
-            writeln!(out, "{statement}")?;
+        if self.answer.json {
+            for answer in &answers {
+                writeln!(out, "{}", answer.text.trim())?;
+            }
             return Ok(Outcome::Done);
         }
-        let client = self.control_plane.anonymous_client()?;
-        let answer = client.state(&statement, "committed")?;
-        // Its sender may not ask how far it is. Sent again, it changes nothing, and is answered like the first time.
-        let answer = self.answer.confirmed(answer, |_| client.state(&statement, "applied"))?;
-        writeln!(out, "{}", say(&answer, done, self.answer.json)?)?;
+        let answered = requests.iter().skip(requests.len() - answers.len()).zip(&answers);
+        let named: Vec<_> = answered
+            .map(|((whose, _), answer)| format!("{whose}{}", answer.position()))
+            .collect();
+        // What the last entry waits for, the ones before it do.
+        let filters = answers.last().map_or_else(String::new, Answer::filters);
+        writeln!(out, "{done}{}{filters}", named.join(" and of "))?;
         Ok(Outcome::Done)
     }
 }
@@ -346,47 +319,22 @@ fn missing(claim: &str) -> Failure {
     Failure::input(format!("the chain has no \"{claim}\" claim to name it by"))
 }
 
-/// What was done, in words or as the control plane put it.
-fn say(answer: &str, done: &str, json: bool) -> Result<String, Failure> {
-    if json {
-        return Ok(answer.trim().to_owned());
-    }
-    Ok(format!("{done}{}{}", position(answer)?, describe(answer)?))
-}
-
-/// Says how far a revocation under several readings of the principal came.
-fn half_done(failure: &Failure, id: &str, done: &[PrincipalName], open: &[PrincipalName]) -> Failure {
-    let names = |principals: &[PrincipalName]| {
-        let names = principals.iter().map(ToString::to_string);
-        names.collect::<Vec<_>>().join(" and of ")
+/// Says how far a revocation of several requests came.
+fn half_done(failure: Failure, requests: &[(String, String)], done: usize) -> Failure {
+    let (done, open) = requests.split_at(done);
+    let names = |requests: &[(String, String)]| {
+        let names: Vec<_> = requests.iter().map(|(whose, _)| whose.as_str()).collect();
+        names.join(" and of ")
     };
     let done = match done {
+        [] if open.len() == 1 => return failure,
         [] => "nothing".to_owned(),
         done => format!("that of {}", names(done)),
     };
     Failure::operation(format!(
-        "{failure}. Of the delegation {id}: revoked: {done}; not known to be revoked: that of {}. Repeat the command: \
-         what is revoked stays revoked",
+        "{failure}. Revoked: {done}; not known to be revoked: that of {}. Repeat the command: what is revoked stays revoked",
         names(open)
     ))
-}
-
-/// Where in the log it stands, from the control plane's answer.
-fn position(answer: &str) -> Result<String, Failure> {
-    let answer = Json::parse(answer.as_bytes()).map_err(unreadable)?;
-    let member = |name| answer.as_object().and_then(|answer| answer.member(name));
-    let mut text = String::new();
-    if let Some(seq) = member("seq") {
-        text += &format!(" (entry {} of the log", terminal::value(seq));
-        if let Some(epoch) = member("epoch") {
-            text += &format!(", epoch {}", terminal::value(epoch));
-        }
-        if member("changed").and_then(Json::as_bool) == Some(false) {
-            text += ", in force already";
-        }
-        text.push(')');
-    }
-    Ok(text)
 }
 
 /// A time as the revocation log keeps it.

@@ -347,16 +347,16 @@ fn a_revocation_that_is_half_done_says_which_half() {
         let revoke = ["revoke", "delegation", "--chain", &chain, "--token-file", "token"];
         bench.run(&[&revoke[..], &["--control-plane", url]].concat())
     };
-    let busy = "credence: the control plane refused (503): busy. Of the delegation t-1: ";
+    let busy = "credence: the control plane refused (503): busy. ";
     for (answers, outcome) in [
         (
             &[BUSY][..],
-            "revoked: nothing; not known to be revoked: that of https://id.example.com and of alice at \
+            "Revoked: nothing; not known to be revoked: that of https://id.example.com and of alice at \
              https://id.example.com. Repeat the command",
         ),
         (
             &[DONE, BUSY],
-            "revoked: that of https://id.example.com; not known to be revoked: that of alice at \
+            "Revoked: that of https://id.example.com; not known to be revoked: that of alice at \
              https://id.example.com. Repeat the command",
         ),
     ] {
