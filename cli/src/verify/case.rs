@@ -8,7 +8,7 @@ use credence_delegation::{Algorithm, Algorithms, Arguments, JwkSet, PublicKey, T
 
 use super::anchor;
 use super::id::CaseId;
-use super::question::{Policy, ProofPolicy, Question};
+use super::question::{Policy, Question};
 use crate::keys::{DID_KEY, IssuerKeys};
 
 /// A question with a name.
@@ -30,17 +30,8 @@ pub(super) enum CaseError {
     #[error("{place} must be {expected}")]
     Member { place: String, expected: &'static str },
     /// A case, but under a policy that we do not know.
-    #[error("{0}")]
-    Policy(#[from] PolicyError),
-}
-
-/// What is asked for in a policy and unknown here.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PolicyError {
-    #[error("policy has an unknown member \"{name}\"; it may have {}", POLICY_MEMBERS.join(", "))]
-    UnknownMember { name: String },
-    #[error("policy.proof is \"{found}\", which is unknown; it may be \"none\", \"pop\" or \"required\"")]
-    UnknownProof { found: String },
+    #[error("policy{0}")]
+    Policy(String),
 }
 
 impl Case {
@@ -116,8 +107,8 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
             ));
             continue;
         }
-        let usable = issuer_keys(jwk, jwks, &place, &mut skipped)
-            .and_then(|keys| anchor::anchors(issuer, keys, algorithms).map_err(|error| error.to_string()));
+        let usable =
+            issuer_keys(jwk, jwks, &place, &mut skipped).and_then(|keys| anchor::anchors(issuer, keys, algorithms));
         match usable {
             Ok(usable) => anchors.extend(usable),
             Err(error) => skipped.push(format!("{place} is not trusted: {error}")),
@@ -159,14 +150,15 @@ fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
             .ok_or_else(|| wrong(format!("policy.{name}"), "true or false")),
     };
     let read = Policy {
-        proof: match given(policy, "proof") {
-            None => ProofPolicy::Required,
+        ignores_proof: match given(policy, "proof") {
+            None => false,
             Some(proof) => match text(proof, "policy.proof")? {
-                "none" => ProofPolicy::Ignored,
-                "pop" | "required" => ProofPolicy::Required,
+                "none" => true,
+                "pop" | "required" => false,
                 found => {
-                    let found = found.to_owned();
-                    return Err(PolicyError::UnknownProof { found }.into());
+                    return Err(CaseError::Policy(format!(
+                        ".proof is \"{found}\", which is unknown; it may be \"none\", \"pop\" or \"required\""
+                    )));
                 }
             },
         },
@@ -179,10 +171,10 @@ fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
     };
     match policy.iter().find(|(name, _)| !POLICY_MEMBERS.contains(name)) {
         None => Ok(read),
-        Some((name, _)) => {
-            let name = name.to_owned();
-            Err(PolicyError::UnknownMember { name }.into())
-        }
+        Some((name, _)) => Err(CaseError::Policy(format!(
+            " has an unknown member \"{name}\"; it may have {}",
+            POLICY_MEMBERS.join(", ")
+        ))),
     }
 }
 

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use credence_delegation::{Algorithm, Algorithms, TrustAnchor, TrustAnchors, UnixTime};
 
 use self::answer::Answer;
-use self::question::{Policy, ProofPolicy, Question};
+use self::question::{Policy, Question};
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
@@ -123,25 +123,20 @@ impl Verify {
                 .ok_or_else(|| Failure::input(format!("give {name}, or --jsonl and cases on standard input")))
         };
         let chain = ChainText::read(&required(&self.chain, "--chain")?)?;
-        let proof = match &self.proof {
-            Some(proof) => Some(files::read_argument(proof, "a proof JWT")?),
-            None => None,
-        };
+        let proof = self.proof.as_deref();
         Ok(Question {
             anchors: self.trust_anchors()?,
             holder_algorithms: allowed(&self.holder_algorithms),
             chain: chain.tokens().map(str::to_owned).collect(),
-            proof,
+            proof: proof
+                .map(|proof| files::read_argument(proof, "a proof JWT"))
+                .transpose()?,
             tool: required(&self.tool, "--tool")?,
             arguments: self.invocation.arguments()?,
             now: self.now.map_or_else(clock::now, UnixTime),
             audience: self.audience.clone(),
             policy: Policy {
-                proof: if self.no_proof {
-                    ProofPolicy::Ignored
-                } else {
-                    ProofPolicy::Required
-                },
+                ignores_proof: self.no_proof,
                 require_proof_audience: !self.optional_proof_audience,
                 require_chain_audience: self.require_chain_audience,
                 nonce: self.nonce.clone(),

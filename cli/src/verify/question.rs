@@ -25,23 +25,14 @@ pub(super) struct Question {
 /// What the draft leaves to the enforcement point.
 #[derive(Debug)]
 pub(super) struct Policy {
-    /// Whether a proof is looked at.
-    pub(super) proof: ProofPolicy,
+    /// Whether no proof is looked at, as where a hop is authenticated otherwise.
+    pub(super) ignores_proof: bool,
     /// Whether the proof must carry `aat_aud`.
     pub(super) require_proof_audience: bool,
     /// Whether some token must carry `aud`.
     pub(super) require_chain_audience: bool,
     /// The nonce that the proof must carry.
     pub(super) nonce: Option<String>,
-}
-
-/// Whether a proof is expected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProofPolicy {
-    /// Every invocation is proven.
-    Required,
-    /// None is looked at, as where a hop is authenticated otherwise.
-    Ignored,
 }
 
 impl Question {
@@ -66,9 +57,8 @@ impl Question {
             require_chain_audience: self.policy.require_chain_audience,
         })?;
 
-        match self.policy.proof {
-            ProofPolicy::Ignored => return Ok(()),
-            ProofPolicy::Required => {}
+        if self.policy.ignores_proof {
+            return Ok(());
         }
         let proof = self
             .proof
