@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use credence_delegation::mint;
-use credence_delegation::{Chain, Limits, UnixTime};
+use credence_delegation::{Chain, Limits};
 
 use crate::chain_text::{self, ChainText, Claimed};
 use crate::failure::{Failure, Outcome};
-use crate::grant::{Bounds, GrantOptions};
+use crate::grant::GrantOptions;
 use crate::keys;
 
 /// Hand a delegation on, narrowed: derive a token from the last one of a chain.
@@ -42,6 +42,7 @@ impl Derive {
             Some(tools) => tools,
             None if self.same_tools => parent
                 .tools
+                .clone()
                 .ok_or_else(|| Failure::operation("the parent grants nothing: nothing can be derived from it"))?,
             None => {
                 return Err(Failure::input(
@@ -50,13 +51,10 @@ impl Derive {
                 ));
             }
         };
-        let bounds = Bounds {
-            expires_at: parent.expires_at.unwrap_or(UnixTime(i64::MAX)),
-            depth: parent.depth.unwrap_or_default().saturating_add(1),
-        };
         let key = keys::signing_key(&self.grant.key)?;
         for _ in 0..self.count {
-            let token = mint::derive(chain.leaf(), &self.grant.grant(tools.clone(), bounds)?, &key, &limits)?;
+            let grant = self.grant.grant(tools.clone(), Some(&parent))?;
+            let token = mint::derive(chain.leaf(), &grant, &key, &limits)?;
             let joined = format!("{}~{token}", chain.joined());
             Chain::parse_joined(&joined, &limits)
                 .map_err(|denial| Failure::operation(format!("the new chain would be denied: {denial}")))?;

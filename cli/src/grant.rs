@@ -1,6 +1,7 @@
 //! The options that say what a new token grants, shared by `mint` and `derive`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest, Sha256};
 
-use crate::clock::Span;
+use crate::chain_text::Claimed;
 use crate::failure::Failure;
 use crate::{clock, files, keys, random};
 
@@ -45,8 +46,8 @@ pub(crate) struct GrantOptions {
 
     /// How long the token is valid: a whole number and s, m, h or d. One hour if not given (and for a derived token
     /// never longer than its parent).
-    #[arg(long, value_name = "SPAN")]
-    ttl: Option<Span>,
+    #[arg(long, value_name = "SPAN", value_parser = clock::span)]
+    ttl: Option<Duration>,
 
     /// The greatest depth that tokens derived from this one may have; a root has depth 0. If not given, nothing can be
     /// derived from the token.
@@ -73,31 +74,16 @@ pub(crate) struct GrantOptions {
     pub(crate) issued_at: Option<i64>,
 }
 
-/// The parent's side of what a derived token defaults to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    /// A token's expiry when `--ttl` is not given is never after this.
-    pub(crate) expires_at: UnixTime,
-    /// The depth of the new token.
-    pub(crate) depth: u32,
-}
-
-impl Bounds {
-    /// A root token's.
-    pub(crate) const ROOT: Self = Self {
-        expires_at: UnixTime(i64::MAX),
-        depth: 0,
-    };
-}
-
 impl GrantOptions {
-    /// The grant that the options describe, with these tools.
-    pub(crate) fn grant(&self, tools: Value, bounds: Bounds) -> Result<Grant, Failure> {
+    /// The grant that the options describe, with these tools, below a parent or as a root.
+    pub(crate) fn grant(&self, tools: Value, parent: Option<&Claimed>) -> Result<Grant, Failure> {
         let issued_at = self.issued_at();
-        let expires_at = match self.ttl {
-            Some(ttl) => issued_at.plus(ttl.seconds),
-            None => issued_at.plus(DEFAULT_TTL.seconds).min(bounds.expires_at),
+        let latest = parent.and_then(|parent| parent.expires_at);
+        let expires_at = match (self.ttl, latest) {
+            (None, Some(latest)) => issued_at.plus(DEFAULT_TTL.as_secs()).min(latest),
+            (ttl, _) => issued_at.plus(ttl.unwrap_or(DEFAULT_TTL).as_secs()),
         };
+        let depth = parent.map_or(0, |parent| parent.depth.unwrap_or_default().saturating_add(1));
         let id = self.id.clone().map_or_else(|| random::id(issued_at), Ok)?;
         check_name("--id", &id)?;
         clock::warn_if_far_off(self.issued_at);
@@ -109,7 +95,7 @@ impl GrantOptions {
             holder_certificate: self.holder_certificate.as_deref().map(certificate_digest).transpose()?,
             holder_spiffe_id: self.holder_spiffe_id.clone(),
             audience: self.audience.clone(),
-            max_depth: self.max_depth.unwrap_or(bounds.depth),
+            max_depth: self.max_depth.unwrap_or(depth),
             tools,
         })
     }
@@ -242,7 +228,7 @@ fn hexadecimal(text: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok()
 }
 
-const DEFAULT_TTL: Span = Span { seconds: 3_600 };
+const DEFAULT_TTL: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use credence_delegation::mint::{self, RootGrant};
 use credence_delegation::{Algorithms, Chain, Limits, SigningKey, TrustAnchor, TrustAnchors, VerificationContext};
 
 use crate::failure::{Failure, Outcome};
-use crate::grant::{self, Bounds, GrantOptions};
+use crate::grant::{self, GrantOptions};
 use crate::keys::{self, DID_KEY};
 
 /// Issue a root token: sign authority over to the holder of a key.
@@ -43,7 +43,7 @@ impl Mint {
         }
         let key = keys::signing_key(&self.grant.key)?;
         let root = RootGrant {
-            grant: self.grant.grant(tools, Bounds::ROOT)?,
+            grant: self.grant.grant(tools, None)?,
             issuer: self.issuer_of(&key)?,
             subject: self.subject.clone(),
             epoch: self.epoch,

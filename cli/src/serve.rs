@@ -14,9 +14,8 @@ use tracing_subscriber::EnvFilter;
 use zeroize::Zeroizing;
 
 use self::log_output::Flush;
-use crate::clock::Span;
 use crate::failure::{Failure, Outcome};
-use crate::{files, token};
+use crate::{clock, files, token};
 
 /// Run the control plane: the revocation log that filters follow, and the ledger of their decisions.
 ///
@@ -82,17 +81,17 @@ pub(crate) struct Serve {
     /// The longest that a filter may allow requests without having heard that its revocations are complete: 2s to 60s. A
     /// filter whose own max_staleness is shorter goes by that. A revocation is confirmed when every filter has applied it, or
     /// this long after the filter was heard last.
-    #[arg(long, value_name = "SPAN", default_value = "5s")]
-    max_staleness: Span,
+    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = clock::span)]
+    max_staleness: Duration,
 
     /// How long filters stay fresh after a planned stop: at most 10s. The successor confirms no revocation for as long.
-    #[arg(long, value_name = "SPAN", default_value = "10s")]
-    drain_promise: Span,
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = clock::span)]
+    drain_promise: Duration,
 
     /// How often the keys change with which the filters of an Envoy seal the verified chains that they share: 1s to
     /// 30d. What they sealed is believed for one to two of these spans.
-    #[arg(long, value_name = "SPAN", default_value = "24h")]
-    cache_key_rotation: Span,
+    #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = clock::span)]
+    cache_key_rotation: Duration,
 
     /// How many subjects (principals, keys, issuers, delegations) the log may hold. Filters need room for as many.
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_subjects)]
@@ -100,8 +99,8 @@ pub(crate) struct Serve {
 
     /// The longest that a token may live which filters believe: 60s to 366d. Revoked delegations are forgotten after it;
     /// no filter's max_token_lifetime may be longer.
-    #[arg(long, value_name = "SPAN", default_value = "90d")]
-    max_token_lifetime: Span,
+    #[arg(long, value_name = "SPAN", default_value = "90d", value_parser = clock::span)]
+    max_token_lifetime: Duration,
 
     /// How many entries of each principal's history are kept: 1 to 1000.
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().history_kept)]
@@ -142,8 +141,8 @@ pub(crate) struct Serve {
     ledger_keys: u32,
 
     /// How long evidence is kept, 60s or more; its hashes stay. Forever, if it is not said.
-    #[arg(long, value_name = "SPAN")]
-    ledger_retention: Option<Span>,
+    #[arg(long, value_name = "SPAN", value_parser = clock::span)]
+    ledger_retention: Option<Duration>,
 
     /// The size of evidence and its index, in bytes, beyond which the oldest is removed; its hashes stay. Nothing is, if it is
     /// not said.
@@ -206,23 +205,22 @@ impl Serve {
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.probe_address = self.probes;
-        config.max_staleness = Duration::from_secs(self.max_staleness.seconds);
-        config.drain_promise = Duration::from_secs(self.drain_promise.seconds);
-        config.cache_key_rotation = Duration::from_secs(self.cache_key_rotation.seconds);
+        config.max_staleness = self.max_staleness;
+        config.drain_promise = self.drain_promise;
+        config.cache_key_rotation = self.cache_key_rotation;
         config.limits.max_subjects = self.max_subjects;
         config.limits.ledger_bytes = self.ledger_bytes;
         config.limits.ledger_reserve_bytes = self.ledger_reserve;
         config.limits.ledger_segment_bytes = self.ledger_segment_bytes;
         config.limits.ledger_principal_share = self.ledger_principal_share;
         config.limits.ledger_keys = self.ledger_keys;
-        let retention = self.ledger_retention.as_ref();
-        config.limits.ledger_retention = retention.map(|span| Duration::from_secs(span.seconds));
+        config.limits.ledger_retention = self.ledger_retention;
         config.limits.ledger_retention_bytes = self.ledger_retention_bytes;
         config.limits.scim_users = self.scim_users;
         config.limits.security_event_ids = self.security_event_ids;
         config.limits.history_kept = self.history_kept;
         config.limits.compact_above_bytes = self.compact_above;
-        config.max_token_lifetime = Duration::from_secs(self.max_token_lifetime.seconds);
+        config.max_token_lifetime = self.max_token_lifetime;
         config.standby = self.standby;
         Ok(config)
     }

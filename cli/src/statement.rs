@@ -1,11 +1,11 @@
 //! Signed revocation statements: revoking with nothing but the issuer's own key.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use credence_delegation::mint::{self, RevocationOrder};
 use credence_delegation::{Limits, Revocation};
 
-use crate::clock::Span;
 use crate::failure::Failure;
 use crate::principal_name::PrincipalName;
 use crate::{clock, keys, random};
@@ -22,8 +22,8 @@ pub(crate) struct StatementOptions {
     audience: Vec<String>,
 
     /// For how long the statement may be sent: up to 24h.
-    #[arg(long, value_name = "SPAN", default_value = "5m")]
-    statement_lifetime: Span,
+    #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = clock::span)]
+    statement_lifetime: Duration,
 
     /// Print the statement and send nothing.
     #[arg(long, requires = "sign_with")]
@@ -57,7 +57,7 @@ impl StatementOptions {
             subject: by.subject.clone(),
             audience: self.audience.clone(),
             issued_at: now,
-            expires_at: now.plus(self.statement_lifetime.seconds),
+            expires_at: now.plus(self.statement_lifetime.as_secs()),
             revocation,
         };
         mint::revocation(&order, &key, &Limits::default())

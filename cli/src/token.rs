@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,9 +11,8 @@ use credence_delegation::UnixTime;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::clock::{self, Span};
 use crate::failure::{Failure, Outcome};
-use crate::{files, random, stderr};
+use crate::{clock, files, random, stderr};
 
 /// Make a bearer token for the control plane: the token goes into a file for its holder, and to standard output the entry
 /// that lets its bearer in, for access.tokens in the configuration file of `credence serve`.
@@ -32,8 +32,8 @@ pub(crate) struct Token {
     issuers: Vec<String>,
 
     /// How long it is good for; until it is taken out of the configuration file if not given.
-    #[arg(long, value_name = "SPAN")]
-    ttl: Option<Span>,
+    #[arg(long, value_name = "SPAN", value_parser = clock::span)]
+    ttl: Option<Duration>,
 
     /// The new file for the token. Only you can read it; a file that exists is never overwritten.
     #[arg(long, value_name = "FILE")]
@@ -78,11 +78,11 @@ pub(crate) fn generate() -> Result<Zeroizing<String>, Failure> {
     Ok(Zeroizing::new(format!("{PREFIX}{}", *secret)))
 }
 
-fn expiry(now: UnixTime, ttl: Span) -> Result<i64, Failure> {
-    i64::try_from(ttl.seconds)
+fn expiry(now: UnixTime, ttl: Duration) -> Result<i64, Failure> {
+    i64::try_from(ttl.as_secs())
         .ok()
         .and_then(|seconds| now.0.checked_add(seconds))
-        .filter(|expires| ttl.seconds > 0 && *expires <= clock::LATEST)
+        .filter(|expires| !ttl.is_zero() && *expires <= clock::LATEST)
         .ok_or_else(|| Failure::input("--ttl: write a span of at least 1s that ends before the year 10000"))
 }
 

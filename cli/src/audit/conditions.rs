@@ -1,6 +1,6 @@
 //! Which records are wanted, as options say it and as the control plane is asked.
 
-use crate::clock::Instant;
+use crate::clock;
 
 /// Which records; every condition has to hold.
 #[derive(Debug, Default, clap::Args)]
@@ -50,12 +50,12 @@ pub(super) struct Conditions {
     kind: Option<String>,
 
     /// From this instant on: how long ago, such as 1h, or RFC 3339.
-    #[arg(long, value_name = "TIME")]
-    since: Option<Instant>,
+    #[arg(long, value_name = "TIME", value_parser = clock::instant)]
+    since: Option<String>,
 
     /// Before this instant.
-    #[arg(long, value_name = "TIME")]
-    until: Option<Instant>,
+    #[arg(long, value_name = "TIME", value_parser = clock::instant)]
+    until: Option<String>,
 }
 
 impl Conditions {
@@ -70,7 +70,6 @@ impl Conditions {
 
     /// As the query string of `/v1/audit/events` has them.
     pub(super) fn parameters(&self) -> Vec<(&'static str, String)> {
-        let instant = |instant: &Option<Instant>| instant.clone().map(|Instant(text)| text);
         [
             ("principal_issuer", self.issuer.clone()),
             ("principal_subject", self.subject.clone()),
@@ -83,8 +82,8 @@ impl Conditions {
             ("trace_id", self.trace.clone()),
             ("chain_digest", self.chain.clone()),
             ("kind", self.kind.clone()),
-            ("from", instant(&self.since)),
-            ("until", instant(&self.until)),
+            ("from", self.since.clone()),
+            ("until", self.until.clone()),
         ]
         .into_iter()
         .filter_map(|(name, value)| value.map(|value| (name, value)))

@@ -6,7 +6,7 @@ use credence_delegation::UnixTime;
 use credence_ledger::cosignature::WitnessKey;
 use credence_ledger::note::{UnverifiedNote, VerifierKey};
 
-use crate::clock::rfc3339;
+use crate::clock::{LATEST, rfc3339};
 use crate::failure::Failure;
 
 /// Whose word is asked for.
@@ -58,9 +58,6 @@ impl WitnessOptions {
         Ok(is_cosigned)
     }
 }
-
-/// 9999-12-31T23:59:59Z, the last that RFC 3339 can write.
-const LATEST: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
