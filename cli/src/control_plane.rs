@@ -60,19 +60,16 @@ impl ControlPlaneOptions {
                 "no credential: give --token-file, or set CREDENCE_TOKEN_FILE, or give a certificate as --cert",
             ));
         }
+        self.client_or_anonymous()
+    }
+
+    /// A client that shows a credential if it was given one: for what may be open to everybody.
+    pub(crate) fn client_or_anonymous(&self) -> Result<Client, Failure> {
         let authorization = self.token_file.as_deref().map(authorization).transpose()?;
         Ok(Client {
             authorization,
             ..self.anonymous_client()?
         })
-    }
-
-    /// A client that shows a credential if it was given one: for what may be open to everybody.
-    pub(crate) fn client_or_anonymous(&self) -> Result<Client, Failure> {
-        match self.token_file.is_none() && !self.tls.has_certificate() {
-            true => self.anonymous_client(),
-            false => self.client(),
-        }
     }
 
     /// A client without any token.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use credence_ledger::log_identity::verifier_key_of;
 
-use super::prove::parse_key;
+use super::prove::published_key;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 
@@ -27,7 +27,7 @@ impl Key {
             Some(folder) => {
                 verifier_key_of(&folder.join("ledger")).map_err(|error| Failure::input(error.to_string()))?
             }
-            None => parse_key(&self.control_plane.client_or_anonymous()?.get("/ledger/key", &[])?)?,
+            None => published_key(&self.control_plane.client_or_anonymous()?)?,
         };
         writeln!(out, "{key}")?;
         Ok(Outcome::Done)

@@ -5,7 +5,7 @@ use std::io::Write;
 use credence_ledger::note::VerifierKey;
 use credence_ledger::tlog_proof::TlogProof;
 
-use crate::control_plane::ControlPlaneOptions;
+use crate::control_plane::{Client, ControlPlaneOptions};
 use crate::failure::{Failure, Outcome};
 
 /// Print a proof that a record is in the ledger: a C2SP tlog-proof with the sealed record in it, which can be checked
@@ -26,10 +26,7 @@ pub(crate) struct Prove {
 impl Prove {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client_or_anonymous()?;
-        let key = match &self.key {
-            Some(key) => key.clone(),
-            None => parse_key(&client.get("/ledger/key", &[])?)?,
-        };
+        let key = self.key.clone().map_or_else(|| published_key(&client), Ok)?;
         let text = client.get(&format!("/ledger/proof/{}", self.index), &[])?;
         let useless = |error: &dyn std::fmt::Display| {
             Failure::operation(format!("the control plane's answer proves nothing: {error}"))
@@ -44,9 +41,11 @@ impl Prove {
     }
 }
 
-/// Reads the key that a control plane names.
-pub(super) fn parse_key(text: &str) -> Result<VerifierKey, Failure> {
-    text.trim_end()
+/// The key that a control plane names.
+pub(super) fn published_key(client: &Client) -> Result<VerifierKey, Failure> {
+    client
+        .get("/ledger/key", &[])?
+        .trim_end()
         .parse()
         .map_err(|error| Failure::operation(format!("the control plane's key cannot be read: {error}")))
 }

@@ -16,7 +16,7 @@ use credence_ledger::tlog_proof::TlogProof;
 use credence_ledger::verify::{Against, verify};
 
 use self::witnesses::WitnessOptions;
-use super::prove::parse_key;
+use super::prove::published_key;
 use super::signatures::SignatureOptions;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
@@ -122,10 +122,7 @@ impl Verify {
 
     fn published(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client_or_anonymous()?;
-        let key = match &self.key {
-            Some(key) => key.clone(),
-            None => parse_key(&client.get("/ledger/key", &[])?)?,
-        };
+        let key = self.key.clone().map_or_else(|| published_key(&client), Ok)?;
         let mut since = self.since(Some(&key))?;
         // The latest has rarely been cosigned yet. Asked for first, it is one that the latest goes on from.
         let cosigned = match self.witnesses.are_none() {
