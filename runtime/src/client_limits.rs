@@ -311,41 +311,27 @@ fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, places: usi
 // === impl SharedLimit ===
 
 impl SharedLimit {
+    /// Its name in metrics and logs; what there is a limited number of; and how a client gets room again.
+    fn words(self) -> [&'static str; 3] {
+        const CLOSE: &str = "close some";
+        const WAIT: &str = "wait for some to end";
+        match self {
+            Self::WatchStreams => ["watch_streams", "watch streams", CLOSE],
+            Self::AuditSources => ["audit_sources", "audit sources", CLOSE],
+            Self::EventStreams => ["event_streams", "event streams", CLOSE],
+            Self::EvidenceStreams => ["evidence_streams", "streams of evidence", CLOSE],
+            Self::HttpConnections => ["http_connections", "connections", CLOSE],
+            Self::GrpcConnections => ["grpc_connections", "connections", CLOSE],
+            Self::ProbeConnections => ["probe_connections", "connections", CLOSE],
+            Self::RequestBodies => ["request_bodies", "KiB for request bodies", WAIT],
+            Self::Calls => ["calls", "calls under way", WAIT],
+            Self::Confirmations => ["confirmations", "calls that wait for filters", WAIT],
+        }
+    }
+
     fn name(self) -> &'static str {
-        match self {
-            Self::WatchStreams => "watch_streams",
-            Self::AuditSources => "audit_sources",
-            Self::EventStreams => "event_streams",
-            Self::EvidenceStreams => "evidence_streams",
-            Self::HttpConnections => "http_connections",
-            Self::GrpcConnections => "grpc_connections",
-            Self::ProbeConnections => "probe_connections",
-            Self::RequestBodies => "request_bodies",
-            Self::Calls => "calls",
-            Self::Confirmations => "confirmations",
-        }
-    }
-
-    /// What there is a limited number of.
-    fn noun(self) -> &'static str {
-        match self {
-            Self::WatchStreams => "watch streams",
-            Self::AuditSources => "audit sources",
-            Self::EventStreams => "event streams",
-            Self::EvidenceStreams => "streams of evidence",
-            Self::HttpConnections | Self::GrpcConnections | Self::ProbeConnections => "connections",
-            Self::RequestBodies => "KiB for request bodies",
-            Self::Calls => "calls under way",
-            Self::Confirmations => "calls that wait for filters",
-        }
-    }
-
-    /// How a client gets room again.
-    fn cure(self) -> &'static str {
-        match self {
-            Self::RequestBodies | Self::Calls | Self::Confirmations => "wait for some to end",
-            _ => "close some",
-        }
+        let [name, ..] = self.words();
+        name
     }
 }
 
@@ -382,7 +368,7 @@ impl Full {
 
 impl fmt::Display for NoPlace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, cure) = (self.limit.noun(), self.limit.cure());
+        let [_, what, cure] = self.limit.words();
         let Bounds {
             all,
             credential,
