@@ -19,15 +19,8 @@ pub(crate) struct Stream {
     pub(crate) position: Option<String>,
 }
 
-/// What the thread that reads the stream has to say.
-enum Said {
-    Connected,
-    Event(Event),
-    /// Nothing can be read any more; the text says why.
-    Broken(String),
-    /// It will never be.
-    Refused(Failure),
-}
+/// What the thread that reads the stream has to say: first nothing, once it is connected, then each event.
+type Said = Result<Option<Event>, StreamError>;
 
 // === impl Stream ===
 
@@ -66,20 +59,20 @@ impl Stream {
                     break format!("it has said nothing for {} s", LONGEST_SILENCE.as_secs());
                 };
                 match next {
-                    Some(Said::Connected) => {
+                    Some(Ok(None)) => {
                         backoff = FIRST_BACKOFF;
                         if std::mem::replace(&mut connected_before, true) {
                             stderr::print("credence: connected again");
                         }
                     }
-                    Some(Said::Event(event)) => {
+                    Some(Ok(Some(event))) => {
                         visit(&event)?;
                         if event.id.is_some() {
                             self.position = event.id;
                         }
                     }
-                    Some(Said::Refused(failure)) => return Err(failure),
-                    Some(Said::Broken(why)) => break why,
+                    Some(Err(StreamError::Refused(failure))) => return Err(failure),
+                    Some(Err(StreamError::Unavailable(failure))) => break failure.to_string(),
                     None => break "the reading thread ended".to_owned(),
                 }
             };
@@ -98,25 +91,25 @@ impl Stream {
         let (sender, receiver) = mpsc::channel(EVENTS_IN_FLIGHT);
         let (path, parameters, position) = (self.path, self.parameters.clone(), self.position.clone());
         std::thread::spawn(move || {
-            let stream = match client.stream(path, &parameters, position.as_deref()) {
-                Ok(stream) => stream,
-                Err(StreamError::Refused(failure)) => return drop(sender.blocking_send(Said::Refused(failure))),
-                Err(StreamError::Unavailable(failure)) => {
-                    return drop(sender.blocking_send(Said::Broken(failure.to_string())));
+            let read = || {
+                let mut stream = BufReader::new(client.stream(path, &parameters, position.as_deref())?);
+                let mut said = None;
+                while sender.blocking_send(Ok(said)).is_ok() {
+                    let event = events::next(&mut stream).map_err(|error| broken(error.to_string()))?;
+                    said = Some(event.ok_or_else(|| broken("the stream ended".to_owned()))?);
                 }
+                Ok(())
             };
-            let mut stream = BufReader::new(stream);
-            let mut said = Said::Connected;
-            while sender.blocking_send(said).is_ok() {
-                said = match events::next(&mut stream) {
-                    Ok(Some(event)) => Said::Event(event),
-                    Ok(None) => return drop(sender.blocking_send(Said::Broken("the stream ended".to_owned()))),
-                    Err(error) => return drop(sender.blocking_send(Said::Broken(error.to_string()))),
-                };
+            if let Err(error) = read() {
+                let _ = sender.blocking_send(Err(error));
             }
         });
         receiver
     }
+}
+
+fn broken(why: String) -> StreamError {
+    StreamError::Unavailable(Failure::Operation(why))
 }
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
