@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
-use ureq::tls::{ClientCert, RootCerts, TlsConfig};
-use zeroize::Zeroizing;
+use rustls::sign::CertifiedKey;
+use rustls::{AlertDescription, CertificateError};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 use crate::failure::Failure;
 use crate::files;
@@ -57,77 +57,50 @@ impl TlsOptions {
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let authorities = certificates(ca, "--ca", "the authorities' certificates")?;
-        let shown = match (&self.cert, &self.client_key) {
-            (Some(certificate), Some(key)) => Some(Identity {
-                chain: certificates(certificate, "--cert", "our certificate")?,
-                key: files::read(key, "our certificate's private key")?,
-                key_file: key,
-            }),
-            _ => None,
-        };
         let mut config = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::clone(&provider))
-            .root_certs(RootCerts::new_with_certs(&for_ureq(&authorities)));
-        if let Some(shown) = &shown {
-            shown.check(provider)?;
-            let key = ureq::tls::PrivateKey::from_pem(&shown.key).map_err(|_| shown.no_key())?;
-            config = config.client_cert(Some(ClientCert::new_with_certs(&for_ureq(&shown.chain), key)));
+            .root_certs(RootCerts::new_with_certs(&authorities));
+        if let (Some(certificate), Some(key)) = (&self.cert, &self.client_key) {
+            let chain = certificates(certificate, "--cert", "our certificate")?;
+            let key = private_key(key, &chain, &provider)?;
+            config = config.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
         }
         Ok(Some(config.build()))
     }
 }
 
-/// What we show.
-struct Identity<'a> {
-    chain: Vec<CertificateDer<'static>>,
-    /// The private key, in PEM.
-    key: Zeroizing<Vec<u8>>,
-    key_file: &'a Path,
-}
-
-impl Identity<'_> {
-    /// Finds out what the HTTP library takes for granted.
-    fn check(&self, provider: Arc<CryptoProvider>) -> Result<(), Failure> {
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Failure::operation(format!("TLS cannot be used: {error}")))?
-            .with_root_certificates(RootCertStore::empty());
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| self.no_key())?;
-        match builder.with_client_auth_cert(self.chain.clone(), key) {
-            Ok(_) => Ok(()),
-            Err(rustls::Error::InconsistentKeys(_)) => Err(Failure::input(format!(
-                "--client-key {}: it is not the key of the certificate in --cert; give the two that belong together",
-                self.key_file.display()
-            ))),
-            Err(error) => Err(Failure::input(format!(
-                "--cert and --client-key {}: they cannot be used: {error}",
-                self.key_file.display()
-            ))),
-        }
-    }
-
-    fn no_key(&self) -> Failure {
-        Failure::input(format!(
-            "--client-key {}: it holds no private key; give one in PEM, as PKCS #8, SEC 1 or PKCS #1, not encrypted",
-            self.key_file.display()
-        ))
+/// Our certificate's private key. That it is, the HTTP library takes for granted.
+fn private_key(
+    path: &Path,
+    chain: &[Certificate<'static>],
+    provider: &CryptoProvider,
+) -> Result<PrivateKey<'static>, Failure> {
+    let wrong = |problem: &str| Failure::input(format!("--client-key {}: {problem}", path.display()));
+    let no_key = "it holds no private key; give one in PEM, as PKCS #8, SEC 1 or PKCS #1, not encrypted";
+    let pem = files::read(path, "our certificate's private key")?;
+    let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| wrong(no_key))?;
+    let chain = chain.iter().map(|certificate| certificate.der().to_vec().into());
+    match CertifiedKey::from_der(chain.collect(), der, provider) {
+        Ok(_) => PrivateKey::from_pem(&pem).map_err(|_| wrong(no_key)),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(wrong(
+            "it is not the key of the certificate in --cert; give the two that belong together",
+        )),
+        Err(error) => Err(wrong(&format!("it cannot be used with --cert: {error}"))),
     }
 }
 
 /// The certificates of a PEM file, which has at least one.
-fn certificates(path: &Path, option: &str, what: &str) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files::read(path, what)?).collect();
+fn certificates(path: &Path, option: &str, what: &str) -> Result<Vec<Certificate<'static>>, Failure> {
+    let pem = files::read(path, what)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem)
+        .map(|found| found.map(|der| Certificate::from_der(&der).to_owned()))
+        .collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| {
         Failure::input(format!(
             "{option} {}: it holds no certificate; give a PEM file, with -----BEGIN CERTIFICATE----- blocks",
             path.display()
         ))
     })
-}
-
-fn for_ureq(certificates: &[CertificateDer<'static>]) -> Vec<ureq::tls::Certificate<'static>> {
-    let owned = |der: &CertificateDer<'static>| ureq::tls::Certificate::from_der(der).to_owned();
-    certificates.iter().map(owned).collect()
 }
 
 /// Why the two sides could not agree on TLS, and what to do about it; nothing if that is not what went wrong. Nothing that
