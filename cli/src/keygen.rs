@@ -23,7 +23,10 @@ pub(crate) struct Keygen {
 
 impl Keygen {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let key = generate(self.alg)?;
+        // A secret of ECDSA is a number from 1 up to the order of the group (FIPS 186-5, appendix A.2.2): of 2^32 random ones
+        // not even two are refused.
+        let key = SigningKey::from_secret(self.alg, &*random::bytes::<32>()?)
+            .map_err(|_| Failure::operation("the random bytes make no key; run the command again"))?;
         files::create_secret(&self.out, &format!("{}\n", *key.to_private_jwk()))?;
         let public = key.public();
         writeln!(out, "{}", public.to_jwk())?;
@@ -38,17 +41,6 @@ impl Keygen {
     }
 }
 
-fn generate(kind: KeyType) -> Result<SigningKey, Failure> {
-    for _ in 0..ATTEMPTS {
-        if let Ok(key) = SigningKey::from_secret(kind, &*random::bytes::<32>()?) {
-            return Ok(key);
-        }
-    }
-    Err(Failure::operation(
-        "the operating system gives bytes that are not random: none of them makes a key",
-    ))
-}
-
 fn kind_of(algorithm: &str) -> Result<KeyType, String> {
     let named = |kind: &KeyType| kind.algorithm().name() == algorithm;
     KeyType::ALL.into_iter().find(named).ok_or_else(|| {
@@ -56,7 +48,3 @@ fn kind_of(algorithm: &str) -> Result<KeyType, String> {
         format!("there are {names}")
     })
 }
-
-/// A secret of ECDSA is a number from 1 up to the order of the group (FIPS 186-5, appendix A.2.2): of 2^32 random
-/// secrets not even two are refused.
-const ATTEMPTS: usize = 8;
