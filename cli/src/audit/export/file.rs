@@ -11,9 +11,13 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct NewFile {
     path: PathBuf,
-    partial: PathBuf,
-    writer: Option<BufWriter<File>>,
+    partial: Partial,
+    writer: BufWriter<File>,
 }
+
+/// The file's name until it is finished.
+#[derive(Debug)]
+struct Partial(PathBuf);
 
 // === impl NewFile ===
 
@@ -44,47 +48,42 @@ impl NewFile {
             })?;
         Ok(Self {
             path: path.to_owned(),
-            partial,
-            writer: Some(BufWriter::new(file)),
+            partial: Partial(partial),
+            writer: BufWriter::new(file),
         })
     }
 
     pub(super) fn write_line(&mut self, line: &str) -> Result<(), Failure> {
-        writeln!(self, "{line}").map_err(|error| failed(&self.partial, &error))
+        writeln!(self.writer, "{line}").map_err(|error| failed(&self.partial.0, &error))
     }
 
     /// It is whole, on disk, and has its name.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
-        let Some(writer) = self.writer.take() else {
-            return Ok(());
-        };
-        let finished = writer
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        let finished = self
+            .writer
             .into_inner()
             .map_err(io::IntoInnerError::into_error)
             .and_then(|file| file.sync_all())
             // Unlike renaming, this never replaces a file that was put there meanwhile.
-            .and_then(|()| std::fs::hard_link(&self.partial, &self.path));
+            .and_then(|()| std::fs::hard_link(&self.partial.0, &self.path));
         finished.map_err(|error| failed(&self.path, &error))
     }
 }
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.writer {
-            Some(writer) => writer.write(bytes),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        self.writer.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.as_mut().map_or(Ok(()), BufWriter::flush)
+        self.writer.flush()
     }
 }
 
-impl Drop for NewFile {
+impl Drop for Partial {
     fn drop(&mut self) {
         // It may be gone, or stay: it is not what was asked for either way.
-        let _ = std::fs::remove_file(&self.partial);
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
