@@ -43,13 +43,8 @@ impl Answer {
 
     /// One line of JSON, without its end.
     pub(super) fn to_json(&self) -> std::io::Result<String> {
-        let mut line = serde_json::to_string(self).map_err(std::io::Error::from)?;
-        // JSON may have these as they are, in strings; but some readers of lines would end a line there.
-        for (character, escaped) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
-            if line.contains(character) {
-                line = line.replace(character, escaped);
-            }
-        }
-        Ok(line)
+        let line = serde_json::to_string(self).map_err(std::io::Error::from)?;
+        // Some readers of lines would end one at U+2028, say, which JSON may have in strings.
+        Ok(terminal::printable_json(&line).into_owned())
     }
 }

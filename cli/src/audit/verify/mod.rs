@@ -87,11 +87,7 @@ impl Verify {
         if let Some(checkpoint) = &found.checkpoint {
             print_checkpoint(checkpoint, out)?;
         }
-        writeln!(
-            out,
-            "records: {} to {}, of which those from {} on are held",
-            0, found.size, found.first
-        )?;
+        print_records(found.size, found.first, out)?;
         if let Some(torn) = &found.torn {
             writeln!(
                 out,
@@ -131,14 +127,9 @@ impl Verify {
         };
         since.extend(cosigned.clone());
         let found = online::check(&client, &key, &since)?;
-        print_checkpoint(found.signed.checkpoint(), out)?;
-        writeln!(
-            out,
-            "records: {} to {}, of which those from {} on are held",
-            0,
-            found.signed.checkpoint().size,
-            found.first
-        )?;
+        let checkpoint = found.signed.checkpoint();
+        print_checkpoint(checkpoint, out)?;
+        print_records(checkpoint.size, found.first, out)?;
         if self.key.is_none() {
             say_believed(&key, "the control plane", out)?;
         }
@@ -206,6 +197,13 @@ fn print_checkpoint(checkpoint: &Checkpoint, out: &mut impl Write) -> Result<(),
         checkpoint.origin, checkpoint.size
     )?;
     Ok(())
+}
+
+fn print_records(size: u64, first: u64, out: &mut impl Write) -> Result<(), Failure> {
+    Ok(writeln!(
+        out,
+        "records: 0 to {size}, of which those from {first} on are held"
+    )?)
 }
 
 /// Names the problems, or says that there are none.
