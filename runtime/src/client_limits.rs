@@ -5,8 +5,8 @@
 //! `limits.address_share_percent`), and never less than one place.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -67,8 +67,14 @@ pub struct Shares {
 #[derive(Debug, Default)]
 struct Held {
     all: usize,
-    by_credential: HashMap<String, usize>,
-    by_network: HashMap<Network, usize>,
+    by_holder: HashMap<Holder, usize>,
+}
+
+/// Whose share a place counts against.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Holder {
+    Credential(String),
+    Network(Network),
 }
 
 /// Who holds a place: by credential and address.
@@ -259,51 +265,36 @@ impl Drop for Place {
 impl Held {
     fn take(&mut self, client: &Client, places: usize, bounds: Bounds) -> Result<(), Full> {
         let fits = |held: usize, bound: usize| held.saturating_add(places) <= bound;
-        let held = |count: Option<&usize>| count.copied().unwrap_or_default();
-        if let Some(network) = &client.network
-            && !fits(held(self.by_network.get(network)), bounds.address)
-        {
-            return Err(Full::Address);
-        }
-        if let Some(credential) = &client.credential
-            && !fits(held(self.by_credential.get(credential)), bounds.credential)
-        {
-            return Err(if credential == ANONYMOUS {
-                Full::Anonymous
-            } else {
-                Full::Credential
-            });
+        for holder in client.holders() {
+            let (bound, full) = match &holder {
+                Holder::Network(_) => (bounds.address, Full::Address),
+                Holder::Credential(name) if name == ANONYMOUS => (bounds.credential, Full::Anonymous),
+                Holder::Credential(_) => (bounds.credential, Full::Credential),
+            };
+            if !fits(self.by_holder.get(&holder).copied().unwrap_or_default(), bound) {
+                return Err(full);
+            }
         }
         if !fits(self.all, bounds.all) {
             return Err(Full::All);
         }
         self.all += places;
-        if let Some(network) = client.network {
-            *self.by_network.entry(network).or_default() += places;
-        }
-        if let Some(credential) = &client.credential {
-            *self.by_credential.entry(credential.clone()).or_default() += places;
+        for holder in client.holders() {
+            *self.by_holder.entry(holder).or_default() += places;
         }
         Ok(())
     }
 
     fn give_back(&mut self, client: &Client, places: usize) {
         self.all -= places;
-        if let Some(network) = &client.network {
-            give_back(&mut self.by_network, network, places);
-        }
-        if let Some(credential) = &client.credential {
-            give_back(&mut self.by_credential, credential, places);
-        }
-    }
-}
-
-/// A client without places takes no memory.
-fn give_back<K: Eq + Hash>(held: &mut HashMap<K, usize>, client: &K, places: usize) {
-    if let Some(count) = held.get_mut(client) {
-        *count -= places;
-        if *count == 0 {
-            held.remove(client);
+        for holder in client.holders() {
+            if let Entry::Occupied(mut held) = self.by_holder.entry(holder) {
+                *held.get_mut() -= places;
+                // A client without places takes no memory.
+                if *held.get() == 0 {
+                    held.remove();
+                }
+            }
         }
     }
 }
@@ -349,6 +340,11 @@ impl Client {
     /// room for the others.
     pub fn anonymous(address: Option<IpAddr>) -> Self {
         Self::new(Some(ANONYMOUS), address)
+    }
+
+    fn holders(&self) -> impl Iterator<Item = Holder> {
+        let credential = self.credential.clone().map(Holder::Credential);
+        self.network.map(Holder::Network).into_iter().chain(credential)
     }
 }
 
@@ -564,7 +560,7 @@ mod tests {
         let places = places();
         drop(places.take(&client("a", "192.0.2.1")).unwrap());
         let held = places.lock();
-        assert!(held.by_network.is_empty() && held.by_credential.is_empty());
+        assert!(held.by_holder.is_empty());
     }
 
     #[test]
