@@ -8,7 +8,7 @@ pub(crate) mod places;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span, Tag};
+use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Tag};
 
 use self::places::Places;
 
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<Event<'a>, YamlError> {
         match self.events.next_event() {
             Some(Ok((event, span))) => {
-                self.line = line(&span);
+                self.line = span.start.line();
                 Ok(event)
             }
             Some(Err(error)) => Err(self.syntax(&error)),
@@ -298,10 +298,6 @@ fn plain(text: &str) -> Plain<'_> {
 
 fn push_string(text: &str, out: &mut String) {
     out.push_str(&credence_delegation::Value::from(text).canonical());
-}
-
-fn line(span: &Span) -> usize {
-    span.start.line()
 }
 
 #[cfg(test)]
