@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use serde_json::json;
-
 use crate::terminal;
 
 /// Whose authority it is.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, serde::Serialize, clap::Args)]
 pub(crate) struct PrincipalName {
     /// The issuer of the principal's root tokens.
     #[arg(long, value_name = "URI")]
@@ -15,18 +13,8 @@ pub(crate) struct PrincipalName {
 
     /// The principal's name at the issuer; none for an issuer that is the principal itself.
     #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
-}
-
-impl PrincipalName {
-    /// As requests have it.
-    #[allow(clippy::disallowed_types)] // Made here from text that is our own, and only written.
-    pub(crate) fn to_json(&self) -> serde_json::Value {
-        match &self.subject {
-            Some(subject) => json!({"issuer": self.issuer, "subject": subject}),
-            None => json!({"issuer": self.issuer}),
-        }
-    }
 }
 
 /// For people.

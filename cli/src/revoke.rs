@@ -138,7 +138,7 @@ impl Principal {
             (false, false) => "raise",
         };
         let name = &self.principal;
-        let request = json!({"principal": name.to_json(), "action": action}).to_string();
+        let request = json!({"principal": name, "action": action}).to_string();
         let done = match action {
             "disable" => format!("disabled {name}: nothing granted on the principal's behalf counts, now or later"),
             "enable" => format!("enabled {name}: what is granted from now on counts again"),
@@ -192,7 +192,7 @@ impl Delegation {
         let Named { principals, under, id } = self.named()?;
         let done = format!("revoked the delegation {} of ", terminal::printable(&id));
         let request = |principal: &PrincipalName| {
-            let mut delegation = principal.to_json();
+            let mut delegation = json!(principal);
             delegation["id"] = json!(id);
             if !under.is_empty() {
                 delegation["under"] = json!(under);

@@ -48,7 +48,7 @@ impl Erase {
         if !self.yes {
             confirm(name)?;
         }
-        let request = json!({"principal": name.to_json(), "reason": self.reason}).to_string();
+        let request = json!({"principal": name, "reason": self.reason}).to_string();
         let text = client.post("/v1/audit/erasures", &request)?;
         let answer: Answer = serde_json::from_str(&text).map_err(unreadable)?;
         match (self.json, answer.erased, answer.index) {
