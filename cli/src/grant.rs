@@ -200,8 +200,14 @@ pub(crate) fn json_object(text: &[u8], place: &str) -> Result<Value, Failure> {
 
 /// SHA-256 of the DER form of a certificate (RFC 8705, section 3.1), from the certificate or written out.
 fn certificate_digest(digest_or_file: &str) -> Result<[u8; 32], Failure> {
-    let digest = hexadecimal(digest_or_file).or_else(|| URL_SAFE_NO_PAD.decode(digest_or_file).ok()?.try_into().ok());
-    if let Some(digest) = digest {
+    // OpenSSL prints colons between the bytes.
+    let hexadecimal = base16ct::mixed::decode_vec(digest_or_file.replace(':', "")).ok();
+    let base64 = URL_SAFE_NO_PAD.decode(digest_or_file).ok();
+    if let Some(digest) = [hexadecimal, base64]
+        .into_iter()
+        .flatten()
+        .find_map(|digest| digest.try_into().ok())
+    {
         return Ok(digest);
     }
     let contents = files::read(Path::new(digest_or_file), "a PEM or DER certificate")?;
@@ -214,18 +220,6 @@ fn certificate_digest(digest_or_file: &str) -> Result<[u8; 32], Failure> {
         "the file {digest_or_file} is neither a PEM nor a DER certificate; give one, or the SHA-256 digest of one in \
          hexadecimal or base64url"
     )))
-}
-
-/// 32 bytes in hexadecimal, with colons between the bytes or without.
-fn hexadecimal(text: &str) -> Option<[u8; 32]> {
-    let digits = text.replace(':', "");
-    if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let bytes: Vec<u8> = (0..32)
-        .map(|index| u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok())
-        .collect::<Option<_>>()?;
-    bytes.try_into().ok()
 }
 
 const DEFAULT_TTL: Duration = Duration::from_secs(3_600);
