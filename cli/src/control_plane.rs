@@ -80,17 +80,13 @@ impl ControlPlaneOptions {
                 "--control-plane {url}: give an http:// or https:// URL, such as https://credence.example:7070"
             )));
         }
-        let tls = self.tls.config(&url)?;
         let agent = Agent::config_builder()
+            .tls_config(self.tls.config(&url)?)
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
             // The token goes to the control plane and nowhere else.
             .max_redirects(0);
-        let agent = match tls {
-            Some(tls) => agent.tls_config(tls),
-            None => agent,
-        };
         Ok(Client {
             agent: agent.build().new_agent(),
             url,

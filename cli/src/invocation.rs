@@ -29,15 +29,6 @@ impl InvocationOptions {
     /// keep (draft section 8, step 6b).
     pub(crate) fn arguments(&self) -> Result<Result<Arguments, InadmissibleNumber>, Failure> {
         let mut arguments = Arguments::new();
-        let mut add = |name: &str, value: Value| {
-            if arguments.insert(name.to_owned(), value) {
-                Ok(())
-            } else {
-                Err(Failure::input(format!(
-                    "the argument \"{name}\" is given twice; give each argument once"
-                )))
-            }
-        };
         if let Some(path) = &self.arguments_file {
             let place = format!("the arguments file {}", path.display());
             let text = files::read(path, "a JSON object of arguments")?;
@@ -47,13 +38,20 @@ impl InvocationOptions {
                     "{place}: not a JSON object; write one of argument names to values"
                 ))
             })?;
-            for (name, json) in object.iter() {
-                match Value::from_json(json) {
-                    Ok(value) => add(name, value)?,
-                    Err(error) => return Ok(Err(error)),
-                }
+            match Arguments::from_json(object) {
+                Ok(read) => arguments = read,
+                Err(error) => return Ok(Err(error)),
             }
         }
+        let mut add = |name: &str, value: Value| {
+            if arguments.insert(name.to_owned(), value) {
+                Ok(())
+            } else {
+                Err(Failure::input(format!(
+                    "the argument \"{name}\" is given twice; give each argument once"
+                )))
+            }
+        };
         for option in &self.texts {
             let (name, text) = split(option, "--arg", "NAME=TEXT")?;
             add(name, Value::from(text))?;

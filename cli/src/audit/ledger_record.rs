@@ -9,22 +9,18 @@ use crate::failure::Failure;
 use crate::{columns, terminal};
 
 /// One record: its place in the ledger, and its JSON text.
+#[derive(serde::Deserialize)]
 pub(super) struct Record {
     pub(super) index: u64,
+    #[serde(skip)]
     pub(super) text: String,
 }
 
 impl Record {
     pub(super) fn read(text: &str) -> Result<Self, Failure> {
-        #[derive(serde::Deserialize)]
-        struct Place {
-            index: u64,
-        }
-        let Place { index } = serde_json::from_str(text).map_err(unreadable)?;
-        Ok(Self {
-            index,
-            text: text.to_owned(),
-        })
+        let Self { index, .. } = serde_json::from_str(text).map_err(unreadable)?;
+        let text = text.to_owned();
+        Ok(Self { index, text })
     }
 
     fn json(&self) -> Result<Json<'_>, Failure> {

@@ -55,9 +55,7 @@ impl Check {
             ))),
         }
     }
-}
 
-impl Check {
     fn run_for_control_plane(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let mut refused = None;
         for path in &self.files {

@@ -38,8 +38,8 @@ impl TlsOptions {
         self.cert.is_some()
     }
 
-    /// What to configure for this URL; nothing for plain http.
-    pub(super) fn config(&self, url: &str) -> Result<Option<TlsConfig>, Failure> {
+    /// What to configure for this URL; for plain http it does not matter.
+    pub(super) fn config(&self, url: &str) -> Result<TlsConfig, Failure> {
         if !url.starts_with("https://") {
             if self.ca.is_some() || self.has_certificate() {
                 return Err(Failure::input(format!(
@@ -47,7 +47,7 @@ impl TlsOptions {
                      control plane would be believed unseen"
                 )));
             }
-            return Ok(None);
+            return Ok(TlsConfig::default());
         }
         let Some(ca) = &self.ca else {
             return Err(Failure::input(format!(
@@ -65,7 +65,7 @@ impl TlsOptions {
             let key = private_key(key, &chain, &provider)?;
             config = config.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
         }
-        Ok(Some(config.build()))
+        Ok(config.build())
     }
 }
 
