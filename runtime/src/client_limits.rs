@@ -370,27 +370,25 @@ impl fmt::Display for NoPlace {
             credential,
             address,
         } = self.bounds;
-        match self.full {
-            Full::All => write!(
-                formatter,
-                "all {all} {what} of this control plane are in use; try again later"
+        let (who, share) = match self.full {
+            Full::All => {
+                return write!(
+                    formatter,
+                    "all {all} {what} of this control plane are in use; try again later"
+                );
+            }
+            Full::Credential => ("this credential holds its", credential),
+            Full::Anonymous => (
+                "callers without a credential together hold one credential's",
+                credential,
             ),
-            Full::Credential => write!(
-                formatter,
-                "this credential holds its share of the {what}, {credential} of {all}; {cure}, or raise \
-                 limits.credential_share_percent"
-            ),
-            Full::Anonymous => write!(
-                formatter,
-                "callers without a credential together hold one credential's share of the {what}, {credential} of {all}; \
-                 {cure}, or raise limits.credential_share_percent"
-            ),
-            Full::Address => write!(
-                formatter,
-                "this address holds its share of the {what}, {address} of {all}; {cure}, or raise \
-                 limits.address_share_percent"
-            ),
-        }
+            Full::Address => ("this address holds its", address),
+        };
+        let name = self.full.name();
+        write!(
+            formatter,
+            "{who} share of the {what}, {share} of {all}; {cure}, or raise limits.{name}_share_percent"
+        )
     }
 }
 
