@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use credence_delegation::json::Json;
 use ureq::http::Response;
+use ureq::typestate::WithoutBody;
 use ureq::{Agent, Body, RequestBuilder, Timeout};
 use zeroize::Zeroizing;
 
@@ -132,16 +133,13 @@ impl Client {
 
     /// Asks with these query parameters; gives back the answer's JSON text.
     pub(crate) fn get(&self, path: &str, parameters: &[(&str, String)]) -> Result<String, Failure> {
-        let response = self
-            .authorized(self.agent.get(format!("{}{path}", self.url)))
-            .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())))
-            .call();
+        let response = self.request(path, parameters).call();
         self.answer(response, |error| self.unreachable(error))
     }
 
     /// Asks for bytes; none if they are no longer held (410).
     pub(crate) fn fetch(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
-        match self.authorized(self.agent.get(format!("{}{path}", self.url))).call() {
+        match self.request(path, &[]).call() {
             Ok(mut response) if response.status() == 200 => {
                 let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
                 Ok(Some(body.read_to_vec().map_err(|error| self.unreachable(&error))?))
@@ -158,9 +156,7 @@ impl Client {
         parameters: &[(&str, String)],
         position: Option<&str>,
     ) -> Result<impl Read + Send + use<>, StreamError> {
-        let mut request = self
-            .authorized(self.agent.get(format!("{}{path}", self.url)))
-            .query_pairs(parameters.iter().map(|(name, value)| (*name, value.as_str())));
+        let mut request = self.request(path, parameters);
         if let Some(position) = position {
             request = request.header("last-event-id", position);
         }
@@ -190,6 +186,12 @@ impl Client {
             Err(failure) => failure,
             Ok(_) => Failure::operation(format!("{}{path} was not answered as expected", self.url)),
         }
+    }
+
+    fn request(&self, path: &str, parameters: &[(&str, String)]) -> RequestBuilder<WithoutBody> {
+        let parameters = parameters.iter().map(|(name, value)| (*name, value.as_str()));
+        let request = self.agent.get(format!("{}{path}", self.url));
+        self.authorized(request).query_pairs(parameters)
     }
 
     /// With our credential, if we have one.

@@ -156,7 +156,7 @@ impl From<MintError> for Failure {
 }
 
 /// What to change about the options so that the token passes this step.
-pub(crate) fn cure(step: Step) -> Option<&'static str> {
+fn cure(step: Step) -> Option<&'static str> {
     match step {
         // The time to expire by is the time of issue.
         Step::S3e | Step::S3g | Step::S4i | Step::S4l => Some("give a --ttl of at least one second"),

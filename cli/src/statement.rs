@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use credence_delegation::mint::{self, RevocationOrder};
-use credence_delegation::{Limits, Revocation};
+use credence_delegation::{Limits, Revocation, SigningKey};
 
 use crate::failure::Failure;
 use crate::principal_name::PrincipalName;
@@ -37,19 +37,16 @@ impl StatementOptions {
 
     /// The did:key of the signing key: its issuer, if no other is named.
     pub(crate) fn own_issuer(&self) -> Result<String, Failure> {
-        match &self.sign_with {
-            Some(file) => Ok(keys::signing_key(file)?.public().to_did_key()),
-            None => Err(Failure::input("give --sign-with, or the issuer")),
-        }
+        Ok(self.key()?.public().to_did_key())
+    }
+
+    fn key(&self) -> Result<SigningKey, Failure> {
+        let file = self.sign_with.as_deref();
+        keys::signing_key(file.ok_or_else(|| Failure::input("a statement is signed: give --sign-with"))?)
     }
 
     /// A statement that says this.
     pub(crate) fn sign(&self, by: &PrincipalName, revocation: Revocation) -> Result<String, Failure> {
-        let file = self
-            .sign_with
-            .as_deref()
-            .ok_or_else(|| Failure::input("a statement is signed: give --sign-with"))?;
-        let key = keys::signing_key(file)?;
         let now = clock::now();
         let order = RevocationOrder {
             id: random::id(now)?,
@@ -60,7 +57,7 @@ impl StatementOptions {
             expires_at: now.plus(self.statement_lifetime.as_secs()),
             revocation,
         };
-        mint::revocation(&order, &key, &Limits::default())
+        mint::revocation(&order, &self.key()?, &Limits::default())
             .map_err(|error| Failure::input(format!("no such statement would be accepted: {error}")))
     }
 }

@@ -103,15 +103,13 @@ fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
 fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
     let mut rows = Vec::new();
     let mut row = |heading: &str, text: String| rows.push([format!("  {heading}"), terminal::printable(&text)]);
-    let methods = match &rule.matches.methods[..] {
-        [] => "every method".to_owned(),
-        methods => methods.join(" or "),
+    let or_every = |names: &[String], kind: &str| match names {
+        [] => format!("every {kind}"),
+        names => names.join(" or "),
     };
+    let methods = or_every(&rule.matches.methods, "method");
     row("request", format!("{methods} {}", rule.matches.path));
-    match &rule.matches.hosts[..] {
-        [] => row("host", "every host".to_owned()),
-        hosts => row("host", hosts.join(" or ")),
-    }
+    row("host", or_every(&rule.matches.hosts, "host"));
     for condition in &rule.matches.headers {
         row("only if", format!("the header {}", condition_in_words(condition)));
     }
