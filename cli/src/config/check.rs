@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use credence_decision::config::{Access, Policy};
 use credence_delegation::trust::Remark;
 
-use super::documents::{self, ConfigFile, Document, Finding, In};
+use super::documents::{self, Document, Finding, In};
 use super::plugin::Plugin;
 use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
@@ -36,7 +36,13 @@ impl Check {
         }
         let mut wrong = 0usize;
         for path in &self.files {
-            let report = check(path)?;
+            let report = match documents::read(path)? {
+                Ok(documents) => Report::of(&documents),
+                Err(finding) => Report {
+                    errors: vec![finding],
+                    ..Report::default()
+                },
+            };
             report.print(path);
             if report.errors.is_empty() {
                 match report.plugins {
@@ -89,22 +95,14 @@ pub(super) struct Report {
     plugins: usize,
 }
 
-fn check(path: &Path) -> Result<Report, Failure> {
-    Ok(match documents::read(path)? {
-        Ok(file) => Report::of(&file),
-        Err(finding) => Report {
-            errors: vec![finding],
-            ..Report::default()
-        },
-    })
-}
-
 impl Report {
-    pub(super) fn of(file: &ConfigFile) -> Self {
+    pub(super) fn of(documents: &[Document]) -> Self {
         let mut report = Self::default();
-        for (document, plugin) in file.plugins() {
-            report.plugins += 1;
-            report.judge(document, plugin, file.has_several);
+        for document in documents {
+            report.plugins += document.plugins.len();
+            for plugin in &document.plugins {
+                report.judge(document, plugin);
+            }
         }
         report
     }
@@ -122,10 +120,10 @@ impl Report {
         }
     }
 
-    fn judge(&mut self, document: &Document, plugin: &Plugin, is_numbered: bool) {
+    fn judge(&mut self, document: &Document, plugin: &Plugin) {
         let finding = |line, path: String, message: &str| Finding {
             line,
-            document: is_numbered.then_some(document.number),
+            document: document.number,
             path,
             message: message.to_owned(),
         };

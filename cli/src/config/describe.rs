@@ -46,15 +46,16 @@ impl Describe {
 
     fn descriptions(&self) -> Result<Vec<Description>, Failure> {
         let would_not_load = || Failure::operation("the file would not load; correct it as said above");
-        let file = documents::read(&self.file)?.map_err(|finding| {
+        let documents = documents::read(&self.file)?.map_err(|finding| {
             crate::stderr::print(In(&self.file, &finding, ""));
             would_not_load()
         })?;
-        let configurations = file.plugins().filter_map(|(_, plugin)| plugin.configuration.as_ref());
+        let plugins = documents.iter().flat_map(|document| &document.plugins);
+        let configurations = plugins.filter_map(|plugin| plugin.configuration.as_ref());
         let described: Result<Vec<_>, _> = configurations
             .map(|configuration| Description::of(configuration.json.as_bytes()))
             .collect();
-        let report = Report::of(&file);
+        let report = Report::of(&documents);
         match described {
             // What surrounds the filter may be wrong too: an agent's author is not to rely on what would not run.
             Ok(descriptions) if report.errors.is_empty() => Ok(descriptions),

@@ -13,19 +13,11 @@ use crate::yaml;
 use crate::yaml::places::Places;
 use crate::{files, terminal};
 
-/// A file that can be read, document by document.
-#[derive(Debug)]
-pub(super) struct ConfigFile {
-    pub(super) documents: Vec<Document>,
-    /// Whether a document must be named by its number.
-    pub(super) has_several: bool,
-}
-
 /// One document of a file, and the filters of ours in it.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Counted from 1.
-    pub(super) number: usize,
+    /// Counted from 1; absent where the file has one.
+    pub(super) number: Option<usize>,
     pub(super) places: Places,
     pub(super) plugins: Vec<Plugin>,
 }
@@ -48,7 +40,7 @@ pub(super) struct In<'a>(pub(super) &'a Path, pub(super) &'a Finding, pub(super)
 ///
 /// # Errors
 /// [`Failure`] if there is no such file to read.
-pub(super) fn read(path: &Path) -> Result<Result<ConfigFile, Finding>, Failure> {
+pub(super) fn read(path: &Path) -> Result<Result<Vec<Document>, Finding>, Failure> {
     let text = files::read_up_to(MAX_BYTES, path, "a configuration")?;
     let Ok(text) = std::str::from_utf8(&text) else {
         return Ok(Err(Finding::whole("not UTF-8; write the file in UTF-8")));
@@ -77,36 +69,25 @@ pub(super) fn read(path: &Path) -> Result<Result<ConfigFile, Finding>, Failure> 
     let patched = documents.iter().fold(Patched::default(), |patched, document| {
         Json::parse(document.json.as_bytes()).map_or(patched, |json| patched.and(&json))
     });
-    let file = ConfigFile {
-        has_several: documents.len() > 1 || documents.iter().any(|document| document.number > 1),
-        documents: documents
-            .into_iter()
-            .map(|document| Document::of(document, patched))
-            .collect(),
-    };
-    if file.documents.is_empty() {
+    let has_several = documents.len() > 1 || documents.iter().any(|document| document.number > 1);
+    let documents: Vec<_> = documents
+        .into_iter()
+        .map(|document| Document::of(document, has_several, patched))
+        .collect();
+    if documents.is_empty() {
         return Ok(Err(Finding::whole("empty; write a configuration")));
     }
-    if file.plugins().next().is_none() {
+    if documents.iter().all(|document| document.plugins.is_empty()) {
         return Ok(Err(Finding::whole(
             "a configuration without Credence's filter: no Wasm filter, WasmPlugin or EnvoyExtensionPolicy is named credence, \
              loads a module of that name, or has trust_anchors in its configuration",
         )));
     }
-    Ok(Ok(file))
-}
-
-impl ConfigFile {
-    /// Every filter with the document that it is in.
-    pub(super) fn plugins(&self) -> impl Iterator<Item = (&Document, &Plugin)> {
-        self.documents
-            .iter()
-            .flat_map(|document| document.plugins.iter().map(move |plugin| (document, plugin)))
-    }
+    Ok(Ok(documents))
 }
 
 impl Document {
-    fn of(document: yaml::YamlDocument, patched: Patched) -> Self {
+    fn of(document: yaml::YamlDocument, is_numbered: bool, patched: Patched) -> Self {
         let plugins = match Json::parse(document.json.as_bytes()) {
             Ok(json) if search::surrounds(&json) => search::plugins(&json, patched),
             // A text that is not JSON is the filter's own parser to explain.
@@ -120,7 +101,7 @@ impl Document {
             }],
         };
         Self {
-            number: document.number,
+            number: is_numbered.then_some(document.number),
             places: document.places,
             plugins,
         }
