@@ -249,8 +249,7 @@ impl<'a> Reader<'a> {
     fn syntax(&self, error: &ScanError) -> YamlError {
         YamlError {
             line: error.marker().line(),
-            document: self.document.max(1),
-            problem: format!("not YAML: {}", error.info()),
+            ..self.wrong(format!("not YAML: {}", error.info()))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Checks what a control plane publishes: every tile and every entry against the checkpoint (C2SP tlog-tiles).
 
+use std::collections::BTreeMap;
+
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::note::VerifierKey;
 use credence_ledger::tiles::{Tile, TileContent};
@@ -23,7 +25,7 @@ pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoin
     let mut reading = Reading {
         client,
         frontier: Frontier::new(),
-        levels: Vec::new(),
+        levels: BTreeMap::new(),
         first: 0,
         last_held: None,
         problems: Vec::new(),
@@ -66,7 +68,7 @@ struct Reading<'a> {
     client: &'a Client,
     frontier: Frontier,
     /// The hashes that the entries lead to, from level 1 on.
-    levels: Vec<Vec<Hash>>,
+    levels: BTreeMap<u8, Vec<Hash>>,
     /// The first entry that is held, as far as the bundles were read.
     first: u64,
     /// The latest bundle that was given.
@@ -130,11 +132,8 @@ impl Reading<'_> {
     fn push(&mut self, leaf: Hash) {
         let levels = &mut self.levels;
         self.frontier.push(leaf, &mut |level, hash| {
-            if let Some(above) = usize::from(level).checked_sub(1) {
-                levels.resize_with(levels.len().max(above + 1), Vec::new);
-                if let Some(level) = levels.get_mut(above) {
-                    level.push(hash);
-                }
+            if level > 0 {
+                levels.entry(level).or_default().push(hash);
             }
         });
     }
@@ -154,7 +153,7 @@ impl Reading<'_> {
 
     /// Compares the tiles from level 1 on with what the entries lead to.
     fn tiles_above(&mut self, size: u64) -> Result<(), Failure> {
-        for (level, expected) in (1..).zip(std::mem::take(&mut self.levels)) {
+        for (level, expected) in std::mem::take(&mut self.levels) {
             for (tile, expected) in Tile::all(TileContent::Hashes { level }, size).zip(expected.chunks(256)) {
                 if self.hashes(&tile)? != expected {
                     self.problems
