@@ -45,12 +45,12 @@ pub(crate) struct Verify {
     #[arg(long = "anchor", value_name = "ISSUER=JWK", required_unless_present = "jsonl")]
     anchors: Vec<String>,
 
-    /// An algorithm that trust anchors may sign with (repeatable); Ed25519 if not given.
-    #[arg(long = "algorithm", value_name = "ALG", value_parser = algorithm)]
+    /// An algorithm that trust anchors may sign with (repeatable).
+    #[arg(long = "algorithm", value_name = "ALG", value_parser = algorithm, default_value = "Ed25519")]
     algorithms: Vec<Algorithm>,
 
-    /// An algorithm that holders may sign with (repeatable); Ed25519 if not given.
-    #[arg(long = "holder-algorithm", value_name = "ALG", value_parser = algorithm)]
+    /// An algorithm that holders may sign with (repeatable).
+    #[arg(long = "holder-algorithm", value_name = "ALG", value_parser = algorithm, default_value = "Ed25519")]
     holder_algorithms: Vec<Algorithm>,
 
     /// The tool to be used.
@@ -126,7 +126,7 @@ impl Verify {
         let proof = self.proof.as_deref();
         Ok(Question {
             anchors: self.trust_anchors()?,
-            holder_algorithms: allowed(&self.holder_algorithms),
+            holder_algorithms: Algorithms::new(self.holder_algorithms.iter().copied()),
             chain: chain.tokens().map(str::to_owned).collect(),
             proof: proof
                 .map(|proof| files::read_argument(proof, "a proof JWT"))
@@ -145,7 +145,7 @@ impl Verify {
     }
 
     fn trust_anchors(&self) -> Result<TrustAnchors, Failure> {
-        let algorithms = allowed(&self.algorithms);
+        let algorithms = Algorithms::new(self.algorithms.iter().copied());
         let mut anchors = Vec::new();
         for given in &self.anchors {
             anchors.extend(trust_anchors(given, &algorithms)?);
@@ -199,14 +199,6 @@ fn issuer_and_jwk(anchor: &str) -> Option<(&str, &str)> {
         .find(|(_, jwk)| jwk.trim_start().starts_with('{'))
         .or_else(|| anchor.rsplit_once('='))?;
     (!issuer.is_empty() && !jwk.is_empty()).then_some((issuer, jwk))
-}
-
-fn allowed(listed: &[Algorithm]) -> Algorithms {
-    if listed.is_empty() {
-        Algorithms::default()
-    } else {
-        Algorithms::new(listed.iter().copied())
-    }
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, String> {
