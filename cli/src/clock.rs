@@ -1,6 +1,6 @@
 //! The system's clock, and times as people write them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use credence_delegation::UnixTime;
 
@@ -8,11 +8,7 @@ use crate::stderr;
 
 /// The current time.
 pub(crate) fn now() -> UnixTime {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    UnixTime(i64::try_from(seconds).unwrap_or(i64::MAX))
+    UnixTime(prost_types::Timestamp::from(SystemTime::now()).seconds)
 }
 
 /// The instant in RFC 3339, in UTC.
