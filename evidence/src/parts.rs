@@ -10,12 +10,11 @@ use bytes::Bytes;
 use credence_delegation::TrustAnchors;
 use credence_ledger::entry::EntryView;
 use credence_ledger::log_identity::{LedgerIdentity, Naming};
-use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName, TornTail};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::supervision::Alarm;
 use credence_storage::folder_lock::FolderWatch;
-use credence_storage::frames::TornTail;
 use prost::Message as _;
 use tokio::sync::watch;
 

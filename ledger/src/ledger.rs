@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use credence_storage::frames::{AppendError, FrameError, FrameFile, FrameKind, HEAD_LEN, TornTail};
 use credence_storage::{FileError, at, durable};
 use prost::Message as _;
 use prost::bytes::Bytes;
 
+use crate::disk_error::DiskError;
 use crate::entry::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
+use crate::frames::{AppendError, FrameFile, HEAD_LEN, TornTail};
 use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
 use crate::hashes::{HashError, HashFiles, HashWriter};
 use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES, SegmentIndex};
@@ -123,7 +124,7 @@ pub enum LedgerError {
     Io(#[from] FileError),
     /// A segment can not be read.
     #[error(transparent)]
-    Frames(#[from] FrameError),
+    Disk(#[from] DiskError),
     /// A segment is missing.
     #[error(
         "the ledger has no records {expected} to {found}: the segment before {path} is missing or incomplete. Restore \
@@ -175,18 +176,7 @@ pub enum LedgerError {
     },
     /// The file can not be written.
     #[error(transparent)]
-    Append(AppendError),
-    /// What was written is not known to be on disk.
-    #[error(
-        "syncing {path} to disk failed: {error}. What was written is taken back, and it is tried again with the next report: \
-         look after the volume", path = path.display()
-    )]
-    Sync {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    Append(#[from] AppendError),
     /// There is no room left.
     #[error(
         "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes, or with a \
@@ -633,7 +623,7 @@ impl Ledger {
         // A key is on disk before anything is that only it opens.
         self.keys.sync()?;
         let head = piece.head.to_payload();
-        let offset = self.current.append_parts([&head, &piece.bundle])?;
+        let offset = self.current.append([&head, &piece.bundle])?;
         let bundle_offset = (offset + HEAD_LEN) as u32 + head.len() as u32;
         piece.head.sources.iter().for_each(|mark| self.sources.apply(mark));
         for (digest, index, key) in piece.chains.drain(..) {
@@ -712,7 +702,7 @@ impl Ledger {
     }
 
     /// What of the chains that were stored in a segment has not expired.
-    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, FrameError> {
+    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, DiskError> {
         let now = (now() / 1_000_000_000) as i64;
         let mut opener = self.shared.opener();
         let mut living = Vec::new();
@@ -750,15 +740,6 @@ impl Ledger {
     }
 }
 
-impl From<AppendError> for LedgerError {
-    fn from(error: AppendError) -> Self {
-        match error {
-            AppendError::SyncFailed { path, error } => Self::Sync { path, error },
-            error => Self::Append(error),
-        }
-    }
-}
-
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = formatter.debug_struct("Ledger");
@@ -769,25 +750,22 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// Makes the file of the segment with this index, which is empty; what it begins with is durable on return.
+/// Makes the file of the segment with this index, which has no records; it is durable on return.
 pub(crate) fn create_segment(
     paths: &Paths,
     beginning: Beginning,
     index: IndexBuilder,
 ) -> Result<(FrameFile, Arc<Segment>), LedgerError> {
     let first = index.first();
-    let path = paths.segment(first);
-    // An earlier attempt may have left one, which holds nothing.
-    remove_if_there(&path)?;
-    let mut file = FrameFile::create(&path, FrameKind::Ledger).map_err(at(&path))?;
     let head = GroupHead {
         first_index: first,
         received_unix_nano: now(),
         beginning: Some(beginning),
         ..GroupHead::default()
     };
+    // An earlier attempt may have left such a file, which holds nothing else.
+    let file = FrameFile::create(&paths.segment(first), &head.to_payload())?;
     let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
-    file.append(&head.to_payload())?;
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
 }

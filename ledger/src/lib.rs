@@ -6,7 +6,8 @@
 //! | `fields` | what a record says, field by field, under the names of the API, the exports and OpenTelemetry |
 //! | `entry` | an encoded entry, read where it lies |
 //! | `leaf`, `seal`, `keys` | what is sealed in a leaf, how, and the principals' keys |
-//! | `group`, `segment` | how records are written, and the files that they are in |
+//! | `disk_error` | why a file of the ledger cannot be used |
+//! | `frames`, `group`, `segment` | how records are written, and the files that they are in |
 //! | `tree`, `hashes` | the Merkle tree over the leaves, and its hashes on disk |
 //! | `index`, `index_rows`, `indexer` | where in a segment what is asked for can be found |
 //! | `known_chains`, `sources` | the chains and sources that the writer remembers |
@@ -23,8 +24,10 @@
 pub mod checkpoint;
 pub mod continuation;
 pub mod cosignature;
+mod disk_error;
 pub mod entry;
 pub mod fields;
+mod frames;
 mod group;
 mod hashes;
 pub mod index;
@@ -54,6 +57,8 @@ pub mod tlog_proof;
 pub mod tree;
 pub mod verify;
 
+pub use disk_error::DiskError;
+pub use frames::{AppendError, MAX_PAYLOAD, TornTail};
 pub use leaf::SourceName;
 pub use ledger::{Erased, Ledger, LedgerError, NewItem, Opened, Pruned};
 pub use options::{LedgerBounds, LedgerOptions, MAX_SEGMENT_BYTES, Retention};

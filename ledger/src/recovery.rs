@@ -7,13 +7,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use credence_storage::frames::{
-    FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, MAX_PAYLOAD, TornTail,
-};
 use credence_storage::{at, durable};
 
+use crate::disk_error::DiskError;
 use crate::entry::EntryKind;
-use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, UNREADABLE, groups_of};
+use crate::frames::{FrameFile, HEADER_LEN, TornTail};
+use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, groups_of};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
 use crate::index::{IndexBuilder, IndexError, IndexFile, IndexSecret, SegmentIndex};
 use crate::index_rows::Row;
@@ -43,7 +42,6 @@ impl Ledger {
             durable::create_folder(&folder).map_err(at(&folder))?;
         }
         let mut found = list_segments(&paths)?;
-        drop_empty_last(&paths, &mut found)?;
         remove_forsaken_indexes(&paths, &found)?;
         if found.is_empty() && !paths.keys().exists() {
             DataKeys::create(&paths.keys())?;
@@ -270,30 +268,16 @@ impl Replay {
 
     /// Reads the segment, and cuts off a write that a crash interrupted.
     fn run(&mut self, segment: &Path) -> Result<(FrameFile, Option<TornTail>), LedgerError> {
-        let mut failed = None;
-        let scanned = FrameFile::open(
-            segment,
-            FrameKind::Ledger,
-            || Ok(()),
-            |frame| {
-                let group = Group::parse(frame).ok_or(UNREADABLE)?;
-                if group.head.first_index != self.frontier.size() {
-                    return Err("its records do not follow the ones before them");
-                }
-                self.take(&group).map_err(|error| {
-                    failed = Some(error);
-                    UNREADABLE
-                })
-            },
-        );
-        match failed {
-            Some(failed) => Err(failed),
-            None => {
-                let file = scanned?;
-                self.hashes.flush()?;
-                Ok(file)
+        let opened = FrameFile::open(segment, |frame| {
+            let group = Group::read(segment, frame)?;
+            if group.head.first_index != self.frontier.size() {
+                let found = "its records do not follow the ones before them";
+                return Err(DiskError::damaged(segment, found).at_byte(group.offset).into());
             }
-        }
+            self.take(&group)
+        })?;
+        self.hashes.flush()?;
+        Ok(opened)
     }
 
     fn take(&mut self, group: &Group) -> Result<(), LedgerError> {
@@ -494,32 +478,10 @@ fn expect_published(
 
 /// What a segment begins with.
 fn first_frame(path: &Path, first: u64) -> Result<GroupHead, LedgerError> {
-    let reader = FrameReader::open(path, FrameKind::Ledger)?;
-    let length = path.metadata().map_err(at(path))?.len();
-    let head = Group::parse(reader.frame(HEADER_LEN, length)?).map(|group| group.head);
+    let head = groups_of(path)?.next().transpose()?.map(|group| group.head);
     let head = head.filter(|head| head.first_index == first && head.beginning.is_some());
-    Ok(head.ok_or_else(|| reader.corrupt(HEADER_LEN, "it is not what a segment of this name begins with"))?)
-}
-
-/// A last segment without its first frame was begun when the machine stopped: nothing is in it.
-fn drop_empty_last(paths: &Paths, found: &mut Vec<u64>) -> Result<(), LedgerError> {
-    let Some(last) = found.last().copied() else {
-        return Ok(());
-    };
-    let path = paths.segment(last);
-    let length = path.metadata().map_err(at(&path))?.len();
-    let is_empty = match FrameReader::open(&path, FrameKind::Ledger)?.frame(HEADER_LEN, length) {
-        Ok(_) => false,
-        // What follows a frame that is not whole is for the one who opens the file to judge.
-        Err(FrameError::Corrupt { .. }) => length <= HEADER_LEN + MAX_TORN_BEGINNING,
-        Err(error) => return Err(error.into()),
-    };
-    if is_empty {
-        std::fs::remove_file(&path).map_err(at(&path))?;
-        durable::sync_folder(&paths.segments()).map_err(at(&path))?;
-        found.pop();
-    }
-    Ok(())
+    let other = || DiskError::damaged(path, "it is not what a segment of this name begins with").at_byte(HEADER_LEN);
+    Ok(head.ok_or_else(other)?)
 }
 
 /// The segments that there are, oldest first.
@@ -572,5 +534,3 @@ fn index_secret(paths: &Paths) -> Result<IndexSecret, LedgerError> {
 const INDEX_KEY: &str = "index-key";
 /// Hashes that wait in memory while the last segment is read.
 const PENDING_HASHES: u64 = 1 << 15;
-/// The largest first frame: all sources that may be known.
-const MAX_TORN_BEGINNING: u64 = HEAD_LEN + MAX_PAYLOAD as u64;

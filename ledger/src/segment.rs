@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use credence_storage::frames::FrameError;
 use credence_storage::{FileError, at};
 
+use crate::disk_error::DiskError;
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
 use crate::index::{IndexError, IndexKey, RUN_PLACES, SegmentIndex};
 
@@ -207,7 +207,7 @@ impl Segment {
     }
 
     /// Where the leaves of a run begin, as the segment itself has it: every group before them is read.
-    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, FrameError> {
+    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         let first = self.first + u64::from(run * RUN_PLACES);
         let mut offsets = Vec::new();
         for group in groups_of(&self.path)? {

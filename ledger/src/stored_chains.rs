@@ -6,11 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::frames::{Frame, FrameError, FrameKind, FrameReader};
 use credence_storage::{FileError, at};
 
+use crate::disk_error::DiskError;
 use crate::entry::{EntryKind, EntryView};
-use crate::group::{Group, UNREADABLE};
+use crate::frames::{Frame, Frames};
+use crate::group::Group;
 use crate::keys::KeyFile;
 use crate::leaf::StoredBody;
 use crate::log_identity::{IdentityError, origins_of};
@@ -62,7 +63,7 @@ pub enum StoredChainsError {
     },
     /// A segment can not be read.
     #[error(transparent)]
-    Frames(#[from] FrameError),
+    Disk(#[from] DiskError),
     /// A record does not open.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -89,7 +90,7 @@ impl StoredChains {
 
     /// Hands out every block, oldest first. Returns what a write looks like that is not finished at the end of the last
     /// segment: a running control plane may be about to finish it, and the next start cuts it off.
-    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<FrameError>, StoredChainsError> {
+    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<DiskError>, StoredChainsError> {
         let segments = self.paths.held_segments();
         let mut segments = segments.map_err(at(&self.paths.segments()))?;
         let last = segments.pop();
@@ -98,14 +99,14 @@ impl StoredChains {
         }
         let Some(last) = last else { return Ok(None) };
         match self.segment(last, &mut visit) {
-            Err(error @ FrameError::Corrupt { offset: 1.., .. }) => Ok(Some(error)),
+            Err(error @ DiskError::Damaged { offset: Some(1..), .. }) => Ok(Some(error)),
             other => Ok(other.map(|()| None)?),
         }
     }
 
-    fn segment(&self, first: u64, visit: &mut impl FnMut(SealedBlock)) -> Result<(), FrameError> {
+    fn segment(&self, first: u64, visit: &mut impl FnMut(SealedBlock)) -> Result<(), DiskError> {
         let path = self.paths.segment(first);
-        for frame in FrameReader::open(&path, FrameKind::Ledger)?.into_frames()? {
+        for frame in Frames::open(&path)? {
             visit(SealedBlock {
                 path: path.clone(),
                 frame: frame?,
@@ -122,8 +123,8 @@ impl SealedBlock {
     pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, StoredChainsError> {
         let Self { path, frame } = self;
         let offset = frame.offset;
-        let damaged = |found| FrameError::corrupt(&path, offset, found);
-        let group = Group::parse(frame).ok_or_else(|| damaged(UNREADABLE))?;
+        let damaged = |found| DiskError::damaged(&path, found).at_byte(offset);
+        let group = Group::read(&path, frame)?;
         let mut opened = OpenedChains::default();
         for leaf in group.leaves() {
             let stored = match opener.0.open(leaf.index, leaf.sealed)? {

@@ -10,10 +10,10 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::frames::FrameError;
 use credence_storage::{FileError, durable};
 
 use crate::checkpoint::{Checkpoint, SignedCheckpoint};
+use crate::disk_error::DiskError;
 use crate::group::groups_of;
 use crate::index::{IndexError, IndexFile, IndexSecret};
 use crate::keys::{self, KeyFile};
@@ -231,7 +231,7 @@ impl Checking<'_> {
                 return false;
             }
             let whole = self.segment(&path, growing, losses);
-            if let Err(FrameError::Io(_)) = whole
+            if let Err(DiskError::Io(_)) = whole
                 && let Some(held) = self.held_instead_of(first)
             {
                 segments = held;
@@ -322,15 +322,10 @@ impl Checking<'_> {
         }
     }
 
-    fn segment(
-        &mut self,
-        path: &Path,
-        growing: &mut Growing,
-        losses: &mut Option<LossCheck>,
-    ) -> Result<(), FrameError> {
+    fn segment(&mut self, path: &Path, growing: &mut Growing, losses: &mut Option<LossCheck>) -> Result<(), DiskError> {
         for group in groups_of(path)? {
             let group = group?;
-            let damaged = |found| Err(FrameError::corrupt(path, group.offset, found));
+            let damaged = |found| Err(DiskError::damaged(path, found).at_byte(group.offset));
             if group.head.first_index != growing.frontier.size() {
                 return damaged("the group does not begin with the record that comes next");
             }
@@ -388,24 +383,10 @@ impl Checking<'_> {
     }
 
     /// What became of reading a segment; whether the next one can be read.
-    fn ends_well(&mut self, whole: Result<(), FrameError>, is_last: bool, size: u64) -> bool {
+    fn ends_well(&mut self, whole: Result<(), DiskError>, is_last: bool, size: u64) -> bool {
         let problem = match whole {
             Ok(()) => return true,
-            Err(FrameError::Corrupt { path, offset, found }) => Problem {
-                file: path,
-                offset: Some(offset),
-                found: found.to_owned(),
-            },
-            Err(FrameError::Header { path, expected }) => Problem {
-                file: path,
-                offset: Some(0),
-                found: format!("this is no {expected}"),
-            },
-            Err(FrameError::Io(FileError { path, error })) => Problem {
-                file: path,
-                offset: None,
-                found: error.to_string(),
-            },
+            Err(error) => Problem::from(error),
         };
         let published = self
             .findings
@@ -604,6 +585,25 @@ impl LevelFile {
             offset: Some(offset),
             found,
         });
+    }
+}
+
+impl From<DiskError> for Problem {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::Io(FileError { path, error }) => Self {
+                file: path,
+                offset: None,
+                found: error.to_string(),
+            },
+            DiskError::Damaged {
+                path, offset, found, ..
+            } => Self {
+                file: path,
+                offset,
+                found: found.into_owned(),
+            },
+        }
     }
 }
 

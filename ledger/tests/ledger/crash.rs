@@ -83,11 +83,14 @@ fn a_segment_that_was_begun_and_no_more_is_begun_again() {
     drop(ledger);
     let path = segment_files(folder.path()).pop().unwrap();
     let last = std::fs::read(&path).unwrap();
-    // Behind the file's header and the first frame.
+    // The file's header and the first frame.
     let beginning = 36 + 12 + u32::from_le_bytes(last[36..40].try_into().unwrap()) as usize;
-    for length in 36..beginning {
+    for length in 0..=beginning {
         let folder = copy(folder.path());
-        std::fs::write(segment_files(folder.path()).pop().unwrap(), &last[..length]).unwrap();
+        let path = segment_files(folder.path()).pop().unwrap();
+        // It gets its name only once all of that is on disk.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(path.with_extension("new"), &last[..length]).unwrap();
         let mut ledger = open(folder.path());
         let size = ledger.reader().size();
         assert!(size.is_multiple_of(256) && size < whole.0, "{size}");
@@ -95,6 +98,13 @@ fn a_segment_that_was_begun_and_no_more_is_begun_again() {
         drop(ledger);
         assert_eq!(open(folder.path()).reader().size(), size + 300);
     }
+    std::fs::write(&path, &last[..beginning]).unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 300);
+    drop(ledger);
+    std::fs::write(&path, &last[..beginning - 1]).unwrap();
+    let error = try_open(folder.path(), options()).unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
 }
 
 #[test]
