@@ -6,9 +6,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::index::{IndexError, IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
+use crate::disk_error::DiskError;
+use crate::index::{IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
 use crate::seal::key_name;
-use crate::segment::{Segment, SegmentError};
+use crate::segment::Segment;
 
 /// A thread for it. It ends, with everything done, when this is dropped.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ struct Unfinished {
     /// Segments whose index could not be written.
     failed: Vec<Arc<Segment>>,
     /// Why that of the last one could not.
-    error: Option<IndexError>,
+    error: Option<DiskError>,
 }
 
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl Indexer {
     }
 
     /// Waits until there is room for another full segment: no more than two indexes of full segments are in memory.
-    pub(crate) fn make_room(&self) -> Result<(), IndexError> {
+    pub(crate) fn make_room(&self) -> Result<(), DiskError> {
         if self.wait_for_fewer_than(MAX_UNFINISHED).failed.is_empty() {
             return Ok(());
         }
@@ -196,7 +197,7 @@ fn work(queue: &Receiver<Job>, done: &Waiting) {
 }
 
 /// Writes the index of a segment that is full. Questions are answered meanwhile.
-pub(crate) fn finish(segment: &Segment) -> Result<(), IndexError> {
+pub(crate) fn finish(segment: &Segment) -> Result<(), DiskError> {
     if segment.is_removed() {
         return Ok(());
     }
@@ -217,7 +218,7 @@ fn remove_with_its_segment(segment: &Segment) {
     }
 }
 
-fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), SegmentError> {
+fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), DiskError> {
     let places = match &rows.principal {
         Some((issuer, subject)) => {
             let mut places = segment.lookup(&IndexKey::principal(issuer, subject.as_deref()))?;
@@ -293,7 +294,7 @@ mod tests {
         let bundle = [&(leaf.len() as u16).to_be_bytes(), leaf.as_slice()].concat();
         std::fs::write(paths.segment(first), bundle).unwrap();
         let mut builder = IndexBuilder::new(&IndexSecret::new(&[1; 32]), first);
-        builder.add(0, (1, 1), &[IndexKey::Subject(subject)]).unwrap();
+        builder.add(0, (1, 1), &[IndexKey::Subject(subject)]);
         let segment = Segment::new(first, &paths, 0, SegmentIndex::Growing(builder));
         segment.grown(1, 0);
         Arc::new(segment)

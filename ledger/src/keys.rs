@@ -25,7 +25,9 @@ use ring::hmac;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use zeroize::Zeroizing;
 
+use crate::disk_error::DiskError;
 use crate::entry::PrincipalView;
+use crate::ledger_error::LedgerError;
 
 /// The keys, for the one who appends.
 pub(crate) struct DataKeys {
@@ -63,43 +65,6 @@ pub(crate) enum KeyState {
     Missing,
 }
 
-/// Why there is no key.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// A principal's evidence could not be opened any more.
-    #[error(
-        "{path} is damaged in slot {slot}: {found}. Nothing was changed. Check the disk, keep a copy of the file, and \
-         restore the data folder from a backup", path = path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The slot's number.
-        slot: u32,
-        /// What is wrong there.
-        found: &'static str,
-    },
-    /// There are as many as there may be.
-    #[error(
-        "the ledger has {limit} data keys, which is the limit, and evidence is about another principal. Start the control \
-         plane with a larger --ledger-keys, or with a --ledger-retention; until then the filters keep the evidence while \
-         they have room"
-    )]
-    TooMany {
-        /// How many there may be.
-        limit: u32,
-    },
-    /// A sync failed: the kernel may have dropped what was written.
-    #[error("{path} could not be synced to disk, and can not be mended yet; look after the volume", path = path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
 type Tag = [u8; 16];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +80,7 @@ struct TagHasher(SipHasher24);
 
 impl DataKeys {
     /// Makes the file, with the key for what is about no principal. Durable on return.
-    pub(crate) fn create(path: &Path) -> Result<(), KeyError> {
+    pub(crate) fn create(path: &Path) -> Result<(), DiskError> {
         let key = random_key().map_err(at(path))?;
         let slot = encode(0, LIVE, FILE_TAG, &key, 0);
         Ok(durable::write_path(path, &slot[..]).map_err(at(path))?)
@@ -123,7 +88,7 @@ impl DataKeys {
 
     /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
     /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
-    pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, KeyError> {
+    pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
         let file = Arc::new(KeyFile::open(path)?);
         let first = file.read(0)?.ok_or_else(|| file.damaged(0, "the file is empty"))?;
         let first = decode(0, &first).ok_or_else(|| file.damaged(0, WRONG_CHECKSUM))?;
@@ -182,7 +147,7 @@ impl DataKeys {
 
     /// Makes what was read durable before it is used: where an earlier process failed to sync, a new key, or
     /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
-    fn settle(&self) -> Result<(), KeyError> {
+    fn settle(&self) -> Result<(), DiskError> {
         let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
         for offset in (0..self.bytes()).step_by(READ_AHEAD) {
             let part = &mut bytes[..READ_AHEAD.min((self.bytes() - offset) as usize)];
@@ -201,7 +166,7 @@ impl DataKeys {
     }
 
     /// The name of the key that is the principal's; makes one if there is none. [`DataKeys::sync`] makes it durable.
-    pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, KeyError> {
+    pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, LedgerError> {
         let Some(principal) = principal else { return Ok(0) };
         let tag = self.tags.tag(principal);
         match self.by_tag.get(&tag) {
@@ -221,7 +186,7 @@ impl DataKeys {
 
     /// Notes that the segment with this first index has a leaf that is sealed with the key; an error if there is no key of
     /// this name, and never was.
-    pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
+    pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         match self.slots.get(name as usize) {
             Some(Slot::Live { .. } | Slot::Erased) => self.used(name, segment),
             Some(Slot::Free) | None => Err(self
@@ -230,7 +195,7 @@ impl DataKeys {
         }
     }
 
-    fn used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
+    fn used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         let segment = segment / UNIT;
         if let Some(Slot::Live { last_use }) = self.slots.get_mut(name as usize)
             && *last_use != segment
@@ -245,7 +210,7 @@ impl DataKeys {
     }
 
     /// The key of this name, ready to seal.
-    pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, KeyError> {
+    pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, DiskError> {
         let missing = || self.file.damaged(name, "the key is not there");
         let place = self.prepared.get_mut(name as usize % PREPARED_KEYS);
         let place = place.ok_or_else(missing)?;
@@ -259,7 +224,7 @@ impl DataKeys {
     }
 
     /// Makes every key that was made durable, before anything is that is sealed with it.
-    pub(crate) fn sync(&mut self) -> Result<(), KeyError> {
+    pub(crate) fn sync(&mut self) -> Result<(), DiskError> {
         if !self.unsynced.is_empty() {
             self.sync_always()?;
         }
@@ -267,11 +232,10 @@ impl DataKeys {
     }
 
     /// As [`DataKeys::sync`], and the last uses with them.
-    pub(crate) fn sync_always(&mut self) -> Result<(), KeyError> {
+    pub(crate) fn sync_always(&mut self) -> Result<(), DiskError> {
         if self.broken {
-            return Err(KeyError::Broken {
-                path: self.file.path.clone(),
-            });
+            let error = io::Error::other("it could not be synced to disk before; look after the volume");
+            return Err(at(&self.file.path)(error).into());
         }
         if let Err(error) = self.file.file.sync_data() {
             self.broken = true;
@@ -283,7 +247,7 @@ impl DataKeys {
 
     /// After a sync that failed, as soon as the disk lets us: no leaf is sealed with the keys that were made since the one
     /// before, so they are taken back; everything else that may have been dropped is written again.
-    pub(crate) fn mend(&mut self) -> Result<(), KeyError> {
+    pub(crate) fn mend(&mut self) -> Result<(), DiskError> {
         if !self.broken {
             return Ok(());
         }
@@ -307,7 +271,7 @@ impl DataKeys {
     }
 
     /// Destroys a key, durably. Whether it was still there.
-    pub(crate) fn erase(&mut self, name: u32) -> Result<bool, KeyError> {
+    pub(crate) fn erase(&mut self, name: u32) -> Result<bool, DiskError> {
         let Some(Slot::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
             return Ok(false);
         };
@@ -325,7 +289,7 @@ impl DataKeys {
 
     /// Destroys the keys of which every leaf lay before `first_held`, durably. Their slots are used again. Returns how
     /// many there were.
-    pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, KeyError> {
+    pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, DiskError> {
         let held_from = first_held / UNIT;
         let is_unused = |slot: &Slot| matches!(slot, Slot::Live { last_use } if *last_use < held_from);
         let unused: Vec<u32> = (0..)
@@ -356,9 +320,9 @@ impl DataKeys {
         slot_offset(self.slots.len() as u32)
     }
 
-    fn make(&mut self, tag: Tag, segment: u64) -> Result<u32, KeyError> {
+    fn make(&mut self, tag: Tag, segment: u64) -> Result<u32, LedgerError> {
         if self.count() >= self.limit as usize {
-            return Err(KeyError::TooMany { limit: self.limit });
+            return Err(LedgerError::TooManyKeys { limit: self.limit });
         }
         let key = random_key().map_err(at(&self.file.path))?;
         let name = self.free.last().copied().unwrap_or(self.slots.len() as u32);
@@ -415,7 +379,7 @@ impl KeyFile {
     }
 
     /// The key of this name, as it is at this moment.
-    pub(crate) fn state(&self, name: u32) -> Result<KeyState, KeyError> {
+    pub(crate) fn state(&self, name: u32) -> Result<KeyState, DiskError> {
         let slot = self.read(name)?;
         Ok(match slot.as_ref().and_then(|slot| decode(name, slot)) {
             Some(Decoded::Live { key, .. }) => match UnboundKey::new(&AES_256_GCM, &key[..]) {
@@ -427,7 +391,7 @@ impl KeyFile {
         })
     }
 
-    fn read(&self, name: u32) -> Result<Option<Zeroizing<[u8; SLOT_BYTES]>>, KeyError> {
+    fn read(&self, name: u32) -> Result<Option<Zeroizing<[u8; SLOT_BYTES]>>, DiskError> {
         let mut slot = Zeroizing::new([0; SLOT_BYTES]);
         match self.file.read_exact_at(&mut slot[..], slot_offset(name)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -440,12 +404,8 @@ impl KeyFile {
         self.file.write_all_at(bytes, offset).map_err(at(&self.path))
     }
 
-    fn damaged(&self, slot: u32, found: &'static str) -> KeyError {
-        KeyError::Damaged {
-            path: self.path.clone(),
-            slot,
-            found,
-        }
+    fn damaged(&self, slot: u32, found: &'static str) -> DiskError {
+        DiskError::damaged(&self.path, format!("slot {slot}: {found}"))
     }
 }
 
@@ -686,7 +646,7 @@ mod tests {
         keys.erase(erased).unwrap();
         let lost = keys.name_for(Some(principal("lost")), 0).unwrap();
         keys.broken = true;
-        assert!(matches!(keys.sync(), Err(KeyError::Broken { .. })));
+        assert!(keys.sync().is_err());
         // As if the kernel had dropped what was written.
         scratch.edit(|bytes| bytes[SLOT_BYTES * lost as usize..].fill(0));
         keys.mend().unwrap();

@@ -1,7 +1,7 @@
 //! Appends to the ledger: groups of records, each durable when `append` returns.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,21 +10,22 @@ use prost::Message as _;
 use prost::bytes::Bytes;
 
 use crate::disk_error::DiskError;
-use crate::entry::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
-use crate::frames::{AppendError, FrameFile, HEAD_LEN, TornTail};
+use crate::entry::{BatchView, EntryKind, EntryView, PrincipalView};
+use crate::frames::{FrameFile, HEAD_LEN, TornTail};
 use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
-use crate::hashes::{HashError, HashFiles, HashWriter};
-use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES, SegmentIndex};
+use crate::hashes::{HashFiles, HashWriter};
+use crate::index::{IndexBuilder, IndexSecret, MAX_PLACES, SegmentIndex};
 use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer};
-use crate::keys::{DataKeys, KeyError, UNIT};
+use crate::keys::{DataKeys, UNIT};
 use crate::known_chains::{KnownChains, expires_at};
 use crate::leaf::{RECORD_OVERHEAD, SourceName, StoredBody, StoredEntry, StoredRecord};
+use crate::ledger_error::LedgerError;
 use crate::options::{LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 use crate::principal_quota::{Counted, Shares};
 use crate::reader::{LedgerReader, Shared};
 use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
-use crate::reserve::{Reserve, Reserved, Room};
+use crate::reserve::{Reserve, Room};
 use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment};
 use crate::sources::{KnownSources, SourceMark, SourceState};
@@ -115,103 +116,6 @@ pub struct Pruned {
     pub chains: usize,
 }
 
-/// Why the ledger can not be opened, or something was not appended, or not all of it: what was is durable, and the sources'
-/// states say how far it goes.
-#[derive(Debug, thiserror::Error)]
-pub enum LedgerError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// A segment can not be read.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// A segment is missing.
-    #[error(
-        "the ledger has no records {expected} to {found}: the segment before {path} is missing or incomplete. Restore \
-         it from a backup", path = path.display()
-    )]
-    Missing {
-        /// The index that comes next.
-        expected: u64,
-        /// The index that the file begins with.
-        found: u64,
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file that is none of ours.
-    #[error("{path} does not belong into the ledger's folder; move it away", path = path.display())]
-    Stranger {
-        /// The file.
-        path: PathBuf,
-    },
-    /// What a checkpoint committed to is not there.
-    #[error(
-        "a checkpoint of {published} records was published, but the ledger has {size}: records that others rely on are \
-         gone. Restore the data folder from a backup that has them"
-    )]
-    Gone {
-        /// Records that were published.
-        published: u64,
-        /// Records that there are.
-        size: u64,
-    },
-    /// What a checkpoint committed to is not as it was.
-    #[error(
-        "the first {size} records have the root {found}, but a checkpoint was published that says {expected}: they were \
-         changed. Restore the data folder from a backup"
-    )]
-    OtherRoot {
-        /// Records that were published.
-        size: u64,
-        /// Their root.
-        expected: Hash,
-        /// What it is now.
-        found: Hash,
-    },
-    /// The hashes of what was pruned can not be made again.
-    #[error("the hashes in {path} are damaged, and the records that they were made from are pruned. Restore the data folder from a backup", path = path.display())]
-    HashesLost {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The file can not be written.
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    /// There is no room left.
-    #[error(
-        "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes, or with a \
-         --ledger-retention; until then the filters keep the evidence while they have room"
-    )]
-    Full {
-        /// How many bytes it may have.
-        limit: u64,
-    },
-    /// What room there is, is for others.
-    #[error(transparent)]
-    Reserved(#[from] Reserved),
-    /// There is no data key, or the keys can not be read.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
-    /// The tree's hashes can not be read or written.
-    #[error(transparent)]
-    Hashes(#[from] HashError),
-    /// An index can not be read or written.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-    /// No randomness for a session.
-    #[error("no randomness: {0}")]
-    Random(io::Error),
-    /// What is to be erased can not be noted.
-    #[error("{0}. Nothing was erased; ask again")]
-    Erasing(FileError),
-    /// An entry out of bounds.
-    #[error("an entry {0}")]
-    Entry(#[from] EntryError),
-    /// Nothing can be sealed that is this large.
-    #[error("a record is too large to be sealed")]
-    TooLarge,
-}
-
 // === impl Ledger ===
 
 impl Ledger {
@@ -266,9 +170,8 @@ impl Ledger {
         // Whether the index has to be looked through is known from this file, and what is erased from the note: an erasure
         // that a crash interrupts is completed at the next start.
         let pending = self.paths.erasing(name);
-        durable::write_path(&pending, &[])
-            .map_err(at(&pending))
-            .map_err(LedgerError::Erasing)?;
+        let noted = durable::write_path(&pending, &[]).map_err(at(&pending));
+        noted.map_err(LedgerError::Erasing)?;
         let note = Note::Erasure(Erasure {
             key: name.into(),
             by: by.to_owned(),
@@ -413,7 +316,7 @@ impl Ledger {
         self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
-            self.sealer.renew().map_err(LedgerError::Random)?;
+            self.sealer.renew().map_err(at(&self.paths.0))?;
         }
         appended
     }
@@ -636,9 +539,7 @@ impl Ledger {
                 for leaf in &piece.leaves {
                     let of_leaf = rows.by_ref().take((leaf.rows_end - taken) as usize);
                     taken = leaf.rows_end;
-                    // Places follow one another, and the segment ends before they are used up.
-                    let added = builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
-                    debug_assert!(added.is_ok(), "{added:?}");
+                    builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
                 }
             }
         });

@@ -6,7 +6,7 @@
 //! | `fields` | what a record says, field by field, under the names of the API, the exports and OpenTelemetry |
 //! | `entry` | an encoded entry, read where it lies |
 //! | `leaf`, `seal`, `keys` | what is sealed in a leaf, how, and the principals' keys |
-//! | `disk_error` | why a file of the ledger cannot be used |
+//! | `disk_error`, `ledger_error` | why a file of the ledger cannot be used, and why something was not recorded |
 //! | `frames`, `group`, `segment` | how records are written, and the files that they are in |
 //! | `tree`, `hashes` | the Merkle tree over the leaves, and its hashes on disk |
 //! | `index`, `index_rows`, `indexer` | where in a segment what is asked for can be found |
@@ -37,6 +37,7 @@ mod keys;
 mod known_chains;
 pub mod leaf;
 mod ledger;
+mod ledger_error;
 pub mod log_identity;
 mod losses;
 pub mod note;
@@ -60,7 +61,8 @@ pub mod verify;
 pub use disk_error::DiskError;
 pub use frames::{AppendError, MAX_PAYLOAD, TornTail};
 pub use leaf::SourceName;
-pub use ledger::{Erased, Ledger, LedgerError, NewItem, Opened, Pruned};
+pub use ledger::{Erased, Ledger, NewItem, Opened, Pruned};
+pub use ledger_error::LedgerError;
 pub use options::{LedgerBounds, LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 pub use query::{Filter, Page, Query};
 pub use reader::{LedgerReader, ReadError};

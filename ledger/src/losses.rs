@@ -62,7 +62,7 @@ impl LossCheck {
                 // One leaf tells whether the key is the one that it was: to open all takes as long as to read them.
                 let opens = !matches!(
                     self.opener.open(index, sealed),
-                    Err(OpenError::Damaged { .. } | OpenError::Keys(_))
+                    Err(OpenError::Damaged { .. } | OpenError::Disk(_))
                 );
                 let last_index = index;
                 self.uses.insert(name, Use { last_index, opens });

@@ -13,7 +13,8 @@ use credence_wire::v1::entry::Entry as Kind;
 
 use prost::Message as _;
 
-use crate::index::{IndexError, IndexKey, RUN_PLACES};
+use crate::disk_error::DiskError;
+use crate::index::{IndexKey, RUN_PLACES};
 use crate::reader::{LedgerReader, ReadError};
 use crate::record::{LedgerRecord, RecordBody, RecordKind};
 use crate::segment::Segment;
@@ -203,7 +204,7 @@ impl Search<'_> {
     }
 
     /// The places in the segment that have to be looked at, newest first; none if that is all of them.
-    fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, IndexError> {
+    fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, DiskError> {
         let mut places: Option<Vec<u32>> = None;
         for key in &self.keys {
             // To open a few records costs less than to read another list.
@@ -271,9 +272,9 @@ impl Query {
 }
 
 /// Without a part of the index that is damaged, everything is looked at.
-fn if_whole<T>(read: Result<T, IndexError>) -> Result<Option<T>, IndexError> {
+fn if_whole<T>(read: Result<T, DiskError>) -> Result<Option<T>, DiskError> {
     match read {
-        Err(IndexError::Damaged { .. }) => Ok(None),
+        Err(DiskError::Damaged { .. }) => Ok(None),
         read => read.map(Some),
     }
 }

@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::disk_error::DiskError;
 use crate::group::LEAF_LENGTH_BYTES;
-use crate::hashes::{HashError, HashFiles, HashesAt};
-use crate::index::IndexError;
+use crate::hashes::{HashFiles, HashesAt};
 use crate::keys::KeyFile;
 use crate::leaf::StoredRecord;
 use crate::record::{LedgerRecord, RecordBody};
 use crate::seal::{OpenError, OpenedLeaf, Opener};
-use crate::segment::{LeafRun, Segment, SegmentError};
+use crate::segment::{LeafRun, Segment};
 use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
 /// The ledger as readers see it. Cheap to clone.
@@ -65,12 +65,9 @@ pub enum ReadError {
     /// The ledger could not be opened.
     #[error("the ledger is damaged: {0}")]
     Damaged(Arc<str>),
-    /// The segment can not be read.
+    /// A file of it can not be read.
     #[error(transparent)]
-    Segment(#[from] SegmentError),
-    /// The tree can not be read.
-    #[error(transparent)]
-    Hashes(#[from] HashError),
+    Disk(#[from] DiskError),
     /// It can not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -297,12 +294,6 @@ impl Hashes for LedgerReader {
             size: self.size(),
         };
         Ok(hashes.read(level, first, count)?)
-    }
-}
-
-impl From<IndexError> for ReadError {
-    fn from(error: IndexError) -> Self {
-        Self::Segment(SegmentError::Index(error))
     }
 }
 

@@ -14,13 +14,14 @@ use crate::entry::EntryKind;
 use crate::frames::{FrameFile, HEADER_LEN, TornTail};
 use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, groups_of};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
-use crate::index::{IndexBuilder, IndexError, IndexFile, IndexSecret, SegmentIndex};
+use crate::index::{IndexBuilder, IndexFile, IndexSecret, SegmentIndex};
 use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
 use crate::keys::DataKeys;
 use crate::known_chains::KnownChains;
 use crate::leaf::{StoredBody, StoredRecord};
-use crate::ledger::{Ledger, LedgerError, Opened, Piece, create_segment};
+use crate::ledger::{Ledger, Opened, Piece, create_segment};
+use crate::ledger_error::LedgerError;
 use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
@@ -63,15 +64,11 @@ impl Ledger {
         let mut replay = Replay::begin(&paths, last, keys, full.shares, &secret, &shared)?;
         let (current, torn) = replay.run(&paths.segment(last))?;
         if let Some(published) = options.published {
-            expect_published(published, &replay.frontier, &shared.hashes)?;
+            expect_published(&paths, published, &replay.frontier, &shared.hashes)?;
         }
         let held_from = found.first().copied().unwrap_or(last);
         if held_from > replay.first_held {
-            return Err(LedgerError::Missing {
-                expected: replay.first_held,
-                found: held_from,
-                path: paths.segment(held_from),
-            });
+            return Err(missing(&paths.segment(held_from), replay.first_held, held_from).into());
         }
         let opened = Opened {
             torn,
@@ -153,16 +150,12 @@ impl Ledger {
 /// Makes the first segment of a ledger that has none, if nothing says that it had one.
 fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &HashFiles) -> Result<(), LedgerError> {
     if let Some((published, _)) = options.published.filter(|(size, _)| *size > 0) {
-        return Err(LedgerError::Gone { published, size: 0 });
+        return Err(gone(paths, published, 0).into());
     }
     // Hashes are written of records only.
     let found = hashes.size()?;
     if found > 0 {
-        return Err(LedgerError::Missing {
-            expected: 0,
-            found,
-            path: paths.segments(),
-        });
+        return Err(missing(&paths.segments(), 0, found).into());
     }
     let beginning = Beginning {
         root: Frontier::new().root().0.to_vec(),
@@ -299,7 +292,7 @@ impl Replay {
             self.shares.add(key, (LEAF_LENGTH_BYTES + leaf.sealed.len()) as u64);
         }
         let record = record_of(&mut self.opener, leaf);
-        let row = add_row(&mut self.index, leaf, record.as_ref(), received)?;
+        let row = add_row(&mut self.index, leaf, record.as_ref(), received);
         if let Row::Entry(entry) = row
             && let EntryKind::Chain(chain) = entry.kind
             && let Some(key) = key
@@ -337,16 +330,11 @@ fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> Option<StoredRecord> {
 }
 
 /// Adds what a leaf can be found by to an index; `received` says when its group was taken in.
-fn add_row<'a>(
-    index: &mut IndexBuilder,
-    leaf: Leaf<'_>,
-    record: Option<&'a StoredRecord>,
-    received: u64,
-) -> Result<Row<'a>, IndexError> {
+fn add_row<'a>(index: &mut IndexBuilder, leaf: Leaf<'_>, record: Option<&'a StoredRecord>, received: u64) -> Row<'a> {
     let row = Row::of(record);
     let received = record.map_or(received, |record| record.received_unix_nano);
-    index.add(leaf.offset, row.span(received), &row.keys())?;
-    Ok(row)
+    index.add(leaf.offset, row.span(received), &row.keys());
+    row
 }
 
 /// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
@@ -389,22 +377,18 @@ pub(crate) fn index_again(
     next: u64,
     secret: &IndexSecret,
     mut opener: Opener,
-) -> Result<IndexBuilder, LedgerError> {
+) -> Result<IndexBuilder, DiskError> {
     let mut index = IndexBuilder::new(secret, first);
     for group in groups_of(path)? {
         let group = group?;
         for leaf in group.leaves() {
             let record = record_of(&mut opener, leaf);
-            add_row(&mut index, leaf, record.as_ref(), group.head.received_unix_nano)?;
+            add_row(&mut index, leaf, record.as_ref(), group.head.received_unix_nano);
         }
     }
     let found = first + u64::from(index.places());
     if found != next {
-        return Err(LedgerError::Missing {
-            expected: found,
-            found: next,
-            path: path.to_owned(),
-        });
+        return Err(missing(path, found, next));
     }
     Ok(index)
 }
@@ -426,7 +410,10 @@ fn restore_tree(
         }
     }
     // From the hashes of the pruned leaves, and from the leaves that are held.
-    let lost = || LedgerError::HashesLost { path: paths.hashes() };
+    let lost = || {
+        let found = "the hashes are damaged, and the records that they were made from are pruned";
+        DiskError::damaged(&paths.hashes(), found)
+    };
     let segments = shared.segments();
     let held_from = segments.first().map_or(last, |segment| segment.first());
     let level_0 = HashesAt { files, size: held_from };
@@ -449,7 +436,7 @@ fn restore_tree(
         }
     }
     if frontier.size() != last || !is_right(&frontier) {
-        return Err(lost());
+        return Err(lost().into());
     }
     writer.sync()?;
     Ok((frontier, writer, true))
@@ -457,31 +444,50 @@ fn restore_tree(
 
 /// Whether the tree begins with the one that was published last.
 fn expect_published(
+    paths: &Paths,
     (published, expected): (u64, Hash),
     frontier: &Frontier,
     files: &HashFiles,
-) -> Result<(), LedgerError> {
+) -> Result<(), DiskError> {
     let size = frontier.size();
     if published > size {
-        return Err(LedgerError::Gone { published, size });
+        return Err(gone(paths, published, size));
     }
     let found = Frontier::restore(published, &HashesAt { files, size })?.root();
     if found == expected {
         return Ok(());
     }
-    Err(LedgerError::OtherRoot {
-        size: published,
-        expected,
-        found,
-    })
+    let found = format!(
+        "the first {published} records have the root {found}, but a checkpoint was published that says {expected}: they \
+         were changed"
+    );
+    Err(DiskError::damaged(&paths.segments(), found))
+}
+
+fn missing(path: &Path, expected: u64, found: u64) -> DiskError {
+    let found = format!(
+        "the ledger has no records {expected} to {found}: the segment before this one is missing or incomplete"
+    );
+    DiskError::damaged(path, found)
+}
+
+fn gone(paths: &Paths, published: u64, size: u64) -> DiskError {
+    let found = format!(
+        "a checkpoint of {published} records was published, but there are {size}: records that others rely on are gone"
+    );
+    DiskError::damaged(&paths.segments(), found)
 }
 
 /// What a segment begins with.
-fn first_frame(path: &Path, first: u64) -> Result<GroupHead, LedgerError> {
+fn first_frame(path: &Path, first: u64) -> Result<GroupHead, DiskError> {
     let head = groups_of(path)?.next().transpose()?.map(|group| group.head);
     let head = head.filter(|head| head.first_index == first && head.beginning.is_some());
     let other = || DiskError::damaged(path, "it is not what a segment of this name begins with").at_byte(HEADER_LEN);
-    Ok(head.ok_or_else(other)?)
+    head.ok_or_else(other)
+}
+
+fn stranger(path: &Path) -> DiskError {
+    DiskError::damaged(path, "it does not belong into the ledger's folder").with_cure("Move it away")
 }
 
 /// The segments that there are, oldest first.
@@ -495,7 +501,7 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
             // A segment whose creation was interrupted; its name will be used again.
             continue;
         }
-        found.push(parse_segment_name(name).ok_or_else(|| LedgerError::Stranger { path: path.clone() })?);
+        found.push(parse_segment_name(name).ok_or_else(|| stranger(&path))?);
     }
     found.sort_unstable();
     Ok(found)
@@ -527,7 +533,7 @@ fn index_secret(paths: &Paths) -> Result<IndexSecret, LedgerError> {
         }
         other => other.map_err(at(&path))?,
     };
-    let secret: [u8; 32] = secret.try_into().map_err(|_| LedgerError::Stranger { path })?;
+    let secret: [u8; 32] = secret.try_into().map_err(|_| stranger(&path))?;
     Ok(IndexSecret::new(&secret))
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use prost::Message as _;
 use ring::aead::{Aad, LessSafeKey, Nonce};
 
-use crate::keys::{KeyError, KeyFile, KeyState};
+use crate::disk_error::DiskError;
+use crate::keys::{KeyFile, KeyState};
 use crate::leaf::StoredRecord;
 use crate::record::LedgerRecord;
 
@@ -57,7 +58,7 @@ pub enum OpenError {
     },
     /// The keys can not be read.
     #[error(transparent)]
-    Keys(#[from] KeyError),
+    Disk(#[from] DiskError),
 }
 
 #[derive(Debug, Clone)]

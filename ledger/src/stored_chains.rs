@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::{FileError, at};
+use credence_storage::at;
 
 use crate::disk_error::DiskError;
 use crate::entry::{EntryKind, EntryView};
@@ -14,7 +14,7 @@ use crate::frames::{Frame, Frames};
 use crate::group::Group;
 use crate::keys::KeyFile;
 use crate::leaf::StoredBody;
-use crate::log_identity::{IdentityError, origins_of};
+use crate::log_identity::origins_of;
 use crate::seal::{OpenError, OpenedLeaf, Opener};
 use crate::segment::Paths;
 
@@ -46,37 +46,12 @@ pub struct OpenedChains {
     pub erased: u64,
 }
 
-/// Why chains can not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum StoredChainsError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// The ledger's name is not known.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// There is no ledger.
-    #[error("{path} holds no ledger", path = path.display())]
-    NoLedger {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A segment can not be read.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// A record does not open.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-}
-
 // === impl StoredChains ===
 
 impl StoredChains {
     /// Opens a ledger's folder to read it only.
-    pub fn open(folder: &Path) -> Result<Self, StoredChainsError> {
-        let no_ledger = || StoredChainsError::NoLedger {
-            path: folder.to_owned(),
-        };
+    pub fn open(folder: &Path) -> Result<Self, DiskError> {
+        let no_ledger = || DiskError::damaged(folder, "it holds no ledger").with_cure("Name the folder of one");
         let origin = origins_of(folder)?.first().ok_or_else(no_ledger)?.to_string();
         let paths = Paths(folder.to_owned());
         let keys = Arc::new(KeyFile::open_to_read(&paths.keys())?);
@@ -90,7 +65,7 @@ impl StoredChains {
 
     /// Hands out every block, oldest first. Returns what a write looks like that is not finished at the end of the last
     /// segment: a running control plane may be about to finish it, and the next start cuts it off.
-    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<DiskError>, StoredChainsError> {
+    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<DiskError>, DiskError> {
         let segments = self.paths.held_segments();
         let mut segments = segments.map_err(at(&self.paths.segments()))?;
         let last = segments.pop();
@@ -100,7 +75,7 @@ impl StoredChains {
         let Some(last) = last else { return Ok(None) };
         match self.segment(last, &mut visit) {
             Err(error @ DiskError::Damaged { offset: Some(1..), .. }) => Ok(Some(error)),
-            other => Ok(other.map(|()| None)?),
+            other => other.map(|()| None),
         }
     }
 
@@ -120,7 +95,7 @@ impl StoredChains {
 
 impl SealedBlock {
     /// Opens the block's records; those that are chains are in the answer.
-    pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, StoredChainsError> {
+    pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, OpenError> {
         let Self { path, frame } = self;
         let offset = frame.offset;
         let damaged = |found| DiskError::damaged(&path, found).at_byte(offset);

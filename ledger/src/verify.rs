@@ -15,9 +15,9 @@ use credence_storage::{FileError, durable};
 use crate::checkpoint::{Checkpoint, SignedCheckpoint};
 use crate::disk_error::DiskError;
 use crate::group::groups_of;
-use crate::index::{IndexError, IndexFile, IndexSecret};
+use crate::index::{IndexFile, IndexSecret};
 use crate::keys::{self, KeyFile};
-use crate::log_identity::{IdentityError, origins_of, verifier_key_of};
+use crate::log_identity::{origins_of, verifier_key_of};
 use crate::losses::LossCheck;
 use crate::note::VerifierKey;
 use crate::recovery::index_again;
@@ -143,12 +143,13 @@ impl Checking<'_> {
         let own = match verifier_key_of(self.folder) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
-            Err(IdentityError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(DiskError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
             }
             Err(error) => {
-                self.problem(error.path().to_owned(), Some(0), &error);
+                let problem = Problem::from(error);
+                self.problem(problem.file, Some(0), problem.found);
                 None
             }
         };
@@ -536,7 +537,6 @@ impl Checking<'_> {
             Ok(file) => file,
             // That of a segment which has just become full is being written.
             Err(_) if !path.exists() => return Ok(Ok(())),
-            Err(error @ IndexError::OtherSecret { .. }) => return Err(problem(&self.path("index-key"), &error)),
             Err(error) => return Err(problem(&path, &error)),
         };
         file.check().map_err(|error| problem(&path, &error))?;

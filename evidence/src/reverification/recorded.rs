@@ -87,9 +87,7 @@ impl Recorded {
     }
 
     fn chain_in(&self, segment: &Segment, digest: &[u8; 32]) -> Result<Option<String>, ReadError> {
-        let mut places = segment
-            .lookup(&IndexKey::Chain(*digest))
-            .map_err(|error| ReadError::Segment(error.into()))?;
+        let mut places = segment.lookup(&IndexKey::Chain(*digest))?;
         places.truncate(LOOKED_AT);
         if places.is_empty() {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! The index of a segment that is still growing.
 
-use super::format::{IndexError, MAX_PLACES, RUN_PLACES, packed, place_of};
+use super::format::{MAX_PLACES, RUN_PLACES, packed, place_of};
 use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS};
 
 /// Collects the rows of one segment, in memory: 8 bytes a row and 4 a record. Can be asked at any time.
@@ -56,9 +56,9 @@ impl IndexBuilder {
 
     /// Adds the next record: where its leaf begins in the segment's file, the earliest and the latest instant that it is
     /// about (nanoseconds since the Unix epoch), and what it can be found by.
-    pub fn add(&mut self, offset: u32, span: (u64, u64), keys: &[IndexKey<'_>]) -> Result<(), IndexError> {
+    pub fn add(&mut self, offset: u32, span: (u64, u64), keys: &[IndexKey<'_>]) {
         let hashes: Vec<u64> = keys.iter().map(|key| self.secret.hash(key)).collect();
-        self.add_hashed(offset, span, hashes.into_iter())
+        self.add_hashed(offset, span, hashes.into_iter());
     }
 
     /// As [`add`](Self::add), of keys that this secret has hashed.
@@ -67,11 +67,9 @@ impl IndexBuilder {
         offset: u32,
         (earliest, latest): (u64, u64),
         hashes: impl Iterator<Item = u64>,
-    ) -> Result<(), IndexError> {
+    ) {
         let place = self.places();
-        if place >= MAX_PLACES {
-            return Err(IndexError::Full);
-        }
+        debug_assert!(place < MAX_PLACES, "the segment ends before places are used up");
         for hash in hashes {
             self.shelves[shelf_of(hash)].push(hash | u64::from(place));
             self.rows += 1;
@@ -83,7 +81,6 @@ impl IndexBuilder {
             }
             _ => self.times.push((earliest, latest)),
         }
-        Ok(())
     }
 
     /// How many records there are.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::builder::IndexBuilder;
-use super::format::{Contents, Header, IndexError, Parts, RUN_PLACES, hash_bits, place_of};
+use super::format::{Contents, Header, Parts, RUN_PLACES, damaged, hash_bits, place_of};
 use super::key::{IndexKey, IndexSecret};
+use crate::disk_error::DiskError;
 
 /// Answers from the disk; what it has in memory is about a kilobyte. No file stays open, so that thousands of segments
 /// need no thousands of descriptors.
@@ -19,7 +20,7 @@ pub struct IndexFile {
 
 impl IndexFile {
     /// Writes the index of a full segment to `path`, durably. The builder can still be asked meanwhile.
-    pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, IndexError> {
+    pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, DiskError> {
         let contents = Contents {
             check: index.secret().check,
             first: index.first(),
@@ -33,10 +34,10 @@ impl IndexFile {
     }
 
     /// Opens the index at `path`, which was made with `secret`.
-    pub fn open(path: &Path, secret: &IndexSecret) -> Result<Self, IndexError> {
+    pub fn open(path: &Path, secret: &IndexSecret) -> Result<Self, DiskError> {
         let header = Parts::open(path)?.header;
         if header.check != secret.check {
-            return Err(IndexError::OtherSecret { path: path.to_owned() });
+            return Err(damaged(path, "it was made with another ledger/index-key"));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -66,14 +67,14 @@ impl IndexFile {
     }
 
     /// The places of all records that may have the key, newest first.
-    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, IndexError> {
+    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, DiskError> {
         let mut places = Parts::open(&self.path)?.places(self.secret.hash(key))?;
         places.reverse();
         Ok(places)
     }
 
     /// Where each leaf begins, of a run of [`RUN_PLACES`] places.
-    pub fn offsets(&self, run: u32) -> Result<Vec<u32>, IndexError> {
+    pub fn offsets(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         if run >= self.header.places.div_ceil(RUN_PLACES) {
             return Ok(Vec::new());
         }
@@ -81,39 +82,42 @@ impl IndexFile {
     }
 
     /// The earliest and the latest instant of each run of places.
-    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         Parts::open(&self.path)?.run_times()
     }
 
     /// Reads the whole file: any bit that is not as it was written is found.
-    pub fn check(&self) -> Result<(), IndexError> {
+    pub fn check(&self) -> Result<(), DiskError> {
         let parts = Parts::open(&self.path)?;
         let rows = parts.rows()?.len() as u64;
         let places = parts.all_offsets()?.len() as u64;
         if rows == parts.header.rows && places == u64::from(parts.header.places) {
             return Ok(());
         }
-        Err(self.damaged("it has another number of rows or of places than it says"))
+        Err(damaged(
+            &self.path,
+            "it has another number of rows or of places than it says",
+        ))
     }
 
     /// Whether the file has just the rows and the places that were made from the records.
-    pub(crate) fn compare(&self, made: &IndexBuilder) -> Result<(), IndexError> {
+    pub(crate) fn compare(&self, made: &IndexBuilder) -> Result<(), DiskError> {
         let parts = Parts::open(&self.path)?;
         if parts.header.first != made.first() || parts.header.places != made.places() {
-            return Err(self.damaged("it is of other records than its segment has"));
+            return Err(damaged(&self.path, "it is of other records than its segment has"));
         }
         if !parts.rows()?.into_iter().eq(made.packed_rows(parts.header.hash_bits)) {
-            return Err(self.damaged("its rows are not those that the records give"));
+            return Err(damaged(&self.path, "its rows are not those that the records give"));
         }
         if parts.all_offsets()? != made.offsets() {
-            return Err(self.damaged("its places are not those of the records"));
+            return Err(damaged(&self.path, "its places are not those of the records"));
         }
         Ok(())
     }
 
     /// Writes the file anew, durably, without what these records could be found by; places in order. Questions are
     /// answered from the old file or from the new one meanwhile.
-    pub fn remove(&self, places: &[u32]) -> Result<Self, IndexError> {
+    pub fn remove(&self, places: &[u32]) -> Result<Self, DiskError> {
         let parts = Parts::open(&self.path)?;
         let mut rows = parts.rows()?;
         rows.retain(|row| places.binary_search(&place_of(*row)).is_err());
@@ -127,13 +131,6 @@ impl IndexFile {
         };
         contents.write(&self.path, rows.into_iter())?;
         Self::open(&self.path, &self.secret)
-    }
-
-    fn damaged(&self, what: &'static str) -> IndexError {
-        IndexError::Damaged {
-            path: self.path.clone(),
-            what,
-        }
     }
 }
 
@@ -169,7 +166,7 @@ mod tests {
             ];
             keys.extend((place % 2 == 0).then_some(IndexKey::Trace(&trace)));
             let time = u64::from(place) * 10;
-            builder.add(40 + place * 300, (time, time + 5), &keys).unwrap();
+            builder.add(40 + place * 300, (time, time + 5), &keys);
         }
         builder
     }
@@ -261,7 +258,7 @@ mod tests {
     fn another_secret_is_an_error_and_not_an_empty_answer() {
         let (folder, _builder, _file) = written();
         let error = IndexFile::open(&folder.path().join("index"), &IndexSecret::new(&[8; 32])).unwrap_err();
-        assert!(matches!(error, IndexError::OtherSecret { .. }), "{error}");
+        assert!(error.to_string().contains("index-key"), "{error}");
     }
 
     #[test]

@@ -18,41 +18,15 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use credence_storage::{FileError, at, durable};
+use credence_storage::{at, durable};
 use prost::Message;
 use prost::encoding::{decode_varint, encode_varint};
 
-use super::key::{HASH_BITS, PLACE_BITS};
+use crate::disk_error::DiskError;
 
-/// Why the index can not be used. What it is made from is untouched: it can be made again.
-#[derive(Debug, thiserror::Error)]
-pub enum IndexError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// The file is not what was written.
-    #[error("{path}: {what}; remove the file and start again: the index is made anew", path = path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// The file was made with another secret: nothing would be found in it.
-    #[error(
-        "{path} was made with another ledger/index-key; restore that one, or remove the file and start again: the index \
-         is made anew", path = path.display()
-    )]
-    OtherSecret {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There is no room for another record.
-    #[error("a segment has more than {MAX_PLACES} records, which is the limit of its index")]
-    Full,
-}
+use super::key::{HASH_BITS, PLACE_BITS};
 
 /// What is to be written.
 pub(super) struct Contents<'a> {
@@ -124,7 +98,7 @@ pub(super) fn place_of(row: u64) -> u32 {
 
 impl Contents<'_> {
     /// Writes these rows, in order and none twice, and the leaves. Durable on return.
-    pub(super) fn write(&self, path: &Path, rows: impl Iterator<Item = u64>) -> Result<(), IndexError> {
+    pub(super) fn write(&self, path: &Path, rows: impl Iterator<Item = u64>) -> Result<(), DiskError> {
         let bucket_bits = (self.rows / ROWS_A_BUCKET).max(1).ilog2().min(self.hash_bits);
         let mut header = Header {
             check: self.check,
@@ -218,27 +192,26 @@ impl Header {
 // === impl Parts ===
 
 impl<'a> Parts<'a> {
-    pub(super) fn open(path: &'a Path) -> Result<Self, IndexError> {
-        let damaged = |what| IndexError::Damaged {
-            path: path.to_owned(),
-            what,
-        };
+    pub(super) fn open(path: &'a Path) -> Result<Self, DiskError> {
+        let damaged = |what| Err(damaged(path, what));
         let file = File::open(path).map_err(at(path))?;
         let length = file.metadata().map_err(at(path))?.len();
         if length < HEADER_BYTES as u64 {
-            return Err(damaged("it is shorter than an index"));
+            return damaged("it is shorter than an index");
         }
         let mut bytes = [0; HEADER_BYTES];
         file.read_exact_at(&mut bytes, 0).map_err(at(path))?;
-        let header = Header::unsealed(&bytes).ok_or_else(|| damaged("its header is damaged"))?;
+        let Some(header) = Header::unsealed(&bytes) else {
+            return damaged("its header does not match its checksum");
+        };
         if length != header.end() {
-            return Err(damaged("it was cut short, or something was added to it"));
+            return damaged("it was cut short, or something was added to it");
         }
         Ok(Self { path, file, header })
     }
 
     /// The places of one hash (its bits at the top of the number), in order.
-    pub(super) fn places(&self, hash: u64) -> Result<Vec<u32>, IndexError> {
+    pub(super) fn places(&self, hash: u64) -> Result<Vec<u32>, DiskError> {
         let wanted = hash >> (64 - self.header.hash_bits);
         let bucket = wanted >> (self.header.hash_bits - self.header.bucket_bits);
         let mut rows = self.part(bucket as usize)?;
@@ -247,7 +220,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Every row, in order.
-    pub(super) fn rows(&self) -> Result<Vec<u64>, IndexError> {
+    pub(super) fn rows(&self) -> Result<Vec<u64>, DiskError> {
         let entries = self.entries(0, self.header.buckets() + 1)?;
         let mut rows = Vec::new();
         for (bucket, pair) in entries.windows(2).enumerate() {
@@ -257,13 +230,13 @@ impl<'a> Parts<'a> {
     }
 
     /// Where each leaf of a run begins.
-    pub(super) fn offsets(&self, run: usize) -> Result<Vec<u32>, IndexError> {
+    pub(super) fn offsets(&self, run: usize) -> Result<Vec<u32>, DiskError> {
         let offsets = self.part(self.header.buckets() + run)?;
         Ok(offsets.into_iter().map(|offset| offset as u32).collect())
     }
 
     /// Where every leaf begins.
-    pub(super) fn all_offsets(&self) -> Result<Vec<u32>, IndexError> {
+    pub(super) fn all_offsets(&self) -> Result<Vec<u32>, DiskError> {
         let mut offsets = Vec::with_capacity(self.header.places as usize);
         for run in 0..self.header.runs() {
             offsets.extend(self.offsets(run)?);
@@ -272,16 +245,16 @@ impl<'a> Parts<'a> {
     }
 
     /// The earliest and the latest instant of each run.
-    pub(super) fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+    pub(super) fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         let entries = self.entries(self.header.buckets(), self.header.runs())?;
         Ok(entries.into_iter().map(|entry| entry.times).collect())
     }
 
-    fn part(&self, number: usize) -> Result<Vec<u64>, IndexError> {
+    fn part(&self, number: usize) -> Result<Vec<u64>, DiskError> {
         self.numbers(number, &self.entries(number, 2)?)
     }
 
-    fn entries(&self, first: usize, count: usize) -> Result<Vec<Entry>, IndexError> {
+    fn entries(&self, first: usize, count: usize) -> Result<Vec<Entry>, DiskError> {
         let from = self.header.entries_at + (first * ENTRY_BYTES) as u64;
         let bytes = self.read(from, count * ENTRY_BYTES)?;
         let entries = bytes.chunks(ENTRY_BYTES).enumerate().map(|(number, bytes)| {
@@ -297,7 +270,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The numbers of the part between two entries.
-    fn numbers(&self, part: usize, entries: &[Entry]) -> Result<Vec<u64>, IndexError> {
+    fn numbers(&self, part: usize, entries: &[Entry]) -> Result<Vec<u64>, DiskError> {
         let [entry, next] = entries else {
             return Err(self.damaged());
         };
@@ -317,18 +290,20 @@ impl<'a> Parts<'a> {
         Ok(numbers)
     }
 
-    fn read(&self, from: u64, length: usize) -> Result<Vec<u8>, IndexError> {
+    fn read(&self, from: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, from).map_err(at(self.path))?;
         Ok(bytes)
     }
 
-    fn damaged(&self) -> IndexError {
-        IndexError::Damaged {
-            path: self.path.to_owned(),
-            what: "a part of it is damaged",
-        }
+    fn damaged(&self) -> DiskError {
+        damaged(self.path, "a part of it does not match its checksum")
     }
+}
+
+/// What it is made from is untouched.
+pub(super) fn damaged(path: &Path, found: &'static str) -> DiskError {
+    DiskError::damaged(path, found).with_cure("Remove the file and start again: the index is made anew")
 }
 
 /// What ends with a checksum.

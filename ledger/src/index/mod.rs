@@ -13,6 +13,6 @@ mod segment_index;
 
 pub use self::builder::IndexBuilder;
 pub use self::file::IndexFile;
-pub use self::format::{IndexError, MAX_PLACES, RUN_PLACES};
+pub use self::format::{MAX_PLACES, RUN_PLACES};
 pub use self::key::{IndexKey, IndexSecret};
 pub use self::segment_index::SegmentIndex;

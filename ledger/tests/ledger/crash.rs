@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use credence_ledger::LedgerOptions;
 use credence_ledger::query::{self, Filter, Query};
-use credence_ledger::{LedgerError, LedgerOptions};
 
 use crate::support::*;
 
@@ -140,24 +140,19 @@ fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
         try_open(folder.path(), with((*size, *root))).unwrap();
         let error = try_open(folder.path(), with((*size, roots[0].1))).err();
         assert_eq!(
-            matches!(error, Some(LedgerError::OtherRoot { .. })),
+            error
+                .as_ref()
+                .is_some_and(|error| error.to_string().contains("have the root")),
             *size != 100,
             "{size}: {error:?}"
         );
     }
     let gone = try_open(folder.path(), with((701, roots[0].1))).unwrap_err();
-    assert!(matches!(
-        gone,
-        LedgerError::Gone {
-            published: 701,
-            size: 700
-        }
-    ));
+    let text = "a checkpoint of 701 records was published, but there are 700";
+    assert!(gone.to_string().contains(text), "{gone}");
     let empty = tempfile::tempdir().unwrap();
-    assert!(matches!(
-        try_open(empty.path(), with(roots[0])),
-        Err(LedgerError::Gone { .. })
-    ));
+    let gone = try_open(empty.path(), with(roots[0])).unwrap_err();
+    assert!(gone.to_string().contains("there are 0"), "{gone}");
 }
 
 #[test]
@@ -207,10 +202,8 @@ fn records_that_are_gone_altogether_are_damage() {
     fill(&mut ledger, "a", 1);
     drop(ledger);
     std::fs::remove_dir_all(folder.path().join("segments")).unwrap();
-    assert!(matches!(
-        try_open(folder.path(), options()),
-        Err(LedgerError::Missing { .. })
-    ));
+    let missing = try_open(folder.path(), options()).unwrap_err();
+    assert!(missing.to_string().contains("has no records 0 to 1"), "{missing}");
 }
 
 #[test]
