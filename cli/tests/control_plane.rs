@@ -773,7 +773,6 @@ fn a_flipped_bit_in_any_file_of_the_ledger_is_found_and_the_file_is_named() {
         "checkpoint",
         "origin",
         "log-key",
-        "index-key",
     ] {
         assert!(
             files

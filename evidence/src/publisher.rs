@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use credence_ledger::DiskError;
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::continuation::{ContinuationError, LogTree, check_continuation};
 use credence_ledger::cosignature::WitnessKey;
-use credence_ledger::DiskError;
 use credence_ledger::log_identity::LedgerIdentity;
 use credence_ledger::note::{NoteError, VerifierKey};
 use credence_ledger::tree::root_of;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A slot's number is its key's name. Slot 0 is for what is about no principal; its tag says what the file is. The other
-//! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0: no name is in the
-//! file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
+//! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0, as the index's hashes
+//! are: no name is in either file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -27,6 +27,7 @@ use zeroize::Zeroizing;
 
 use crate::disk_error::DiskError;
 use crate::entry::PrincipalView;
+use crate::index::IndexSecret;
 use crate::ledger_error::LedgerError;
 
 /// The keys, for the one who appends.
@@ -90,14 +91,8 @@ impl DataKeys {
     /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
     pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
         let file = Arc::new(KeyFile::open(path)?);
-        let first = file.read(0)?.ok_or_else(|| file.damaged(0, "the file is empty"))?;
-        let first = decode(0, &first).ok_or_else(|| file.damaged(0, WRONG_CHECKSUM))?;
-        let key = match first {
-            Decoded::Live { tag, key, .. } if tag == *FILE_TAG => key,
-            _ => return Err(file.damaged(0, "the file does not begin as a file of data keys does")),
-        };
         let mut this = Self {
-            tags: TagHasher::new(&key),
+            tags: TagHasher::new(&*file.derived(TAG_CONTEXT)?),
             by_tag: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -391,6 +386,25 @@ impl KeyFile {
         })
     }
 
+    /// What the index's hashes are keyed with.
+    pub(crate) fn index_secret(&self) -> Result<IndexSecret, DiskError> {
+        Ok(IndexSecret::new(&*self.derived(INDEX_CONTEXT)?))
+    }
+
+    /// A secret that HMAC-SHA256 derives from key 0.
+    fn derived(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, DiskError> {
+        let first = self.read(0)?.ok_or_else(|| self.damaged(0, "the file is empty"))?;
+        match decode(0, &first).ok_or_else(|| self.damaged(0, WRONG_CHECKSUM))? {
+            Decoded::Live { tag, key, .. } if tag == *FILE_TAG => {
+                let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key[..]), context);
+                let mut derived = Zeroizing::new([0; 32]);
+                derived.copy_from_slice(tag.as_ref());
+                Ok(derived)
+            }
+            _ => Err(self.damaged(0, "the file does not begin as a file of data keys does")),
+        }
+    }
+
     fn read(&self, name: u32) -> Result<Option<Zeroizing<[u8; SLOT_BYTES]>>, DiskError> {
         let mut slot = Zeroizing::new([0; SLOT_BYTES]);
         match self.file.read_exact_at(&mut slot[..], slot_offset(name)) {
@@ -412,10 +426,9 @@ impl KeyFile {
 // === impl TagHasher ===
 
 impl TagHasher {
-    fn new(key: &[u8; 32]) -> Self {
-        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), TAG_CONTEXT);
+    fn new(derived: &[u8; 32]) -> Self {
         let mut short = Zeroizing::new([0; 16]);
-        short.copy_from_slice(&derived.as_ref()[..16]);
+        short.copy_from_slice(&derived[..16]);
         Self(SipHasher24::new_with_key(&short))
     }
 
@@ -589,6 +602,7 @@ const LIVE: u8 = 1;
 const ERASED: u8 = 2;
 const FILE_TAG: &Tag = b"credence keys v1";
 const TAG_CONTEXT: &[u8] = b"credence ledger principal tag v1";
+const INDEX_CONTEXT: &[u8] = b"credence ledger index v1";
 /// Segments begin at multiples of it.
 pub(crate) const UNIT: u64 = 256;
 /// Never before what is held: such a key is not destroyed for want of use.

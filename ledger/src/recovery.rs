@@ -3,7 +3,6 @@
 //! Only the last segment is read. What lies before it is taken for granted: it was durable, with its keys and hashes,
 //! before the last segment began. What follows from the leaves (hashes, index) is made again where it is missing.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,7 +49,7 @@ impl Ledger {
         let keys = DataKeys::open(&paths.keys(), options.bounds.keys, |name| {
             found.iter().any(|first| seals_with(&paths.segment(*first), name))
         })?;
-        let secret = index_secret(&paths)?;
+        let secret = keys.file().index_secret()?;
         let hashes = Arc::new(HashFiles::open(&paths.hashes())?);
         let last = match found.pop() {
             Some(last) => last,
@@ -521,22 +520,5 @@ fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), Ledger
     Ok(())
 }
 
-/// What the index is hashed with; made if there is none.
-fn index_secret(paths: &Paths) -> Result<IndexSecret, LedgerError> {
-    let path = paths.0.join(INDEX_KEY);
-    let secret = match durable::read_small_file(&path, 32) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut made = vec![0; 32];
-            getrandom::fill(&mut made).map_err(|error| at(&path)(io::Error::other(error)))?;
-            durable::write_path(&path, &made).map_err(at(&path))?;
-            made
-        }
-        other => other.map_err(at(&path))?,
-    };
-    let secret: [u8; 32] = secret.try_into().map_err(|_| stranger(&path))?;
-    Ok(IndexSecret::new(&secret))
-}
-
-const INDEX_KEY: &str = "index-key";
 /// Hashes that wait in memory while the last segment is read.
 const PENDING_HASHES: u64 = 1 << 15;

@@ -471,15 +471,15 @@ impl Checking<'_> {
     }
 
     fn indexes(&mut self) {
-        let path = self.path("index-key");
-        let secret = match durable::read_small_file(&path, 32) {
+        // Keys that can not be read were told of.
+        let Ok(keys) = KeyFile::open_to_read(&self.path("keys")) else {
+            return;
+        };
+        let secret = match keys.index_secret() {
             Ok(secret) => secret,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return self.unchecked(&path, &error),
-            Err(error) => return self.problem(path, None, error),
+            Err(error) => return self.findings.problems.push(error.into()),
         };
-        let Ok(secret) = <[u8; 32]>::try_from(secret).map(|secret| IndexSecret::new(&secret)) else {
-            return self.problem(path, Some(0), "it does not have 32 bytes");
-        };
+        let keys = Arc::new(keys);
         let origins = origins_of(self.folder).unwrap_or_default();
         let (Some(origin), Ok(segments)) = (origins.first(), self.segments()) else {
             return;
@@ -487,7 +487,10 @@ impl Checking<'_> {
         // The last one has no index yet.
         for pair in segments.windows(2) {
             let [(first, segment), (next, _)] = pair else { continue };
-            let check = || self.index(*first, *next, segment, origin.as_str(), &secret);
+            let check = || {
+                let opener = Opener::new(origin.as_str(), Arc::clone(&keys));
+                self.index(*first, *next, segment, &secret, opener)
+            };
             let mut checked = check();
             let mut erasing = None;
             if checked != Ok(Ok(())) {
@@ -524,8 +527,8 @@ impl Checking<'_> {
         first: u64,
         next: u64,
         segment: &Path,
-        origin: &str,
         secret: &IndexSecret,
+        opener: Opener,
     ) -> Result<Result<(), Problem>, Problem> {
         let path = self.path("index").join(format!("{first:020}"));
         let problem = |file: &Path, found: &dyn fmt::Display| Problem {
@@ -540,9 +543,6 @@ impl Checking<'_> {
             Err(error) => return Err(problem(&path, &error)),
         };
         file.check().map_err(|error| problem(&path, &error))?;
-        let keys = self.path("keys");
-        let keys = KeyFile::open_to_read(&keys).map_err(|error| problem(&keys, &error))?;
-        let opener = Opener::new(origin, Arc::new(keys));
         match index_again(segment, first, next, secret, opener) {
             Ok(made) => Ok(file.compare(&made).map_err(|error| problem(&path, &error))),
             // It was told of when the leaves were read.

@@ -37,7 +37,7 @@ impl IndexFile {
     pub fn open(path: &Path, secret: &IndexSecret) -> Result<Self, DiskError> {
         let header = Parts::open(path)?.header;
         if header.check != secret.check {
-            return Err(damaged(path, "it was made with another ledger/index-key"));
+            return Err(damaged(path, "it was made with other keys (ledger/keys)"));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -258,7 +258,7 @@ mod tests {
     fn another_secret_is_an_error_and_not_an_empty_answer() {
         let (folder, _builder, _file) = written();
         let error = IndexFile::open(&folder.path().join("index"), &IndexSecret::new(&[8; 32])).unwrap_err();
-        assert!(error.to_string().contains("index-key"), "{error}");
+        assert!(error.to_string().contains("other keys"), "{error}");
     }
 
     #[test]
