@@ -14,7 +14,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher as _;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct DataKeys {
     file: Arc<KeyFile>,
     tags: TagHasher,
     by_tag: HashMap<Tag, u32>,
-    slots: Vec<Slot>,
+    slots: Vec<State>,
     free: Vec<u32>,
     limit: u32,
     /// Keys that are expanded, ready to seal. A key's place follows from its name: another one takes it over.
@@ -53,25 +53,27 @@ pub(crate) struct KeyFile {
     file: File,
 }
 
-/// What has become of a key.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every key is there, and none is kept like this"
-)]
-pub(crate) enum KeyState {
-    Live(LessSafeKey),
-    Erased,
-    /// No such key was ever made, or the slot can not be read.
-    Missing,
-}
-
 type Tag = [u8; 16];
 
+/// What is known of a key without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
+enum State {
     Free,
     Live { last_use: u64 },
+    Erased,
+}
+
+/// A slot of the file.
+pub(crate) enum Slot {
+    /// No such key was ever made, or nothing is left that was sealed with it.
+    Free,
+    /// The key is there.
+    Live {
+        tag: Tag,
+        key: Zeroizing<[u8; 32]>,
+        last_use: u64,
+    },
+    /// The key was destroyed, and its name is not used again.
     Erased,
 }
 
@@ -104,32 +106,33 @@ impl DataKeys {
         };
         // Slots are written in their order, and synced before anything is sealed with them: only the last one can be torn.
         let mut unreadable = None;
-        for slot in Slots::read(path)? {
-            let (number, slot) = slot?;
+        let file = this.file();
+        file.each_slot(|number, slot| {
             // One that is cut short was never whole: it is written over.
-            let Ok(slot) = slot else { break };
-            let read = match decode(number, &slot) {
-                _ if number == 0 => Slot::Live { last_use: UNKNOWN_USE },
-                Some(Decoded::Free) => Slot::Free,
-                Some(Decoded::Live { tag, last_use, .. }) => {
+            let Some(slot) = slot else { return Ok(()) };
+            let read = match Slot::decode(number, slot) {
+                _ if number == 0 => State::Live { last_use: UNKNOWN_USE },
+                Some(Slot::Free) => State::Free,
+                Some(Slot::Live { tag, last_use, .. }) => {
                     this.by_tag.insert(tag, number);
-                    Slot::Live { last_use }
+                    State::Live { last_use }
                 }
-                Some(Decoded::Erased) => Slot::Erased,
+                Some(Slot::Erased) => State::Erased,
                 None => {
                     if let Some(unreadable) = unreadable.replace(number) {
-                        return Err(this.file.damaged(unreadable, WRONG_CHECKSUM));
+                        return Err(file.damaged(unreadable, WRONG_CHECKSUM));
                     }
-                    Slot::Free
+                    State::Free
                 }
             };
-            if read == Slot::Free {
+            if read == State::Free {
                 this.free.push(number);
             } else if let Some(unreadable) = unreadable {
-                return Err(this.file.damaged(unreadable, WRONG_CHECKSUM));
+                return Err(file.damaged(unreadable, WRONG_CHECKSUM));
             }
             this.slots.push(read);
-        }
+            Ok(())
+        })?;
         if let Some(unreadable) = unreadable.filter(|unreadable| is_used(*unreadable)) {
             let found = "the checksum does not match, and records that are held were sealed with its key";
             return Err(this.file.damaged(unreadable, found));
@@ -143,15 +146,8 @@ impl DataKeys {
     /// Makes what was read durable before it is used: where an earlier process failed to sync, a new key, or
     /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
     fn settle(&self) -> Result<(), DiskError> {
-        let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
-        for offset in (0..self.bytes()).step_by(READ_AHEAD) {
-            let part = &mut bytes[..READ_AHEAD.min((self.bytes() - offset) as usize)];
-            self.file
-                .file
-                .read_exact_at(part, offset)
-                .map_err(at(&self.file.path))?;
-            self.file.write(part, offset)?;
-        }
+        self.file
+            .each_part(self.bytes(), |offset, part| Ok(self.file.write(part, offset)?))?;
         Ok(self.file.file.sync_data().map_err(at(&self.file.path))?)
     }
 
@@ -183,8 +179,8 @@ impl DataKeys {
     /// this name, and never was.
     pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         match self.slots.get(name as usize) {
-            Some(Slot::Live { .. } | Slot::Erased) => self.used(name, segment),
-            Some(Slot::Free) | None => Err(self
+            Some(State::Live { .. } | State::Erased) => self.used(name, segment),
+            Some(State::Free) | None => Err(self
                 .file
                 .damaged(name, "evidence was sealed with its key, which is not there")),
         }
@@ -192,7 +188,7 @@ impl DataKeys {
 
     fn used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         let segment = segment / UNIT;
-        if let Some(Slot::Live { last_use }) = self.slots.get_mut(name as usize)
+        if let Some(State::Live { last_use }) = self.slots.get_mut(name as usize)
             && *last_use != segment
             && name != 0
         {
@@ -210,10 +206,7 @@ impl DataKeys {
         let place = self.prepared.get_mut(name as usize % PREPARED_KEYS);
         let place = place.ok_or_else(missing)?;
         if place.as_ref().is_none_or(|(known, _)| *known != name) {
-            match self.file.state(name)? {
-                KeyState::Live(key) => *place = Some((name, key)),
-                KeyState::Erased | KeyState::Missing => return Err(missing()),
-            }
+            *place = self.file.slot(name)?.expanded().map(|key| (name, key));
         }
         place.as_ref().map(|(_, key)| key).ok_or_else(missing)
     }
@@ -247,18 +240,18 @@ impl DataKeys {
             return Ok(());
         }
         for name in std::mem::take(&mut self.unsynced) {
-            self.slots[name as usize] = Slot::Free;
+            self.slots[name as usize] = State::Free;
             self.free.push(name);
         }
         self.forget_destroyed();
         for (name, slot) in (0..).zip(&self.slots).skip(1) {
             match *slot {
-                Slot::Live { last_use } => {
+                State::Live { last_use } => {
                     let at = slot_offset(name) + LAST_USE_AT as u64;
                     self.file.write(&encode_use(name, last_use), at)?;
                 }
-                Slot::Erased => self.overwrite(name, ERASED, 0)?,
-                Slot::Free => self.overwrite(name, FREE, 0)?,
+                State::Erased => self.overwrite(name, ERASED, 0)?,
+                State::Free => self.overwrite(name, FREE, 0)?,
             }
         }
         self.broken = false;
@@ -267,11 +260,11 @@ impl DataKeys {
 
     /// Destroys a key, durably. Whether it was still there.
     pub(crate) fn erase(&mut self, name: u32) -> Result<bool, DiskError> {
-        let Some(Slot::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
+        let Some(State::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
             return Ok(false);
         };
         self.overwrite(name, ERASED, last_use)?;
-        self.slots[name as usize] = Slot::Erased;
+        self.slots[name as usize] = State::Erased;
         self.forget_destroyed();
         self.sync_always()?;
         Ok(true)
@@ -279,14 +272,14 @@ impl DataKeys {
 
     /// Whether there was such a key, and it was erased.
     pub(crate) fn is_erased(&self, name: u32) -> bool {
-        matches!(self.slots.get(name as usize), Some(Slot::Erased))
+        matches!(self.slots.get(name as usize), Some(State::Erased))
     }
 
     /// Destroys the keys of which every leaf lay before `first_held`, durably. Their slots are used again. Returns how
     /// many there were.
     pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, DiskError> {
         let held_from = first_held / UNIT;
-        let is_unused = |slot: &Slot| matches!(slot, Slot::Live { last_use } if *last_use < held_from);
+        let is_unused = |slot: &State| matches!(slot, State::Live { last_use } if *last_use < held_from);
         let unused: Vec<u32> = (0..)
             .zip(&self.slots)
             .skip(1)
@@ -295,7 +288,7 @@ impl DataKeys {
             .collect();
         for name in &unused {
             self.overwrite(*name, FREE, 0)?;
-            self.slots[*name as usize] = Slot::Free;
+            self.slots[*name as usize] = State::Free;
             self.free.push(*name);
         }
         if !unused.is_empty() {
@@ -325,7 +318,7 @@ impl DataKeys {
         self.file
             .write(&encode(name, LIVE, &tag, &key, last_use)[..], slot_offset(name))?;
         self.unsynced.push(name);
-        let slot = Slot::Live { last_use };
+        let slot = State::Live { last_use };
         match self.free.pop() {
             Some(_) => self.slots[name as usize] = slot,
             None => self.slots.push(slot),
@@ -344,7 +337,7 @@ impl DataKeys {
 
     fn forget_destroyed(&mut self) {
         let slots = &self.slots;
-        let is_live = |name: u32| matches!(slots.get(name as usize), Some(Slot::Live { .. }));
+        let is_live = |name: u32| matches!(slots.get(name as usize), Some(State::Live { .. }));
         self.by_tag.retain(|_, name| is_live(*name));
         for place in &mut self.prepared {
             if place.as_ref().is_some_and(|(name, _)| !is_live(*name)) {
@@ -373,17 +366,67 @@ impl KeyFile {
         })
     }
 
-    /// The key of this name, as it is at this moment.
-    pub(crate) fn state(&self, name: u32) -> Result<KeyState, DiskError> {
+    /// The slot of this key, as it is at this moment. One that can not be read is free.
+    pub(crate) fn slot(&self, name: u32) -> Result<Slot, DiskError> {
         let slot = self.read(name)?;
-        Ok(match slot.as_ref().and_then(|slot| decode(name, slot)) {
-            Some(Decoded::Live { key, .. }) => match UnboundKey::new(&AES_256_GCM, &key[..]) {
-                Ok(key) => KeyState::Live(LessSafeKey::new(key)),
-                Err(ring::error::Unspecified) => KeyState::Missing,
-            },
-            Some(Decoded::Erased) => KeyState::Erased,
-            Some(Decoded::Free) | None => KeyState::Missing,
+        Ok(slot.and_then(|slot| Slot::decode(name, &slot)).unwrap_or(Slot::Free))
+    }
+
+    /// Where slots are not as they were written, and what is wrong there.
+    pub(crate) fn damaged_slots(&self) -> Result<Vec<(u64, &'static str)>, DiskError> {
+        let mut damaged = Vec::new();
+        self.each_slot(|name, slot| {
+            let found = match slot.map(|slot| (Slot::decode(name, slot), last_use(name, slot))) {
+                None => Some("the last slot is cut short"),
+                Some((None, _)) => Some("the slot's checksum is not that of its key"),
+                Some((Some(Slot::Live { .. } | Slot::Erased), None)) => {
+                    Some("the slot's last use does not have its checksum")
+                }
+                Some(_) => None,
+            };
+            damaged.extend(found.map(|found| (slot_offset(name), found)));
+            Ok(())
+        })?;
+        Ok(damaged)
+    }
+
+    /// The names of the keys that were erased.
+    pub(crate) fn erased(&self) -> Result<HashSet<u32>, DiskError> {
+        let mut erased = HashSet::new();
+        self.each_slot(|name, slot| {
+            let slot = slot.and_then(|slot| Slot::decode(name, slot));
+            erased.extend(matches!(slot, Some(Slot::Erased)).then_some(name));
+            Ok(())
+        })?;
+        Ok(erased)
+    }
+
+    /// Reads the slots in their order; one at the end that is cut short is none.
+    fn each_slot(
+        &self,
+        mut visit: impl FnMut(u32, Option<&[u8; SLOT_BYTES]>) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let length = self.file.metadata().map_err(at(&self.path))?.len();
+        self.each_part(length, |offset, part| {
+            let slots = part.chunks(SLOT_BYTES);
+            let mut numbered = ((offset / SLOT_BYTES as u64) as u32..).zip(slots);
+            numbered.try_for_each(|(name, slot)| visit(name, slot.try_into().ok()))
         })
+    }
+
+    /// Reads so many bytes in parts that can be held in memory.
+    fn each_part(
+        &self,
+        length: u64,
+        mut visit: impl FnMut(u64, &[u8]) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
+        for offset in (0..length).step_by(READ_AHEAD) {
+            let part = &mut bytes[..READ_AHEAD.min((length - offset) as usize)];
+            self.file.read_exact_at(part, offset).map_err(at(&self.path))?;
+            visit(offset, part)?;
+        }
+        Ok(())
     }
 
     /// What the index's hashes are keyed with.
@@ -394,8 +437,8 @@ impl KeyFile {
     /// A secret that HMAC-SHA256 derives from key 0.
     fn derived(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, DiskError> {
         let first = self.read(0)?.ok_or_else(|| self.damaged(0, "the file is empty"))?;
-        match decode(0, &first).ok_or_else(|| self.damaged(0, WRONG_CHECKSUM))? {
-            Decoded::Live { tag, key, .. } if tag == *FILE_TAG => {
+        match Slot::decode(0, &first).ok_or_else(|| self.damaged(0, WRONG_CHECKSUM))? {
+            Slot::Live { tag, key, .. } if tag == *FILE_TAG => {
                 let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key[..]), context);
                 let mut derived = Zeroizing::new([0; 32]);
                 derived.copy_from_slice(tag.as_ref());
@@ -423,6 +466,40 @@ impl KeyFile {
     }
 }
 
+// === impl Slot ===
+
+impl Slot {
+    /// None if it is not as it was written.
+    fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Self> {
+        if slot.iter().all(|byte| *byte == 0) {
+            return Some(Self::Free);
+        }
+        let expected = checksum(name, &slot[..CHECKSUM_AT]).to_le_bytes();
+        if slot[CHECKSUM_AT..LAST_USE_AT] != expected {
+            return None;
+        }
+        match slot[0] {
+            LIVE => {
+                let mut key = Zeroizing::new([0; 32]);
+                key.copy_from_slice(&slot[KEY_AT..CHECKSUM_AT]);
+                Some(Self::Live {
+                    tag: slot[TAG_AT..KEY_AT].try_into().ok()?,
+                    key,
+                    last_use: last_use(name, slot).unwrap_or(UNKNOWN_USE),
+                })
+            }
+            ERASED => Some(Self::Erased),
+            _ => None,
+        }
+    }
+
+    /// The key, ready to seal and to open, if it is there.
+    pub(crate) fn expanded(&self) -> Option<LessSafeKey> {
+        let Self::Live { key, .. } = self else { return None };
+        Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key[..]).ok()?))
+    }
+}
+
 // === impl TagHasher ===
 
 impl TagHasher {
@@ -442,88 +519,6 @@ impl TagHasher {
         }
         hasher.finish128().as_bytes()
     }
-}
-
-/// The slots of a file in their order, by number; one at the end that is cut short is an error of its own.
-struct Slots {
-    path: PathBuf,
-    file: io::BufReader<File>,
-    next: u32,
-}
-
-/// A slot that is cut short.
-struct CutShort;
-
-impl Slots {
-    fn read(path: &Path) -> Result<Self, FileError> {
-        Ok(Self {
-            file: io::BufReader::with_capacity(READ_AHEAD, File::open(path).map_err(at(path))?),
-            path: path.to_owned(),
-            next: 0,
-        })
-    }
-}
-
-impl Iterator for Slots {
-    type Item = Result<(u32, Result<Zeroizing<[u8; SLOT_BYTES]>, CutShort>), FileError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
-        let begun = self.file.read(&mut slot[..]).map_err(at(&self.path));
-        let read = match begun {
-            Ok(0) => return None,
-            Ok(begun) => self.file.read_exact(&mut slot[begun..]),
-            Err(error) => return Some(Err(error)),
-        };
-        let slot = match read {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(CutShort),
-            Err(error) => return Some(Err(at(&self.path)(error))),
-            Ok(()) => Ok(slot),
-        };
-        self.next += 1;
-        Some(Ok((self.next - 1, slot)))
-    }
-}
-
-/// Reads every slot. Tells where one is not as it was written.
-pub(crate) fn check(path: &Path) -> Result<Vec<(u64, &'static str)>, FileError> {
-    let mut damaged = Vec::new();
-    for slot in Slots::read(path)? {
-        let (name, slot) = slot?;
-        let found = match slot.as_ref().map(|slot| (decode(name, slot), slot)) {
-            Err(CutShort) => Some("the last slot is cut short"),
-            Ok((None, _)) => Some("the slot's checksum is not that of its key"),
-            Ok((Some(Decoded::Free), _)) => None,
-            Ok((Some(Decoded::Live { .. } | Decoded::Erased), slot)) => match last_use(name, slot) {
-                Some(_) => None,
-                None => Some("the slot's last use does not have its checksum"),
-            },
-        };
-        damaged.extend(found.map(|found| (slot_offset(name), found)));
-    }
-    Ok(damaged)
-}
-
-/// The names of the keys that were erased.
-pub(crate) fn erased(path: &Path) -> Result<HashSet<u32>, FileError> {
-    let mut erased = HashSet::new();
-    for slot in Slots::read(path)? {
-        let (name, slot) = slot?;
-        if slot.is_ok_and(|slot| matches!(decode(name, &slot), Some(Decoded::Erased))) {
-            erased.insert(name);
-        }
-    }
-    Ok(erased)
-}
-
-enum Decoded {
-    Free,
-    Live {
-        tag: Tag,
-        key: Zeroizing<[u8; 32]>,
-        last_use: u64,
-    },
-    Erased,
 }
 
 fn encode(name: u32, state: u8, tag: &Tag, key: &[u8; 32], last_use: u64) -> Zeroizing<[u8; SLOT_BYTES]> {
@@ -551,29 +546,6 @@ fn last_use(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<u64> {
     last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
     let last_use = u64::from_le_bytes(last_use);
     (slot[LAST_USE_AT..] == encode_use(name, last_use)).then_some(last_use)
-}
-
-fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Decoded> {
-    if slot.iter().all(|byte| *byte == 0) {
-        return Some(Decoded::Free);
-    }
-    let expected = checksum(name, &slot[..CHECKSUM_AT]).to_le_bytes();
-    if slot[CHECKSUM_AT..LAST_USE_AT] != expected {
-        return None;
-    }
-    match slot[0] {
-        LIVE => {
-            let mut key = Zeroizing::new([0; 32]);
-            key.copy_from_slice(&slot[KEY_AT..CHECKSUM_AT]);
-            Some(Decoded::Live {
-                tag: slot[TAG_AT..KEY_AT].try_into().ok()?,
-                key,
-                last_use: last_use(name, slot).unwrap_or(UNKNOWN_USE),
-            })
-        }
-        ERASED => Some(Decoded::Erased),
-        _ => None,
-    }
 }
 
 fn checksum(name: u32, bytes: &[u8]) -> u32 {
@@ -673,7 +645,7 @@ mod tests {
     }
 
     fn is_live(keys: &DataKeys, name: u32) -> bool {
-        matches!(keys.file.state(name).unwrap(), KeyState::Live(_))
+        keys.file.slot(name).unwrap().expanded().is_some()
     }
 
     #[test]
@@ -732,7 +704,7 @@ mod tests {
                 .any(|window| secret.chunks(16).any(|part| part == window))
         );
         for mut keys in [keys, scratch.open()] {
-            assert!(matches!(keys.file.state(before).unwrap(), KeyState::Erased));
+            assert!(matches!(keys.file.slot(before).unwrap(), Slot::Erased));
             assert!(keys.key(before).is_err());
             assert_eq!(name(&mut keys, "a", 0), 2);
         }

@@ -14,7 +14,7 @@ use prost::Message as _;
 use ring::aead::{Aad, LessSafeKey, Nonce};
 
 use crate::disk_error::DiskError;
-use crate::keys::{KeyFile, KeyState};
+use crate::keys::{KeyFile, Slot};
 use crate::leaf::StoredRecord;
 use crate::record::LedgerRecord;
 
@@ -121,16 +121,14 @@ impl Opener {
     pub(crate) fn open(&mut self, index: u64, leaf: &[u8]) -> Result<OpenedLeaf, OpenError> {
         let (name, session, sealed) = split(leaf).ok_or(OpenError::Unknown { index })?;
         if !self.ready.contains_key(&name) {
-            match self.keys.state(name)? {
-                KeyState::Live(key) => {
-                    if self.ready.len() >= READY_KEYS {
-                        self.ready.clear();
-                    }
-                    self.ready.insert(name, key);
-                }
-                KeyState::Erased => return Ok(OpenedLeaf::Erased),
-                KeyState::Missing => return Err(OpenError::Damaged { index }),
+            let slot = self.keys.slot(name)?;
+            if matches!(slot, Slot::Erased) {
+                return Ok(OpenedLeaf::Erased);
             }
+            if self.ready.len() >= READY_KEYS {
+                self.ready.clear();
+            }
+            self.ready.extend(slot.expanded().map(|key| (name, key)));
         }
         let damaged = OpenError::Damaged { index };
         let Some(key) = self.ready.get(&name) else {

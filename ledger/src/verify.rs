@@ -413,7 +413,7 @@ impl Checking<'_> {
         let origins = origins_of(self.folder).ok()?;
         match LossCheck::open(&path, origins.first()?.as_str()) {
             Ok(losses) => Some(losses),
-            Err(FileError { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(DiskError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
             }
@@ -453,10 +453,11 @@ impl Checking<'_> {
 
     fn keys(&mut self) {
         let path = self.path("keys");
+        let check = || KeyFile::open_to_read(&path)?.damaged_slots();
         // A running control plane may be just about to overwrite a slot.
-        let checked = keys::check(&path).and_then(|damaged| match damaged.is_empty() {
+        let checked = check().and_then(|damaged| match damaged.is_empty() {
             true => Ok(damaged),
-            false => keys::check(&path),
+            false => check(),
         });
         match checked {
             Ok(damaged) => {
@@ -465,8 +466,8 @@ impl Checking<'_> {
                 }
             }
             // Who may check the evidence need not be able to read it.
-            Err(refused) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
-            Err(refused) => self.problem(path, None, refused.error),
+            Err(DiskError::Io(refused)) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => self.findings.problems.push(error.into()),
         }
     }
 
