@@ -317,6 +317,11 @@ impl<'a> PrincipalView<'a> {
 // === impl AggregateView ===
 
 impl<'a> AggregateView<'a> {
+    /// What was decided; unspecified if a newer client says something that this version does not know.
+    pub fn decision(&self) -> v1::Decision {
+        v1::Decision::try_from(self.decision).unwrap_or_default()
+    }
+
     fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
         let mut aggregate = Self::default();
         let mut fields = Fields::of(encoded);

@@ -19,14 +19,14 @@ use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer};
 use crate::keys::{DataKeys, UNIT};
 use crate::known_chains::{KnownChains, expires_at};
-use crate::leaf::{RECORD_OVERHEAD, SourceName, StoredBody, StoredEntry, StoredRecord};
+use crate::leaf::{RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
 use crate::ledger_error::LedgerError;
 use crate::options::{LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 use crate::principal_quota::{Counted, Shares};
 use crate::reader::{LedgerReader, Shared};
-use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
+use crate::record::{Erasure, Note, Pruning, RecordBody, SourceChange, StoredEntry, StoredNote, StoredSourceChange};
 use crate::reserve::{Reserve, Room};
-use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
+use crate::seal::{MAX_LEAF_BYTES, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment};
 use crate::sources::{KnownSources, SourceMark, SourceState};
 use crate::tree::{Frontier, Hash, leaf_hash};
@@ -504,7 +504,9 @@ impl Ledger {
         }
         piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
         let hash = leaf_hash(&piece.bundle[at..]);
-        piece.rows.extend(row.keys().iter().map(|key| self.secret.hash(key)));
+        let keys = row.keys();
+        let indexed = keys.iter().filter(|key| key.is_indexed());
+        piece.rows.extend(indexed.map(|key| self.secret.hash(key)));
         piece.leaves.push(NewLeaf {
             key: name,
             bytes: (LEAF_LENGTH_BYTES + length) as u32,
@@ -612,10 +614,9 @@ impl Ledger {
             let is_chain = |place: u32| group.head.chains.contains(&place);
             for (_, leaf) in (0..).zip(group.leaves()).filter(|(place, _)| is_chain(*place)) {
                 // One that was erased, or that does not open, is not carried on.
-                if let Ok(OpenedLeaf::Record(record)) = opener.open(leaf.index, leaf.sealed)
-                    && let Some(StoredBody::Entry(stored)) = record.body
-                    && let Ok(view) = EntryView::parse(&stored.entry)
-                    && let EntryKind::Chain(chain) = view.kind
+                if let Ok(record) = opener.open(leaf.index, leaf.sealed)
+                    && let RecordBody::Entry(stored) = record.body
+                    && let Some(EntryKind::Chain(chain)) = stored.view().map(|view| view.kind)
                     && expires_at(chain.chain).is_some_and(|expires_at| expires_at > now)
                 {
                     living.push(stored.entry.clone());

@@ -66,5 +66,7 @@ pub use ledger_error::LedgerError;
 pub use options::{LedgerBounds, LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 pub use query::{Filter, Page, Query};
 pub use reader::{LedgerReader, ReadError};
-pub use record::{LedgerRecord, Note, RecordBody, RecordKind, SourceChange, StoredNote, StoredSourceChange};
+pub use record::{
+    LedgerRecord, Note, RecordBody, RecordKind, SourceChange, StoredEntry, StoredNote, StoredSourceChange,
+};
 pub use reserve::{Reserved, Room};

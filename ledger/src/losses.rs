@@ -8,9 +8,8 @@ use std::sync::Arc;
 use crate::disk_error::DiskError;
 use crate::group::Leaf;
 use crate::keys::{KeyFile, Slot};
-use crate::leaf::StoredBody;
-use crate::record::Note;
-use crate::seal::{OpenError, OpenedLeaf, Opener, key_name};
+use crate::record::{Note, RecordBody};
+use crate::seal::{OpenError, Opener, key_name};
 
 /// What the leaves of a folder say, as they are read in their order.
 pub(crate) struct LossCheck {
@@ -70,10 +69,7 @@ impl LossCheck {
     }
 
     fn note(&mut self, index: u64, leaf: &[u8]) {
-        let Ok(OpenedLeaf::Record(record)) = self.opener.open(index, leaf) else {
-            return;
-        };
-        let Some(StoredBody::Note(note)) = record.body else {
+        let Ok(RecordBody::Note(note)) = self.opener.open(index, leaf).map(|record| record.body) else {
             return;
         };
         match note.note {

@@ -9,9 +9,8 @@ use crate::disk_error::DiskError;
 use crate::group::LEAF_LENGTH_BYTES;
 use crate::hashes::{HashFiles, HashesAt};
 use crate::keys::KeyFile;
-use crate::leaf::StoredRecord;
 use crate::record::{LedgerRecord, RecordBody};
-use crate::seal::{OpenError, OpenedLeaf, Opener};
+use crate::seal::{OpenError, Opener};
 use crate::segment::{LeafRun, Segment};
 use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
@@ -135,18 +134,16 @@ impl LedgerReader {
     /// The records of these indexes, in order; [`RecordBody::Unreadable`] stands for each that cannot be read. What is
     /// asked for is held in memory: ask for no more than a page.
     pub fn records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
-        let open = |opener: &mut Opener, index, leaf: &[u8]| opener.record(index, leaf);
-        self.opened(range, open, LedgerRecord::unreadable)
-    }
-
-    /// As [`LedgerReader::records`], with each entry as its source encoded it. What was erased, or cannot be read, has no
-    /// body.
-    pub fn stored(&self, range: Range<u64>) -> Result<Vec<StoredRecord>, ReadError> {
-        let open = |opener: &mut Opener, index, leaf: &[u8]| match opener.open(index, leaf)? {
-            OpenedLeaf::Record(record) => Ok(record),
-            OpenedLeaf::Erased => Ok(StoredRecord::default()),
-        };
-        self.opened(range, open, |_| StoredRecord::default())
+        let shared = self.shared()?;
+        let mut opener = shared.opener();
+        let mut records = Vec::new();
+        self.runs(range, |segment, first, run| {
+            for (index, leaf) in (first..).zip(run.leaves()) {
+                records.push(shared.or_unreadable(opener.open(index, leaf), segment, index)?);
+            }
+            Ok(())
+        })?;
+        Ok(records)
     }
 
     /// As [`LedgerReader::records`], without those that are not there: not yet, or not any more.
@@ -173,9 +170,8 @@ impl LedgerReader {
             let index = segment.first() + u64::from(*place);
             let read = segment.read(*place..place + 1).map_err(ReadError::from);
             let record = read.and_then(|run| {
-                let opened = opener.record(index, run.leaves().next().unwrap_or_default());
-                let record = shared.or_unreadable(opened, segment, index)?;
-                Ok(record.unwrap_or_else(|| LedgerRecord::unreadable(index)))
+                let opened = opener.open(index, run.leaves().next().unwrap_or_default());
+                shared.or_unreadable(opened, segment, index)
             });
             records.push(record.map_err(|error| self.or_pruned(segment, index, error))?);
         }
@@ -208,26 +204,6 @@ impl LedgerReader {
     /// The root of the tree of the first `size` records.
     pub fn root(&self, size: u64) -> Result<Hash, ReadError> {
         root_of(size, self)
-    }
-
-    /// Opens leaves; what `unreadable` gives stands for each that cannot be read.
-    fn opened<T>(
-        &self,
-        range: Range<u64>,
-        open: impl Fn(&mut Opener, u64, &[u8]) -> Result<T, OpenError>,
-        unreadable: impl Fn(u64) -> T,
-    ) -> Result<Vec<T>, ReadError> {
-        let shared = self.shared()?;
-        let mut opener = shared.opener();
-        let mut records = Vec::new();
-        self.runs(range, |segment, first, run| {
-            for (index, leaf) in (first..).zip(run.leaves()) {
-                let opened = shared.or_unreadable(open(&mut opener, index, leaf), segment, index)?;
-                records.push(opened.unwrap_or_else(|| unreadable(index)));
-            }
-            Ok(())
-        })?;
-        Ok(records)
     }
 
     /// Reads leaves in runs of at most 256.
@@ -313,25 +289,25 @@ impl Shared {
         }
     }
 
-    /// A leaf that cannot be read is noted, and is nothing; but for one whose segment was pruned meanwhile, with its key.
-    fn or_unreadable<T>(
+    /// A leaf that cannot be read is noted; but for one whose segment was pruned meanwhile, with its key.
+    fn or_unreadable(
         &self,
-        opened: Result<T, OpenError>,
+        opened: Result<LedgerRecord, OpenError>,
         segment: &Segment,
         index: u64,
-    ) -> Result<Option<T>, ReadError> {
+    ) -> Result<LedgerRecord, ReadError> {
         match opened {
             Ok(opened) => {
                 // The disk may have answered another time.
                 self.unreadable().remove(&index);
-                Ok(Some(opened))
+                Ok(opened)
             }
             Err(OpenError::Damaged { .. } | OpenError::Unknown { .. }) if !segment.is_removed() => {
                 let mut unreadable = self.unreadable();
                 if unreadable.len() < MAX_UNREADABLE {
                     unreadable.insert(index);
                 }
-                Ok(None)
+                Ok(LedgerRecord::unreadable(index))
             }
             Err(error) => Err(error.into()),
         }

@@ -18,15 +18,14 @@ use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
 use crate::keys::DataKeys;
 use crate::known_chains::KnownChains;
-use crate::leaf::{StoredBody, StoredRecord};
 use crate::ledger::{Ledger, Opened, Piece, create_segment};
 use crate::ledger_error::LedgerError;
 use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
-use crate::record::Note;
+use crate::record::{LedgerRecord, Note, RecordBody};
 use crate::reserve::Reserve;
-use crate::seal::{OpenedLeaf, Opener, Sealer, key_name};
+use crate::seal::{Opener, Sealer, key_name};
 use crate::segment::{Paths, Segment, parse_segment_name};
 use crate::sources::KnownSources;
 use crate::tree::{Frontier, Hash, Hashes as _, leaf_hash};
@@ -291,14 +290,14 @@ impl Replay {
             self.shares.add(key, (LEAF_LENGTH_BYTES + leaf.sealed.len()) as u64);
         }
         let record = record_of(&mut self.opener, leaf);
-        let row = add_row(&mut self.index, leaf, record.as_ref(), received);
+        let row = add_row(&mut self.index, leaf, &record, received);
         if let Row::Entry(entry) = row
             && let EntryKind::Chain(chain) = entry.kind
             && let Some(key) = key
         {
             self.chains.add(chain.digest(), leaf.index, key);
         }
-        if let Some(StoredBody::Note(note)) = record.as_ref().and_then(|record| record.body.as_ref()) {
+        if let RecordBody::Note(note) = &record.body {
             self.note(note.note.as_ref());
         }
         let hashes = &mut self.hashes;
@@ -321,17 +320,14 @@ impl Replay {
 
 /// What a leaf holds. One that does not open is for who asks for it to complain about: the tree shows whether it is as it
 /// was.
-fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> Option<StoredRecord> {
-    match opener.open(leaf.index, leaf.sealed) {
-        Ok(OpenedLeaf::Record(record)) => Some(record),
-        Ok(OpenedLeaf::Erased) | Err(_) => None,
-    }
+fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> LedgerRecord {
+    let record = opener.open(leaf.index, leaf.sealed);
+    record.unwrap_or_else(|_| LedgerRecord::unreadable(leaf.index))
 }
 
 /// Adds what a leaf can be found by to an index; `received` says when its group was taken in.
-fn add_row<'a>(index: &mut IndexBuilder, leaf: Leaf<'_>, record: Option<&'a StoredRecord>, received: u64) -> Row<'a> {
-    let row = Row::of(record);
-    let received = record.map_or(received, |record| record.received_unix_nano);
+fn add_row<'a>(index: &mut IndexBuilder, leaf: Leaf<'_>, record: &'a LedgerRecord, received: u64) -> Row<'a> {
+    let row = Row::of(&record.body);
     index.add(leaf.offset, row.span(received), &row.keys());
     row
 }
@@ -382,7 +378,7 @@ pub(crate) fn index_again(
         let group = group?;
         for leaf in group.leaves() {
             let record = record_of(&mut opener, leaf);
-            add_row(&mut index, leaf, record.as_ref(), group.head.received_unix_nano);
+            add_row(&mut index, leaf, &record, group.head.received_unix_nano);
         }
     }
     let found = first + u64::from(index.places());

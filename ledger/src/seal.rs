@@ -34,13 +34,6 @@ pub(crate) struct Opener {
     ready: HashMap<u32, LessSafeKey>,
 }
 
-/// What a leaf turned out to be.
-#[derive(Debug)]
-pub(crate) enum OpenedLeaf {
-    Record(StoredRecord),
-    Erased,
-}
-
 /// Why a leaf can not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -118,12 +111,12 @@ impl Opener {
     }
 
     /// Opens the leaf of this index.
-    pub(crate) fn open(&mut self, index: u64, leaf: &[u8]) -> Result<OpenedLeaf, OpenError> {
+    pub(crate) fn open(&mut self, index: u64, leaf: &[u8]) -> Result<LedgerRecord, OpenError> {
         let (name, session, sealed) = split(leaf).ok_or(OpenError::Unknown { index })?;
         if !self.ready.contains_key(&name) {
             let slot = self.keys.slot(name)?;
             if matches!(slot, Slot::Erased) {
-                return Ok(OpenedLeaf::Erased);
+                return Ok(LedgerRecord::erased(index));
             }
             if self.ready.len() >= READY_KEYS {
                 self.ready.clear();
@@ -139,16 +132,9 @@ impl Opener {
         let Ok(plaintext) = key.open_in_place(nonce(session, index), aad, &mut text) else {
             return Err(damaged);
         };
-        let record = StoredRecord::decode(&*plaintext).map_err(|_| OpenError::Unknown { index })?;
-        Ok(OpenedLeaf::Record(record))
-    }
-
-    /// As [`Opener::open`], for who asked for a record.
-    pub(crate) fn record(&mut self, index: u64, leaf: &[u8]) -> Result<LedgerRecord, OpenError> {
-        match self.open(index, leaf)? {
-            OpenedLeaf::Record(record) => record.into_record(index).map_err(|_| OpenError::Unknown { index }),
-            OpenedLeaf::Erased => Ok(LedgerRecord::erased(index)),
-        }
+        let record = StoredRecord::decode(&*plaintext).ok();
+        let record = record.and_then(|record| record.into_record(index).ok());
+        record.ok_or(OpenError::Unknown { index })
     }
 }
 
@@ -207,6 +193,8 @@ const _: () = assert!(
 mod tests {
     use super::*;
     use crate::keys::DataKeys;
+    use crate::leaf::StoredBody;
+    use crate::record::StoredNote;
 
     #[test]
     fn a_leaf_opens_in_its_place_in_its_log_and_nowhere_else() {
@@ -216,6 +204,7 @@ mod tests {
         let mut keys = DataKeys::open(&path, 10, |_| false).unwrap();
         let record = StoredRecord {
             received_unix_nano: 9,
+            body: Some(StoredBody::Note(StoredNote::default())),
             ..Default::default()
         };
         let mut leaf = Vec::new();
@@ -224,7 +213,7 @@ mod tests {
         assert_eq!(leaf.len(), SEAL_OVERHEAD + record.encoded_len());
         let opener = |origin| Opener::new(origin, keys.file());
         let opened = opener("log.example/a").open(7, &leaf).unwrap();
-        assert!(matches!(opened, OpenedLeaf::Record(read) if read == record));
+        assert_eq!(opened, record.into_record(7).unwrap());
         assert!(opener("log.example/a").open(8, &leaf).is_err());
         assert!(opener("log.example/b").open(7, &leaf).is_err());
         for byte in 0..leaf.len() {

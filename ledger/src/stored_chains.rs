@@ -9,13 +9,13 @@ use std::sync::Arc;
 use credence_storage::at;
 
 use crate::disk_error::DiskError;
-use crate::entry::{EntryKind, EntryView};
+use crate::entry::EntryKind;
 use crate::frames::{Frame, Frames};
 use crate::group::Group;
 use crate::keys::KeyFile;
-use crate::leaf::StoredBody;
 use crate::log_identity::origins_of;
-use crate::seal::{OpenError, OpenedLeaf, Opener};
+use crate::record::RecordBody;
+use crate::seal::{OpenError, Opener};
 use crate::segment::Paths;
 
 /// A folder whose recorded chains are read.
@@ -102,17 +102,15 @@ impl SealedBlock {
         let group = Group::read(&path, frame)?;
         let mut opened = OpenedChains::default();
         for leaf in group.leaves() {
-            let stored = match opener.0.open(leaf.index, leaf.sealed)? {
-                OpenedLeaf::Erased => {
+            let stored = match opener.0.open(leaf.index, leaf.sealed)?.body {
+                RecordBody::Erased => {
                     opened.erased += 1;
                     continue;
                 }
-                OpenedLeaf::Record(record) => match record.body {
-                    Some(StoredBody::Entry(stored)) if stored.known_chain.is_empty() => stored,
-                    _ => continue,
-                },
+                RecordBody::Entry(stored) if stored.known_chain.is_empty() => stored,
+                _ => continue,
             };
-            let entry = EntryView::parse(&stored.entry).map_err(|_| damaged("an entry can not be read"))?;
+            let entry = stored.view().ok_or_else(|| damaged("an entry can not be read"))?;
             if let EntryKind::Chain(chain) = entry.kind {
                 let joined = str::from_utf8(chain.chain).map_err(|_| damaged("a chain is not text"))?;
                 opened.chains.push((leaf.index, joined.to_owned()));

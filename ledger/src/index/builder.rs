@@ -57,7 +57,8 @@ impl IndexBuilder {
     /// Adds the next record: where its leaf begins in the segment's file, the earliest and the latest instant that it is
     /// about (nanoseconds since the Unix epoch), and what it can be found by.
     pub fn add(&mut self, offset: u32, span: (u64, u64), keys: &[IndexKey<'_>]) {
-        let hashes: Vec<u64> = keys.iter().map(|key| self.secret.hash(key)).collect();
+        let indexed = keys.iter().filter(|key| key.is_indexed());
+        let hashes: Vec<u64> = indexed.map(|key| self.secret.hash(key)).collect();
         self.add_hashed(offset, span, hashes.into_iter());
     }
 
