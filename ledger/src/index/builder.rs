@@ -1,7 +1,6 @@
 //! The index of a segment that is still growing.
 
-use super::format::{MAX_PLACES, RUN_PLACES, packed, place_of};
-use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS};
+use super::key::{HASH_BITS, IndexKey, IndexSecret, MAX_PLACES, PLACE_BITS, RUN_PLACES, place_of};
 
 /// Collects the rows of one segment, in memory: 8 bytes a row and 4 a record. Can be asked at any time.
 #[derive(Debug)]
@@ -123,10 +122,10 @@ impl IndexBuilder {
         &self.times
     }
 
-    /// Its rows as a file has them that keeps so many bits of a hash: sorted, each once.
-    pub(super) fn packed_rows(&self, hash_bits: u32) -> impl Iterator<Item = u64> {
-        self.shelves.iter().flat_map(move |shelf| {
-            let mut rows: Vec<u64> = shelf.iter().map(|row| packed(*row, hash_bits)).collect();
+    /// Its rows as a file has them: sorted, each once.
+    pub(super) fn sorted_rows(&self) -> impl Iterator<Item = u64> {
+        self.shelves.iter().flat_map(|shelf| {
+            let mut rows = shelf.clone();
             rows.sort_unstable();
             rows.dedup();
             rows

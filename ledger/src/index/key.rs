@@ -97,6 +97,11 @@ impl IndexSecret {
     }
 }
 
+/// The place that a row has below its hash.
+pub(super) fn place_of(row: u64) -> u32 {
+    row as u32 & (MAX_PLACES - 1)
+}
+
 impl fmt::Debug for IndexSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("IndexSecret")
@@ -110,3 +115,7 @@ const CHECK: u8 = 255;
 pub(super) const HASH_BITS: u32 = 40;
 pub(super) const PLACE_BITS: u32 = 64 - HASH_BITS;
 const HASH_MASK: u64 = !0 << PLACE_BITS;
+/// Records in a segment at most.
+pub const MAX_PLACES: u32 = 1 << PLACE_BITS;
+/// Places whose leaves and times are kept together.
+pub const RUN_PLACES: u32 = 256;

@@ -2,8 +2,7 @@
 
 use super::builder::IndexBuilder;
 use super::file::IndexFile;
-use super::format::RUN_PLACES;
-use super::key::IndexKey;
+use super::key::{IndexKey, RUN_PLACES};
 use crate::disk_error::DiskError;
 
 /// The index of a segment.
