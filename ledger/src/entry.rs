@@ -216,11 +216,6 @@ impl<'a> EntryView<'a> {
             EntryKind::Gap(_) => None,
         }
     }
-
-    /// The whole message, decoded.
-    pub fn decode(&self) -> Result<v1::Entry, EntryError> {
-        Ok(v1::Entry::decode(self.encoded)?)
-    }
 }
 
 // === impl EventView ===

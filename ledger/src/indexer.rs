@@ -287,7 +287,7 @@ mod tests {
         }
         let mut keys = crate::keys::DataKeys::open(&keys, 10, |_| false).unwrap();
         let mut leaf = Vec::new();
-        let mut sealer = Sealer::new("log.example").unwrap();
+        let sealer = Sealer::new("log.example").unwrap();
         sealer
             .seal(KEY, keys.key(0).unwrap(), first, &mut leaf, &StoredRecord::default())
             .unwrap();

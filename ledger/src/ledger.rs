@@ -1,11 +1,9 @@
 //! Appends to the ledger: groups of records, each durable when `append` returns.
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use credence_storage::{FileError, at, durable};
+use credence_storage::{at, durable};
 use prost::Message as _;
 use prost::bytes::Bytes;
 
@@ -630,8 +628,9 @@ impl Ledger {
     pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerError> {
         let removed = self.shared.prune(first);
         for segment in &removed {
-            remove_if_there(segment.index_path())?;
-            remove_if_there(segment.path())?;
+            for file in [segment.index_path(), segment.path()] {
+                durable::remove_if_present(file).map_err(at(file))?;
+            }
         }
         let folder = self.paths.segments();
         durable::sync_folder(&folder).map_err(at(&folder))?;
@@ -670,13 +669,6 @@ pub(crate) fn create_segment(
     let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
-}
-
-fn remove_if_there(path: &Path) -> Result<(), FileError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
-        _ => Ok(()),
-    }
 }
 
 /// What will be one frame.

@@ -172,10 +172,10 @@ impl LedgerIdentity {
     /// The last step, which makes it count, is the origin: a crash before leaves the old one, and all is done again.
     fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>) -> Result<Self, DiskError> {
         let at = |name: &str| at(&folder.join(name));
-        match std::fs::remove_file(folder.join(CHECKPOINT)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(CHECKPOINT)(error).into()),
-            _ => durable::sync_folder(folder).map_err(at(CHECKPOINT))?,
-        }
+        let removed = durable::remove_if_present(&folder.join(CHECKPOINT));
+        removed
+            .and_then(|()| durable::sync_folder(folder))
+            .map_err(at(CHECKPOINT))?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| at(KEY)(io::Error::other(error)))?;
         durable::write_file(folder, KEY, &seed).map_err(at(KEY))?;

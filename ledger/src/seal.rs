@@ -22,14 +22,14 @@ use crate::record::LedgerRecord;
 #[derive(Debug)]
 pub(crate) struct Sealer {
     session: [u8; 4],
-    associated: Associated,
+    origin: String,
 }
 
 /// Opens leaves.
 #[derive(Debug)]
 pub(crate) struct Opener {
     keys: Arc<KeyFile>,
-    associated: Associated,
+    origin: String,
     /// Of late.
     ready: HashMap<u32, LessSafeKey>,
 }
@@ -54,9 +54,6 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
-#[derive(Debug, Clone)]
-struct Associated(Vec<u8>);
-
 // === impl Sealer ===
 
 impl Sealer {
@@ -64,7 +61,7 @@ impl Sealer {
     pub(crate) fn new(origin: &str) -> io::Result<Self> {
         let mut this = Self {
             session: [0; 4],
-            associated: Associated::new(origin),
+            origin: origin.to_owned(),
         };
         this.renew()?;
         Ok(this)
@@ -77,7 +74,7 @@ impl Sealer {
 
     /// Appends a leaf to `target`.
     pub(crate) fn seal(
-        &mut self,
+        &self,
         name: u32,
         key: &LessSafeKey,
         index: u64,
@@ -90,7 +87,7 @@ impl Sealer {
         let begin = target.len();
         // A vector has room for everything.
         let _ = record.encode(target);
-        let aad = Aad::from(self.associated.of(name));
+        let aad = associated(name, &self.origin);
         let plaintext = target.get_mut(begin..).unwrap_or_default();
         let tag = key.seal_in_place_separate_tag(nonce(self.session, index), aad, plaintext)?;
         target.extend_from_slice(tag.as_ref());
@@ -105,7 +102,7 @@ impl Opener {
     pub(crate) fn new(origin: &str, keys: Arc<KeyFile>) -> Self {
         Self {
             keys,
-            associated: Associated::new(origin),
+            origin: origin.to_owned(),
             ready: HashMap::new(),
         }
     }
@@ -128,7 +125,7 @@ impl Opener {
             return Err(damaged);
         };
         let mut text = sealed.to_vec();
-        let aad = Aad::from(self.associated.of(name));
+        let aad = associated(name, &self.origin);
         let Ok(plaintext) = key.open_in_place(nonce(session, index), aad, &mut text) else {
             return Err(damaged);
         };
@@ -158,22 +155,8 @@ fn nonce(session: [u8; 4], index: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-// === impl Associated ===
-
-impl Associated {
-    fn new(origin: &str) -> Self {
-        let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&[0; 8]);
-        bytes.extend_from_slice(origin.as_bytes());
-        Self(bytes)
-    }
-
-    fn of(&mut self, name: u32) -> &[u8] {
-        if let Some(place) = self.0.get_mut(1..9) {
-            place.copy_from_slice(&u64::from(name).to_be_bytes());
-        }
-        &self.0
-    }
+fn associated(name: u32, origin: &str) -> Aad<Vec<u8>> {
+    Aad::from([&[VERSION], &u64::from(name).to_be_bytes()[..], origin.as_bytes()].concat())
 }
 
 const VERSION: u8 = 1;
@@ -208,7 +191,7 @@ mod tests {
             ..Default::default()
         };
         let mut leaf = Vec::new();
-        let mut sealer = Sealer::new("log.example/a").unwrap();
+        let sealer = Sealer::new("log.example/a").unwrap();
         sealer.seal(0, keys.key(0).unwrap(), 7, &mut leaf, &record).unwrap();
         assert_eq!(leaf.len(), SEAL_OVERHEAD + record.encoded_len());
         let opener = |origin| Opener::new(origin, keys.file());

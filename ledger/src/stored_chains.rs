@@ -10,8 +10,7 @@ use credence_storage::at;
 
 use crate::disk_error::DiskError;
 use crate::entry::EntryKind;
-use crate::frames::{Frame, Frames};
-use crate::group::Group;
+use crate::group::{Group, groups_of};
 use crate::keys::KeyFile;
 use crate::log_identity::origins_of;
 use crate::record::RecordBody;
@@ -30,7 +29,7 @@ pub struct StoredChains {
 #[derive(Debug)]
 pub struct SealedBlock {
     path: PathBuf,
-    frame: Frame,
+    group: Group,
 }
 
 /// Opens blocks; each thread has its own.
@@ -81,10 +80,10 @@ impl StoredChains {
 
     fn segment(&self, first: u64, visit: &mut impl FnMut(SealedBlock)) -> Result<(), DiskError> {
         let path = self.paths.segment(first);
-        for frame in Frames::open(&path)? {
+        for group in groups_of(&path)? {
             visit(SealedBlock {
                 path: path.clone(),
-                frame: frame?,
+                group: group?,
             });
         }
         Ok(())
@@ -96,10 +95,8 @@ impl StoredChains {
 impl SealedBlock {
     /// Opens the block's records; those that are chains are in the answer.
     pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, OpenError> {
-        let Self { path, frame } = self;
-        let offset = frame.offset;
-        let damaged = |found| DiskError::damaged(&path, found).at_byte(offset);
-        let group = Group::read(&path, frame)?;
+        let Self { path, group } = self;
+        let damaged = |found| DiskError::damaged(&path, found).at_byte(group.offset);
         let mut opened = OpenedChains::default();
         for leaf in group.leaves() {
             let stored = match opener.0.open(leaf.index, leaf.sealed)?.body {
