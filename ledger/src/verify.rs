@@ -306,19 +306,10 @@ impl Checking<'_> {
             match level.next() {
                 Ok(Some(hash)) => self.push(hash, growing, true),
                 Ok(None) => {
-                    let (path, read) = (level.path.clone(), level.read);
-                    self.problem(
-                        path,
-                        Some(read * HASH_BYTES),
-                        "it ends here, before the first record that is held",
-                    );
-                    return;
+                    let (path, read) = (level.path.clone(), level.read * HASH_BYTES);
+                    return self.problem(path, Some(read), "it ends here, before the first record that is held");
                 }
-                Err(error) => {
-                    let path = level.path.clone();
-                    self.problem(path, None, error);
-                    return;
-                }
+                Err(error) => return self.problem(level.path.clone(), None, error),
             }
         }
     }
@@ -531,21 +522,15 @@ impl Checking<'_> {
         secret: &IndexSecret,
         opener: Opener,
     ) -> Result<Result<(), Problem>, Problem> {
-        let path = self.path("index").join(format!("{first:020}"));
-        let problem = |file: &Path, found: &dyn fmt::Display| Problem {
-            file: file.to_owned(),
-            offset: None,
-            found: found.to_string(),
-        };
+        let path = Paths(self.folder.to_owned()).index(first);
         let file = match IndexFile::open(&path, secret) {
-            Ok(file) => file,
             // That of a segment which has just become full is being written.
             Err(_) if !path.exists() => return Ok(Ok(())),
-            Err(error) => return Err(problem(&path, &error)),
+            file => file?,
         };
-        file.check().map_err(|error| problem(&path, &error))?;
+        file.check()?;
         match index_again(segment, first, next, secret, opener) {
-            Ok(made) => Ok(file.compare(&made).map_err(|error| problem(&path, &error))),
+            Ok(made) => Ok(file.compare(&made).map_err(Problem::from)),
             // It was told of when the leaves were read.
             Err(_) => Ok(Ok(())),
         }
