@@ -266,7 +266,8 @@ impl Query {
         let row = Row::of(&record.body);
         // What cannot be read may be what is asked for: it is shown as what it is, and never left out without a word.
         let is_unreadable = kind == RecordKind::Unreadable;
-        if !is_unreadable && !(self.filter.admits(kind) && self.filter.overlaps(row.span(record.received_unix_nano))) {
+        let about = row.span(record.received_unix_nano);
+        if !is_unreadable && (!self.filter.admits(kind) || !self.filter.overlaps(about)) {
             return false;
         }
         let keys = row.keys();

@@ -1,6 +1,6 @@
 //! The index of a segment that is still growing.
 
-use super::key::{HASH_BITS, IndexKey, IndexSecret, MAX_PLACES, PLACE_BITS, RUN_PLACES, place_of};
+use super::key::{HASH_BITS, IndexKey, IndexSecret, MAX_PLACES, PLACE_BITS, ROW_BITS, RUN_PLACES, place_of};
 
 /// Collects the rows of one segment, in memory: 8 bytes a row and 4 a record. Can be asked at any time.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl IndexBuilder {
 }
 
 fn shelf_of(row: u64) -> usize {
-    (row >> (64 - SHELF_BITS)) as usize
+    (row >> (ROW_BITS - SHELF_BITS)) as usize
 }
 
 /// Rows after which a segment ends: 64 MiB of them.

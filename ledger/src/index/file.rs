@@ -7,7 +7,7 @@
 //! entry   = where the part begins | earliest | latest (u64 LE each) | crc
 //! ```
 //!
-//! The first `2^bucket bits` parts are buckets. Their numbers are rows: a hash of 40 bits, and below it a place of 24. A
+//! The first `2^bucket bits` parts are buckets. Their numbers are rows: a hash of 32 bits, and below it a place of 24. A
 //! bucket has the rows whose hashes begin with its number.
 //!
 //! Behind them is a part for each run of 256 places, whose numbers say where its leaves begin in the segment's file, and
@@ -24,7 +24,7 @@ use prost::Message;
 use prost::encoding::{decode_varint, encode_varint};
 
 use super::builder::IndexBuilder;
-use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS, RUN_PLACES, place_of};
+use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS, ROW_BITS, RUN_PLACES, place_of};
 use crate::disk_error::DiskError;
 
 /// Answers from the disk; what it has in memory is about a kilobyte. No file stays open, so that thousands of segments
@@ -246,7 +246,7 @@ fn write_part(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, times: (u
 }
 
 fn bucket_of(row: u64, bucket_bits: u32) -> u64 {
-    row.checked_shr(u64::BITS - bucket_bits).unwrap_or(0)
+    row >> (ROW_BITS - bucket_bits)
 }
 
 // === impl Header ===
@@ -293,7 +293,7 @@ impl<'a> Parts<'a> {
         Ok(Self { path, file, header })
     }
 
-    /// The places of one hash (its bits at the top of the number), in order.
+    /// The places of one hash (above the bits of a place), in order.
     fn places(&self, hash: u64) -> Result<Vec<u32>, DiskError> {
         let mut rows = self.part(bucket_of(hash, self.header.bucket_bits) as usize)?;
         rows.retain(|row| (row ^ hash) >> PLACE_BITS == 0);
