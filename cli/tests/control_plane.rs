@@ -440,6 +440,7 @@ fn evidence() -> Vec<Kind> {
         second: 1_800_000_001,
         reason: "no_delegation".to_owned(),
         count: 9,
+        decision: v1::Decision::Deny.into(),
         ..Default::default()
     };
     vec![

@@ -121,7 +121,7 @@ mod tests {
             ("proof", "pop"),
             ("cache", "l1"),
             ("arguments_hash", "ab01"),
-            ("chain_digest", "cd"),
+            ("chain_digest", &"cd".repeat(32)),
             ("arguments", "{\"a\":1}"),
             ("expires_at", "2027-01-15T08:00:00Z"),
             ("rule", ""),
